@@ -1,0 +1,3 @@
+//! What every controller needs, and nothing that knows what a Route is.
+
+pub mod redact;

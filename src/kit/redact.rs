@@ -1,0 +1,56 @@
+//! Secrets that can't be printed by accident.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+/// A private key as PEM text, byte for byte as its owner wrote it.
+///
+/// `Debug` shows a fingerprint; there is no `Display` and no `Serialize`: whoever needs the text
+/// calls [`PrivateKeyPem::expose`], and a reader finds every such place by that name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrivateKeyPem(Zeroizing<String>);
+
+impl PrivateKeyPem {
+    /// Takes the text over; it is wiped from memory when dropped.
+    pub fn new(pem: impl Into<String>) -> Self {
+        Self(Zeroizing::new(pem.into()))
+    }
+
+    /// The key itself. Only hashing, parsing and the patch of a Route may ask for it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is no text at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for PrivateKeyPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = Sha256::digest(self.0.as_bytes());
+        write!(f, "PrivateKeyPem(sha256:{}…)", hex::encode(&digest[..4]))
+    }
+}
+
+impl<'de> Deserialize<'de> for PrivateKeyPem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_a_fingerprint_and_nothing_of_the_key() {
+        let shown = format!("{:?}", PrivateKeyPem::new("BEGIN very secret"));
+        assert!(shown.starts_with("PrivateKeyPem(sha256:"), "{shown}");
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}

@@ -1,0 +1,6 @@
+//! The map of the rooms. Each says at its top what it is for and what may not enter.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod kit;
+pub mod names;

@@ -1,0 +1,19 @@
+//! Every name by which a cluster knows us, in one place.
+
+/// Asks for a Secret's certificate; set by users on their Routes.
+pub const SECRET_NAME_ANNOTATION: &str = "route.openshift.io/tls-secret-name";
+
+/// Notes what we injected, in the same write as the pair itself.
+pub const INJECTED_ANNOTATION: &str = "trustplane.dev/injected";
+
+/// Owner of the fields that we write, as `metadata.managedFields` names it.
+pub const FIELD_MANAGER: &str = "trustplane";
+
+/// Source of our Events.
+pub const INJECT_REPORTER: &str = "trustplane.dev/inject";
+
+/// The Lease that the replicas of `trustplane inject` compete for.
+pub const INJECT_LEASE: &str = "trustplane-inject";
+
+/// What the API server logs and meters us as.
+pub const USER_AGENT: &str = concat!("trustplane/", env!("CARGO_PKG_VERSION"));
