@@ -2,5 +2,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod api;
+pub mod cli;
+pub mod inject;
 pub mod kit;
 pub mod names;
+pub mod tls;

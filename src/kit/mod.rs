@@ -1,3 +1,14 @@
 //! What every controller needs, and nothing that knows what a Route is.
 
+pub mod backoff;
+pub mod call;
+pub mod client;
+pub mod clock;
+pub mod events;
+pub mod health;
+pub mod lease;
+pub mod log;
+pub mod queue;
 pub mod redact;
+pub mod shutdown;
+pub mod watch;

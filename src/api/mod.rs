@@ -1,0 +1,7 @@
+//! The Kubernetes objects that we read or write, reduced to the fields that we need.
+//!
+//! Nothing here is ever sent back whole: writes are merge patches, so what these types leave out
+//! survives.
+
+pub mod route;
+pub mod secret;

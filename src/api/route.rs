@@ -1,0 +1,116 @@
+//! What we read of an OpenShift Route, and the condition that we write to its status.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::kit::redact::PrivateKeyPem;
+
+/// The API group of Routes.
+pub const GROUP: &str = "route.openshift.io";
+/// The version of that group that we speak.
+pub const VERSION: &str = "v1";
+/// Group and version as an ObjectReference names them.
+pub const API_VERSION: &str = "route.openshift.io/v1";
+
+/// A Route, without what the injector has no use for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Route {
+    /// The usual metadata.
+    pub metadata: ObjectMeta,
+    /// What the user asks of the router.
+    #[serde(default)]
+    pub spec: RouteSpec,
+    /// What routers and we report.
+    #[serde(default)]
+    pub status: RouteStatus,
+}
+
+/// The part of `spec` that decides about certificates.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteSpec {
+    /// The host that clients ask for.
+    pub host: Option<String>,
+    /// `None` or `Subdomain`.
+    pub wildcard_policy: Option<String>,
+    /// Absent when the Route is plain HTTP.
+    pub tls: Option<TlsConfig>,
+}
+
+/// `spec.tls`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TlsConfig {
+    /// `edge`, `reencrypt` or `passthrough`.
+    pub termination: Option<String>,
+    /// The certificate chain that the router serves, PEM.
+    pub certificate: Option<String>,
+    /// Its private key, PEM.
+    pub key: Option<PrivateKeyPem>,
+    /// The pool that the router verifies the certificate with before it serves it.
+    pub ca_certificate: Option<String>,
+    /// OpenShift's own reference to a Secret, which excludes `certificate`.
+    pub external_certificate: Option<ExternalCertificate>,
+}
+
+/// `spec.tls.externalCertificate`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct ExternalCertificate {
+    /// The Secret that the router itself reads.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The part of `status` that is ours.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RouteStatus {
+    /// Which kind of certificate the Route holds.
+    pub certificate: Vec<CertificateCondition>,
+}
+
+/// One entry of `.status.certificate`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateCondition {
+    /// `Default`, `Custom` or `Managed`.
+    pub r#type: Cow<'static, str>,
+    /// `True` or `False`.
+    pub status: Cow<'static, str>,
+    /// Why, for machines.
+    #[serde(default)]
+    pub reason: Cow<'static, str>,
+    /// Why, for people.
+    #[serde(default)]
+    pub message: Box<str>,
+    /// When `status` last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<DateTime<Utc>>,
+}
+
+impl kube::Resource for Route {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Route".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "routes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,272 @@
+//! `trustplane inject`.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use chrono::TimeDelta;
+use clap::{Args, ValueEnum};
+use prometheus_client::registry::Registry;
+use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    inject::{
+        plan::{OnInvalid, Policy, StatusScope},
+        run::{Injector, Options},
+    },
+    kit::{
+        client::{self, Gate},
+        clock::Clock,
+        health::{self, Health},
+        lease::{Candidate, Election},
+        log::{self, LogFormat},
+        shutdown,
+    },
+    names::INJECT_LEASE,
+};
+
+/// What is under way at the end gets this long; the lease's release comes on top.
+const LAST_WRITES: Duration = Duration::from_secs(6);
+/// A connection may be silent for this much longer than a watch lives.
+const SILENCE_MARGIN: Duration = Duration::from_secs(10);
+
+/// Puts the certificate of a TLS Secret into every Route that asks for it, and keeps it current.
+///
+/// A Route asks with the annotation route.openshift.io/tls-secret-name, which names a Secret of
+/// type kubernetes.io/tls in its own namespace. The cluster is found as kubectl finds it:
+/// KUBECONFIG, ~/.kube/config, or the account of the Pod.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  Serve all namespaces of the current context, and see first what would be written:
+    trustplane inject --dry-run
+
+  Serve two namespaces only:
+    trustplane inject --namespace shop --namespace blog
+
+  Ask a Route to serve the certificate of the Secret shop-tls:
+    kubectl annotate route shop route.openshift.io/tls-secret-name=shop-tls
+
+Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
+RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
+pub struct Inject {
+    /// Serve this namespace only; repeat it for several [default: all namespaces]
+    #[arg(
+        long = "namespace",
+        short = 'n',
+        env = "TRUSTPLANE_NAMESPACE",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    namespaces: Vec<String>,
+
+    /// Log what would be written, and write nothing
+    #[arg(long, env = "TRUSTPLANE_DRY_RUN")]
+    dry_run: bool,
+
+    /// What to do with the last good certificate when its Secret turns invalid
+    #[arg(long, env = "TRUSTPLANE_ON_INVALID_SECRET", value_enum, default_value = "default")]
+    on_invalid_secret: OnInvalidSecret,
+
+    /// How long a Secret must be gone before its certificate is taken out of the Routes
+    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = humantime::parse_duration, default_value = "5s", value_name = "DURATION")]
+    secret_missing_grace: Duration,
+
+    /// Which Routes get .status.certificate
+    #[arg(long, env = "TRUSTPLANE_STATUS", value_enum, default_value = "all")]
+    status: Status,
+
+    /// Let one of several replicas write, elected with a Lease
+    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT")]
+    leader_elect: bool,
+
+    /// The Lease's namespace
+    #[arg(long, env = "POD_NAMESPACE", default_value = "trustplane", value_name = "NAME")]
+    leader_elect_namespace: String,
+
+    /// Where /metrics, /livez and /readyz are served
+    #[arg(
+        long,
+        env = "TRUSTPLANE_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    listen: SocketAddr,
+
+    /// How many Routes are worked on at once
+    #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
+    concurrency: u16,
+
+    /// How often every Route is looked at again although nothing changed
+    #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "10m", value_name = "DURATION")]
+    resync: Duration,
+
+    /// How long a watch lives; a dead connection is noticed a little later
+    #[arg(long, env = "TRUSTPLANE_WATCH_TIMEOUT", value_parser = at_least_a_second, default_value = "60s", value_name = "DURATION")]
+    watch_timeout: Duration,
+
+    /// How log lines look
+    #[arg(long, env = "TRUSTPLANE_LOG_FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+
+    /// This replica's name in Events and in the Lease [default: the host's name]
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    instance: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnInvalidSecret {
+    /// The router serves its default certificate
+    Default,
+    /// The last good certificate stays
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Status {
+    /// Every Route
+    All,
+    /// Routes with the annotation
+    Annotated,
+    /// None
+    Off,
+}
+
+fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration < Duration::from_secs(1) {
+        return Err("must be at least 1s".to_owned());
+    }
+    Ok(duration)
+}
+
+impl Inject {
+    /// Runs the controller until it is asked to stop.
+    pub fn run(self) -> anyhow::Result<()> {
+        log::init(self.log_format);
+        tokio::runtime::Runtime::new().context("cannot start")?.block_on(self.serve())
+    }
+
+    async fn serve(self) -> anyhow::Result<()> {
+        let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let clock = Clock::system();
+        let deadline = Arc::new(watch::Sender::new(None));
+        let gate = if self.elects() { Gate::until(deadline.subscribe()) } else { Gate::open() };
+        let config = client::config().await.context(
+            "no cluster found. Set KUBECONFIG, create ~/.kube/config, or run in a Pod with a ServiceAccount",
+        )?;
+        let client = client::connect(config, gate.clone(), self.watch_timeout + SILENCE_MARGIN)
+            .context("cannot use the cluster's configuration")?;
+
+        let mut registry = Registry::default();
+        let injector =
+            Injector::new(client.clone(), gate, clock.clone(), self.options()?, &mut registry);
+        let (listener, address) = health::listen(self.listen).await.with_context(|| {
+            format!("cannot listen on {}. Choose another address with --listen", self.listen)
+        })?;
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "listening");
+        let ready = injector.clone();
+        let health = Health { waiting_for: Box::new(move || ready.waiting_for()), registry };
+        let stop_serving = CancellationToken::new();
+        let server = tokio::spawn(health::serve(listener, Arc::new(health), stop_serving.clone()));
+
+        let stopped_writing = CancellationToken::new();
+        let election = self.elects().then(|| {
+            let election = Election::new(client, self.candidate(), clock, deadline);
+            tokio::spawn(election.run(stop.clone(), stopped_writing.clone()))
+        });
+        let outcome = supervise(
+            tokio::spawn(injector.run(stop.clone())),
+            election,
+            server,
+            &stop,
+            stopped_writing,
+        )
+        .await;
+        stop_serving.cancel();
+        if outcome.is_ok() {
+            tracing::info!("stopped");
+        }
+        outcome
+    }
+
+    fn instance(&self) -> String {
+        let host = || std::env::var("HOSTNAME").ok();
+        let named = self.instance.clone().or_else(host).filter(|name| !name.is_empty());
+        named.unwrap_or_else(|| "trustplane".to_owned())
+    }
+
+    fn elects(&self) -> bool {
+        self.leader_elect && !self.dry_run
+    }
+
+    fn candidate(&self) -> Candidate {
+        // A restarted Pod keeps its name; its predecessor's lease is not its own.
+        let identity = format!("{}_{:016x}", self.instance(), fastrand::u64(..));
+        Candidate { namespace: self.leader_elect_namespace.clone(), name: INJECT_LEASE, identity }
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let missing_grace = TimeDelta::from_std(self.secret_missing_grace)
+            .context("--secret-missing-grace is too long")?;
+        Ok(Options {
+            namespaces: self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect(),
+            policy: Policy {
+                on_invalid: match self.on_invalid_secret {
+                    OnInvalidSecret::Default => OnInvalid::Default,
+                    OnInvalidSecret::Keep => OnInvalid::Keep,
+                },
+                missing_grace,
+                status: match self.status {
+                    Status::All => StatusScope::All,
+                    Status::Annotated => StatusScope::Annotated,
+                    Status::Off => StatusScope::Off,
+                },
+            },
+            concurrency: self.concurrency.into(),
+            resync: self.resync,
+            watch_timeout: self.watch_timeout,
+            dry_run: self.dry_run,
+            instance: self.instance(),
+        })
+    }
+}
+
+type Task<T> = JoinHandle<T>;
+
+/// Waits for the end. A part that ends by itself ends the process: a replica that is ready but
+/// does nothing is worse than none.
+async fn supervise(
+    mut injector: Task<Result<(), crate::inject::run::RunError>>,
+    mut election: Option<Task<()>>,
+    mut server: Task<std::io::Result<()>>,
+    stop: &CancellationToken,
+    stopped_writing: CancellationToken,
+) -> anyhow::Result<()> {
+    let elected = async {
+        match &mut election {
+            Some(election) => election.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        ended = &mut injector => {
+            ended.context("the controller crashed")?.context("the controller ended")?;
+            bail!("the controller ended");
+        }
+        _ = elected => bail!("the leader election ended"),
+        ended = &mut server => {
+            ended.context("the HTTP server crashed")?.context("the HTTP server ended")?;
+            bail!("the HTTP server ended");
+        }
+    }
+    if timeout(LAST_WRITES, injector).await.is_err() {
+        tracing::warn!("writes under way did not finish in time; each is whole or not done");
+    }
+    stopped_writing.cancel();
+    if let Some(election) = election {
+        election.await.context("the leader election crashed")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Notices that somebody else keeps undoing what we write, and backs off. Pure: time is an argument.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::kit::backoff::Backoff;
+
+/// So many times within `WINDOW` the same write was undone: that is no accident.
+const REVERTS: usize = 5;
+const WINDOW: Duration = Duration::from_secs(600);
+const WAITS: Backoff =
+    Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
+
+/// The writes to one place in one Route that had to be repeated.
+#[derive(Debug)]
+pub struct Contest<W> {
+    write: W,
+    times: VecDeque<Instant>,
+    waits: u32,
+    announced: bool,
+}
+
+/// Whether a write may go ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// It may.
+    Go,
+    /// Not before then.
+    Wait(Instant, Announcement),
+}
+
+/// Whether people know of the contest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// They are to be told now.
+    Due,
+    /// They were told.
+    Made,
+}
+
+impl<W: PartialEq> Contest<W> {
+    /// The first time that this is written.
+    pub fn new(write: W) -> Self {
+        Self { write, times: VecDeque::new(), waits: 0, announced: false }
+    }
+
+    /// Asks whether this may be written now.
+    pub fn rule(&mut self, write: W, now: Instant) -> Ruling {
+        if self.write != write {
+            *self = Self::new(write);
+        }
+        while self.times.front().is_some_and(|&time| now.duration_since(time) > WINDOW) {
+            self.times.pop_front();
+        }
+        if self.times.len() <= REVERTS {
+            self.waits = 0;
+            self.announced = false;
+            return Ruling::Go;
+        }
+        let last = self.times.back().copied().unwrap_or(now);
+        let next = last + WAITS.ceiling(self.waits + 1);
+        if next <= now {
+            return Ruling::Go;
+        }
+        let announcement = if self.announced { Announcement::Made } else { Announcement::Due };
+        self.announced = true;
+        Ruling::Wait(next, announcement)
+    }
+
+    /// Whether the last write is so long ago that it can be forgotten.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.times.back().is_none_or(|&time| now.duration_since(time) > WINDOW)
+    }
+
+    /// It was written.
+    pub fn written(&mut self, now: Instant) {
+        if self.times.len() > REVERTS {
+            self.waits = self.waits.saturating_add(1);
+            // Only the newest count; without this a contest of days would grow without bound.
+            self.times.pop_front();
+        }
+        self.times.push_back(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Reverts every write at once; answers when the writes happened, in seconds.
+    fn fight(seconds: u64) -> (Vec<u64>, usize) {
+        let start = Instant::now();
+        let mut contest = Contest::new("pair");
+        let (mut writes, mut announcements) = (Vec::new(), 0);
+        for second in 0..seconds {
+            let now = start + SECOND * u32::try_from(second).unwrap();
+            match contest.rule("pair", now) {
+                Ruling::Go => {
+                    contest.written(now);
+                    writes.push(second);
+                }
+                Ruling::Wait(_, Announcement::Due) => announcements += 1,
+                Ruling::Wait(_, Announcement::Made) => {}
+            }
+        }
+        (writes, announcements)
+    }
+
+    #[test]
+    fn the_first_write_and_five_repetitions_go_at_once_then_the_waits_grow_to_five_minutes() {
+        let (writes, announcements) = fight(3_600);
+        assert_eq!(writes[..6], [0, 1, 2, 3, 4, 5]);
+        let waits: Vec<_> = writes[5..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(waits[..6], [10, 20, 40, 80, 160, 300], "{waits:?}");
+        assert_eq!(announcements, 1, "people are told once");
+    }
+
+    #[test]
+    fn another_write_starts_anew() {
+        let now = Instant::now();
+        let mut contest = Contest::new("old");
+        for _ in 0..6 {
+            contest.written(now);
+        }
+        assert!(matches!(contest.rule("old", now), Ruling::Wait(..)));
+        assert_eq!(contest.rule("renewed", now), Ruling::Go);
+    }
+
+    #[test]
+    fn ten_quiet_minutes_end_a_contest() {
+        let now = Instant::now();
+        let mut contest = Contest::new("pair");
+        for _ in 0..6 {
+            contest.written(now);
+        }
+        assert!(matches!(contest.rule("pair", now), Ruling::Wait(..)));
+        assert_eq!(contest.rule("pair", now + WINDOW + SECOND), Ruling::Go);
+    }
+}

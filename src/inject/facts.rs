@@ -1,0 +1,275 @@
+//! What a decision needs to know of a Route, and all that the cache keeps of it. Pure.
+//!
+//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint
+//! and to whether it is ours while the object passes by.
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::{
+    api::route::{CertificateCondition, Route, TlsConfig},
+    inject::note::Note,
+    names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
+    tls::{Fingerprint, Wildcard},
+};
+
+/// An object's place: namespace and name.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name in it.
+    pub name: Arc<str>,
+}
+
+impl ObjectRef {
+    /// Names an object.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Debug for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A Route as `plan` sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteFacts {
+    /// Where it is.
+    pub at: ObjectRef,
+    /// Which incarnation it is.
+    pub uid: Box<str>,
+    /// The version that these facts were read from; every write carries it.
+    pub version: Box<str>,
+    /// The host that clients ask for; empty when none is set.
+    pub host: Box<str>,
+    /// Whether it serves its host's whole domain.
+    pub wildcard: Wildcard,
+    /// Whether the Route is somebody else's to write, or on its way out.
+    pub custody: Custody,
+    /// The Secret that its annotation asks for.
+    pub wanted: Wanted,
+    /// Whether `trustplane.dev/injected` stands there, whatever it says.
+    pub noted: bool,
+    /// How TLS is terminated, and with what.
+    pub tls: Tls,
+    /// What `.status.certificate` says now.
+    pub conditions: Box<[CertificateCondition]>,
+}
+
+/// Who may write the Route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Custody {
+    /// We may.
+    Free,
+    /// It is being deleted.
+    Deleting,
+    /// Ingress-to-route puts back whatever anybody else writes.
+    Ingress,
+}
+
+/// The annotation `route.openshift.io/tls-secret-name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Absent, or empty.
+    Nothing,
+    /// Names a Secret of the Route's namespace.
+    Secret(Arc<str>),
+    /// Can't be the name of a Secret.
+    Invalid(Box<str>),
+}
+
+/// `spec.tls`, reduced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// There is no `spec.tls`.
+    NotSecured,
+    /// The router never decrypts.
+    Passthrough,
+    /// OpenShift's own `externalCertificate`.
+    External,
+    /// The router terminates TLS.
+    Terminated {
+        /// The pair in the Route.
+        holding: Holding,
+        /// Whether a `caCertificate` stands in the Route, which the router verifies the pair with.
+        ca_certificate: Presence,
+    },
+}
+
+/// Whether something is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is.
+    Present,
+    /// It is not.
+    Absent,
+}
+
+/// What stands in `spec.tls.certificate` and `spec.tls.key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Neither.
+    Nothing,
+    /// A key without a certificate: the router serves its default certificate.
+    KeyOnly(Owner),
+    /// A certificate, with its key or without.
+    Certificate(Fingerprint, Owner),
+}
+
+/// Whose a pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The note agrees with it.
+    Ours,
+    /// Anything else. When in doubt it is the user's.
+    Theirs,
+}
+
+impl RouteFacts {
+    /// Reads the facts off a Route. Certificate and key stay behind.
+    pub fn read(route: &Route) -> Self {
+        let meta = &route.metadata;
+        let annotation = |name| meta.annotations.as_ref().and_then(|all| all.get(name));
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let note = annotation(INJECTED_ANNOTATION).map(String::as_str);
+        Self {
+            at: ObjectRef::new(
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            ),
+            uid: uid.into(),
+            version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            host: route.spec.host.as_deref().unwrap_or_default().into(),
+            wildcard: wildcard(route.spec.wildcard_policy.as_deref()),
+            custody: custody(route),
+            wanted: wanted(annotation(SECRET_NAME_ANNOTATION).map(String::as_str)),
+            noted: note.is_some(),
+            tls: tls(route.spec.tls.as_ref(), uid, note.and_then(|note| note.parse().ok())),
+            conditions: route.status.certificate.clone().into(),
+        }
+    }
+
+    /// The Secret that the annotation names.
+    pub fn secret(&self) -> Option<ObjectRef> {
+        match &self.wanted {
+            Wanted::Secret(name) => Some(ObjectRef::new(self.at.namespace.clone(), name.clone())),
+            Wanted::Nothing | Wanted::Invalid(_) => None,
+        }
+    }
+
+    /// The Secret that a decision depends on: none where the Route is not ours to write or the
+    /// router terminates no TLS with what stands in it.
+    pub fn deciding_secret(&self) -> Option<ObjectRef> {
+        let decides = self.custody == Custody::Free && matches!(self.tls, Tls::Terminated { .. });
+        self.secret().filter(|_| decides)
+    }
+
+    /// Whether a `caCertificate` stands in the Route that the router will verify the pair with.
+    pub fn has_ca_certificate(&self) -> bool {
+        matches!(self.tls, Tls::Terminated { ca_certificate: Presence::Present, .. })
+    }
+
+    /// Whether a decision about the other would be the same.
+    pub fn same_but_for_version(&self, other: &Self) -> bool {
+        let ignoring_version = Self { version: self.version.clone(), ..other.clone() };
+        *self == ignoring_version
+    }
+
+    /// Whether the annotation is set to anything but the empty string.
+    pub fn is_annotated(&self) -> bool {
+        self.wanted != Wanted::Nothing
+    }
+}
+
+fn wildcard(policy: Option<&str>) -> Wildcard {
+    match policy {
+        Some("Subdomain") => Wildcard::Subdomain,
+        _ => Wildcard::None,
+    }
+}
+
+fn custody(route: &Route) -> Custody {
+    let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
+    if route.metadata.deletion_timestamp.is_some() {
+        Custody::Deleting
+    } else if owners.iter().any(is_controlling_ingress) {
+        Custody::Ingress
+    } else {
+        Custody::Free
+    }
+}
+
+/// Ingress has lived in four API groups and versions, and old Routes still name each of them.
+fn is_controlling_ingress(owner: &OwnerReference) -> bool {
+    const INGRESS: [&str; 4] = [
+        "networking.k8s.io/v1",
+        "networking.k8s.io/v1beta1",
+        "extensions/v1beta1",
+        "extensions.k8s.io/v1beta1",
+    ];
+    owner.controller == Some(true)
+        && owner.kind == "Ingress"
+        && INGRESS.contains(&owner.api_version.as_str())
+}
+
+fn wanted(annotation: Option<&str>) -> Wanted {
+    match annotation {
+        None | Some("") => Wanted::Nothing,
+        Some(name) if is_object_name(name) => Wanted::Secret(name.into()),
+        Some(other) => Wanted::Invalid(other.into()),
+    }
+}
+
+/// The API server's rule for names: a lower-case RFC 1123 subdomain of at most 253 characters.
+fn is_object_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.first().copied().is_some_and(alphanumeric)
+            && bytes.last().copied().is_some_and(alphanumeric)
+            && bytes.iter().all(|&c| alphanumeric(c) || c == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Note>) -> Tls {
+    let Some(tls) = tls else {
+        return Tls::NotSecured;
+    };
+    if tls.termination.as_deref() == Some("passthrough") {
+        return Tls::Passthrough;
+    }
+    if tls.external_certificate.as_ref().is_some_and(|external| !external.name.is_empty()) {
+        return Tls::External;
+    }
+    let ca_certificate = match tls.ca_certificate.as_deref() {
+        None | Some("") => Presence::Absent,
+        Some(_) => Presence::Present,
+    };
+    Tls::Terminated { holding: holding(tls, uid, note), ca_certificate }
+}
+
+fn holding(tls: &TlsConfig, uid: &str, note: Option<Note>) -> Holding {
+    let certificate = tls.certificate.as_deref().unwrap_or_default();
+    let key = tls.key.as_ref().map(|key| key.expose()).unwrap_or_default();
+    let owner = |agrees: bool| if agrees { Owner::Ours } else { Owner::Theirs };
+    match (certificate, key) {
+        ("", "") => Holding::Nothing,
+        ("", key) => Holding::KeyOnly(owner(note.is_some_and(|note| note.owns_key(uid, key)))),
+        (certificate, key) => Holding::Certificate(
+            Fingerprint::of(certificate, key),
+            owner(note.is_some_and(|note| note.owns_pair(uid, certificate, key))),
+        ),
+    }
+}

@@ -1,0 +1,256 @@
+//! What the watches told us: Routes, TLS Secrets, and which Routes ask for which Secret.
+//!
+//! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
+//! to be decided anew. Neither key nor certificate is kept.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use tokio::time::Instant;
+
+use crate::{
+    inject::{
+        facts::{ObjectRef, RouteFacts, Wanted},
+        plan::SecretSeen,
+        words::{Reason, State},
+    },
+    tls::PairFacts,
+};
+
+/// For so long a watch may still bring what was before our own write.
+const ECHO: Duration = Duration::from_secs(30);
+
+/// The caches of the injector.
+#[derive(Debug, Default)]
+pub struct Index {
+    routes: HashMap<ObjectRef, Entry>,
+    asking: HashMap<ObjectRef, BTreeSet<Arc<str>>>,
+    secrets: HashMap<ObjectRef, Known>,
+    missing: HashMap<ObjectRef, DateTime<Utc>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    facts: RouteFacts,
+    /// The version that our last write made, until the watch brings it.
+    awaited: Option<(Box<str>, Instant)>,
+    settled: Option<(Option<State>, Reason)>,
+    changed: Instant,
+}
+
+#[derive(Debug)]
+struct Known {
+    seen: SecretSeen,
+    /// When the watch brought a new pair; not set by a list.
+    changed: Option<Instant>,
+}
+
+/// Part of the cluster that one watch covers: one namespace, or all.
+pub type Scope = Option<Arc<str>>;
+
+impl Index {
+    /// A Route is there. Answers whether anything that matters changed.
+    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> bool {
+        let Some(entry) = self.routes.get_mut(&facts.at) else {
+            self.insert(facts, None, now);
+            return true;
+        };
+        if entry.is_echo(&facts, now) {
+            return false;
+        }
+        let same = entry.facts.same_but_for_version(&facts);
+        if same {
+            entry.facts.version = facts.version;
+            entry.awaited = None;
+        } else {
+            self.insert(facts, None, now);
+        }
+        !same
+    }
+
+    /// Our own write made this of the Route.
+    pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
+        // A Route that was deleted meanwhile must not come back into the cache.
+        if self.routes.get(&facts.at).is_some_and(|entry| entry.facts.uid == facts.uid) {
+            let awaited = Some((facts.version.clone(), now));
+            self.insert(facts, awaited, now);
+        }
+    }
+
+    /// A Route is gone.
+    pub fn route_gone(&mut self, at: &ObjectRef) {
+        if let Some(entry) = self.routes.remove(at) {
+            self.stop_asking(&entry.facts);
+        }
+    }
+
+    /// A list of Routes is through: answers which were lost without a word.
+    pub fn routes_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
+        let lost: Vec<_> = absent(self.routes.keys(), scope, listed);
+        for at in &lost {
+            self.route_gone(at);
+        }
+        lost
+    }
+
+    /// A TLS Secret is there. Answers the Routes that its change concerns.
+    pub fn secret_applied(
+        &mut self,
+        at: ObjectRef,
+        seen: SecretSeen,
+        changed: Option<Instant>,
+    ) -> Vec<ObjectRef> {
+        self.missing.remove(&at);
+        let same = self.secrets.get(&at).is_some_and(|known| known.seen == seen);
+        if same {
+            return Vec::new();
+        }
+        let concerned = self.asking_for(&at);
+        self.secrets.insert(at, Known { seen, changed });
+        concerned
+    }
+
+    /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
+    pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
+        match self.secrets.remove(at) {
+            Some(_) => self.asking_for(at),
+            None => Vec::new(),
+        }
+    }
+
+    /// A list of TLS Secrets is through: answers the Routes of those that were lost.
+    pub fn secrets_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
+        let lost: Vec<_> = absent(self.secrets.keys(), scope, listed);
+        lost.iter().flat_map(|at| self.secret_gone(at)).collect()
+    }
+
+    /// What is known of a Route.
+    pub fn route(&self, at: &ObjectRef) -> Option<RouteFacts> {
+        self.routes.get(at).map(|entry| entry.facts.clone())
+    }
+
+    /// What the watch said last about a TLS Secret. That there is nothing means only that no
+    /// Secret *of that type* is known.
+    pub fn secret(&self, at: &ObjectRef) -> Option<&SecretSeen> {
+        self.secrets.get(at).map(|known| &known.seen)
+    }
+
+    /// When the watch brought the change of the Secret that makes this Route out of date; none
+    /// where it was the Route that changed last.
+    pub fn caused_by_secret(&self, route: &RouteFacts) -> Option<Instant> {
+        let secret_changed = self.secrets.get(&route.secret()?)?.changed?;
+        let route_changed = self.routes.get(&route.at)?.changed;
+        (secret_changed > route_changed).then_some(secret_changed)
+    }
+
+    /// The API server says that there is no such Secret. Answers since when.
+    pub fn secret_missing(&mut self, at: ObjectRef, now: DateTime<Utc>) -> DateTime<Utc> {
+        *self.missing.entry(at).or_insert(now)
+    }
+
+    /// The API server says that there is such a Secret, whatever its type.
+    pub fn secret_found(&mut self, at: &ObjectRef) {
+        self.missing.remove(at);
+    }
+
+    /// What the Route's certificate turned out to be.
+    pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
+        if let Some(entry) = self.routes.get_mut(at) {
+            entry.settled = Some((state, reason));
+        }
+    }
+
+    /// All Routes.
+    pub fn all(&self) -> Vec<ObjectRef> {
+        self.routes.keys().cloned().collect()
+    }
+
+    /// How many Routes are in which state; `None` where no TLS is terminated.
+    pub fn states(&self) -> HashMap<(Option<State>, Reason), u64> {
+        let mut counts = HashMap::new();
+        for settled in self.routes.values().filter_map(|entry| entry.settled) {
+            *counts.entry(settled).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The managed Routes and the pairs that they hold.
+    pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, &PairFacts)> {
+        self.routes.iter().filter_map(|(at, entry)| {
+            let (Some((Some(State::Managed), _)), Wanted::Secret(name)) =
+                (entry.settled, &entry.facts.wanted)
+            else {
+                return None;
+            };
+            match self.secret(&ObjectRef::new(at.namespace.clone(), name.clone()))? {
+                SecretSeen::Usable(pair) => Some((at, pair)),
+                _ => None,
+            }
+        })
+    }
+
+    fn insert(
+        &mut self,
+        facts: RouteFacts,
+        awaited: Option<(Box<str>, Instant)>,
+        changed: Instant,
+    ) {
+        let at = facts.at.clone();
+        let before = self.routes.remove(&at);
+        if let Some(before) = &before {
+            self.stop_asking(&before.facts);
+        }
+        if let Some(secret) = facts.secret() {
+            self.asking.entry(secret).or_default().insert(at.name.clone());
+        }
+        let settled =
+            before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
+        self.routes.insert(at, Entry { facts, awaited, settled, changed });
+    }
+
+    fn stop_asking(&mut self, facts: &RouteFacts) {
+        let Some(secret) = facts.secret() else { return };
+        if let Some(routes) = self.asking.get_mut(&secret) {
+            routes.remove(&facts.at.name);
+            if routes.is_empty() {
+                self.asking.remove(&secret);
+                self.missing.remove(&secret);
+            }
+        }
+    }
+
+    fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
+        let names = self.asking.get(secret).into_iter().flatten();
+        names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
+    }
+}
+
+impl Entry {
+    /// Whether the watch brings a version from before our own last write. Versions are compared
+    /// as numbers, as Kubernetes guarantees since 1.35; where they are none, or after a while
+    /// (a restored etcd counts from further back), whatever the watch says holds.
+    fn is_echo(&self, facts: &RouteFacts, now: Instant) -> bool {
+        let Some((awaited, since)) = &self.awaited else { return false };
+        let older = match (facts.version.parse::<u64>(), awaited.parse::<u64>()) {
+            (Ok(brought), Ok(awaited)) => brought < awaited,
+            _ => false,
+        };
+        older && facts.uid == self.facts.uid && now.duration_since(*since) < ECHO
+    }
+}
+
+fn absent<'a>(
+    known: impl Iterator<Item = &'a ObjectRef>,
+    scope: &Scope,
+    listed: &HashSet<ObjectRef>,
+) -> Vec<ObjectRef> {
+    known
+        .filter(|at| scope.as_ref().is_none_or(|namespace| *namespace == at.namespace))
+        .filter(|at| !listed.contains(*at))
+        .cloned()
+        .collect()
+}

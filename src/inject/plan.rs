@@ -1,0 +1,434 @@
+//! Decides what a Route's certificate should be. Pure: no client, no clock, no log.
+//!
+//! The state machine is the table in docs/inject.md; `Row` names its rows in order, and the first
+//! that matches wins. To change a rule: change its row here, its row there, and the test of the
+//! same name in tests/cluster/state_machine.rs.
+//!
+//! A `Plan` holds neither key nor certificate, so it can be printed, compared and shown to a user
+//! before it is done.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::{
+    api::route::CertificateCondition,
+    inject::{
+        condition,
+        facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
+        words::{self, Notice, Reason, State, Verdict},
+    },
+    tls::{self, Fingerprint, PairFacts, Problem},
+};
+
+/// The Secret that the Route's annotation names, as it was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SecretSeen {
+    /// A pair that the router would serve.
+    Usable(PairFacts),
+    /// Not there, since when. A Route that names no Secret sees this too; nobody asks then.
+    Missing {
+        /// When it was first seen to be missing.
+        since: DateTime<Utc>,
+    },
+    /// There, but not `kubernetes.io/tls`.
+    WrongType(Box<str>),
+    /// A pair that the router would refuse.
+    Invalid(Vec<Problem>),
+    /// A good pair that the Route's own `caCertificate` makes the router refuse.
+    CaMismatch(Vec<Problem>),
+}
+
+/// What an operator chose.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What happens to the last good pair when its Secret turns unusable.
+    pub on_invalid: OnInvalid,
+    /// How long a Secret must be missing before its pair is taken out of the Route.
+    pub missing_grace: TimeDelta,
+    /// Which Routes get `.status.certificate`.
+    pub status: StatusScope,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            on_invalid: OnInvalid::Default,
+            missing_grace: TimeDelta::seconds(5),
+            status: StatusScope::All,
+        }
+    }
+}
+
+/// `--on-invalid-secret`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// Back to the router's default certificate.
+    Default,
+    /// The last good pair stays.
+    Keep,
+}
+
+/// `--status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusScope {
+    /// Every Route.
+    All,
+    /// Routes that are, or were, annotated.
+    Annotated,
+    /// None.
+    Off,
+}
+
+/// What is to be done about one Route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The row of the table that matched, 1 to 14.
+    pub row: u8,
+    /// The change to the Route's certificate and note, if any.
+    pub write: Option<Write>,
+    /// `.status.certificate` as it should be, where it is not.
+    pub conditions: Option<Vec<CertificateCondition>>,
+    /// What the Route's certificate is once the plan is carried out.
+    pub verdict: Option<Verdict>,
+    /// The Event that the write deserves.
+    pub happened: Option<Notice>,
+    /// What is wrong now, and stays wrong until somebody acts.
+    pub standing: Vec<Notice>,
+    /// When to decide again although nothing changed.
+    pub look_again: Option<DateTime<Utc>>,
+}
+
+/// A change to `spec.tls` and the note, always in one patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Certificate, key and note of the pair with this fingerprint.
+    Inject(Fingerprint),
+    /// The pair stands there already; only the note is missing.
+    NoteAlone(Fingerprint),
+    /// Certificate, key and note go.
+    Clear,
+    /// A key without its certificate, and the note, go.
+    ClearKey,
+    /// The note goes; the pair is not ours.
+    DropNote,
+}
+
+impl Plan {
+    /// Whether there is nothing to write: the common case.
+    pub fn is_nothing(&self) -> bool {
+        self.write.is_none() && self.conditions.is_none()
+    }
+
+    fn nothing() -> Self {
+        Self::default()
+    }
+
+    fn wait(until: DateTime<Utc>) -> Self {
+        Self { look_again: Some(until), ..Self::default() }
+    }
+
+    fn verdict(verdict: Verdict) -> Self {
+        Self { verdict: Some(verdict), ..Self::default() }
+    }
+
+    fn writing(self, write: Write) -> Self {
+        Self { write: Some(write), ..self }
+    }
+
+    fn dropping_note(self, route: &RouteFacts) -> Self {
+        if route.noted { self.writing(Write::DropNote) } else { self }
+    }
+
+    fn clearing_left_over(self, route: &RouteFacts, left: LeftOver) -> Self {
+        match left {
+            LeftOver::OurKey => self.writing(Write::ClearKey),
+            LeftOver::Nothing => self.dropping_note(route),
+        }
+    }
+
+    fn telling(self, notice: Notice) -> Self {
+        Self { happened: Some(notice), ..self }
+    }
+
+    fn warning(mut self, notice: Notice) -> Self {
+        self.standing.push(notice);
+        self
+    }
+
+    fn warning_if_annotated(self, route: &RouteFacts, notice: fn(&RouteFacts) -> Notice) -> Self {
+        if route.is_annotated() { self.warning(notice(route)) } else { self }
+    }
+
+    fn watching_expiry(mut self, route: &RouteFacts, pair: &PairFacts, now: DateTime<Utc>) -> Self {
+        let warnings = tls::warnings(pair, &route.host, route.wildcard, now);
+        self.standing.extend(warnings.iter().map(|warning| words::pair_warning(route, warning)));
+        self.look_again = tls::next_change(pair, now);
+        self
+    }
+}
+
+/// Decides. Total: every Route and every Secret has an answer.
+pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy: &Policy) -> Plan {
+    let row = Row::of(route, secret);
+    let number = row.number();
+    let mut plan = decide(row, route, now, policy);
+    plan.row = number;
+    plan.conditions = plan
+        .verdict
+        .as_ref()
+        .filter(|_| policy.status.covers(route))
+        .and_then(|verdict| condition::unless_said(verdict, &route.conditions, now));
+    plan
+}
+
+fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy) -> Plan {
+    match row {
+        Row::LeftAlone => Plan::nothing(),
+        Row::NotSecured => Plan::verdict(words::not_secured())
+            .dropping_note(route)
+            .warning_if_annotated(route, words::annotated_but_not_secured),
+        Row::Passthrough => Plan::verdict(words::passthrough())
+            .dropping_note(route)
+            .warning_if_annotated(route, words::annotated_but_passthrough),
+        Row::External => Plan::verdict(words::external())
+            .dropping_note(route)
+            .warning_if_annotated(route, words::annotated_but_external),
+
+        Row::UpToDate(pair) => {
+            Plan::verdict(words::managed(route)).watching_expiry(route, pair, now)
+        }
+        Row::NoteMissing(pair) => Plan::verdict(words::managed(route))
+            .writing(Write::NoteAlone(pair.fingerprint))
+            .watching_expiry(route, pair, now),
+        Row::Inject(pair, before) => Plan::verdict(words::managed(route))
+            .writing(Write::Inject(pair.fingerprint))
+            .telling(words::injected(route, pair, before))
+            .watching_expiry(route, pair, now),
+
+        Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since, now) => {
+            Plan::wait(policy.gone_at(since, now))
+        }
+        Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
+            let said = words::unusable(route, &why, words::Consequence::KeepsLastGood);
+            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(said.notice())
+        }
+        Row::OursUnusable(why) => {
+            let said = words::unusable(route, &why, words::Consequence::ServesDefault);
+            Plan::verdict(said.verdict(State::Default, why.reason()))
+                .writing(Write::Clear)
+                .warning(said.notice())
+        }
+        Row::TheirsUnusable(why) => {
+            let said = words::unusable(route, &why, words::Consequence::KeepsTheirs);
+            Plan::verdict(said.verdict(State::Custom, why.reason()))
+                .dropping_note(route)
+                .warning(said.notice())
+        }
+        Row::EmptyUnusable(why, left) => {
+            let said = words::unusable(route, &why, words::Consequence::ServesDefault);
+            Plan::verdict(said.verdict(State::Default, why.reason()))
+                .clearing_left_over(route, left)
+                .warning(said.notice())
+        }
+
+        Row::RemovedOurs => {
+            Plan::verdict(words::no_certificate()).writing(Write::Clear).telling(words::cleared())
+        }
+        Row::RemovedTheirs => Plan::verdict(words::custom()).writing(Write::DropNote),
+        Row::RemovedEmpty(left) => {
+            Plan::verdict(words::no_certificate()).clearing_left_over(route, left)
+        }
+        Row::NeverSet(Holding::Certificate(..)) => Plan::verdict(words::custom()),
+        Row::NeverSet(Holding::Nothing | Holding::KeyOnly(_)) => {
+            Plan::verdict(words::no_certificate())
+        }
+    }
+}
+
+impl Policy {
+    /// When a Secret that is missing since then counts as gone. A clock that was set back must
+    /// not stretch the grace.
+    fn gone_at(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
+        since.min(now).checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    }
+
+    fn keeps_last_good(&self, why: &Unusable<'_>) -> bool {
+        // Without a Secret there is nothing that could turn good again by itself.
+        let there_is_a_secret = !matches!(why, Unusable::Missing { .. } | Unusable::InvalidName(_));
+        self.on_invalid == OnInvalid::Keep && there_is_a_secret
+    }
+}
+
+impl StatusScope {
+    fn covers(self, route: &RouteFacts) -> bool {
+        match self {
+            Self::All => true,
+            // What was said once is kept true after the annotation is gone.
+            Self::Annotated => route.is_annotated() || route.noted || !route.conditions.is_empty(),
+            Self::Off => false,
+        }
+    }
+}
+
+/// Why a Secret can't be injected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unusable<'a> {
+    /// The annotation's value is no name.
+    InvalidName(&'a str),
+    /// There is no such Secret.
+    Missing {
+        /// Since when.
+        since: DateTime<Utc>,
+    },
+    /// It is of this type instead.
+    WrongType(&'a str),
+    /// The router would refuse the pair.
+    Invalid(&'a [Problem]),
+    /// The router would refuse it because of the Route's own `caCertificate`.
+    CaMismatch(&'a [Problem]),
+}
+
+impl Unusable<'_> {
+    /// The reason that conditions and Events carry.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::InvalidName(_) => Reason::InvalidSecretName,
+            Self::Missing { .. } => Reason::SecretNotFound,
+            Self::WrongType(_) => Reason::SecretWrongType,
+            Self::Invalid(_) => Reason::SecretInvalid,
+            Self::CaMismatch(_) => Reason::CACertificateMismatch,
+        }
+    }
+}
+
+/// What stood in the Route before an injection; only the Event's words differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// No certificate.
+    Nothing,
+    /// A pair that we injected earlier.
+    Ours,
+    /// A certificate of the user's own.
+    Theirs,
+}
+
+/// What is left in a Route without a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOver {
+    OurKey,
+    Nothing,
+}
+
+/// The rows of the table, in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Row<'a> {
+    LeftAlone,
+    NotSecured,
+    Passthrough,
+    External,
+    UpToDate(&'a PairFacts),
+    NoteMissing(&'a PairFacts),
+    Inject(&'a PairFacts, Before),
+    OursUnusable(Unusable<'a>),
+    TheirsUnusable(Unusable<'a>),
+    EmptyUnusable(Unusable<'a>, LeftOver),
+    RemovedOurs,
+    RemovedTheirs,
+    RemovedEmpty(LeftOver),
+    NeverSet(Holding),
+}
+
+impl<'a> Row<'a> {
+    fn of(route: &'a RouteFacts, secret: &'a SecretSeen) -> Self {
+        if route.custody != Custody::Free {
+            return Self::LeftAlone;
+        }
+        let holding = match route.tls {
+            Tls::NotSecured => return Self::NotSecured,
+            Tls::Passthrough => return Self::Passthrough,
+            Tls::External => return Self::External,
+            Tls::Terminated { holding, .. } => holding,
+        };
+        match &route.wanted {
+            Wanted::Secret(_) => match unusable(secret) {
+                Ok(pair) => Self::usable(pair, holding),
+                Err(why) => Self::not_usable(why, holding),
+            },
+            Wanted::Invalid(value) => Self::not_usable(Unusable::InvalidName(value), holding),
+            Wanted::Nothing if route.noted => Self::removed(holding),
+            Wanted::Nothing => Self::NeverSet(holding),
+        }
+    }
+
+    fn usable(pair: &'a PairFacts, holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(held, Owner::Ours) if held == pair.fingerprint => {
+                Self::UpToDate(pair)
+            }
+            Holding::Certificate(held, Owner::Theirs) if held == pair.fingerprint => {
+                Self::NoteMissing(pair)
+            }
+            Holding::Certificate(_, Owner::Ours) => Self::Inject(pair, Before::Ours),
+            Holding::Certificate(_, Owner::Theirs) => Self::Inject(pair, Before::Theirs),
+            Holding::Nothing | Holding::KeyOnly(_) => Self::Inject(pair, Before::Nothing),
+        }
+    }
+
+    fn not_usable(why: Unusable<'a>, holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::OursUnusable(why),
+            Holding::Certificate(_, Owner::Theirs) => Self::TheirsUnusable(why),
+            Holding::Nothing | Holding::KeyOnly(_) => {
+                Self::EmptyUnusable(why, LeftOver::in_route(holding))
+            }
+        }
+    }
+
+    fn removed(holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::RemovedOurs,
+            Holding::Certificate(_, Owner::Theirs) => Self::RemovedTheirs,
+            Holding::Nothing | Holding::KeyOnly(_) => {
+                Self::RemovedEmpty(LeftOver::in_route(holding))
+            }
+        }
+    }
+
+    fn number(&self) -> u8 {
+        match self {
+            Self::LeftAlone => 1,
+            Self::NotSecured => 2,
+            Self::Passthrough => 3,
+            Self::External => 4,
+            Self::UpToDate(_) => 5,
+            Self::NoteMissing(_) => 6,
+            Self::Inject(..) => 7,
+            Self::OursUnusable(_) => 8,
+            Self::TheirsUnusable(_) => 9,
+            Self::EmptyUnusable(..) => 10,
+            Self::RemovedOurs => 11,
+            Self::RemovedTheirs => 12,
+            Self::RemovedEmpty(_) => 13,
+            Self::NeverSet(_) => 14,
+        }
+    }
+}
+
+impl LeftOver {
+    fn in_route(holding: Holding) -> Self {
+        match holding {
+            Holding::KeyOnly(Owner::Ours) => Self::OurKey,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+fn unusable(secret: &SecretSeen) -> Result<&PairFacts, Unusable<'_>> {
+    match secret {
+        SecretSeen::Usable(pair) => Ok(pair),
+        SecretSeen::Missing { since } => Err(Unusable::Missing { since: *since }),
+        SecretSeen::WrongType(found) => Err(Unusable::WrongType(found)),
+        SecretSeen::Invalid(problems) => Err(Unusable::Invalid(problems)),
+        SecretSeen::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
+    }
+}

@@ -1,0 +1,412 @@
+//! One Route's turn: decide from the cache, and where something is to be written, decide again
+//! from what the API server says now, then carry it out.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use crate::{
+    api::{
+        route::{API_VERSION, CertificateCondition, Route},
+        secret::{Secret, TLS_TYPE},
+    },
+    inject::{
+        apply::{ApplyError, Writer},
+        condition,
+        contest::{Announcement, Contest, Ruling},
+        facts::{ObjectRef, RouteFacts},
+        index::Index,
+        metrics::Metrics,
+        plan::{self, Plan, Policy, SecretSeen, Write},
+        words::{self, Notice, Reason, Severity, State},
+    },
+    kit::{
+        call::{self, CallError},
+        clock::Clock,
+        events::{Message, Publisher, Said},
+    },
+    names::FIELD_MANAGER,
+    tls::{self, Pair},
+};
+
+/// A Route that changes under our hands so often in a row has to wait its back-off.
+const CONFLICTS: usize = 3;
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Everything that a turn needs.
+pub struct Reconciler {
+    /// What the watches told.
+    pub index: Arc<Mutex<Index>>,
+    /// For reads.
+    pub client: Client,
+    /// For writes.
+    pub writer: Writer,
+    /// For Events.
+    pub publisher: Publisher,
+    /// The time of day.
+    pub clock: Clock,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What the operator chose.
+    pub policy: Policy,
+    /// Whether plans are only logged.
+    pub dry_run: bool,
+    /// Whether the API server keeps `.status.certificate`.
+    pub keeps_status: AtomicBool,
+    /// Fights over a Route, by Route; only Routes that were written are in it.
+    pub contests: Mutex<HashMap<ObjectRef, Contests>>,
+}
+
+/// Fights over one Route.
+pub struct Contests {
+    uid: Box<str>,
+    pair: Contest<Write>,
+    status: Contest<(Option<State>, Reason)>,
+}
+
+/// The Secret as the API server has it, with the pair where it is usable.
+struct Looked {
+    seen: SecretSeen,
+    pair: Option<Pair>,
+}
+
+impl Reconciler {
+    /// Brings one Route into its state. Answers when to look at it again although nothing changed.
+    pub async fn turn(&self, at: &ObjectRef) -> Result<Option<Instant>, ApplyError> {
+        let Some(mut route) = self.index().route(at) else {
+            self.contests().remove(at);
+            return Ok(None);
+        };
+        if let Some(secret) = self.remembered(&route) {
+            let plan = self.plan(&route, &secret);
+            if plan.is_nothing() {
+                return Ok(self.settle(&route, &plan).await);
+            }
+        }
+        let mut conflicts = 0;
+        loop {
+            let mut ca_certificate = String::new();
+            if route.has_ca_certificate() && route.deciding_secret().is_some() {
+                let Some(reread) = self.reread(at).await? else { return Ok(None) };
+                route = RouteFacts::read(&reread);
+                let text = reread.spec.tls.and_then(|tls| tls.ca_certificate);
+                ca_certificate = text.unwrap_or_default();
+            }
+            let looked = self.look_at_secret(&route, &ca_certificate).await?;
+            let plan = self.plan(&route, &looked.seen);
+            match self.carry_out(&route, &plan, looked.pair.as_ref()).await {
+                Err(error) if error.is_conflict() && conflicts < CONFLICTS => {
+                    // Decided anew from the new object, never repeated blindly.
+                    conflicts += 1;
+                    match self.reread(at).await? {
+                        Some(reread) => route = RouteFacts::read(&reread),
+                        None => return Ok(None),
+                    }
+                }
+                // It was deleted meanwhile; the watch will say so.
+                Err(error) if error.is_not_found() => return Ok(None),
+                carried_out => return carried_out,
+            }
+        }
+    }
+
+    fn plan(&self, route: &RouteFacts, secret: &SecretSeen) -> Plan {
+        let mut plan = plan::plan(route, secret, self.clock.now(), &self.policy);
+        if !self.keeps_status.load(Ordering::Relaxed) {
+            plan.conditions = None;
+        }
+        plan
+    }
+
+    /// What the cache can say for certain about the Route's Secret, if it can.
+    fn remembered(&self, route: &RouteFacts) -> Option<SecretSeen> {
+        match route.deciding_secret() {
+            None => Some(SecretSeen::Missing { since: self.clock.now() }),
+            // Whether the Route's own caCertificate signed the pair takes both texts.
+            Some(_) if route.has_ca_certificate() => None,
+            Some(secret) => self.index().secret(&secret).cloned(),
+        }
+    }
+
+    async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
+        let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
+        call::bounded(api.get_opt(&at.name))
+            .await
+            .map_err(|cause| ApplyError::Read { route: at.clone(), cause })
+    }
+
+    /// A consistent read: what is written is never decided from a cache alone.
+    async fn look_at_secret(
+        &self,
+        route: &RouteFacts,
+        ca_certificate: &str,
+    ) -> Result<Looked, ApplyError> {
+        let now = self.clock.now();
+        let Some(at) = route.deciding_secret() else {
+            return Ok(Looked { seen: SecretSeen::Missing { since: now }, pair: None });
+        };
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
+        let secret = call::bounded(api.get_opt(&at.name)).await.map_err(|cause| {
+            ApplyError::Secret { route: route.at.clone(), secret: at.clone(), cause }
+        })?;
+        let Some(secret) = secret else {
+            let since = self.index().secret_missing(at, now);
+            return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
+        };
+        self.index().secret_found(&at);
+        Ok(judge(&secret, ca_certificate))
+    }
+
+    async fn carry_out(
+        &self,
+        route: &RouteFacts,
+        plan: &Plan,
+        pair: Option<&Pair>,
+    ) -> Result<Option<Instant>, ApplyError> {
+        if self.dry_run {
+            if !plan.is_nothing() {
+                tracing::info!(route = %route.at, row = plan.row, ?plan, "would write");
+            }
+            return Ok(self.look_again(plan.look_again));
+        }
+        let mut now_is = route.clone();
+        if let Some(write) = plan.write {
+            if let Some(wait) = self.contested(route, write).await {
+                return Ok(Some(wait));
+            }
+            now_is = self.write_pair(route, write, pair).await?;
+            if let Some(notice) = &plan.happened {
+                self.tell(route, notice).await;
+            }
+        }
+        let renewal = self.warn(route, plan).await;
+        if let Some(conditions) = &plan.conditions
+            && let Some(wait) = self.write_status(&now_is, plan, conditions).await?
+        {
+            return Ok(earlier(renewal, Some(wait)));
+        }
+        self.note_state(route, plan);
+        Ok(earlier(renewal, self.look_again(plan.look_again)))
+    }
+
+    /// Nothing is to be written; what is wrong stays visible.
+    async fn settle(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
+        tracing::debug!(route = %route.at, row = plan.row, "nothing to write");
+        let renewal = if self.dry_run { None } else { self.warn(route, plan).await };
+        self.note_state(route, plan);
+        earlier(renewal, self.look_again(plan.look_again))
+    }
+
+    async fn write_pair(
+        &self,
+        route: &RouteFacts,
+        write: Write,
+        pair: Option<&Pair>,
+    ) -> Result<RouteFacts, ApplyError> {
+        let written = self.writer.write(route, write, pair).await;
+        self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        let written = written?;
+        tracing::info!(route = %route.at, ?write, "written");
+        if matches!(write, Write::Inject(_))
+            && let Some(changed) = self.index().caused_by_secret(route)
+        {
+            self.metrics.reached_route(changed);
+        }
+        self.index().route_written(written.clone(), Instant::now());
+        self.contests_of(route, |contests| contests.pair.written(Instant::now()));
+        Ok(written)
+    }
+
+    /// Answers when to try again where something else keeps dropping the condition.
+    async fn write_status(
+        &self,
+        route: &RouteFacts,
+        plan: &Plan,
+        conditions: &[CertificateCondition],
+    ) -> Result<Option<Instant>, ApplyError> {
+        let said = plan.verdict.as_ref().map(|verdict| (verdict.state, verdict.reason));
+        let Some(said) = said else { return Ok(None) };
+        let ruling = self.contests_of(route, |contests| contests.status.rule(said, Instant::now()));
+        if let Ruling::Wait(until, _) = ruling {
+            return Ok(Some(until));
+        }
+        let written = self.writer.write_status(route, conditions).await;
+        self.metrics.wrote("status", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        self.index().route_written(written?, Instant::now());
+        self.contests_of(route, |contests| contests.status.written(Instant::now()));
+        Ok(None)
+    }
+
+    /// Answers when to try again where something else keeps undoing this write.
+    async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
+        let ruling = self.contests_of(route, |contests| contests.pair.rule(write, Instant::now()));
+        let Ruling::Wait(until, announcement) = ruling else { return None };
+        if announcement == Announcement::Due {
+            let manager = self.newest_other_manager(&route.at).await;
+            tracing::warn!(route = %route.at, manager, "something else keeps changing the certificate");
+            self.tell(route, &words::contested(manager.as_deref())).await;
+        }
+        Some(until)
+    }
+
+    async fn newest_other_manager(&self, at: &ObjectRef) -> Option<String> {
+        let route = self.reread(at).await.ok()??;
+        let managers = route.metadata.managed_fields.unwrap_or_default();
+        managers
+            .into_iter()
+            .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))
+            .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
+            .max_by_key(|entry| entry.time.clone())
+            .and_then(|entry| entry.manager)
+    }
+
+    /// Answers when the first of the warnings is to be renewed.
+    async fn warn(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
+        let said_in_status =
+            plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
+        let mut renewal = None;
+        for notice in &plan.standing {
+            // A condition tells of an unusable Secret, but not of a certificate that runs out.
+            let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
+            let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
+            match self.publisher.stands(&message(route, notice), said).await {
+                Ok(wait) => renewal = earlier(renewal, Some(Instant::now() + wait)),
+                Err(error) => self.could_not_tell(route, &error),
+            }
+        }
+        renewal
+    }
+
+    /// Says that something happened. An Event that is lost is not worth a second write of the pair.
+    pub async fn tell(&self, route: &RouteFacts, notice: &Notice) {
+        match self.publisher.happened(&message(route, notice)).await {
+            Ok(()) => self.metrics.wrote("event", "ok"),
+            Err(error) => self.could_not_tell(route, &error),
+        }
+    }
+
+    fn could_not_tell(&self, route: &RouteFacts, error: &CallError) {
+        self.metrics.wrote("event", error.category());
+        tracing::warn!(route = %route.at, %error, "an Event could not be written");
+    }
+
+    fn note_state(&self, route: &RouteFacts, plan: &Plan) {
+        if let Some(verdict) = &plan.verdict {
+            self.index().settled(&route.at, verdict.state, verdict.reason);
+        }
+    }
+
+    fn look_again(&self, at: Option<DateTime<Utc>>) -> Option<Instant> {
+        // Timers have a range, certificates of a hundred years do not care.
+        at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
+    }
+
+    /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
+    pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
+        let Some(notice) = error.cause().and_then(words::not_written) else { return };
+        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else { return };
+        if let Err(error) = self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
+            self.could_not_tell(&route, &error);
+        }
+    }
+
+    /// Forgets fights that are over and Events that are old.
+    pub fn tidy(&self) {
+        let now = Instant::now();
+        self.contests().retain(|_, contests| !contests.are_over(now));
+        self.publisher.tidy();
+    }
+
+    fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut Contests) -> T) -> T {
+        let mut contests = self.contests();
+        let entry = contests.entry(route.at.clone()).or_insert_with(|| Contests::new(route));
+        if entry.uid != route.uid {
+            *entry = Contests::new(route);
+        }
+        ask(entry)
+    }
+
+    fn contests(&self) -> MutexGuard<'_, HashMap<ObjectRef, Contests>> {
+        self.contests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contests {
+    fn are_over(&self, now: Instant) -> bool {
+        self.pair.is_over(now) && self.status.is_over(now)
+    }
+
+    fn new(route: &RouteFacts) -> Self {
+        Self {
+            uid: route.uid.clone(),
+            pair: Contest::new(Write::DropNote),
+            status: Contest::new((None, Reason::RouteNotSecured)),
+        }
+    }
+}
+
+/// What a Secret is worth to a Route with this `caCertificate`.
+fn judge(secret: &Secret, ca_certificate: &str) -> Looked {
+    if secret.kind != TLS_TYPE {
+        return Looked { seen: SecretSeen::WrongType(secret.kind.as_str().into()), pair: None };
+    }
+    match tls::judge(secret.data.certificate.expose(), secret.data.key.expose()) {
+        Err(problems) => Looked { seen: SecretSeen::Invalid(problems), pair: None },
+        Ok(pair) if ca_certificate.is_empty() => {
+            Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) }
+        }
+        Ok(pair) => match tls::ca_problems(&pair, ca_certificate) {
+            problems if problems.is_empty() => {
+                Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) }
+            }
+            problems => Looked { seen: SecretSeen::CaMismatch(problems), pair: None },
+        },
+    }
+}
+
+/// What the cache keeps of a Secret that the watch brought.
+pub fn remember(secret: &Secret) -> SecretSeen {
+    judge(secret, "").seen
+}
+
+fn message(route: &RouteFacts, notice: &Notice) -> Message {
+    let regarding = ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some("Route".to_owned()),
+        namespace: Some(route.at.namespace.to_string()),
+        name: Some(route.at.name.to_string()),
+        uid: Some(route.uid.to_string()),
+        ..ObjectReference::default()
+    };
+    Message {
+        regarding,
+        kind: match notice.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        },
+        reason: notice.reason.as_str(),
+        action: notice.action,
+        note: notice.note.clone(),
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

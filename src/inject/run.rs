@@ -1,0 +1,495 @@
+//! The controller: watches fill the index and the queue, workers give each Route its turn.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use kube::{Api, Client, Resource, core::DeserializeGuard};
+use prometheus_client::registry::Registry;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{
+        route::Route,
+        secret::{Secret, TLS_TYPE},
+    },
+    inject::{
+        apply::{ApplyError, Writer},
+        capability::{self, StatusField},
+        facts::{ObjectRef, RouteFacts},
+        index::{Index, Scope},
+        metrics::{Caches, Metrics},
+        plan::{Policy, StatusScope},
+        reconcile::{self, Reconciler},
+    },
+    kit::{
+        backoff::Backoff,
+        call::CallError,
+        client::Gate,
+        clock::Clock,
+        events::Publisher,
+        queue::Queue,
+        watch::{Change, Follow, Place},
+    },
+    names::INJECT_REPORTER,
+};
+
+/// What the command line chose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespaces to serve; empty for all.
+    pub namespaces: Vec<String>,
+    /// How decisions are made.
+    pub policy: Policy,
+    /// How many Routes are worked on at once.
+    pub concurrency: usize,
+    /// How often every Route is decided anew although nothing changed.
+    pub resync: Duration,
+    /// How long a watch lives.
+    pub watch_timeout: Duration,
+    /// Whether plans are only logged.
+    pub dry_run: bool,
+    /// Who we are in Events.
+    pub instance: String,
+}
+
+/// The controller, ready to run.
+pub struct Injector {
+    reconciler: Reconciler,
+    queue: Arc<Queue<ObjectRef>>,
+    gate: Gate,
+    options: Options,
+    watches: Mutex<BTreeMap<Watched, Condition>>,
+    watches_changed: Notify,
+    relisted: Notify,
+    status_field_known: watch::Sender<bool>,
+    failures: Mutex<HashMap<ObjectRef, u32>>,
+}
+
+/// One watch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Watched {
+    kind: &'static str,
+    scope: Scope,
+}
+
+/// How a watch does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    /// Its first list is under way.
+    Listing,
+    /// Its cache is complete.
+    Synced,
+    /// It can't be opened.
+    Failing(CallError),
+}
+
+impl Injector {
+    /// Puts the parts together and registers their metrics.
+    pub fn new(
+        client: Client,
+        gate: Gate,
+        clock: Clock,
+        options: Options,
+        registry: &mut Registry,
+    ) -> Arc<Self> {
+        let index = Arc::new(Mutex::new(Index::default()));
+        let queue = Arc::new(Queue::default());
+        let caches = Caches { index: index.clone(), queue: queue.clone(), gate: gate.clone() };
+        let publisher = Publisher::new(
+            client.clone(),
+            clock.clone(),
+            INJECT_REPORTER,
+            options.instance.clone(),
+        );
+        let reconciler = Reconciler {
+            index,
+            writer: Writer::new(client.clone()),
+            client,
+            publisher,
+            clock,
+            metrics: Metrics::register(registry, caches),
+            policy: options.policy.clone(),
+            dry_run: options.dry_run,
+            keeps_status: false.into(),
+            contests: Mutex::default(),
+        };
+        let watches = scopes(&options.namespaces)
+            .into_iter()
+            .flat_map(|scope| {
+                ["Route", "Secret"]
+                    .map(|kind| (Watched { kind, scope: scope.clone() }, Condition::Listing))
+            })
+            .collect();
+        Arc::new(Self {
+            reconciler,
+            queue,
+            gate,
+            watches: Mutex::new(watches),
+            watches_changed: Notify::new(),
+            relisted: Notify::new(),
+            status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
+            failures: Mutex::default(),
+            options,
+        })
+    }
+
+    /// What readiness waits for, in words.
+    pub fn waiting_for(&self) -> Vec<String> {
+        let watches = self.watches();
+        let unready = watches.iter().filter(|(_, condition)| **condition != Condition::Synced);
+        unready.map(|(watched, condition)| format!("{watched}: {condition}")).collect()
+    }
+
+    /// Runs until asked to stop; writes that are under way are finished.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), RunError> {
+        let mut followers = JoinSet::new();
+        for scope in scopes(&self.options.namespaces) {
+            followers.spawn(self.clone().follow_routes(scope.clone()));
+            followers.spawn(self.clone().follow_secrets(scope));
+        }
+        if self.options.policy.status != StatusScope::Off {
+            followers.spawn(self.clone().learn_status_field());
+        }
+        followers.spawn(self.clone().resync());
+
+        let mut workers = JoinSet::new();
+        for _ in 0..self.options.concurrency {
+            workers.spawn(self.clone().work(stop.clone()));
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            Some(_) = followers.join_next() => return Err(RunError::WatchEnded),
+            Some(_) = workers.join_next(), if !stop.is_cancelled() => {
+                if !stop.is_cancelled() {
+                    return Err(RunError::WorkerEnded);
+                }
+            }
+        }
+        while workers.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn follow_routes(self: Arc<Self>, scope: Scope) {
+        let watched = Watched { kind: "Route", scope: scope.clone() };
+        let follow = self.follow::<Route>(&scope, None);
+        follow
+            .run(|change| match change {
+                Change::Applied(route) => {
+                    let facts = RouteFacts::read(&route);
+                    let at = facts.at.clone();
+                    if self.index().route_applied(facts, Instant::now()) {
+                        self.queue.add(at);
+                    }
+                }
+                Change::Deleted(place) => self.route_gone(&place.into()),
+                Change::Undecodable(place) => {
+                    let at = self.skip_undecodable("Route", place);
+                    self.route_gone(&at);
+                }
+                Change::Listed(places) => {
+                    let listed: HashSet<ObjectRef> = places.into_iter().map(Into::into).collect();
+                    for lost in self.index().routes_listed(&scope, &listed) {
+                        self.queue.add(lost);
+                    }
+                    self.set_condition(&watched, Condition::Synced);
+                    self.relisted.notify_one();
+                }
+                Change::Failing(error, failures) => self.watch_failing(&watched, error, failures),
+            })
+            .await;
+    }
+
+    async fn follow_secrets(self: Arc<Self>, scope: Scope) {
+        let watched = Watched { kind: "Secret", scope: scope.clone() };
+        let follow = self.follow::<Secret>(&scope, Some("type=kubernetes.io/tls"));
+        follow
+            .run(|change| {
+                let concerned = match change {
+                    Change::Applied(secret) => self.secret_applied(&watched, &secret),
+                    Change::Deleted(place) => self.index().secret_gone(&place.into()),
+                    Change::Undecodable(place) => {
+                        let at = self.skip_undecodable("Secret", place);
+                        self.index().secret_gone(&at)
+                    }
+                    Change::Listed(places) => {
+                        let listed: HashSet<ObjectRef> =
+                            places.into_iter().map(Into::into).collect();
+                        let lost = self.index().secrets_listed(&scope, &listed);
+                        self.set_condition(&watched, Condition::Synced);
+                        lost
+                    }
+                    Change::Failing(error, failures) => {
+                        self.watch_failing(&watched, error, failures);
+                        Vec::new()
+                    }
+                };
+                for route in concerned {
+                    self.queue.add(route);
+                }
+            })
+            .await;
+    }
+
+    fn secret_applied(&self, watched: &Watched, secret: &Secret) -> Vec<ObjectRef> {
+        let meta = &secret.metadata;
+        let at = ObjectRef::new(
+            meta.namespace.as_deref().unwrap_or_default(),
+            meta.name.as_deref().unwrap_or_default(),
+        );
+        // A server that ignored the field selector must not pass another type off as TLS.
+        if secret.kind != TLS_TYPE {
+            return self.index().secret_gone(&at);
+        }
+        let seen = reconcile::remember(secret);
+        // What a first list brings did not change just now.
+        let synced = self.watches().get(watched) == Some(&Condition::Synced);
+        self.index().secret_applied(at, seen, synced.then(Instant::now))
+    }
+
+    fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        let client = self.reconciler.client.clone();
+        let api: Api<DeserializeGuard<K>> = match scope {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        };
+        Follow { api, fields, timeout: self.options.watch_timeout }
+    }
+
+    fn route_gone(&self, at: &ObjectRef) {
+        self.index().route_gone(at);
+        // Its turn finds nothing and lets go of what was remembered about it.
+        self.queue.add(at.clone());
+    }
+
+    fn skip_undecodable(&self, kind: &'static str, place: Place) -> ObjectRef {
+        let at = ObjectRef::from(place);
+        self.reconciler.metrics.skipped_undecodable(kind);
+        tracing::warn!(kind, object = %at, "skipped: it can't be decoded");
+        at
+    }
+
+    fn watch_failing(&self, watched: &Watched, error: CallError, failures: u32) {
+        self.reconciler.metrics.watch_restarted(watched.kind);
+        let hint = hint(&error);
+        if failures == 1 {
+            tracing::debug!(watch = %watched, %error, "watch failed; opening it again");
+        } else {
+            tracing::warn!(watch = %watched, %error, failures, "cannot watch{hint}");
+        }
+        self.set_condition(watched, Condition::Failing(error));
+    }
+
+    fn set_condition(&self, watched: &Watched, condition: Condition) {
+        let mut watches = self.watches();
+        let Some(known) = watches.get_mut(watched) else { return };
+        // A watch that broke after its list still has a complete cache.
+        let still_good = *known == Condition::Synced && condition != Condition::Synced;
+        if *known != condition && !still_good {
+            *known = condition;
+            self.watches_changed.notify_waiters();
+        }
+    }
+
+    /// Deciding from half a list would ask the API server for every Secret. A watch that can't be
+    /// opened holds nobody up: then the API server is asked.
+    async fn ready_to_decide(&self) {
+        loop {
+            let changed = self.watches_changed.notified();
+            if !self.watches().values().any(|condition| *condition == Condition::Listing) {
+                break;
+            }
+            changed.await;
+        }
+        // The sender lives as long as we do, so this can't fail.
+        let _ = self.status_field_known.subscribe().wait_for(|known| *known).await;
+    }
+
+    async fn learn_status_field(self: Arc<Self>) {
+        loop {
+            self.relisted.notified().await;
+            let mut failures = 0;
+            let field = loop {
+                match capability::status_field(&self.reconciler.client).await {
+                    Ok(field) => break field,
+                    Err(error) => {
+                        failures += 1;
+                        self.status_field_known.send_replace(true);
+                        tracing::warn!(%error, "cannot read whether the API server keeps .status.certificate");
+                        tokio::time::sleep(Backoff::WATCH.after(failures)).await;
+                    }
+                }
+            };
+            let keeps = field == StatusField::Kept;
+            if self.reconciler.keeps_status.swap(keeps, Ordering::Relaxed) != keeps {
+                self.add_all();
+            }
+            self.status_field_known.send_replace(true);
+        }
+    }
+
+    async fn resync(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(self.options.resync);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            self.reconciler.tidy();
+            self.add_all();
+        }
+    }
+
+    fn add_all(&self) {
+        let all = self.index().all();
+        for at in all {
+            self.queue.add(at);
+        }
+    }
+
+    async fn work(self: Arc<Self>, stop: CancellationToken) {
+        let mut gate = self.gate.clone();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = self.ready_to_decide() => {}
+        }
+        loop {
+            let at = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                at = async { gate.opened().await; self.queue.next().await } => at,
+            };
+            if self.gate.is_open() {
+                self.turn(&at).await;
+            } else {
+                self.queue.add(at.clone());
+            }
+            self.queue.done(&at);
+        }
+    }
+
+    async fn turn(&self, at: &ObjectRef) {
+        let start = Instant::now();
+        // A bug that one Route brings out must not stop the others.
+        let outcome = AssertUnwindSafe(self.reconciler.turn(at)).catch_unwind().await;
+        self.reconciler.metrics.reconciled(start.elapsed());
+        match outcome {
+            Ok(Ok(again)) => {
+                self.failures().remove(at);
+                if let Some(again) = again {
+                    self.queue.add_at(at.clone(), again);
+                }
+            }
+            Ok(Err(error)) => self.failed(at, &error).await,
+            Err(_panic) => {
+                self.reconciler.metrics.failed("panic");
+                tracing::error!(route = %at, "deciding about this Route panicked");
+                self.back_off(at, Duration::ZERO);
+            }
+        }
+    }
+
+    async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
+        self.reconciler.metrics.failed(error.category());
+        let at_least = match error.cause() {
+            Some(CallError::TooManyRequests { retry_after }) => *retry_after,
+            _ => Duration::ZERO,
+        };
+        let hint = error.cause().map_or("", hint);
+        let again = self.back_off(at, at_least);
+        tracing::warn!(route = %at, %error, again_in = ?again, "not done{hint}");
+        self.reconciler.complain(at, error).await;
+    }
+
+    fn back_off(&self, at: &ObjectRef, at_least: Duration) -> Duration {
+        let failures = {
+            let mut all = self.failures();
+            let failures = all.entry(at.clone()).or_default();
+            *failures = failures.saturating_add(1);
+            *failures
+        };
+        let wait = Backoff::OBJECT.after(failures).max(at_least);
+        self.queue.add_at(at.clone(), Instant::now() + wait);
+        wait
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.reconciler.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watches(&self) -> MutexGuard<'_, BTreeMap<Watched, Condition>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef, u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn scopes(namespaces: &[String]) -> Vec<Scope> {
+    if namespaces.is_empty() {
+        vec![None]
+    } else {
+        let unique: HashSet<&String> = namespaces.iter().collect();
+        unique.into_iter().map(|namespace| Some(namespace.as_str().into())).collect()
+    }
+}
+
+fn hint(error: &CallError) -> &'static str {
+    match error {
+        CallError::Forbidden => {
+            ". Grant it with: kubectl apply -k deploy/base, or limit the controller with --namespace"
+        }
+        CallError::NotFound => {
+            ". Is the Route API installed? On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml"
+        }
+        _ => "",
+    }
+}
+
+impl From<Place> for ObjectRef {
+    fn from(place: Place) -> Self {
+        Self::new(place.namespace, place.name)
+    }
+}
+
+impl std::fmt::Display for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.scope {
+            Some(namespace) => write!(f, "{}s in namespace {namespace}", self.kind),
+            None => write!(f, "{}s in all namespaces", self.kind),
+        }
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Listing => f.write_str("being listed"),
+            Self::Synced => f.write_str("synced"),
+            Self::Failing(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Why the controller ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// A watch task ended.
+    #[error("a watch ended unexpectedly")]
+    WatchEnded,
+    /// A worker ended.
+    #[error("a worker ended unexpectedly")]
+    WorkerEnded,
+}

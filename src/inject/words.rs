@@ -1,0 +1,407 @@
+//! What we say about a Route's certificate: states, reasons, conditions and Events. Pure.
+//!
+//! Every text says what is the matter and what to do next. Nothing in a condition's message
+//! changes with a renewal, so that a renewal costs no status write.
+
+use std::fmt::Write as _;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::{
+    inject::{
+        facts::{RouteFacts, Wanted},
+        plan::{Before, Unusable},
+    },
+    kit::call::CallError,
+    names::SECRET_NAME_ANNOTATION,
+    tls::{PairFacts, Problem, Warning},
+};
+
+/// Which certificate a Route holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// None: the router serves its default certificate.
+    Default,
+    /// One of the user's own.
+    Custom,
+    /// The Secret's.
+    Managed,
+}
+
+impl State {
+    /// In the order in which the conditions are written.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Custom, Self::Managed];
+
+    /// The condition's type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Custom => "Custom",
+            Self::Managed => "Managed",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident),+ $(,)?) => {
+        /// Why, for machines: the reason of a condition or an Event.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Reason { $($(#[$doc])* $reason),+ }
+
+        impl Reason {
+            /// As conditions and Events spell it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$reason => stringify!($reason)),+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The Route has no `spec.tls`.
+    RouteNotSecured,
+    /// The router passes TLS through.
+    PassthroughTermination,
+    /// `spec.tls.externalCertificate` is set.
+    ExternalCertificate,
+    /// The Secret's pair stands in the Route.
+    SecretInjected,
+    /// The Secret turned unusable; its last good pair stays.
+    SecretInvalidKeepingLast,
+    /// There is no such Secret.
+    SecretNotFound,
+    /// The Secret is not `kubernetes.io/tls`.
+    SecretWrongType,
+    /// The router would refuse the pair.
+    SecretInvalid,
+    /// The Route's `caCertificate` makes the router refuse the pair.
+    CACertificateMismatch,
+    /// The annotation is no name of a Secret.
+    InvalidSecretName,
+    /// There is no certificate.
+    NoCertificate,
+    /// The user put one in.
+    CertificateInRoute,
+    /// Event: the pair went in.
+    CertificateInjected,
+    /// Event: a newer pair went in.
+    CertificateUpdated,
+    /// Event: the pair went out.
+    CertificateCleared,
+    /// Event: something else keeps reverting us.
+    CertificateContested,
+    /// Event: the API server refuses our write.
+    InjectionFailed,
+    /// Event: the certificate ends soon.
+    CertificateExpiring,
+    /// Event: the certificate has ended.
+    CertificateExpired,
+    /// Event: the certificate is not valid yet.
+    CertificateNotYetValid,
+    /// Event: the certificate is for other names.
+    HostMismatch,
+    /// Event: the chain is not in order.
+    ChainOutOfOrder,
+    /// Event: the chain lacks an intermediate.
+    ChainIncomplete,
+}
+
+/// What a Route's certificate is, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// None where the router terminates no TLS.
+    pub state: Option<State>,
+    /// Why, for machines.
+    pub reason: Reason,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// An Event about a Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Normal or Warning.
+    pub severity: Severity,
+    /// Why, for machines.
+    pub reason: Reason,
+    /// What was done, or is to be done; the API asks for it.
+    pub action: &'static str,
+    /// Why, for people.
+    pub note: String,
+}
+
+/// An Event's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// All is well.
+    Normal,
+    /// Somebody should act.
+    Warning,
+}
+
+/// What a Secret that can't be used means for what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// The router serves its default certificate.
+    ServesDefault,
+    /// The user's own certificate stays.
+    KeepsTheirs,
+    /// The last good pair stays.
+    KeepsLastGood,
+}
+
+impl Consequence {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ServesDefault => "the router serves its default certificate",
+            Self::KeepsTheirs => "the certificate that stands in the Route stays",
+            Self::KeepsLastGood => "the last good certificate stays in the Route",
+        }
+    }
+}
+
+/// A problem's text, for the condition and the Event alike.
+#[derive(Clone, Debug)]
+pub struct Said {
+    reason: Reason,
+    text: String,
+}
+
+impl Said {
+    /// As the condition says it.
+    pub fn verdict(&self, state: State, reason: Reason) -> Verdict {
+        Verdict { state: Some(state), reason, message: self.text.clone() }
+    }
+
+    /// As the Event says it.
+    pub fn notice(self) -> Notice {
+        warning(self.reason, "CheckSecret", self.text)
+    }
+}
+
+fn warning(reason: Reason, action: &'static str, note: String) -> Notice {
+    Notice { severity: Severity::Warning, reason, action, note }
+}
+
+fn settled(state: Option<State>, reason: Reason, message: impl Into<String>) -> Verdict {
+    Verdict { state, reason, message: message.into() }
+}
+
+/// Row 2.
+pub fn not_secured() -> Verdict {
+    settled(
+        None,
+        Reason::RouteNotSecured,
+        "The Route has no spec.tls, so no certificate is served.",
+    )
+}
+
+/// Row 3.
+pub fn passthrough() -> Verdict {
+    settled(
+        None,
+        Reason::PassthroughTermination,
+        "Termination is passthrough: the backend's own certificate is served.",
+    )
+}
+
+/// Row 4.
+pub fn external() -> Verdict {
+    settled(
+        Some(State::Custom),
+        Reason::ExternalCertificate,
+        "The router reads the certificate from spec.tls.externalCertificate.",
+    )
+}
+
+/// Rows 5 to 7.
+pub fn managed(route: &RouteFacts) -> Verdict {
+    let message = format!("The certificate of Secret {} stands in the Route.", secret_of(route));
+    settled(Some(State::Managed), Reason::SecretInjected, message)
+}
+
+/// A Route without a certificate.
+pub fn no_certificate() -> Verdict {
+    settled(
+        Some(State::Default),
+        Reason::NoCertificate,
+        "The Route holds no certificate, so the router serves its default certificate.",
+    )
+}
+
+/// A Route with the user's own certificate.
+pub fn custom() -> Verdict {
+    settled(
+        Some(State::Custom),
+        Reason::CertificateInRoute,
+        "The certificate that stands in the Route was put there by its owner.",
+    )
+}
+
+/// Row 2, annotated.
+pub fn annotated_but_not_secured(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "The Route has no spec.tls, so the certificate of Secret {} can't be served. \
+         Set spec.tls.termination to edge or reencrypt, or remove the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::RouteNotSecured, "CheckRoute", note)
+}
+
+/// Row 3, annotated.
+pub fn annotated_but_passthrough(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "With passthrough termination the router never decrypts and can't serve the certificate of Secret {}. \
+         Set spec.tls.termination to edge or reencrypt, or remove the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::PassthroughTermination, "CheckRoute", note)
+}
+
+/// Row 4, annotated.
+pub fn annotated_but_external(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "spec.tls.externalCertificate is set and excludes the certificate of Secret {}. \
+         Remove one of the two: spec.tls.externalCertificate or the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::ExternalCertificate, "CheckRoute", note)
+}
+
+/// Row 7 happened.
+pub fn injected(route: &RouteFacts, pair: &PairFacts, before: Before) -> Notice {
+    let (reason, replaced) = match before {
+        Before::Ours => (Reason::CertificateUpdated, ""),
+        Before::Nothing => (Reason::CertificateInjected, ""),
+        Before::Theirs => {
+            (Reason::CertificateInjected, " It replaced the certificate that stood in the Route.")
+        }
+    };
+    let note = format!(
+        "The Route holds the certificate of Secret {}: serial {}, valid until {}.{replaced}",
+        secret_of(route),
+        pair.serial,
+        day(pair.not_after),
+    );
+    Notice { severity: Severity::Normal, reason, action: "Inject", note }
+}
+
+/// Row 11 happened.
+pub fn cleared() -> Notice {
+    Notice {
+        severity: Severity::Normal,
+        reason: Reason::CertificateCleared,
+        action: "Clear",
+        note: format!(
+            "The annotation {SECRET_NAME_ANNOTATION} was removed, so the injected certificate was \
+             taken out of the Route and the router serves its default certificate."
+        ),
+    }
+}
+
+/// Somebody else keeps writing our fields.
+pub fn contested(manager: Option<&str>) -> Notice {
+    let who = manager.map_or_else(String::new, |name| format!(" The last to write it was {name}."));
+    warning(
+        Reason::CertificateContested,
+        "BackOff",
+        format!(
+            "Something else keeps changing the certificate that was injected into this Route, so the \
+             next attempts wait up to 5 minutes.{who} Let it ignore spec.tls.certificate, spec.tls.key \
+             and the annotation trustplane.dev/injected, or remove the annotation {SECRET_NAME_ANNOTATION}."
+        ),
+    )
+}
+
+/// The API server refuses a write, and will go on to.
+pub fn not_written(cause: &CallError) -> Option<Notice> {
+    let note = match cause {
+        CallError::Forbidden => {
+            "trustplane may not write this Route. Let an administrator grant its account patch on \
+             routes, routes/status and create and update on routes/custom-host: kubectl apply -k deploy/base."
+                .to_owned()
+        }
+        CallError::Invalid { .. } => format!(
+            "The certificate could not be written: {cause}. Look at the Route with kubectl describe; \
+             on OpenShift the account of trustplane needs create and update on routes/custom-host."
+        ),
+        _ => return None,
+    };
+    Some(warning(Reason::InjectionFailed, "Inject", note))
+}
+
+/// Rows 8 to 10: what is wrong with the Secret, what is served instead, what to do.
+pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence) -> Said {
+    let secret = secret_of(route);
+    let so = consequence.as_str();
+    let text = match why {
+        Unusable::Missing { .. } => format!(
+            "Secret {secret} was not found, so {so}. Create it in namespace {}, or remove the \
+             annotation {SECRET_NAME_ANNOTATION}.",
+            route.at.namespace
+        ),
+        Unusable::InvalidName(value) => format!(
+            "{:?} can't be the name of a Secret, so {so}. Set the annotation {SECRET_NAME_ANNOTATION} \
+             to the name of a Secret in namespace {}, or remove it.",
+            shortened(value),
+            route.at.namespace
+        ),
+        Unusable::WrongType(found) => format!(
+            "Secret {secret} is of type {found:?}, not \"kubernetes.io/tls\", so {so}. The type of a \
+             Secret can't be changed: delete it and create it anew with kubectl create secret tls."
+        ),
+        Unusable::Invalid(problems) => format!(
+            "The router would refuse the pair in Secret {secret}, so {so}. Mend the Secret: {}.",
+            listed(problems)
+        ),
+        Unusable::CaMismatch(problems) => format!(
+            "The caCertificate in the Route would make the router refuse the pair in Secret {secret}, \
+             so {so}. Remove spec.tls.caCertificate or set it to the issuer of that certificate: {}.",
+            listed(problems)
+        ),
+    };
+    Said { reason: why.reason(), text }
+}
+
+/// The router serves it, but a client may not like it.
+pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
+    let reason = match what {
+        Warning::Expired { .. } => Reason::CertificateExpired,
+        Warning::Expiring { .. } => Reason::CertificateExpiring,
+        Warning::NotYetValid { .. } => Reason::CertificateNotYetValid,
+        Warning::HostNotCovered { .. } => Reason::HostMismatch,
+        Warning::ChainOutOfOrder => Reason::ChainOutOfOrder,
+        Warning::ChainIncomplete => Reason::ChainIncomplete,
+    };
+    let note = format!("Certificate of Secret {}: {what}", secret_of(route));
+    warning(reason, "CheckSecret", note)
+}
+
+fn secret_of(route: &RouteFacts) -> &str {
+    match &route.wanted {
+        Wanted::Secret(name) => name,
+        Wanted::Invalid(value) => shortened(value),
+        Wanted::Nothing => "",
+    }
+}
+
+/// Whatever stands in an annotation, a person needs to see its beginning only.
+fn shortened(value: &str) -> &str {
+    const LONGEST: usize = 63;
+    let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);
+    &value[..end]
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let mut text = String::new();
+    for (count, problem) in problems.iter().enumerate() {
+        let separator = if count == 0 { "" } else { "; " };
+        // Writing to a String can't fail.
+        let _ = write!(text, "{separator}{problem}");
+    }
+    text
+}
+
+fn day(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}

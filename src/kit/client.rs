@@ -1,0 +1,199 @@
+//! The client for the API server, with the lease's gate in front of every write.
+
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, header};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
+use tokio::{sync::watch, time::Instant};
+use tower::{BoxError, Layer, Service};
+
+use crate::names::USER_AGENT;
+
+/// Finds the cluster as kubectl does: KUBECONFIG, ~/.kube/config, or the Pod's own account.
+pub async fn config() -> Result<Config, kube::config::InferConfigError> {
+    Config::infer().await
+}
+
+/// A client whose writes pass the gate, and which gives up on a silent connection.
+///
+/// A list, and the answer to the opening of a watch, have no time-out of their own in kube: over
+/// a connection that died without a word they would hang for as long as TCP is patient.
+pub fn connect(mut config: Config, gate: Gate, silence: Duration) -> kube::Result<Client> {
+    config.read_timeout = Some(silence);
+    config.reset_reader_on_write = true;
+    // The client's own retries would repeat a POST, and would send a write that was held back by
+    // a 429 after our lease has ended. Every caller here has a back-off of its own.
+    config.default_retry = false;
+    config.headers.push((header::USER_AGENT, header::HeaderValue::from_static(USER_AGENT)));
+    Ok(ClientBuilder::try_from(config)?.with_layer(&GateLayer(gate)).build())
+}
+
+/// Until when this process may write.
+///
+/// The deadline is on the sender's own monotonic clock. A write that has not left by then is
+/// dropped, not sent late; one that the network delays meets the resourceVersion of whoever
+/// wrote since.
+#[derive(Clone, Debug)]
+pub struct Gate(Option<watch::Receiver<Option<Instant>>>);
+
+impl Gate {
+    /// Always open: there is no election.
+    pub fn open() -> Self {
+        Self(None)
+    }
+
+    /// Open until the deadline that the election keeps moving.
+    pub fn until(deadline: watch::Receiver<Option<Instant>>) -> Self {
+        Self(Some(deadline))
+    }
+
+    /// Whether a write may be sent now.
+    pub fn is_open(&self) -> bool {
+        match &self.0 {
+            None => true,
+            Some(deadline) => deadline.borrow().is_some_and(|deadline| Instant::now() < deadline),
+        }
+    }
+
+    /// Waits until writes may be sent.
+    pub async fn opened(&mut self) {
+        let Some(deadline) = &mut self.0 else { return };
+        let open =
+            |deadline: &Option<Instant>| deadline.is_some_and(|deadline| Instant::now() < deadline);
+        if deadline.wait_for(open).await.is_err() {
+            // The election has ended for good; its supervisor stops the process.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// `Ok(None)` where there is no deadline to mind.
+    fn deadline(&self) -> Result<Option<Instant>, NotLeader> {
+        match &self.0 {
+            None => Ok(None),
+            Some(deadline) => match *deadline.borrow() {
+                Some(deadline) if Instant::now() < deadline => Ok(Some(deadline)),
+                _ => Err(NotLeader),
+            },
+        }
+    }
+}
+
+/// A write was held back because this replica does not hold the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this replica does not hold the lease")]
+pub struct NotLeader;
+
+#[derive(Clone)]
+struct GateLayer(Gate);
+
+impl<S> Layer<S> for GateLayer {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { gate: self.0.clone(), inner }
+    }
+}
+
+/// Lets reads pass, and writes until the deadline.
+pub struct Gated<S> {
+    gate: Gate,
+    inner: S,
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>>,
+    S::Future: Send + 'static,
+    S::Response: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if request.method() == Method::GET || is_lease(&request) {
+            return self.inner.call(request).map(|answer| answer.map_err(Into::into)).boxed();
+        }
+        match self.gate.deadline() {
+            Err(closed) => futures::future::ready(Err(closed.into())).boxed(),
+            Ok(None) => self.inner.call(request).map(|answer| answer.map_err(Into::into)).boxed(),
+            Ok(Some(deadline)) => {
+                let answer = self.inner.call(request);
+                async move {
+                    match tokio::time::timeout_at(deadline, answer).await {
+                        Ok(answer) => answer.map_err(Into::into),
+                        Err(_) => Err(NotLeader.into()),
+                    }
+                }
+                .boxed()
+            }
+        }
+    }
+}
+
+/// The lease itself must be written to come by a deadline at all.
+fn is_lease(request: &Request<Body>) -> bool {
+    request.uri().path().starts_with("/apis/coordination.k8s.io/")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    const ROUTE: &str = "/apis/route.openshift.io/v1/namespaces/web/routes/shop";
+    const LEASE: &str =
+        "/apis/coordination.k8s.io/v1/namespaces/trustplane/leases/trustplane-inject";
+
+    async fn send(gate: &Gate, method: Method, path: &str, takes: Duration) -> (bool, Vec<String>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let seen = sent.clone();
+        let server = service_fn(move |request: Request<Body>| {
+            let seen = seen.clone();
+            async move {
+                tokio::time::sleep(takes).await;
+                seen.lock().unwrap().push(request.method().to_string());
+                Ok::<_, BoxError>(())
+            }
+        });
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let passed = GateLayer(gate.clone()).layer(server).oneshot(request).await.is_ok();
+        let sent = sent.lock().unwrap().clone();
+        (passed, sent)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_write_is_sent_without_the_lease_but_reads_and_the_lease_itself_are() {
+        let (_hold, deadline) = watch::channel(None);
+        let gate = Gate::until(deadline);
+        assert_eq!(send(&gate, Method::PATCH, ROUTE, Duration::ZERO).await, (false, vec![]));
+        assert!(send(&gate, Method::GET, ROUTE, Duration::ZERO).await.0);
+        assert!(send(&gate, Method::PUT, LEASE, Duration::ZERO).await.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_still_on_its_way_out_at_the_deadline_is_dropped() {
+        let in_five = Instant::now() + Duration::from_secs(5);
+        let (_hold, deadline) = watch::channel(Some(in_five));
+        let gate = Gate::until(deadline);
+        assert!(send(&gate, Method::PATCH, ROUTE, Duration::from_secs(4)).await.0);
+        let (passed, sent) = send(&gate, Method::PATCH, ROUTE, Duration::from_secs(2)).await;
+        assert_eq!((passed, sent), (false, vec![]), "one second was left, it took two");
+        assert_eq!(send(&gate, Method::PATCH, ROUTE, Duration::ZERO).await, (false, vec![]));
+    }
+}

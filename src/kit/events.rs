@@ -1,0 +1,252 @@
+//! Events (events.k8s.io/v1) that are said once, renewed at most once an hour, and not repeated
+//! by a restart.
+//!
+//! An Event's name is a digest of what it says about which object, so the cluster itself
+//! remembers what was said: a new process asks for the Event by its name before it speaks.
+//! kube's own `Recorder` names Events by the clock and forgets at every restart.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::kit::{
+    call::{self, CallError},
+    clock::Clock,
+};
+
+/// The API server's limit for a note, in bytes.
+const LONGEST_NOTE: usize = 1024;
+/// A lasting problem is said again after this long.
+const RENEWAL: TimeDelta = TimeDelta::hours(1);
+
+/// What is to be said about an object.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The object.
+    pub regarding: ObjectReference,
+    /// `Normal` or `Warning`.
+    pub kind: &'static str,
+    /// Why, for machines.
+    pub reason: &'static str,
+    /// What was done about it.
+    pub action: &'static str,
+    /// Why, for people; cut to what the API takes.
+    pub note: String,
+}
+
+/// Whether the object itself says already what the Event would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Its status does, so an Event was written at the time.
+    InStatus,
+    /// It does not.
+    NotYet,
+}
+
+/// Writes Events and remembers when.
+pub struct Publisher {
+    client: Client,
+    clock: Clock,
+    controller: &'static str,
+    instance: String,
+    said: Mutex<HashMap<String, DateTime<Utc>>>,
+}
+
+impl Publisher {
+    /// A publisher that speaks as this controller and this instance of it.
+    pub fn new(client: Client, clock: Clock, controller: &'static str, instance: String) -> Self {
+        Self { client, clock, controller, instance, said: Mutex::default() }
+    }
+
+    /// Something happened: says so once.
+    pub async fn happened(&self, message: &Message) -> Result<(), CallError> {
+        match self.create(message).await {
+            // The same thing happened within the life of an Event: count it.
+            Err(CallError::AlreadyExists) => match self.find(message).await? {
+                Some(event) => self.renew(message, &event).await,
+                None => Ok(()),
+            },
+            written => written,
+        }
+    }
+
+    /// Something is wrong and stays wrong: says so unless it was said within the hour.
+    /// Answers when to come back to say it again.
+    pub async fn stands(&self, message: &Message, said: Said) -> Result<Duration, CallError> {
+        let name = event_name(message);
+        let now = self.clock.now();
+        let remembered = self.remembered(&name);
+        if let Some(last) = remembered.filter(|last| now - *last < RENEWAL) {
+            return Ok(renewal_due(last, now));
+        }
+        match (self.find(message).await?, said) {
+            (Some(event), _) if now - last_said(&event) < RENEWAL => {
+                self.remember(name.clone(), last_said(&event));
+            }
+            (Some(event), _) => self.renew(message, &event).await?,
+            (None, Said::InStatus) if remembered.is_none() => self.remember(name.clone(), now),
+            (None, _) => self.create(message).await?,
+        }
+        Ok(renewal_due(self.remembered(&name).unwrap_or(now), now))
+    }
+
+    /// Forgets what was said longer ago than it could matter.
+    pub fn tidy(&self) {
+        let now = self.clock.now();
+        self.said().retain(|_, last| now - *last < RENEWAL * 2);
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remembered(&self, name: &str) -> Option<DateTime<Utc>> {
+        self.said().get(name).copied()
+    }
+
+    fn remember(&self, name: String, at: DateTime<Utc>) {
+        self.said().insert(name, at);
+    }
+
+    fn api(&self, message: &Message) -> Api<Event> {
+        let namespace = message.regarding.namespace.as_deref().unwrap_or("default");
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn find(&self, message: &Message) -> Result<Option<Event>, CallError> {
+        call::bounded(self.api(message).get_opt(&event_name(message))).await
+    }
+
+    async fn create(&self, message: &Message) -> Result<(), CallError> {
+        let now = self.clock.now();
+        let event = Event {
+            metadata: ObjectMeta { name: Some(event_name(message)), ..Default::default() },
+            event_time: Some(micro_time(now)),
+            reporting_controller: Some(self.controller.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(message.action.to_owned()),
+            reason: Some(message.reason.to_owned()),
+            type_: Some(message.kind.to_owned()),
+            note: Some(cut(&message.note)),
+            regarding: Some(message.regarding.clone()),
+            ..Default::default()
+        };
+        call::bounded(self.api(message).create(&PostParams::default(), &event)).await?;
+        self.remember(event_name(message), now);
+        Ok(())
+    }
+
+    async fn renew(&self, message: &Message, event: &Event) -> Result<(), CallError> {
+        let now = self.clock.now();
+        let series = EventSeries {
+            count: event.series.as_ref().map_or(1, |series| series.count).saturating_add(1),
+            last_observed_time: micro_time(now),
+        };
+        let patch = Patch::Merge(json!({ "series": series }));
+        let name = event_name(message);
+        call::bounded(self.api(message).patch(&name, &PatchParams::default(), &patch)).await?;
+        self.remember(name, now);
+        Ok(())
+    }
+}
+
+fn renewal_due(last: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
+    (last + RENEWAL - now).to_std().unwrap_or_default()
+}
+
+fn last_said(event: &Event) -> DateTime<Utc> {
+    let last = event.series.as_ref().map(|series| &series.last_observed_time);
+    last.or(event.event_time.as_ref())
+        .and_then(|time| DateTime::from_timestamp_micros(time.0.as_microsecond()))
+        .unwrap_or(DateTime::<Utc>::MIN_UTC)
+}
+
+fn micro_time(time: DateTime<Utc>) -> MicroTime {
+    MicroTime(Timestamp::from_microsecond(time.timestamp_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// The object's name and a digest of which incarnation of it is told what.
+fn event_name(message: &Message) -> String {
+    const DIGEST: usize = 16;
+    const LONGEST: usize = 253 - 1 - DIGEST;
+    let regarding = &message.regarding;
+    let mut hasher = Sha256::new();
+    for part in [
+        regarding.uid.as_deref().unwrap_or_default(),
+        message.kind,
+        message.reason,
+        message.action,
+        &message.note,
+    ] {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    let digest = hex::encode(hasher.finalize());
+    let name = regarding.name.as_deref().unwrap_or("unnamed");
+    let name = name.get(..LONGEST).unwrap_or(name).trim_end_matches(['.', '-']);
+    format!("{name}.{}", &digest[..DIGEST])
+}
+
+fn cut(note: &str) -> String {
+    const ELLIPSIS: &str = "…";
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let end = (0..=LONGEST_NOTE - ELLIPSIS.len()).rev().find(|&at| note.is_char_boundary(at));
+    format!("{}{ELLIPSIS}", &note[..end.unwrap_or(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(name: &str, note: &str) -> Message {
+        let regarding = ObjectReference {
+            name: Some(name.into()),
+            uid: Some("4711".into()),
+            ..ObjectReference::default()
+        };
+        Message { regarding, kind: "Warning", reason: "Because", action: "Look", note: note.into() }
+    }
+
+    #[test]
+    fn the_same_words_about_the_same_object_have_the_same_name_and_others_another() {
+        let name = event_name(&message("shop", "no key"));
+        assert_eq!(name, event_name(&message("shop", "no key")));
+        assert_ne!(name, event_name(&message("shop", "no certificate")));
+        assert!(name.starts_with("shop."), "{name}");
+    }
+
+    #[test]
+    fn the_longest_name_of_an_object_still_gives_a_valid_name() {
+        let name = event_name(&message(&format!("{}.{}", "a".repeat(235), "b".repeat(17)), ""));
+        assert!(name.len() <= 253, "{}", name.len());
+        assert!(!name.contains(".."), "{name}");
+    }
+
+    #[test]
+    fn a_note_is_cut_at_the_limit_of_the_api_between_two_characters() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"x".repeat(1024)).len(), 1024);
+        let long = cut(&"ü".repeat(1024));
+        assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+}

@@ -1,0 +1,288 @@
+//! Leader election with a Lease: which replica may write, and until when.
+//!
+//! `decide` is pure and takes its clock as an argument. Two rules keep two holders apart:
+//! a foreign lease counts as over only after we have seen it unchanged for its whole duration on
+//! our own clock, and every write of the Lease carries the resourceVersion that it was decided
+//! from, so that of two replicas that take it at once one gets a conflict.
+//!
+//! The holder stops writing `MARGIN` before anybody else may take over. The deadline counts from
+//! the moment *before* the renewal was sent: however late the answer came, others count from later.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::{
+    call::{self, CallError},
+    clock::Clock,
+};
+
+/// After this long without a renewal, another replica may take over.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// So much earlier the holder stops writing.
+pub const MARGIN: Duration = Duration::from_secs(5);
+/// How often the holder renews and the others look.
+pub const PERIOD: Duration = Duration::from_secs(2);
+
+/// A renewal that takes longer is tried again while there is still time to.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The Lease and who competes for it.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The Lease's namespace.
+    pub namespace: String,
+    /// The Lease's name.
+    pub name: &'static str,
+    /// Who we are; unique per process.
+    pub identity: String,
+}
+
+/// What we last saw of the Lease, and when it last changed by our own clock.
+#[derive(Clone, Debug)]
+struct Seen {
+    lease: Lease,
+    unchanged_since: Instant,
+}
+
+/// What to do about the Lease.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// It is ours: renew it.
+    Renew,
+    /// Nobody holds it any more: take it.
+    Take,
+    /// There is none: create it.
+    Create,
+    /// Another replica holds it.
+    Wait,
+}
+
+fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Step {
+    let Some(seen) = seen else { return Step::Create };
+    let spec = seen.lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let duration = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .map_or(DURATION, Duration::from_secs);
+    match holder {
+        "" => Step::Take,
+        holder if holder == identity => Step::Renew,
+        _ if now.duration_since(seen.unchanged_since) >= duration => Step::Take,
+        _ => Step::Wait,
+    }
+}
+
+/// Competes for the Lease until asked to stop, then gives it up.
+///
+/// Sends the deadline until which writes may be sent; `None` while another replica leads.
+pub struct Election {
+    api: Api<Lease>,
+    candidate: Candidate,
+    clock: Clock,
+    deadline: Arc<watch::Sender<Option<Instant>>>,
+    seen: Option<Seen>,
+}
+
+impl Election {
+    /// An election that nobody has won yet, and where its deadline can be read.
+    pub fn new(
+        client: Client,
+        candidate: Candidate,
+        clock: Clock,
+        deadline: Arc<watch::Sender<Option<Instant>>>,
+    ) -> Self {
+        let api = Api::namespaced(client, &candidate.namespace);
+        Self { api, candidate, clock, deadline, seen: None }
+    }
+
+    /// Runs until cancelled. Whoever runs this must stop the process when it ends by itself.
+    pub async fn run(mut self, stop: CancellationToken, stopped_writing: CancellationToken) {
+        loop {
+            self.round().await;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+        // The writes under way still need the lease: hold it until the last of them is through.
+        while !stopped_writing.is_cancelled() {
+            self.round().await;
+            tokio::select! {
+                () = stopped_writing.cancelled() => {}
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+        self.release().await;
+    }
+
+    async fn round(&mut self) {
+        if self.seen.is_none() || !self.leads() {
+            self.look().await;
+        }
+        let before = Instant::now();
+        let step = decide(self.seen.as_ref(), &self.candidate.identity, before);
+        let written = match step {
+            Step::Wait => return self.lead_until(None),
+            Step::Create => self.create().await,
+            Step::Take | Step::Renew => self.replace(&step).await,
+        };
+        match written {
+            Ok(lease) => {
+                if !self.leads() {
+                    tracing::info!(lease = %self.candidate.name, "leading");
+                }
+                self.seen = Some(Seen { lease, unchanged_since: before });
+                self.lead_until(Some(before + DURATION - MARGIN));
+            }
+            Err(error) => {
+                tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be written");
+                // What we know is outdated; the deadline stands until it passes by itself.
+                self.look().await;
+            }
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.deadline.borrow().is_some_and(|deadline| Instant::now() < deadline)
+    }
+
+    fn lead_until(&self, deadline: Option<Instant>) {
+        if deadline.is_none() && self.deadline.borrow().is_some() {
+            tracing::warn!(lease = %self.candidate.name, "another replica leads now");
+        }
+        self.deadline.send_replace(deadline);
+    }
+
+    async fn look(&mut self) {
+        match call::within(PATIENCE, self.api.get_opt(self.candidate.name)).await {
+            Ok(None) => self.seen = None,
+            Ok(Some(lease)) => {
+                let version = |lease: &Lease| lease.metadata.resource_version.clone();
+                let known =
+                    self.seen.as_ref().is_some_and(|seen| version(&seen.lease) == version(&lease));
+                if !known {
+                    self.seen = Some(Seen { lease, unchanged_since: Instant::now() });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be read");
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<Lease, CallError> {
+        let lease = Lease {
+            metadata: ObjectMeta { name: Some(self.candidate.name.into()), ..Default::default() },
+            spec: Some(self.spec(&LeaseSpec::default(), &Step::Create)),
+        };
+        call::within(PATIENCE, self.api.create(&PostParams::default(), &lease)).await
+    }
+
+    async fn replace(&self, step: &Step) -> Result<Lease, CallError> {
+        let Some(seen) = &self.seen else { return Err(CallError::NotFound) };
+        let mut lease = seen.lease.clone();
+        lease.spec = Some(self.spec(&lease.spec.unwrap_or_default(), step));
+        call::within(
+            PATIENCE,
+            self.api.replace(self.candidate.name, &PostParams::default(), &lease),
+        )
+        .await
+    }
+
+    fn spec(&self, before: &LeaseSpec, step: &Step) -> LeaseSpec {
+        let now = self.wall_clock();
+        let mut spec = before.clone();
+        spec.holder_identity = Some(self.candidate.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+        spec.renew_time = now.clone();
+        if *step != Step::Renew {
+            spec.acquire_time = now;
+            spec.lease_transitions = Some(before.lease_transitions.unwrap_or_default() + 1);
+        }
+        spec
+    }
+
+    fn wall_clock(&self) -> Option<MicroTime> {
+        let now = self.clock.now();
+        let time = k8s_openapi::jiff::Timestamp::from_microsecond(now.timestamp_micros()).ok()?;
+        Some(MicroTime(time))
+    }
+
+    /// Lets the next replica take over at once.
+    async fn release(&mut self) {
+        let led = self.leads();
+        self.deadline.send_replace(None);
+        if let (true, Some(seen)) = (led, &self.seen) {
+            let mut lease = seen.lease.clone();
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = self.wall_clock();
+            match call::within(
+                PATIENCE,
+                self.api.replace(self.candidate.name, &PostParams::default(), &lease),
+            )
+            .await
+            {
+                Ok(_) => tracing::info!(lease = %self.candidate.name, "released"),
+                Err(error) => tracing::warn!(%error, lease = %self.candidate.name, "not released"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: &str = "trustplane-a";
+    const THEM: &str = "trustplane-b";
+
+    fn held_by(holder: &str, unchanged_since: Instant) -> Seen {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        Seen { lease: Lease { spec: Some(spec), ..Lease::default() }, unchanged_since }
+    }
+
+    #[test]
+    fn a_lease_that_is_not_there_is_created_and_a_released_one_taken() {
+        let now = Instant::now();
+        assert_eq!(decide(None, US, now), Step::Create);
+        assert_eq!(decide(Some(&held_by("", now)), US, now), Step::Take);
+    }
+
+    #[test]
+    fn our_own_lease_is_renewed_however_old_it_is() {
+        let long_ago = Instant::now();
+        let now = long_ago + 100 * DURATION;
+        assert_eq!(decide(Some(&held_by(US, long_ago)), US, now), Step::Renew);
+    }
+
+    #[test]
+    fn a_foreign_lease_is_taken_only_after_its_whole_duration_on_our_own_clock() {
+        let seen_at = Instant::now();
+        let lease = held_by(THEM, seen_at);
+        let almost = seen_at + DURATION - Duration::from_millis(1);
+        assert_eq!(decide(Some(&lease), US, almost), Step::Wait);
+        assert_eq!(decide(Some(&lease), US, seen_at + DURATION), Step::Take);
+    }
+
+    #[test]
+    fn the_holder_stops_before_anybody_else_may_start() {
+        // It counts from before its renewal was sent, the others from after they saw it.
+        let renewed = Instant::now();
+        let holder_stops = renewed + DURATION - MARGIN;
+        let earliest_taker = held_by(THEM, renewed);
+        assert_eq!(decide(Some(&earliest_taker), US, holder_stops), Step::Wait);
+    }
+}

@@ -1,0 +1,45 @@
+//! Logs to stderr, as text or JSON, with the targets shut that would print what passes through.
+
+use clap::ValueEnum;
+use tracing::{Metadata, Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{
+    EnvFilter, Layer, filter::FilterFn, fmt, layer::SubscriberExt, registry::LookupSpan,
+    util::SubscriberInitExt,
+};
+
+/// `--log-format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// Starts logging; RUST_LOG chooses the levels, `info` by default.
+pub fn init(format: LogFormat) {
+    let levels =
+        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    tracing_subscriber::registry()
+        .with(lines(format).with_filter(discreet()).with_filter(levels))
+        .init();
+}
+
+fn lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    match format {
+        LogFormat::Text => fmt::layer().with_writer(std::io::stderr).boxed(),
+        LogFormat::Json => {
+            fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).boxed()
+        }
+    }
+}
+
+/// Shuts, at every level, the targets of libraries that print answers of the API server whole:
+/// a truncated Secret would end up in the log (tests/cluster/no_leaks.rs).
+fn discreet() -> FilterFn<fn(&Metadata<'_>) -> bool> {
+    const TALKATIVE: [&str; 2] = ["kube_client::client", "kube_runtime::watcher"];
+    FilterFn::new(|metadata| metadata.is_span() || !TALKATIVE.contains(&metadata.target()))
+}

@@ -1,0 +1,145 @@
+//! One watch that never gives up and never lies: kube's watcher with its known traps dealt with.
+//!
+//! - An HTTP 410 at the start of a watch makes kube's watcher ask for the same lost version for
+//!   ever; here the watcher is built anew and lists.
+//! - Each watch has its own back-off, so one that is forbidden slows no other.
+//! - An object that can't be decoded is reported and skipped.
+//! - A silent connection is given up a little after the watch's own time-out.
+//! - Deletes that fall into a relist produce no event: `Follow::run` remembers which names a list
+//!   brought and says at its end which ones are there.
+
+use std::{collections::HashSet, fmt::Debug, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    core::DeserializeGuard,
+    runtime::watcher::{self, Event, watcher},
+};
+use serde::de::DeserializeOwned;
+
+use crate::kit::{backoff::Backoff, call::CallError};
+
+/// What a watch has to say.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// The object is there, in this version.
+    Applied(K),
+    /// The object is gone.
+    Deleted(Place),
+    /// The object is there, but it can't be decoded. The reason is not passed on: it may quote
+    /// what it could not decode.
+    Undecodable(Place),
+    /// A list is through: these are all there are.
+    Listed(HashSet<Place>),
+    /// The watch can't be opened, or broke, this many times in a row.
+    Failing(CallError, u32),
+}
+
+/// Namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Place {
+    fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct Follow<K> {
+    /// Where.
+    pub api: Api<DeserializeGuard<K>>,
+    /// Which of them; the API server chooses.
+    pub fields: Option<&'static str>,
+    /// The watch is opened anew after this long, and given up when silent for a little longer.
+    pub timeout: Duration,
+}
+
+type Events<K> = BoxStream<'static, watcher::Result<Event<DeserializeGuard<K>>>>;
+
+impl<K> Follow<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    /// Follows the objects for ever.
+    pub async fn run(self, mut tell: impl FnMut(Change<K>)) {
+        let mut events = self.open();
+        let mut listed = HashSet::new();
+        let mut failures = 0;
+        while let Some(event) = events.next().await {
+            match event {
+                // Said before every attempt to list, so it is no sign of success.
+                Ok(Event::Init) => listed.clear(),
+                Ok(event) => {
+                    failures = 0;
+                    hand_on(event, &mut listed, &mut tell);
+                }
+                Err(error) => {
+                    failures += 1;
+                    let must_list = is_gone_at_start(&error);
+                    tell(Change::Failing(describe(error), failures));
+                    tokio::time::sleep(Backoff::WATCH.after(failures)).await;
+                    if must_list {
+                        events = self.open();
+                    }
+                }
+            }
+        }
+    }
+
+    fn open(&self) -> Events<K> {
+        let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
+        let mut config = watcher::Config::default().timeout(seconds);
+        config.field_selector = self.fields.map(str::to_owned);
+        watcher(self.api.clone(), config).boxed()
+    }
+}
+
+fn hand_on<K: Resource<DynamicType = ()>>(
+    event: Event<DeserializeGuard<K>>,
+    listed: &mut HashSet<Place>,
+    tell: &mut impl FnMut(Change<K>),
+) {
+    match event {
+        Event::Init => {}
+        Event::Apply(object) => tell(applied(object)),
+        Event::Delete(object) => tell(Change::Deleted(Place::of(object.meta()))),
+        Event::InitApply(object) => {
+            listed.insert(Place::of(object.meta()));
+            tell(applied(object));
+        }
+        Event::InitDone => tell(Change::Listed(std::mem::take(listed))),
+    }
+}
+
+fn applied<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> Change<K> {
+    match object.0 {
+        Ok(object) => Change::Applied(object),
+        Err(ref invalid) => Change::Undecodable(Place::of(&invalid.metadata)),
+    }
+}
+
+fn is_gone_at_start(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+}
+
+fn describe(error: watcher::Error) -> CallError {
+    match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => cause.into(),
+        watcher::Error::WatchError(status) => CallError::from(status.as_ref()),
+        watcher::Error::NoResourceVersion => CallError::Undecodable,
+    }
+}
