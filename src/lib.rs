@@ -4,3 +4,4 @@
 
 pub mod kit;
 pub mod names;
+pub mod tls;
