@@ -1,0 +1,253 @@
+//! The Route's own caCertificate: would the router's verification of the leaf with it fail?
+//!
+//! The router verifies the leaf with the certificates of that text as the only roots and refuses
+//! the Route if it can't, but does not mind validity. A caCertificate that was left over from an
+//! earlier pair therefore takes a Route down when a renewed pair from another issuer comes in.
+
+use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
+
+use super::certificate::{Certificate, address};
+use super::pem::{self, Kind};
+use super::problem::{Field, Findings, Part, Problem};
+use super::signature::{self, Verdict};
+use super::{Pair, certificates};
+
+const FIELD: Field = Field::CaCertificate;
+
+/// Why the router would refuse the pair in a Route with this caCertificate. Empty text is as good
+/// as none: then there is nothing to verify.
+///
+/// Validity is left out, as by the router: whether the caCertificate is in force does not matter.
+pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
+    if ca_certificate.is_empty() {
+        return Vec::new();
+    }
+    let mut findings = Findings::new(FIELD);
+    let blocks = pem::blocks(FIELD, ca_certificate, &mut findings);
+    for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
+        findings.add(Problem::KeyOutsideItsField {
+            field: FIELD,
+            line: block.line,
+        });
+    }
+    let pool = certificates(FIELD, &blocks, &mut findings);
+    for (index, certificate) in pool.iter().enumerate() {
+        // HAProxy gets these certificates as part of the chain, so the same rules hold.
+        let part = Part::Certificate {
+            field: FIELD,
+            number: index + 1,
+        };
+        certificate.chain_problems(part, &mut findings);
+    }
+    // The pair holds a leaf that was read before, so this is not a problem but can't happen.
+    if let Ok(leaf) = Certificate::read(&pair.leaf)
+        && findings.is_empty()
+        && let Some(why) = mismatch(&leaf, &pool)
+    {
+        findings.add(Problem::CaMismatch { why });
+    }
+    findings.into_problems()
+}
+
+/// Why none of the pool verifies the leaf: the reason of the candidate that came furthest.
+fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static str> {
+    if has_unknown_critical(leaf) {
+        return Some(
+            "the first certificate of tls.crt has a critical extension that Go does not know",
+        );
+    }
+    if !serves(leaf) {
+        return Some(
+            "the first certificate of tls.crt may not be used by a TLS server (extended key usage)",
+        );
+    }
+    // A leaf that stands in the pool is its own root.
+    if pool.iter().any(|root| root.der == leaf.der) {
+        return None;
+    }
+    let candidates = pool
+        .iter()
+        .filter(|root| root.subject() == leaf.issuer() && !is_same_entity(root, leaf));
+    let mut why = "no certificate in it has the name of the issuer";
+    for root in candidates {
+        match candidate_fault(leaf, root) {
+            None => return None,
+            Some(fault) => why = fault,
+        }
+    }
+    Some(why)
+}
+
+/// Go does not let a certificate verify its own older or newer self.
+fn is_same_entity(one: &Certificate<'_>, other: &Certificate<'_>) -> bool {
+    one.subject() == other.subject()
+        && one.x509.public_key().raw == other.x509.public_key().raw
+        && one.alternative_names() == other.alternative_names()
+}
+
+fn candidate_fault(leaf: &Certificate<'_>, root: &Certificate<'_>) -> Option<&'static str> {
+    if !may_sign(root) {
+        return Some("the certificate with the issuer's name is not a certificate authority's");
+    }
+    match signature::verify(leaf, root) {
+        Verdict::Valid => {}
+        Verdict::Invalid => {
+            return Some(
+                "the certificate with the issuer's name has another key than the one that signed",
+            );
+        }
+        Verdict::Unsupported => {
+            return Some("the signature is of a kind that the router can't verify");
+        }
+    }
+    if has_unknown_critical(root) {
+        return Some("the issuer has a critical extension that Go does not know");
+    }
+    if !serves(root) {
+        return Some("the issuer may not issue certificates for TLS servers (extended key usage)");
+    }
+    let constraints = root.extension(|extension| match extension {
+        ParsedExtension::NameConstraints(constraints) => Some(constraints.clone()),
+        _ => None,
+    });
+    match constraints.is_none_or(|constraints| meets(leaf, &constraints)) {
+        true => None,
+        false => Some("the issuer may not issue certificates for these names (name constraints)"),
+    }
+}
+
+/// A certificate of version 1 or 2 has no extensions to say so and may sign.
+fn may_sign(root: &Certificate<'_>) -> bool {
+    let is_ca = root.extension(|extension| match extension {
+        ParsedExtension::BasicConstraints(constraints) => Some(constraints.ca),
+        _ => None,
+    });
+    let signs = root.extension(|extension| match extension {
+        // No bit at all counts as no restriction, as in Go.
+        ParsedExtension::KeyUsage(usage) => Some(usage.flags == 0 || usage.key_cert_sign()),
+        _ => None,
+    });
+    is_ca.unwrap_or(root.x509.version().0 < 2) && signs.unwrap_or(true)
+}
+
+fn serves(certificate: &Certificate<'_>) -> bool {
+    let allowed = |usage: &ExtendedKeyUsage<'_>| usage.any || usage.server_auth;
+    let usage = certificate.extension(|extension| match extension {
+        ParsedExtension::ExtendedKeyUsage(usage) => Some(allowed(usage)),
+        _ => None,
+    });
+    usage.unwrap_or(true)
+}
+
+/// The extensions of RFC 5280 that Go handles; any other that is critical fails its verification.
+fn has_unknown_critical(certificate: &Certificate<'_>) -> bool {
+    let mut critical = certificate
+        .x509
+        .extensions()
+        .iter()
+        .filter(|extension| extension.critical);
+    critical.any(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectAlternativeName(names) => {
+            !names.general_names.iter().any(is_handled)
+        }
+        ParsedExtension::NameConstraints(constraints) => {
+            !subtrees(constraints).all(|(_, name)| is_handled(name))
+        }
+        _ => !matches!(
+            extension.oid.as_bytes(),
+            [0x55, 0x1d, 15 | 19 | 31 | 32 | 33 | 36 | 37 | 54]
+        ),
+    })
+}
+
+fn is_handled(name: &GeneralName<'_>) -> bool {
+    matches!(
+        name,
+        GeneralName::DNSName(_)
+            | GeneralName::IPAddress(_)
+            | GeneralName::RFC822Name(_)
+            | GeneralName::URI(_)
+    )
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tree {
+    Permitted,
+    Excluded,
+}
+
+fn subtrees<'a>(
+    constraints: &'a NameConstraints<'a>,
+) -> impl Iterator<Item = (Tree, &'a GeneralName<'a>)> {
+    let permitted = constraints.permitted_subtrees.iter().flatten();
+    let excluded = constraints.excluded_subtrees.iter().flatten();
+    permitted
+        .map(|subtree| (Tree::Permitted, &subtree.base))
+        .chain(excluded.map(|subtree| (Tree::Excluded, &subtree.base)))
+}
+
+fn meets(leaf: &Certificate<'_>, constraints: &NameConstraints<'_>) -> bool {
+    leaf.alternative_names().iter().all(|name| {
+        let mut permitted = None;
+        for (tree, base) in subtrees(constraints) {
+            let Some(within) = is_within(name, base, tree) else {
+                continue;
+            };
+            match tree {
+                Tree::Excluded if within => return false,
+                Tree::Excluded => {}
+                Tree::Permitted => permitted = Some(permitted.unwrap_or(false) || within),
+            }
+        }
+        permitted.unwrap_or(true)
+    })
+}
+
+/// Whether a name lies within a subtree; `None` if they are of different forms.
+fn is_within(name: &GeneralName<'_>, base: &GeneralName<'_>, tree: Tree) -> Option<bool> {
+    match (name, base) {
+        (GeneralName::DNSName(name), GeneralName::DNSName(base)) => Some(is_dns_within(
+            &name.to_ascii_lowercase(),
+            &base.to_ascii_lowercase(),
+            tree,
+        )),
+        (GeneralName::IPAddress(bytes), GeneralName::IPAddress(range)) => {
+            Some(is_address_within(bytes, range))
+        }
+        // Mail addresses and URIs beside a server's names are rare, and rarer still are limits on
+        // them. Rather than follow Go's rules for them, the pair is refused.
+        (GeneralName::RFC822Name(_), GeneralName::RFC822Name(_))
+        | (GeneralName::URI(_), GeneralName::URI(_)) => Some(tree == Tree::Excluded),
+        _ => None,
+    }
+}
+
+fn is_dns_within(name: &str, base: &str, tree: Tree) -> bool {
+    let below = |name: &str, base: &str| {
+        name.strip_suffix(base)
+            .is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
+    };
+    let within = match base.strip_prefix('.') {
+        Some(base) => below(name, base),
+        None => base.is_empty() || name == base || below(name, base),
+    };
+    // A wildcard covers a name that is excluded if both are one label above the same domain.
+    let covers = || {
+        let domain = name.strip_prefix("*.");
+        let above = base.split_once('.').map(|(_, above)| above);
+        tree == Tree::Excluded && domain.is_some() && domain == above
+    };
+    within || covers()
+}
+
+fn is_address_within(bytes: &[u8], range: &[u8]) -> bool {
+    let (base, mask) = range.split_at(range.len() / 2);
+    address(bytes).is_some()
+        && base.len() == bytes.len()
+        && mask.len() == bytes.len()
+        && bytes
+            .iter()
+            .zip(base)
+            .zip(mask)
+            .all(|((byte, base), mask)| byte & mask == base & mask)
+}

@@ -1,0 +1,273 @@
+//! One certificate, read as strictly as the router's Go reads it.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use chrono::{DateTime, Utc};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Version;
+
+use super::der::{self, Inside};
+use super::problem::{Findings, Part, Problem};
+use super::public_key::PublicKey;
+use super::signature::{self, Digest};
+
+/// A certificate and the bytes that it was read from.
+pub(super) struct Certificate<'a> {
+    pub(super) der: &'a [u8],
+    pub(super) x509: X509Certificate<'a>,
+    pub(super) key: PublicKey,
+    pub(super) not_before: DateTime<Utc>,
+    pub(super) not_after: DateTime<Utc>,
+}
+
+impl<'a> Certificate<'a> {
+    /// Errors say what is wrong, for the message.
+    pub(super) fn read(der: &'a [u8]) -> Result<Self, &'static str> {
+        let (rest, x509) =
+            X509Certificate::from_der(der).map_err(|_| "it is not an X.509 certificate")?;
+        if !rest.is_empty() {
+            return Err("something follows the certificate in its PEM block");
+        }
+        if !der::is_strict(der, Inside::Certificate) {
+            return Err("its encoding breaks the rules of DER");
+        }
+        if x509.version().0 > X509Version::V3.0 {
+            return Err("its version is not 1, 2 or 3");
+        }
+        if x509
+            .raw_serial()
+            .first()
+            .is_none_or(|first| first & 0x80 != 0)
+        {
+            return Err("its serial number is negative");
+        }
+        if x509.signature_algorithm != x509.tbs_certificate.signature {
+            return Err("it names two different signature algorithms");
+        }
+        extensions_fault(x509.extensions())?;
+        let key = PublicKey::of_info(x509.public_key().raw)?;
+        let time = |time: &x509_parser::time::ASN1Time| {
+            DateTime::from_timestamp(time.timestamp(), 0).ok_or("its validity is not well-formed")
+        };
+        let (not_before, not_after) = (
+            time(&x509.validity().not_before)?,
+            time(&x509.validity().not_after)?,
+        );
+        Ok(Self {
+            der,
+            x509,
+            key,
+            not_before,
+            not_after,
+        })
+    }
+
+    pub(super) fn subject(&self) -> &[u8] {
+        self.x509.subject().as_raw()
+    }
+
+    pub(super) fn issuer(&self) -> &[u8] {
+        self.x509.issuer().as_raw()
+    }
+
+    pub(super) fn is_self_issued(&self) -> bool {
+        self.subject() == self.issuer()
+    }
+
+    /// The one parsed extension that the pick knows; Go refuses a second of the same kind.
+    pub(super) fn extension<T>(
+        &self,
+        pick: impl Fn(&ParsedExtension<'a>) -> Option<T>,
+    ) -> Option<T> {
+        self.x509
+            .extensions()
+            .iter()
+            .find_map(|extension| pick(extension.parsed_extension()))
+    }
+
+    pub(super) fn subject_key_id(&self) -> Option<&'a [u8]> {
+        self.extension(|extension| match extension {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0),
+            _ => None,
+        })
+    }
+
+    pub(super) fn authority_key_id(&self) -> Option<&'a [u8]> {
+        self.extension(|extension| match extension {
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                id.key_identifier.as_ref().map(|id| id.0)
+            }
+            _ => None,
+        })
+    }
+
+    /// The subject alternative names, of all forms.
+    pub(super) fn alternative_names(&self) -> Vec<GeneralName<'a>> {
+        self.extension(|extension| match extension {
+            ParsedExtension::SubjectAlternativeName(names) => Some(names.general_names.clone()),
+            _ => None,
+        })
+        .unwrap_or_default()
+    }
+
+    /// DNS names in lower case and addresses as text: what a host can be compared with.
+    ///
+    /// An address that is written as a DNS name is left out: no client matches it.
+    pub(super) fn host_names(&self) -> Box<[Box<str>]> {
+        let names = self
+            .alternative_names()
+            .into_iter()
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
+                    Some(name.to_ascii_lowercase().into_boxed_str())
+                }
+                GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
+                _ => None,
+            });
+        names.collect()
+    }
+
+    /// The serial number in hexadecimal digits.
+    pub(super) fn serial(&self) -> Box<str> {
+        let digits = der::without_leading_zeros(self.x509.raw_serial());
+        match digits {
+            [] => "00".into(),
+            _ => hex::encode(digits).into_boxed_str(),
+        }
+    }
+
+    /// Self-signed as the router and OpenSSL tell it: by names and key ids, not by the signature.
+    pub(super) fn counts_as_self_signed(&self) -> bool {
+        let same_key = match self.authority_key_id() {
+            None => true,
+            authority => authority == self.subject_key_id(),
+        };
+        self.is_self_issued() && same_key && signature::fits_own_key(self)
+    }
+
+    /// What would make the router refuse the certificate, or HAProxy its configuration, wherever
+    /// in a chain it stands.
+    pub(super) fn chain_problems(&self, part: Part, findings: &mut Findings) {
+        if let Some(problem) = self.key.chain_problem(part) {
+            findings.add(problem);
+        }
+        if self.counts_as_self_signed() {
+            return;
+        }
+        if let Digest::Weak(digest) = signature::digest(&self.x509.signature_algorithm) {
+            findings.add(Problem::WeakSignature { part, digest });
+        }
+    }
+}
+
+/// An address from its 4 or 16 bytes.
+pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes)
+            .ok()
+            .map(|b| Ipv4Addr::from(b).into()),
+        16 => <[u8; 16]>::try_from(bytes)
+            .ok()
+            .map(|b| Ipv6Addr::from(b).into()),
+        _ => None,
+    }
+}
+
+fn extensions_fault(extensions: &[X509Extension<'_>]) -> Result<(), &'static str> {
+    let mut seen = HashSet::new();
+    for extension in extensions {
+        if !seen.insert(extension.oid.as_bytes()) {
+            return Err("it has the same extension twice");
+        }
+        extension_fault(extension)?;
+    }
+    Ok(())
+}
+
+/// Whether Go would read the extension. It reads those of RFC 5280 and leaves all others alone.
+fn extension_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
+    let [0x55, 0x1d, number] = extension.oid.as_bytes() else {
+        return authority_access_fault(extension);
+    };
+    let inside = match number {
+        14 | 15 | 19 | 30 | 31 | 35 | 36 | 37 | 54 => Inside::Everything,
+        17 => Inside::Names,
+        // Policies: Go reads their numbers only, and takes longer ones there than elsewhere.
+        32 | 33 => return parsed_fault(extension),
+        _ => return Ok(()),
+    };
+    if matches!(number, 14 | 35) && extension.critical {
+        return Err("a key identifier is marked critical, which it must not be");
+    }
+    if !der::is_strict(extension.value, inside) {
+        return Err("an extension breaks the rules of DER");
+    }
+    parsed_fault(extension)?;
+    match extension.parsed_extension() {
+        ParsedExtension::SubjectAlternativeName(names) => names_fault(&names.general_names),
+        _ => Ok(()),
+    }
+}
+
+fn authority_access_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
+    const AUTHORITY_ACCESS: [u8; 8] = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
+    if extension.oid.as_bytes() != AUTHORITY_ACCESS {
+        return Ok(());
+    }
+    if extension.critical {
+        return Err("its authority information is marked critical, which it must not be");
+    }
+    match der::is_strict(extension.value, Inside::Names) {
+        true => parsed_fault(extension),
+        false => Err("an extension breaks the rules of DER"),
+    }
+}
+
+fn parsed_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
+    match extension.parsed_extension() {
+        ParsedExtension::ParseError { .. } => Err("an extension is not well-formed"),
+        _ => Ok(()),
+    }
+}
+
+fn names_fault(names: &[GeneralName<'_>]) -> Result<(), &'static str> {
+    let fine = names.iter().all(|name| match name {
+        GeneralName::RFC822Name(text) | GeneralName::DNSName(text) => text.is_ascii(),
+        GeneralName::URI(text) => is_uri(text),
+        GeneralName::IPAddress(bytes) => address(bytes).is_some(),
+        GeneralName::Invalid(tag, _) => !matches!(tag.0, 1 | 2 | 6 | 7),
+        _ => true,
+    });
+    match fine {
+        true => Ok(()),
+        false => Err("one of its alternative names is not well-formed"),
+    }
+}
+
+/// Narrower than Go's URL parser, wide enough for every URI that a certificate really carries.
+fn is_uri(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return false;
+    };
+    let scheme_is_fine = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let rest_is_fine = rest
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
+    let host_is_fine = rest.strip_prefix("//").is_none_or(|rest| {
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        host.is_empty()
+            || host.split('.').all(|label| {
+                !label.is_empty()
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+            })
+    });
+    scheme_is_fine && rest_is_fine && host_is_fine
+}

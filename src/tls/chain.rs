@@ -1,0 +1,77 @@
+//! Whether the certificates of a text form a chain that clients can follow.
+
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
+
+use super::certificate::Certificate;
+use super::signature::{self, Verdict};
+
+/// What is to be said of a chain. The router serves all of them; some clients stumble.
+///
+/// The chain is followed from the first certificate: each must have issued the one before it.
+/// - Where that breaks, it is `OutOfOrder` if the issuer stands elsewhere in the text, and
+///   `Incomplete` if it stands nowhere in it though other certificates follow.
+/// - What follows a self-issued certificate is ignored: alternative paths are put there.
+/// - A chain that just ends is complete, because its last certificate may well be issued by a root
+///   that clients have. The one exception is a text with a leaf alone that says under which
+///   `http` address its issuer can be fetched: public certificate authorities write that into
+///   every leaf and issue none from a root, so an intermediate is missing. Private authorities
+///   that issue from their root don't write it, or write an `ldap` address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChainOrder {
+    /// Each certificate was issued by the next.
+    InOrder,
+    /// The issuers are there, but in another order.
+    OutOfOrder,
+    /// The issuer of one certificate is missing.
+    Incomplete,
+}
+
+pub(super) fn order(chain: &[Certificate<'_>]) -> ChainOrder {
+    let mut place = 0;
+    while let [current, following @ ..] = &chain[place..] {
+        match following.first() {
+            _ if current.is_self_issued() => return ChainOrder::InOrder,
+            None if place == 0 && names_fetchable_issuer(current) => return ChainOrder::Incomplete,
+            None => return ChainOrder::InOrder,
+            Some(next) if is_issued_by(current, next) => place += 1,
+            // Asked once only, for the first break, so that the whole stays linear.
+            Some(_) => {
+                let elsewhere = chain.iter().any(|other| is_issued_by(current, other));
+                return match elsewhere {
+                    true => ChainOrder::OutOfOrder,
+                    false => ChainOrder::Incomplete,
+                };
+            }
+        }
+    }
+    ChainOrder::InOrder
+}
+
+/// By name, key id and signature; a signature that can't be checked does not speak against it.
+fn is_issued_by(child: &Certificate<'_>, parent: &Certificate<'_>) -> bool {
+    let key_ids_differ = matches!(
+        (child.authority_key_id(), parent.subject_key_id()),
+        (Some(authority), Some(subject)) if authority != subject
+    );
+    child.issuer() == parent.subject()
+        && !key_ids_differ
+        && signature::verify(child, parent) != Verdict::Invalid
+}
+
+fn names_fetchable_issuer(certificate: &Certificate<'_>) -> bool {
+    let fetchable = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(uri) => uri.starts_with("http://") || uri.starts_with("https://"),
+        _ => false,
+    };
+    let named = certificate.extension(|extension| match extension {
+        ParsedExtension::AuthorityInfoAccess(access) => {
+            Some(access.accessdescs.iter().any(|access| {
+                access.access_method == OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS
+                    && fetchable(&access.access_location)
+            }))
+        }
+        _ => None,
+    });
+    named == Some(true)
+}

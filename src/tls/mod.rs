@@ -1,0 +1,334 @@
+//! Certificates and keys as the router sees them: would it serve this pair? Pure: no clock (the
+//! time is an argument), no I/O, no log. Total: every input has an answer, none panics.
+//!
+//! The model is the OpenShift router's own check of a Route, which rests on Go's `encoding/pem`,
+//! `crypto/x509` and `crypto/tls`, and after it what makes HAProxy refuse its configuration. What
+//! passes here must pass there. Where the two could differ, the stricter reading is taken: a pair
+//! that is refused here leaves one Route on the default certificate, one that is refused there
+//! takes the Route down, or the router with all its Routes.
+//!
+//! Stricter than the router, on purpose:
+//! - a private key in `tls.crt`: the router would use it; we don't help to publish keys;
+//! - a certificate in `tls.key`: the router would pass it to HAProxy unchecked;
+//! - more than one private key: the router takes the first, which may not be the one meant;
+//! - damaged PEM blocks: the router skips them, and serves a chain with a gap;
+//! - RSA keys under 2048 and over 8192 bits, curves other than P-256, P-384 and P-521;
+//! - private keys whose numbers don't fit each other, or of more than two primes.
+
+mod authority;
+mod certificate;
+mod chain;
+mod der;
+mod pem;
+mod private_key;
+mod problem;
+mod public_key;
+mod signature;
+#[cfg(test)]
+mod tests;
+mod warning;
+
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
+
+use crate::kit::redact::PrivateKeyPem;
+
+pub use authority::ca_problems;
+pub use chain::ChainOrder;
+pub use problem::{Damage, Field, Part, Problem};
+pub use warning::{Warning, Wildcard, next_change, warnings};
+
+use certificate::Certificate;
+use pem::{Block, Kind};
+use problem::Findings;
+use public_key::PublicKey;
+
+/// What tells one pair from another: a SHA-256 over certificate and key, each with its length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of a pair's two texts, byte for byte.
+    pub fn of(certificate: &str, key: &str) -> Self {
+        let mut hash = Sha256::new();
+        for text in [certificate, key] {
+            // With the lengths, no two pairs are the same sequence of bytes.
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text.as_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// All 64 hexadecimal digits.
+    pub fn as_hex(&self) -> String {
+        hex::encode(self.0)
+    }
+
+    /// The first 12 hexadecimal digits: enough for a person to tell pairs apart.
+    pub fn short(&self) -> String {
+        hex::encode(&self.0[..6])
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.as_hex())
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// What a cache may keep of a pair: neither key nor certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairFacts {
+    /// Of the two texts.
+    pub fingerprint: Fingerprint,
+    /// The hosts of the leaf: DNS names in lower case, and IP addresses as text.
+    pub names: Box<[Box<str>]>,
+    /// The serial number of the leaf in hexadecimal digits.
+    pub serial: Box<str>,
+    /// When the leaf becomes valid.
+    pub not_before: DateTime<Utc>,
+    /// The last second in which the leaf is valid.
+    pub not_after: DateTime<Utc>,
+    /// Whether clients can follow the chain.
+    pub chain: ChainOrder,
+}
+
+/// A pair that the router would serve, its texts verbatim.
+#[derive(Clone)]
+pub struct Pair {
+    certificate: String,
+    key: PrivateKeyPem,
+    /// The leaf in DER, for [`ca_problems`].
+    leaf: Box<[u8]>,
+    facts: PairFacts,
+}
+
+impl Pair {
+    /// What a cache may keep.
+    pub fn facts(&self) -> &PairFacts {
+        &self.facts
+    }
+
+    /// The text of `tls.crt`.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The text of `tls.key`.
+    pub fn key(&self) -> &PrivateKeyPem {
+        &self.key
+    }
+}
+
+/// Shows the facts, and of the key what [`PrivateKeyPem`] shows.
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair")
+            .field("facts", &self.facts)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether the router would serve the bytes of `tls.crt` and `tls.key`: the pair, or every problem
+/// that was found. An absent field is given as no bytes.
+pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
+    let mut of_certificate = Findings::new(Field::Certificate);
+    let mut of_key = Findings::new(Field::Key);
+
+    let certificate = text(certificate, &mut of_certificate, Field::Certificate);
+    let key = text(key, &mut of_key, Field::Key);
+    let blocks = certificate_blocks(certificate, &mut of_certificate);
+    let chain = certificates(Field::Certificate, &blocks, &mut of_certificate);
+    // Places are told only where all of them are known: a damaged leaf must not make the
+    // intermediate after it look like the leaf.
+    let chain = if of_certificate.is_empty() {
+        chain
+    } else {
+        Vec::new()
+    };
+    let public = private_key(key, &mut of_key);
+
+    check_chain(&chain, &mut of_certificate);
+    if let Some(public) = public {
+        check_match(&chain, &public, &mut of_key);
+    }
+
+    match (certificate, key, chain.first()) {
+        (Some(certificate), Some(key), Some(leaf))
+            if of_certificate.is_empty() && of_key.is_empty() =>
+        {
+            Ok(Pair {
+                certificate: certificate.to_owned(),
+                key: PrivateKeyPem::new(key),
+                leaf: leaf.der.into(),
+                facts: facts(
+                    Fingerprint::of(certificate, key),
+                    leaf,
+                    chain::order(&chain),
+                ),
+            })
+        }
+        _ => {
+            let mut problems = of_certificate.into_problems();
+            problems.extend(of_key.into_problems());
+            Err(problems)
+        }
+    }
+}
+
+fn facts(fingerprint: Fingerprint, leaf: &Certificate<'_>, chain: ChainOrder) -> PairFacts {
+    PairFacts {
+        fingerprint,
+        names: leaf.host_names(),
+        serial: leaf.serial(),
+        not_before: leaf.not_before,
+        not_after: leaf.not_after,
+        chain,
+    }
+}
+
+/// The bytes as text. A Route holds strings, so other bytes could not be injected verbatim.
+fn text<'a>(bytes: &'a [u8], findings: &mut Findings, field: Field) -> Option<&'a str> {
+    if bytes.is_empty() {
+        findings.add(Problem::Missing { field });
+        return None;
+    }
+    let text = std::str::from_utf8(bytes).ok();
+    if text.is_none() {
+        findings.add(Problem::NotText { field });
+    }
+    text
+}
+
+fn certificate_blocks(text: Option<&str>, findings: &mut Findings) -> Vec<Block> {
+    let field = Field::Certificate;
+    let blocks = text.map_or_else(Vec::new, |text| pem::blocks(field, text, findings));
+    for block in &blocks {
+        // The router would take this key and prefer it to tls.key. But certificates are shown to
+        // more people than keys are, and a pair with two keys is a mistake that should be seen.
+        if block.kind == Kind::PrivateKey {
+            let line = block.line;
+            findings.add(Problem::KeyOutsideItsField { field, line });
+        }
+    }
+    blocks
+}
+
+/// The certificates among the blocks. Blocks that can't be read are added to the findings.
+fn certificates<'a>(
+    field: Field,
+    blocks: &'a [Block],
+    findings: &mut Findings,
+) -> Vec<Certificate<'a>> {
+    let mut chain = Vec::new();
+    let mut number = 0;
+    for block in blocks {
+        match block.kind {
+            Kind::Certificate => {
+                number += 1;
+                let part = Part::Certificate { field, number };
+                match Certificate::read(&block.der) {
+                    Ok(certificate) => chain.push(certificate),
+                    Err(why) => findings.add(Problem::UnreadableCertificate { part, why }),
+                }
+            }
+            Kind::PublicKey => check_public_key(field, block, findings),
+            Kind::PrivateKey | Kind::EcParameters => {}
+        }
+    }
+    // Not said of a text that is damaged: the damage may be where the certificate was.
+    if number == 0 && findings.is_empty() {
+        findings.add(Problem::NoCertificate { field });
+    }
+    chain
+}
+
+/// A public key is of no use here, but the router reads it and refuses the Route if it can't.
+fn check_public_key(field: Field, block: &Block, findings: &mut Findings) {
+    if !matches!(
+        PublicKey::of_info(&block.der),
+        Ok(PublicKey::Rsa { .. } | PublicKey::Ec { .. })
+    ) {
+        let line = block.line;
+        findings.add(Problem::UnreadablePublicKey { field, line });
+    }
+}
+
+/// The public half of the one private key in `tls.key`.
+fn private_key(text: Option<&str>, findings: &mut Findings) -> Option<PublicKey> {
+    let field = Field::Key;
+    let blocks = pem::blocks(field, text?, findings);
+    for block in &blocks {
+        match block.kind {
+            Kind::Certificate => findings.add(Problem::CertificateInKey { line: block.line }),
+            Kind::PublicKey => check_public_key(field, block, findings),
+            Kind::PrivateKey | Kind::EcParameters => {}
+        }
+    }
+    let keys: Vec<_> = blocks
+        .iter()
+        .filter(|block| block.kind == Kind::PrivateKey)
+        .collect();
+    match keys.as_slice() {
+        [key] => match private_key::public_half(&key.der) {
+            Ok(public) => Some(public),
+            Err(problem) => {
+                findings.add(problem);
+                None
+            }
+        },
+        [] if findings.is_empty() => {
+            findings.add(Problem::NoKey);
+            None
+        }
+        [] => None,
+        several => {
+            let count = several.len();
+            findings.add(Problem::SeveralKeys { count });
+            None
+        }
+    }
+}
+
+fn check_chain(chain: &[Certificate<'_>], findings: &mut Findings) {
+    for (index, certificate) in chain.iter().enumerate() {
+        let part = Part::Certificate {
+            field: Field::Certificate,
+            number: index + 1,
+        };
+        certificate.chain_problems(part, findings);
+    }
+    if let Some(leaf) = chain.first() {
+        let part = Part::Certificate {
+            field: Field::Certificate,
+            number: 1,
+        };
+        // What is wrong with the key in any chain was said above.
+        if leaf.key.chain_problem(part).is_none()
+            && let Some(problem) = leaf.key.leaf_problem(part)
+        {
+            findings.add(problem);
+        }
+    }
+}
+
+fn check_match(chain: &[Certificate<'_>], public: &PublicKey, findings: &mut Findings) {
+    match chain
+        .iter()
+        .position(|certificate| certificate.key == *public)
+    {
+        Some(0) => {}
+        Some(index) => findings.add(Problem::LeafNotFirst { number: index + 1 }),
+        None if chain.is_empty() => {}
+        None => findings.add(Problem::KeyMismatch),
+    }
+}

@@ -1,0 +1,216 @@
+//! What is worth a warning in a pair that the router serves all the same.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+use super::{ChainOrder, PairFacts};
+
+/// The Route's wildcardPolicy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wildcard {
+    /// The Route serves its host only.
+    #[default]
+    None,
+    /// The Route serves every name beside its host: `www.apps.example.com` serves
+    /// `*.apps.example.com`.
+    Subdomain,
+}
+
+/// Something that clients will object to, though the router does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The certificate's time has not come.
+    NotYetValid {
+        /// When it becomes valid.
+        not_before: DateTime<Utc>,
+    },
+    /// The certificate's time is nearly over.
+    Expiring {
+        /// When it is over.
+        not_after: DateTime<Utc>,
+    },
+    /// The certificate's time is over.
+    Expired {
+        /// When it was over.
+        not_after: DateTime<Utc>,
+    },
+    /// The certificate is not for the Route's host.
+    HostNotCovered {
+        /// What the Route serves; with a wildcard, `*.` and the domain.
+        host: Box<str>,
+        /// What the certificate is for.
+        names: Box<[Box<str>]>,
+    },
+    /// The issuers don't follow each other.
+    ChainOutOfOrder,
+    /// An issuer is missing.
+    ChainIncomplete,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |time: &DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
+        match self {
+            Self::NotYetValid { not_before } => write!(
+                f,
+                "The certificate is not valid before {}, and clients refuse it until then. \
+                 Check the clock of its issuer, or wait.",
+                at(not_before)
+            ),
+            Self::Expiring { not_after } => {
+                write!(f, "The certificate expires at {}. Renew it before.", at(not_after))
+            }
+            Self::Expired { not_after } => write!(
+                f,
+                "The certificate expired at {}, and clients refuse it. Renew it.",
+                at(not_after)
+            ),
+            Self::HostNotCovered { host, names } => {
+                let names = Names(names);
+                write!(
+                    f,
+                    "The certificate is for {names}, not for the Route's host {host}, and clients \
+                     refuse it there. Have {host} added to the certificate, or correct the Route's host."
+                )
+            }
+            Self::ChainOutOfOrder => f.write_str(
+                "The certificates in tls.crt are out of order, and some clients refuse them. \
+                 Put the server's certificate first and after each certificate the one of its issuer.",
+            ),
+            Self::ChainIncomplete => f.write_str(
+                "The chain in tls.crt lacks an issuer's certificate, and clients that don't have it \
+                 refuse the server. Add the intermediate certificates after the server's.",
+            ),
+        }
+    }
+}
+
+/// The first few names: a certificate may have hundreds.
+struct Names<'a>(&'a [Box<str>]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 5;
+        match self.0 {
+            [] => f.write_str("no host at all (it has no subject alternative names)"),
+            names if names.len() <= SHOWN => f.write_str(&names.join(", ")),
+            names => write!(
+                f,
+                "{} and {} more",
+                names[..SHOWN].join(", "),
+                names.len() - SHOWN
+            ),
+        }
+    }
+}
+
+/// Where a moment lies in a certificate's life. In the order of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    NotYetValid,
+    Valid,
+    Expiring,
+    Expired,
+}
+
+/// The times at which an age begins.
+struct Life {
+    valid: DateTime<Utc>,
+    expiring: DateTime<Utc>,
+    expired: DateTime<Utc>,
+}
+
+impl Life {
+    fn of(facts: &PairFacts) -> Self {
+        let lifetime = (facts.not_after - facts.not_before).max(TimeDelta::zero());
+        let notice = (lifetime / 6).min(TimeDelta::days(7));
+        // A certificate's times count in seconds, and its last second is part of its life.
+        let after = |time: DateTime<Utc>| {
+            time.checked_add_signed(TimeDelta::seconds(1))
+                .unwrap_or(time)
+        };
+        Self {
+            valid: facts.not_before,
+            expiring: facts
+                .not_after
+                .checked_sub_signed(notice)
+                .unwrap_or(facts.not_after),
+            expired: after(facts.not_after),
+        }
+    }
+
+    fn age(&self, now: DateTime<Utc>) -> Age {
+        match now {
+            now if now >= self.expired => Age::Expired,
+            now if now < self.valid => Age::NotYetValid,
+            now if now >= self.expiring => Age::Expiring,
+            _ => Age::Valid,
+        }
+    }
+}
+
+/// All that is worth a warning at this time. At most one of them is about the time.
+///
+/// `host` may be empty: then it is not looked at. Names count only as subject alternative names;
+/// browsers have long stopped looking at the common name.
+pub fn warnings(
+    facts: &PairFacts,
+    host: &str,
+    wildcard: Wildcard,
+    now: DateTime<Utc>,
+) -> Vec<Warning> {
+    let (not_before, not_after) = (facts.not_before, facts.not_after);
+    let time = match Life::of(facts).age(now) {
+        Age::NotYetValid => Some(Warning::NotYetValid { not_before }),
+        Age::Valid => None,
+        Age::Expiring => Some(Warning::Expiring { not_after }),
+        Age::Expired => Some(Warning::Expired { not_after }),
+    };
+    let chain = match facts.chain {
+        ChainOrder::InOrder => None,
+        ChainOrder::OutOfOrder => Some(Warning::ChainOutOfOrder),
+        ChainOrder::Incomplete => Some(Warning::ChainIncomplete),
+    };
+    [time, host_warning(facts, host, wildcard), chain]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// When the warnings about the time change next. Not the moment itself, always after `now`.
+pub fn next_change(facts: &PairFacts, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let life = Life::of(facts);
+    [life.valid, life.expiring, life.expired]
+        .into_iter()
+        .filter(|time| *time > now && life.age(*time) != life.age(now))
+        .min()
+}
+
+fn host_warning(facts: &PairFacts, host: &str, wildcard: Wildcard) -> Option<Warning> {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let served = match (wildcard, host.split_once('.')) {
+        (Wildcard::Subdomain, Some((_, domain))) => format!("*.{domain}"),
+        _ => host,
+    };
+    let covered = served.is_empty() || facts.names.iter().any(|name| covers(name, &served));
+    (!covered).then(|| Warning::HostNotCovered {
+        host: served.into_boxed_str(),
+        names: facts.names.clone(),
+    })
+}
+
+/// RFC 6125: the same name, or `*` for exactly the left-most label.
+fn covers(name: &str, host: &str) -> bool {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return name.parse() == Ok(address);
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let by_wildcard = || {
+        let domain = name.strip_prefix("*.")?;
+        let (label, rest) = host.split_once('.')?;
+        Some(!label.is_empty() && !domain.is_empty() && rest == domain)
+    };
+    name == host || by_wildcard() == Some(true)
+}
