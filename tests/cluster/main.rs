@@ -1,0 +1,9 @@
+//! Promises that only a real API server can judge. `support` starts one; the tests share it.
+
+mod support;
+
+mod deployment;
+mod fault_proxy;
+mod harness;
+mod no_orphans;
+mod route_crd;

@@ -1,0 +1,164 @@
+//! Certificates and keys of the kinds that users have. Every call makes fresh ones, and every key is
+//! registered with the suite.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, RsaKeySize, date_time_ymd};
+
+use super::suite;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A certificate, or a chain with the leaf first, and its key, both as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+    /// PEM of the root that signed it all.
+    pub authority: String,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A failing assertion must not print the key.
+        let line = self.certificate.lines().nth(3).unwrap_or_default();
+        write!(formatter, "Pair(certificate …{line}…)")
+    }
+}
+
+impl Pair {
+    /// This certificate with the other's key.
+    pub fn with_key_of(&self, other: &Pair) -> Self {
+        Self { key: other.key.clone(), ..self.clone() }
+    }
+}
+
+/// An EC P-256 leaf for `host`, signed by a root of its own, valid for 30 days since yesterday.
+pub fn issued(host: &str) -> Pair {
+    Order::of(host).make()
+}
+
+/// As [`issued`], with an RSA key of 2048 bits.
+pub fn rsa(host: &str) -> Pair {
+    Order::of(host).rsa().make()
+}
+
+/// As [`issued`], with an intermediate in the certificate.
+pub fn with_chain(host: &str) -> Pair {
+    Order::of(host).intermediate().make()
+}
+
+/// A certificate that ended yesterday.
+pub fn expired(host: &str) -> Pair {
+    Order::of(host).valid_from_to(-30, -1).make()
+}
+
+/// A certificate that starts tomorrow.
+pub fn not_yet_valid(host: &str) -> Pair {
+    Order::of(host).valid_from_to(1, 30).make()
+}
+
+/// A certificate that ends in a day.
+pub fn expiring(host: &str) -> Pair {
+    Order::of(host).valid_from_to(-60, 1).make()
+}
+
+/// A certificate and the key of another.
+pub fn mismatched(host: &str) -> Pair {
+    issued(host).with_key_of(&issued(host))
+}
+
+/// A pair that the router refuses for its key's type.
+pub fn ed25519(host: &str) -> Pair {
+    Order { key: Kind::Ed25519, ..Order::of(host) }.make()
+}
+
+/// A pair to be made.
+pub struct Order {
+    hosts: Vec<String>,
+    key: Kind,
+    intermediate: bool,
+    from_day: i64,
+    to_day: i64,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    P256,
+    Rsa2048,
+    Ed25519,
+}
+
+impl Order {
+    /// For one host.
+    pub fn of(host: &str) -> Self {
+        Self { hosts: vec![host.to_owned()], key: Kind::P256, intermediate: false, from_day: -1, to_day: 30 }
+    }
+
+    /// For a further host.
+    pub fn and(mut self, host: &str) -> Self {
+        self.hosts.push(host.to_owned());
+        self
+    }
+
+    /// With an RSA key of 2048 bits.
+    pub fn rsa(self) -> Self {
+        Self { key: Kind::Rsa2048, ..self }
+    }
+
+    /// Signed by an intermediate, which is part of the certificate.
+    pub fn intermediate(self) -> Self {
+        Self { intermediate: true, ..self }
+    }
+
+    /// Valid between two days, counted from now.
+    pub fn valid_from_to(self, from_day: i64, to_day: i64) -> Self {
+        Self { from_day, to_day, ..self }
+    }
+
+    /// Makes it.
+    pub fn make(self) -> Pair {
+        self.try_make().expect("rcgen makes certificates")
+    }
+
+    fn try_make(self) -> Result<Pair, rcgen::Error> {
+        let root = CertifiedIssuer::self_signed(authority("Test root"), fresh_key(Kind::P256)?)?;
+        let key = fresh_key(self.key)?;
+        let mut leaf = CertificateParams::new(self.hosts)?;
+        leaf.distinguished_name.push(DnType::CommonName, "Test leaf");
+        leaf.use_authority_key_identifier_extension = true;
+        (leaf.not_before, leaf.not_after) = (date_time_ymd(1970, 1, 1) + since_epoch(self.from_day), date_time_ymd(1970, 1, 1) + since_epoch(self.to_day));
+        let certificate = if self.intermediate {
+            let between = CertifiedIssuer::signed_by(authority("Test intermediate"), fresh_key(Kind::P256)?, &root)?;
+            leaf.signed_by(&key, &between)?.pem() + &between.pem()
+        } else {
+            leaf.signed_by(&key, &root)?.pem()
+        };
+        Ok(Pair { certificate, key: key.serialize_pem(), authority: root.pem() })
+    }
+}
+
+fn fresh_key(kind: Kind) -> Result<KeyPair, rcgen::Error> {
+    let key = match kind {
+        Kind::P256 => KeyPair::generate()?,
+        Kind::Rsa2048 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048)?,
+        Kind::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519)?,
+    };
+    suite::register_key(&key.serialize_pem());
+    Ok(key)
+}
+
+fn authority(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn since_epoch(days_from_now: i64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let distance = DAY * u32::try_from(days_from_now.unsigned_abs()).unwrap_or(u32::MAX);
+    if days_from_now < 0 { now.saturating_sub(distance) } else { now + distance }
+}

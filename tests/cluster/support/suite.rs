@@ -1,0 +1,94 @@
+//! What a run leaves behind for the checks that look at it as a whole: whether a key reached a log,
+//! whether a request was refused, whether a permission was never used.
+//!
+//! ```text
+//! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
+//!   keys                             every private key that the tests made, as PEM
+//!   api-N/audit.log                  of each API server; holds keys
+//!   api-N/kube-apiserver.log  etcd.log
+//!   controllers/NAME.log             logs of the controllers, at trace level
+//!   metrics/NAME.prom                their metrics before they ended
+//!   events/NAMESPACE.json            Events of each namespace when its test ended
+//! ```
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many runs are kept: enough to compare, and not a pile of old keys.
+const KEPT_RUNS: usize = 5;
+
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(make_folder);
+static KEYS: Mutex<()> = Mutex::new(());
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// The folder of this run.
+pub fn folder() -> &'static Path {
+    &FOLDER
+}
+
+/// A folder inside the run's, made when it is missing.
+pub fn subfolder(name: &str) -> PathBuf {
+    let path = folder().join(name);
+    private_folder(&path);
+    path
+}
+
+/// A number that this run has not given out before.
+pub fn next_number() -> usize {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Notes a private key, so that the last check can look for it in everything that was written.
+pub fn register_key(pem: &str) {
+    let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(folder().join("keys")).expect("the suite's folder takes a file");
+    writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
+}
+
+/// Writes a file that only we may read.
+pub fn write_private(path: &Path, content: &str) {
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(content.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+fn make_folder() -> PathBuf {
+    let base = match std::env::var_os("TRUSTPLANE_SUITE") {
+        Some(given) => Path::new(env!("CARGO_MANIFEST_DIR")).join(given),
+        None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent").join("suite"),
+    };
+    private_folder(&base);
+    forget_old_runs(&base);
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let path = base.join(format!("cluster-{seconds}-{}", std::process::id()));
+    private_folder(&path);
+    path
+}
+
+fn private_folder(path: &Path) {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Removes all but the newest runs. One whose process still runs is not touched.
+fn forget_old_runs(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    let mut runs: Vec<(u64, i32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let (seconds, pid) = path.file_name()?.to_str()?.strip_prefix("cluster-")?.split_once('-')?;
+            Some((seconds.parse().ok()?, pid.parse().ok()?, path))
+        })
+        .collect();
+    runs.sort();
+    runs.reverse();
+    for (_, pid, path) in runs.into_iter().skip(KEPT_RUNS - 1) {
+        if !super::tied::is_alive(pid) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
