@@ -1,0 +1,41 @@
+# What CI and a newcomer run. `make help` lists the rest.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+CARGO ?= cargo
+SUITE := target/suite
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: rust lint toolbox ## Everything that must hold: format, clippy, all tests
+	rm -rf $(SUITE)
+	mkdir -p $(SUITE) && chmod 700 $(SUITE)
+	TRUSTPLANE_TOOLBOX="$$(e2e/toolbox/build --path)" $(CARGO) test --locked 2>&1 | tee $(SUITE)/cargo-test.log
+	$(CARGO) test --locked --test afterwards
+
+.PHONY: test-long
+test-long: rust toolbox ## The long variants: more crashes, more Routes, more random cases
+	TRUSTPLANE_LONG=1 $(MAKE) test
+
+.PHONY: lint
+lint: rust ## Format and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+
+.PHONY: build
+build: rust ## The optimised binary, target/release/trustplane
+	$(CARGO) build --locked --release
+
+.PHONY: toolbox
+toolbox: ## Build kube-apiserver, etcd, kubectl for the tests, once
+	@e2e/toolbox/build >/dev/null
+
+.PHONY: toolbox-path
+toolbox-path: ## Print the folder with those binaries
+	@e2e/toolbox/build --path
+
+.PHONY: rust
+rust:
+	@command -v $(CARGO) >/dev/null || { echo "Rust is missing; install it with rustup (rustc 1.90 or newer)" >&2; exit 1; }
