@@ -37,11 +37,7 @@ impl<'a> Certificate<'a> {
         if x509.version().0 > X509Version::V3.0 {
             return Err("its version is not 1, 2 or 3");
         }
-        if x509
-            .raw_serial()
-            .first()
-            .is_none_or(|first| first & 0x80 != 0)
-        {
+        if x509.raw_serial().first().is_none_or(|first| first & 0x80 != 0) {
             return Err("its serial number is negative");
         }
         if x509.signature_algorithm != x509.tbs_certificate.signature {
@@ -52,17 +48,9 @@ impl<'a> Certificate<'a> {
         let time = |time: &x509_parser::time::ASN1Time| {
             DateTime::from_timestamp(time.timestamp(), 0).ok_or("its validity is not well-formed")
         };
-        let (not_before, not_after) = (
-            time(&x509.validity().not_before)?,
-            time(&x509.validity().not_after)?,
-        );
-        Ok(Self {
-            der,
-            x509,
-            key,
-            not_before,
-            not_after,
-        })
+        let (not_before, not_after) =
+            (time(&x509.validity().not_before)?, time(&x509.validity().not_after)?);
+        Ok(Self { der, x509, key, not_before, not_after })
     }
 
     pub(super) fn subject(&self) -> &[u8] {
@@ -82,10 +70,7 @@ impl<'a> Certificate<'a> {
         &self,
         pick: impl Fn(&ParsedExtension<'a>) -> Option<T>,
     ) -> Option<T> {
-        self.x509
-            .extensions()
-            .iter()
-            .find_map(|extension| pick(extension.parsed_extension()))
+        self.x509.extensions().iter().find_map(|extension| pick(extension.parsed_extension()))
     }
 
     pub(super) fn subject_key_id(&self) -> Option<&'a [u8]> {
@@ -117,16 +102,13 @@ impl<'a> Certificate<'a> {
     ///
     /// An address that is written as a DNS name is left out: no client matches it.
     pub(super) fn host_names(&self) -> Box<[Box<str>]> {
-        let names = self
-            .alternative_names()
-            .into_iter()
-            .filter_map(|name| match name {
-                GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
-                    Some(name.to_ascii_lowercase().into_boxed_str())
-                }
-                GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
-                _ => None,
-            });
+        let names = self.alternative_names().into_iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
+                Some(name.to_ascii_lowercase().into_boxed_str())
+            }
+            GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
+            _ => None,
+        });
         names.collect()
     }
 
@@ -166,12 +148,8 @@ impl<'a> Certificate<'a> {
 /// An address from its 4 or 16 bytes.
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes)
-            .ok()
-            .map(|b| Ipv4Addr::from(b).into()),
-        16 => <[u8; 16]>::try_from(bytes)
-            .ok()
-            .map(|b| Ipv6Addr::from(b).into()),
+        4 => <[u8; 4]>::try_from(bytes).ok().map(|b| Ipv4Addr::from(b).into()),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(|b| Ipv6Addr::from(b).into()),
         _ => None,
     }
 }
@@ -253,20 +231,15 @@ fn is_uri(text: &str) -> bool {
         return false;
     };
     let scheme_is_fine = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    let rest_is_fine = rest
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let rest_is_fine =
+        rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
     let host_is_fine = rest.strip_prefix("//").is_none_or(|rest| {
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         host.is_empty()
             || host.split('.').all(|label| {
                 !label.is_empty()
-                    && label
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+                    && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
             })
     });
     scheme_is_fine && rest_is_fine && host_is_fine

@@ -1,5 +1,6 @@
 //! Promises that only a real API server can judge. `support` starts one; the tests share it.
 
+mod scene;
 mod support;
 
 mod deployment;
@@ -7,3 +8,4 @@ mod fault_proxy;
 mod harness;
 mod no_orphans;
 mod route_crd;
+mod state_machine;

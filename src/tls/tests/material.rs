@@ -30,9 +30,7 @@ pub(super) fn p256() -> Key {
 pub(super) fn rsa(bits: u32) -> Key {
     static KEYS: [OnceLock<Key>; 9] = [const { OnceLock::new() }; 9];
     let slot = (bits / 1024) as usize;
-    KEYS[slot]
-        .get_or_init(|| PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap())
-        .clone()
+    KEYS[slot].get_or_init(|| PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap()).clone()
 }
 
 pub(super) fn pem(key: &Key) -> String {
@@ -46,15 +44,9 @@ pub(super) fn crt(certificate: &X509Ref) -> String {
 /// A PEM block by hand, for contents that OpenSSL would not write.
 pub(super) fn block(label: &str, der: &[u8]) -> String {
     let base64 = openssl::base64::encode_block(der);
-    let lines: Vec<_> = base64
-        .as_bytes()
-        .chunks(64)
-        .map(|l| std::str::from_utf8(l).unwrap())
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
+    let lines: Vec<_> =
+        base64.as_bytes().chunks(64).map(|l| std::str::from_utf8(l).unwrap()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 pub(super) fn day(day: i64) -> DateTime<Utc> {
@@ -165,12 +157,9 @@ impl Recipe {
         self
     }
     pub(super) fn with_raw(mut self, oid: &str, critical: bool, der: &[u8]) -> Self {
-        let (oid, value) = (
-            Asn1Object::from_str(oid).unwrap(),
-            Asn1OctetString::new_from_bytes(der).unwrap(),
-        );
-        self.extensions
-            .push(X509Extension::new_from_der(&oid, critical, &value).unwrap());
+        let (oid, value) =
+            (Asn1Object::from_str(oid).unwrap(), Asn1OctetString::new_from_bytes(der).unwrap());
+        self.extensions.push(X509Extension::new_from_der(&oid, critical, &value).unwrap());
         self
     }
 
@@ -189,16 +178,10 @@ impl Recipe {
         let mut builder = X509::builder().unwrap();
         builder.set_version(self.version).unwrap();
         let mut serial = BigNum::new().unwrap();
-        serial
-            .rand(120, openssl::bn::MsbOption::ONE, false)
-            .unwrap();
-        builder
-            .set_serial_number(&serial.to_asn1_integer().unwrap())
-            .unwrap();
+        serial.rand(120, openssl::bn::MsbOption::ONE, false).unwrap();
+        builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
         builder.set_subject_name(&name).unwrap();
-        builder
-            .set_issuer_name(issuer.map_or(&name, |i| i.x509.subject_name()))
-            .unwrap();
+        builder.set_issuer_name(issuer.map_or(&name, |i| i.x509.subject_name())).unwrap();
         let time = |days| Asn1Time::from_unix(day(days).timestamp()).unwrap();
         builder.set_not_before(&time(self.days.0)).unwrap();
         builder.set_not_after(&time(self.days.1)).unwrap();
@@ -213,10 +196,7 @@ impl Recipe {
             _ => self.digest,
         };
         builder.sign(signer, digest).unwrap();
-        Issued {
-            x509: builder.build(),
-            key: self.key,
-        }
+        Issued { x509: builder.build(), key: self.key }
     }
 
     fn add_extensions(&self, builder: &mut openssl::x509::X509Builder, issuer: Option<&Issued>) {
@@ -232,9 +212,7 @@ impl Recipe {
             self.dns.iter().for_each(|n| drop(names.dns(n)));
             self.addresses.iter().for_each(|n| drop(names.ip(n)));
             self.uris.iter().for_each(|n| drop(names.uri(n)));
-            let names = names
-                .build(&builder.x509v3_context(issuer_cert, None))
-                .unwrap();
+            let names = names.build(&builder.x509v3_context(issuer_cert, None)).unwrap();
             builder.append_extension(names).unwrap();
         }
         if self.key_ids {

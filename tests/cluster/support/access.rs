@@ -46,7 +46,8 @@ impl Access {
     /// As kube's configuration, for clients with settings of their own.
     pub async fn config(&self) -> anyhow::Result<Config> {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig())?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         // The environment's proxy is not for loopback.
         config.proxy_url = None;
         Ok(config)
@@ -61,7 +62,8 @@ impl Access {
     fn kubeconfig(&self) -> Value {
         let mut cluster = json!({ "server": self.url });
         if self.url.starts_with("https:") {
-            cluster["certificate-authority-data"] = openssl::base64::encode_block(self.authority.as_bytes()).into();
+            cluster["certificate-authority-data"] =
+                openssl::base64::encode_block(self.authority.as_bytes()).into();
         }
         json!({
             "apiVersion": "v1",

@@ -76,7 +76,13 @@ impl AuditLog {
     /// What our account created, changed or deleted in a namespace, in order, refused attempts included.
     pub fn writes_by_account(&self, namespace: &str) -> Writes {
         let entries = self.by_account();
-        Writes(entries.iter().filter(|entry| entry.is_write() && entry.namespace == namespace).map(|entry| Write(entry.clone())).collect())
+        Writes(
+            entries
+                .iter()
+                .filter(|entry| entry.is_write() && entry.namespace == namespace)
+                .map(|entry| Write(entry.clone()))
+                .collect(),
+        )
     }
 
     /// Requests of our account that its role did not allow.
@@ -87,8 +93,13 @@ impl AuditLog {
 
     /// The permissions that our account used: group, resource with subresource, verb.
     pub fn permissions_used(&self) -> HashSet<(String, String, String)> {
-        let granted = self.by_account().into_iter().filter(|entry| !entry.resource.is_empty() && entry.code != 403);
-        granted.map(|entry| (entry.group.clone(), entry.kind_of_object(), entry.verb.clone())).collect()
+        let granted = self
+            .by_account()
+            .into_iter()
+            .filter(|entry| !entry.resource.is_empty() && entry.code != 403);
+        granted
+            .map(|entry| (entry.group.clone(), entry.kind_of_object(), entry.verb.clone()))
+            .collect()
     }
 
     /// Waits until our account has written nothing to a namespace for `silence`, and returns all that
@@ -97,7 +108,10 @@ impl AuditLog {
         let start = Instant::now();
         let (mut writes, mut since) = (self.writes_by_account(namespace), Instant::now());
         while since.elapsed() < silence {
-            assert!(start.elapsed() < PATIENCE, "our account never stopped writing to {namespace}: {writes:?}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "our account never stopped writing to {namespace}: {writes:?}"
+            );
             tokio::time::sleep(Duration::from_millis(25).min(silence)).await;
             let now = self.writes_by_account(namespace);
             if now.len() != writes.len() {
@@ -112,13 +126,16 @@ impl Progress {
     fn catch_up(&mut self, path: &PathBuf) {
         let mut added = Vec::new();
         let Ok(mut file) = File::open(path) else { return };
-        file.seek(SeekFrom::Start(self.offset)).and_then(|_| file.read_to_end(&mut added)).expect("the audit log can be read");
+        file.seek(SeekFrom::Start(self.offset))
+            .and_then(|_| file.read_to_end(&mut added))
+            .expect("the audit log can be read");
         // The server may be in the middle of the last line: it is read with the next question.
         let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else { return };
         self.offset += end as u64 + 1;
         let lines = added[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         self.entries.extend(lines.map(|line| {
-            let event: Event = serde_json::from_slice(line).expect("a line of the audit log is an event");
+            let event: Event =
+                serde_json::from_slice(line).expect("a line of the audit log is an event");
             Arc::new(Entry::from(event))
         }));
     }
@@ -127,12 +144,17 @@ impl Progress {
 impl Entry {
     /// Whether something was meant to be changed, and the server has answered.
     pub fn is_write(&self) -> bool {
-        matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection") && self.stage == "ResponseComplete"
+        matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
+            && self.stage == "ResponseComplete"
     }
 
     /// `routes`, `routes/status`.
     pub fn kind_of_object(&self) -> String {
-        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
     }
 
     /// `routes/shop`, `routes/shop/status`; `events` without their made-up names.
