@@ -13,18 +13,37 @@ async fn the_audit_log_says_what_our_account_wrote_and_nothing_else() {
     let ns = cluster.namespace("audit").await;
     let held = pair::issued("shop.example.com");
     RouteFixture::edge("shop").create(&ns).await;
-    let ours = kube::Api::namespaced_with(cluster.account().client().await, ns.name(), &resource_of_routes());
+    let ours = kube::Api::namespaced_with(
+        cluster.account().client().await,
+        ns.name(),
+        &resource_of_routes(),
+    );
 
     let patch = json!({ "spec": { "tls": { "certificate": held.certificate, "key": held.key } } });
-    let _: kube::api::DynamicObject = ours.patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await.expect("our account may patch Routes");
+    let _: kube::api::DynamicObject = ours
+        .patch("shop", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .expect("our account may patch Routes");
     let conflicting = json!({ "metadata": { "resourceVersion": "1" } });
-    ours.patch_status("shop", &PatchParams::default(), &Patch::Merge(conflicting)).await.expect_err("a stale write is refused");
-    ns.patch_route("shop", json!({ "metadata": { "labels": { "by": "admin" } } })).await;
+    ours.patch_status("shop", &PatchParams::default(), &Patch::Merge(conflicting))
+        .await
+        .expect_err("a stale write is refused");
+    ns.patch_route(
+        "shop",
+        json!({ "metadata": { "labels": { "by": "admin" } } }),
+    )
+    .await;
 
     let writes = ns.quiet(Duration::from_millis(200)).await;
-    assert_eq!(writes, ["patch routes/shop", "patch routes/shop/status (409)"]);
+    assert_eq!(
+        writes,
+        ["patch routes/shop", "patch routes/shop/status (409)"]
+    );
     assert_eq!(writes.committed(), ["patch routes/shop"]);
-    let body = writes[0].request_object.as_ref().expect("writes to Routes are logged with their body");
+    let body = writes[0]
+        .request_object
+        .as_ref()
+        .expect("writes to Routes are logged with their body");
     assert_eq!(body["spec"]["tls"]["certificate"], held.certificate);
     assert!(ns.route_holds("shop", &held).await);
 }
@@ -33,18 +52,41 @@ async fn the_audit_log_says_what_our_account_wrote_and_nothing_else() {
 async fn the_account_has_the_rights_of_deploy_and_no_more() {
     let cluster = Cluster::start_another().await;
     let ns = cluster.namespace("rights").await;
-    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&ns).await;
+    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com"))
+        .create(&ns)
+        .await;
     let client = cluster.account().client().await;
-    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> = kube::Api::namespaced(client, ns.name());
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(client, ns.name());
 
-    assert_eq!(secrets.list(&ListParams::default()).await.expect("Secrets can be listed").items.len(), 1);
+    assert_eq!(
+        secrets
+            .list(&ListParams::default())
+            .await
+            .expect("Secrets can be listed")
+            .items
+            .len(),
+        1
+    );
     assert!(cluster.audit().forbidden_by_account().is_empty());
-    secrets.delete("shop-tls", &Default::default()).await.expect_err("Secrets cannot be deleted");
+    secrets
+        .delete("shop-tls", &Default::default())
+        .await
+        .expect_err("Secrets cannot be deleted");
 
     let forbidden = cluster.audit().forbidden_by_account();
-    assert_eq!(forbidden.iter().map(|entry| entry.to_string()).collect::<Vec<_>>(), ["delete secrets/shop-tls (403)"]);
+    assert_eq!(
+        forbidden
+            .iter()
+            .map(|entry| entry.to_string())
+            .collect::<Vec<_>>(),
+        ["delete secrets/shop-tls (403)"]
+    );
     let used = cluster.audit().permissions_used();
-    assert_eq!(used.into_iter().collect::<Vec<_>>(), [(String::new(), "secrets".to_owned(), "list".to_owned())]);
+    assert_eq!(
+        used.into_iter().collect::<Vec<_>>(),
+        [(String::new(), "secrets".to_owned(), "list".to_owned())]
+    );
 }
 
 #[tokio::test]
@@ -58,12 +100,22 @@ async fn the_condition_of_a_route_is_the_one_that_is_true() {
         { "type": "Default", "status": "False", "reason": "SecretInjected" },
         { "type": "Managed", "status": "True", "reason": "SecretInjected" },
     ]);
-    ns.patch_route_status("shop", json!({ "status": { "certificate": conditions } })).await;
+    ns.patch_route_status("shop", json!({ "status": { "certificate": conditions } }))
+        .await;
 
     let expected = Some((Some("Managed".to_owned()), "SecretInjected".to_owned()));
-    eventually_equals(Duration::from_secs(1), "Managed", expected, async || ns.certificate_condition("shop").await).await;
-    let table = cluster.kubectl(&["get", "routes", "-n", ns.name()]).await.expect("kubectl lists Routes");
-    assert!(table.contains("CERTIFICATE") && table.contains("Managed"), "{table}");
+    eventually_equals(Duration::from_secs(1), "Managed", expected, async || {
+        ns.certificate_condition("shop").await
+    })
+    .await;
+    let table = cluster
+        .kubectl(&["get", "routes", "-n", ns.name()])
+        .await
+        .expect("kubectl lists Routes");
+    assert!(
+        table.contains("CERTIFICATE") && table.contains("Managed"),
+        "{table}"
+    );
 }
 
 #[tokio::test]
@@ -74,8 +126,20 @@ async fn keys_are_noted_for_the_last_check_and_for_nobody_else() {
     let noted = std::fs::read_to_string(suite::folder().join("keys")).expect("keys are noted");
     assert!(noted.contains(made.key.trim()));
     assert!(!format!("{made:?}").contains("PRIVATE"));
-    let mode = |path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
-    assert_eq!((mode(suite::folder().to_owned()), mode(suite::folder().join("keys"))), (0o700, 0o600));
+    let mode = |path| {
+        std::fs::metadata(path)
+            .expect("it exists")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(
+        (
+            mode(suite::folder().to_owned()),
+            mode(suite::folder().join("keys"))
+        ),
+        (0o700, 0o600)
+    );
 }
 
 #[tokio::test]
@@ -84,14 +148,26 @@ async fn a_second_cluster_ends_when_its_test_does() {
     let cluster = Cluster::start_another().await;
     println!("a cluster of its own took {:?}", start.elapsed());
     let (processes, scratch) = (cluster.process_ids(), cluster.scratch().to_owned());
-    assert!(processes.iter().all(|pid| crate::support::tied::is_alive(*pid)));
+    assert!(
+        processes
+            .iter()
+            .all(|pid| crate::support::tied::is_alive(*pid))
+    );
 
     drop(cluster);
 
-    assert!(!processes.iter().any(|pid| crate::support::tied::is_alive(*pid)));
+    assert!(
+        !processes
+            .iter()
+            .any(|pid| crate::support::tied::is_alive(*pid))
+    );
     assert!(!scratch.exists());
 }
 
 fn resource_of_routes() -> kube::api::ApiResource {
-    kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("route.openshift.io", "v1", "Route"))
+    kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+        "route.openshift.io",
+        "v1",
+        "Route",
+    ))
 }

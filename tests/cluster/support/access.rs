@@ -25,17 +25,25 @@ pub struct Access {
 impl Access {
     /// The same identity at another server, such as a proxy.
     pub fn through(&self, url: &str) -> Self {
-        Self { url: url.to_owned(), ..self.clone() }
+        Self {
+            url: url.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// The same server with another token.
     pub fn with_token(&self, token: String) -> Self {
-        Self { token, ..self.clone() }
+        Self {
+            token,
+            ..self.clone()
+        }
     }
 
     /// A client for the runtime of the calling test.
     pub async fn client(&self) -> Client {
-        self.try_client().await.expect("a client for the test's API server")
+        self.try_client()
+            .await
+            .expect("a client for the test's API server")
     }
 
     /// As [`Access::client`], for a server that is still starting.
@@ -46,7 +54,8 @@ impl Access {
     /// As kube's configuration, for clients with settings of their own.
     pub async fn config(&self) -> anyhow::Result<Config> {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig())?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         // The environment's proxy is not for loopback.
         config.proxy_url = None;
         Ok(config)
@@ -61,7 +70,8 @@ impl Access {
     fn kubeconfig(&self) -> Value {
         let mut cluster = json!({ "server": self.url });
         if self.url.starts_with("https:") {
-            cluster["certificate-authority-data"] = openssl::base64::encode_block(self.authority.as_bytes()).into();
+            cluster["certificate-authority-data"] =
+                openssl::base64::encode_block(self.authority.as_bytes()).into();
         }
         json!({
             "apiVersion": "v1",

@@ -58,25 +58,40 @@ pub struct Entry {
 impl AuditLog {
     /// Follows the log at `path`, which need not exist yet.
     pub fn following(path: PathBuf) -> Self {
-        Self { path, read: Mutex::default() }
+        Self {
+            path,
+            read: Mutex::default(),
+        }
     }
 
     /// Everything so far, in the order in which the server noted it.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut progress = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut progress = self
+            .read
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         progress.catch_up(&self.path);
         progress.entries.clone()
     }
 
     /// Every request of our account.
     pub fn by_account(&self) -> Vec<Arc<Entry>> {
-        self.entries().into_iter().filter(|entry| entry.user == ACCOUNT).collect()
+        self.entries()
+            .into_iter()
+            .filter(|entry| entry.user == ACCOUNT)
+            .collect()
     }
 
     /// What our account created, changed or deleted in a namespace, in order, refused attempts included.
     pub fn writes_by_account(&self, namespace: &str) -> Writes {
         let entries = self.by_account();
-        Writes(entries.iter().filter(|entry| entry.is_write() && entry.namespace == namespace).map(|entry| Write(entry.clone())).collect())
+        Writes(
+            entries
+                .iter()
+                .filter(|entry| entry.is_write() && entry.namespace == namespace)
+                .map(|entry| Write(entry.clone()))
+                .collect(),
+        )
     }
 
     /// Requests of our account that its role did not allow.
@@ -87,8 +102,19 @@ impl AuditLog {
 
     /// The permissions that our account used: group, resource with subresource, verb.
     pub fn permissions_used(&self) -> HashSet<(String, String, String)> {
-        let granted = self.by_account().into_iter().filter(|entry| !entry.resource.is_empty() && entry.code != 403);
-        granted.map(|entry| (entry.group.clone(), entry.kind_of_object(), entry.verb.clone())).collect()
+        let granted = self
+            .by_account()
+            .into_iter()
+            .filter(|entry| !entry.resource.is_empty() && entry.code != 403);
+        granted
+            .map(|entry| {
+                (
+                    entry.group.clone(),
+                    entry.kind_of_object(),
+                    entry.verb.clone(),
+                )
+            })
+            .collect()
     }
 
     /// Waits until our account has written nothing to a namespace for `silence`, and returns all that
@@ -97,7 +123,10 @@ impl AuditLog {
         let start = Instant::now();
         let (mut writes, mut since) = (self.writes_by_account(namespace), Instant::now());
         while since.elapsed() < silence {
-            assert!(start.elapsed() < PATIENCE, "our account never stopped writing to {namespace}: {writes:?}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "our account never stopped writing to {namespace}: {writes:?}"
+            );
             tokio::time::sleep(Duration::from_millis(25).min(silence)).await;
             let now = self.writes_by_account(namespace);
             if now.len() != writes.len() {
@@ -111,14 +140,23 @@ impl AuditLog {
 impl Progress {
     fn catch_up(&mut self, path: &PathBuf) {
         let mut added = Vec::new();
-        let Ok(mut file) = File::open(path) else { return };
-        file.seek(SeekFrom::Start(self.offset)).and_then(|_| file.read_to_end(&mut added)).expect("the audit log can be read");
+        let Ok(mut file) = File::open(path) else {
+            return;
+        };
+        file.seek(SeekFrom::Start(self.offset))
+            .and_then(|_| file.read_to_end(&mut added))
+            .expect("the audit log can be read");
         // The server may be in the middle of the last line: it is read with the next question.
-        let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else { return };
+        let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else {
+            return;
+        };
         self.offset += end as u64 + 1;
-        let lines = added[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let lines = added[..end]
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
         self.entries.extend(lines.map(|line| {
-            let event: Event = serde_json::from_slice(line).expect("a line of the audit log is an event");
+            let event: Event =
+                serde_json::from_slice(line).expect("a line of the audit log is an event");
             Arc::new(Entry::from(event))
         }));
     }
@@ -127,19 +165,34 @@ impl Progress {
 impl Entry {
     /// Whether something was meant to be changed, and the server has answered.
     pub fn is_write(&self) -> bool {
-        matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection") && self.stage == "ResponseComplete"
+        matches!(
+            &*self.verb,
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        ) && self.stage == "ResponseComplete"
     }
 
     /// `routes`, `routes/status`.
     pub fn kind_of_object(&self) -> String {
-        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
     }
 
     /// `routes/shop`, `routes/shop/status`; `events` without their made-up names.
     pub fn object(&self) -> String {
-        let name = if self.resource == "events" { "" } else { &*self.name };
+        let name = if self.resource == "events" {
+            ""
+        } else {
+            &*self.name
+        };
         let parts = [&*self.resource, name, &*self.subresource];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+        parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("/")
     }
 }
 
@@ -156,7 +209,13 @@ impl fmt::Display for Entry {
 impl fmt::Debug for Entry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // No body: it may hold a key.
-        write!(formatter, "{} {} {self} {}", self.time.format("%T%.3f"), self.user, self.uri)
+        write!(
+            formatter,
+            "{} {} {self} {}",
+            self.time.format("%T%.3f"),
+            self.user,
+            self.uri
+        )
     }
 }
 

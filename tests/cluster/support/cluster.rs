@@ -35,32 +35,68 @@ impl Cluster {
     pub async fn get() -> Self {
         // A thread with a runtime of its own: the first test's ends before the others are done, and
         // a failure to start must be told to all of them.
-        let start = || SHARED.get_or_init(|| in_own_runtime(Self::try_start())).clone();
-        let shared = tokio::task::spawn_blocking(start).await.expect("starting the cluster does not panic");
+        let start = || {
+            SHARED
+                .get_or_init(|| in_own_runtime(Self::try_start()))
+                .clone()
+        };
+        let shared = tokio::task::spawn_blocking(start)
+            .await
+            .expect("starting the cluster does not panic");
         shared.unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Another cluster for one test alone, such as one whose controller watches all namespaces.
     pub async fn start_another() -> Self {
-        Self::try_start().await.unwrap_or_else(|why| panic!("{why}"))
+        Self::try_start()
+            .await
+            .unwrap_or_else(|why| panic!("{why}"))
     }
 
     async fn try_start() -> Result<Self, String> {
         let servers = Servers::start().await?;
-        let admin = Access { url: servers.url.clone(), authority: servers.authority.clone(), token: servers.admin_token.clone() };
+        let admin = Access {
+            url: servers.url.clone(),
+            authority: servers.authority.clone(),
+            token: servers.admin_token.clone(),
+        };
         let kubeconfig = servers.scratch.join("admin.kubeconfig");
         admin.write_kubeconfig(&kubeconfig);
         let (crds, base) = tokio::join!(
-            kubectl(&kubeconfig, &["apply", "--server-side", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/crds")]),
-            kubectl(&kubeconfig, &["apply", "--server-side", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base")]),
+            kubectl(
+                &kubeconfig,
+                &[
+                    "apply",
+                    "--server-side",
+                    "-f",
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/crds")
+                ]
+            ),
+            kubectl(
+                &kubeconfig,
+                &[
+                    "apply",
+                    "--server-side",
+                    "-k",
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base")
+                ]
+            ),
         );
         crds?;
         base?;
         let client = admin.client().await;
-        let (token, ()) = tokio::join!(token_of(&client, "trustplane", "trustplane"), until_served(&client));
+        let (token, ()) = tokio::join!(
+            token_of(&client, "trustplane", "trustplane"),
+            until_served(&client)
+        );
         let account = admin.with_token(token);
         let audit = AuditLog::following(servers.logs.join("audit.log"));
-        Ok(Self(Arc::new(Parts { servers, admin, account, audit })))
+        Ok(Self(Arc::new(Parts {
+            servers,
+            admin,
+            account,
+            audit,
+        })))
     }
 
     /// A client that may do everything, for the runtime of the calling test.
@@ -90,7 +126,11 @@ impl Cluster {
 
     /// A kubeconfig file for any access. It goes when the cluster ends.
     pub fn kubeconfig(&self, access: &Access) -> PathBuf {
-        let path = self.0.servers.scratch.join(format!("{}.kubeconfig", suite::next_number()));
+        let path = self
+            .0
+            .servers
+            .scratch
+            .join(format!("{}.kubeconfig", suite::next_number()));
         access.write_kubeconfig(&path);
         path
     }
@@ -118,7 +158,12 @@ impl Cluster {
     /// Process ids of everything that runs for this cluster, the keepers included.
     pub fn process_ids(&self) -> Vec<i32> {
         let Servers { api, etcd, .. } = &self.0.servers;
-        vec![api.pid(), etcd.pid(), api.keeper_pid() as i32, etcd.keeper_pid() as i32]
+        vec![
+            api.pid(),
+            etcd.pid(),
+            api.keeper_pid() as i32,
+            etcd.keeper_pid() as i32,
+        ]
     }
 
     /// Folders outside the suite's that go when the cluster ends.
@@ -139,27 +184,55 @@ impl Cluster {
 
 /// Runs a future to its end on a runtime that exists for nothing else.
 pub fn in_own_runtime<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
 }
 
 async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let cache = kubeconfig.with_extension("cache");
     let mut command = tokio::process::Command::new(toolbox().join("kubectl"));
-    command.env("KUBECONFIG", kubeconfig).arg("--cache-dir").arg(cache).args(arguments).kill_on_drop(true);
-    let output = command.output().await.map_err(|error| format!("kubectl: {error}"))?;
+    command
+        .env("KUBECONFIG", kubeconfig)
+        .arg("--cache-dir")
+        .arg(cache)
+        .args(arguments)
+        .kill_on_drop(true);
+    let output = command
+        .output()
+        .await
+        .map_err(|error| format!("kubectl: {error}"))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(format!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)))
+        Err(format!(
+            "kubectl {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        ))
     }
 }
 
 async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let spec = TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let answer = accounts.create_token_request(account, &Default::default(), &request).await;
-    answer.expect("a token for the account").status.and_then(|status| status.token).expect("a token in the answer")
+    let spec = TokenRequestSpec {
+        expiration_seconds: Some(24 * 3600),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec: Some(spec),
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(account, &Default::default(), &request)
+        .await;
+    answer
+        .expect("a token for the account")
+        .status
+        .and_then(|status| status.token)
+        .expect("a token in the answer")
 }
 
 /// Waits until Routes are served and described, and our account may work on them: each follows the
@@ -185,5 +258,7 @@ async fn until_served(client: &Client) {
 }
 
 fn get(path: &str) -> http::Request<Vec<u8>> {
-    http::Request::get(path).body(Vec::new()).expect("a request")
+    http::Request::get(path)
+        .body(Vec::new())
+        .expect("a request")
 }

@@ -24,7 +24,10 @@ impl RouteFixture {
 
     /// TLS ends at the router, and another TLS starts there with a backend that `destination` vouches for.
     pub fn reencrypt(name: &str, destination: &str) -> Self {
-        Self::insecure(name).with("/spec/tls", json!({ "termination": "reencrypt", "destinationCACertificate": destination }))
+        Self::insecure(name).with(
+            "/spec/tls",
+            json!({ "termination": "reencrypt", "destinationCACertificate": destination }),
+        )
     }
 
     /// TLS ends at the backend.
@@ -60,7 +63,8 @@ impl RouteFixture {
 
     /// With this certificate and key in it.
     pub fn holding(self, pair: &Pair) -> Self {
-        self.with("/spec/tls/certificate", json!(pair.certificate)).with("/spec/tls/key", json!(pair.key))
+        self.with("/spec/tls/certificate", json!(pair.certificate))
+            .with("/spec/tls/key", json!(pair.key))
     }
 
     /// With a caCertificate in it.
@@ -81,7 +85,10 @@ impl RouteFixture {
 
     /// Any other field, by its JSON pointer. Objects on the way there are made.
     pub fn with(mut self, pointer: &str, value: Value) -> Self {
-        let place = pointer.split('/').skip(1).fold(&mut self.0, |place, field| &mut place[field]);
+        let place = pointer
+            .split('/')
+            .skip(1)
+            .fold(&mut self.0, |place, field| &mut place[field]);
         *place = value;
         self
     }
@@ -93,13 +100,19 @@ impl RouteFixture {
 
     /// Creates it, and returns what the server made of it.
     pub async fn create(&self, namespace: &Namespace) -> DynamicObject {
-        self.try_create(namespace).await.expect("the Route is accepted")
+        self.try_create(namespace)
+            .await
+            .expect("the Route is accepted")
     }
 
     /// Creates it, if the server accepts it.
     pub async fn try_create(&self, namespace: &Namespace) -> kube::Result<DynamicObject> {
-        let route: DynamicObject = serde_json::from_value(self.0.clone()).map_err(kube::Error::SerdeError)?;
-        namespace.routes().create(&PostParams::default(), &route).await
+        let route: DynamicObject =
+            serde_json::from_value(self.0.clone()).map_err(kube::Error::SerdeError)?;
+        namespace
+            .routes()
+            .create(&PostParams::default(), &route)
+            .await
     }
 }
 
@@ -114,12 +127,21 @@ pub struct SecretFixture {
 impl SecretFixture {
     /// A kubernetes.io/tls Secret with this pair.
     pub fn tls(name: &str, pair: &Pair) -> Self {
-        Self { name: name.to_owned(), kind: "kubernetes.io/tls", data: BTreeMap::new() }.certificate(&pair.certificate).key(&pair.key)
+        Self {
+            name: name.to_owned(),
+            kind: "kubernetes.io/tls",
+            data: BTreeMap::new(),
+        }
+        .certificate(&pair.certificate)
+        .key(&pair.key)
     }
 
     /// The same content under type Opaque.
     pub fn opaque(self) -> Self {
-        Self { kind: "Opaque", ..self }
+        Self {
+            kind: "Opaque",
+            ..self
+        }
     }
 
     /// Other bytes for the certificate.
@@ -133,22 +155,39 @@ impl SecretFixture {
     }
 
     fn with(mut self, entry: &str, bytes: impl AsRef<[u8]>) -> Self {
-        self.data.insert(entry.to_owned(), ByteString(bytes.as_ref().to_vec()));
+        self.data
+            .insert(entry.to_owned(), ByteString(bytes.as_ref().to_vec()));
         self
     }
 
     fn secret(&self) -> Secret {
-        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        Secret { metadata, type_: Some(self.kind.to_owned()), data: Some(self.data.clone()), ..Secret::default() }
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            ..ObjectMeta::default()
+        };
+        Secret {
+            metadata,
+            type_: Some(self.kind.to_owned()),
+            data: Some(self.data.clone()),
+            ..Secret::default()
+        }
     }
 
     /// Creates it.
     pub async fn create(&self, namespace: &Namespace) -> Secret {
-        namespace.secrets().create(&PostParams::default(), &self.secret()).await.expect("the Secret is accepted")
+        namespace
+            .secrets()
+            .create(&PostParams::default(), &self.secret())
+            .await
+            .expect("the Secret is accepted")
     }
 
     /// Puts this content into the Secret of that name, which exists.
     pub async fn replace(&self, namespace: &Namespace) -> Secret {
-        namespace.secrets().replace(&self.name, &PostParams::default(), &self.secret()).await.expect("the Secret is accepted")
+        namespace
+            .secrets()
+            .replace(&self.name, &PostParams::default(), &self.secret())
+            .await
+            .expect("the Secret is accepted")
     }
 }

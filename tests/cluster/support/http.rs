@@ -14,6 +14,7 @@ pub fn get(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Resul
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let code = code.ok_or_else(|| std::io::Error::other(format!("not an HTTP answer: {head:?}")))?;
+    let code =
+        code.ok_or_else(|| std::io::Error::other(format!("not an HTTP answer: {head:?}")))?;
     Ok((code, body.to_owned()))
 }

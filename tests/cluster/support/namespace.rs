@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::core::v1::{self as core, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -39,10 +41,18 @@ impl Namespace {
     pub(super) async fn create(cluster: Cluster, prefix: &str) -> Self {
         let client = cluster.admin().await;
         let name = format!("{prefix}-{}", suite::next_number());
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let namespace: core::Namespace = serde_json::from_value(namespace).expect("a namespace");
-        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("the namespace is accepted");
-        Self { cluster, client, name }
+        Api::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .expect("the namespace is accepted");
+        Self {
+            cluster,
+            client,
+            name,
+        }
     }
 
     /// Its name.
@@ -63,7 +73,11 @@ impl Namespace {
     /// Its Routes, with every field that the server has.
     pub fn routes(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("route.openshift.io", "v1", "Route");
-        Api::namespaced_with(self.client.clone(), &self.name, &ApiResource::from_gvk(&kind))
+        Api::namespaced_with(
+            self.client.clone(),
+            &self.name,
+            &ApiResource::from_gvk(&kind),
+        )
     }
 
     /// Its Secrets.
@@ -73,14 +87,23 @@ impl Namespace {
 
     /// A Route as JSON.
     pub async fn route(&self, name: &str) -> Value {
-        let route = self.routes().get(name).await.unwrap_or_else(|error| panic!("Route {name}: {error}"));
+        let route = self
+            .routes()
+            .get(name)
+            .await
+            .unwrap_or_else(|error| panic!("Route {name}: {error}"));
         serde_json::to_value(route).expect("a Route is JSON")
     }
 
     /// The certificate and key that stand in a Route. Empty strings for what is not there.
     pub async fn pair_in_route(&self, name: &str) -> (String, String) {
         let route = self.route(name).await;
-        let text = |field: &str| route["spec"]["tls"][field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| {
+            route["spec"]["tls"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         (text("certificate"), text("key"))
     }
 
@@ -97,25 +120,42 @@ impl Namespace {
 
     /// Changes a Route with a merge patch, as its user.
     pub async fn patch_route(&self, name: &str, patch: Value) -> Value {
-        let patched = self.routes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = self
+            .routes()
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
         serde_json::to_value(patched.expect("the patch is accepted")).expect("a Route is JSON")
     }
 
     /// Changes a Route's status with a merge patch, as a router.
     pub async fn patch_route_status(&self, name: &str, patch: Value) -> Value {
-        let patched = self.routes().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched = self
+            .routes()
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
         serde_json::to_value(patched.expect("the patch is accepted")).expect("a Route is JSON")
     }
 
     /// Deletes a Secret.
     pub async fn delete_secret(&self, name: &str) {
-        self.secrets().delete(name, &DeleteParams::default()).await.expect("the Secret is deleted");
+        self.secrets()
+            .delete(name, &DeleteParams::default())
+            .await
+            .expect("the Secret is deleted");
     }
 
     /// The Events about an object, oldest first.
     pub async fn events_of(&self, name: &str) -> Vec<SeenEvent> {
-        let mut events = events_in(&self.client, &self.name).await.expect("Events can be listed");
-        events.retain(|event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name));
+        let mut events = events_in(&self.client, &self.name)
+            .await
+            .expect("Events can be listed");
+        events.retain(|event| {
+            event
+                .regarding
+                .as_ref()
+                .and_then(|about| about.name.as_deref())
+                == Some(name)
+        });
         events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
         events.into_iter().map(SeenEvent::from).collect()
     }
@@ -134,12 +174,23 @@ impl Namespace {
     /// own namespace.
     pub async fn allow_leases(&self) {
         for kind in ["Role", "RoleBinding"] {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind));
-            let ours: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "trustplane", &resource);
-            let here: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.name, &resource);
-            let deployed = ours.get("trustplane-inject-lease").await.expect("deploy/base is applied");
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "rbac.authorization.k8s.io",
+                "v1",
+                kind,
+            ));
+            let ours: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), "trustplane", &resource);
+            let here: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &self.name, &resource);
+            let deployed = ours
+                .get("trustplane-inject-lease")
+                .await
+                .expect("deploy/base is applied");
             let copy = DynamicObject::new("trustplane-inject-lease", &resource).data(deployed.data);
-            here.create(&PostParams::default(), &copy).await.expect("the copy is accepted");
+            here.create(&PostParams::default(), &copy)
+                .await
+                .expect("the copy is accepted");
         }
     }
 }
@@ -152,7 +203,10 @@ impl Drop for Namespace {
             let events = in_own_runtime(async { events_in(&access.client().await, &name).await });
             if let Ok(events) = events {
                 let text = serde_json::to_string_pretty(&events).unwrap_or_default();
-                suite::write_private(&suite::subfolder("events").join(format!("{name}.json")), &text);
+                suite::write_private(
+                    &suite::subfolder("events").join(format!("{name}.json")),
+                    &text,
+                );
             }
         });
         let _ = dump.join();
@@ -167,8 +221,11 @@ async fn events_in(client: &Client, namespace: &str) -> kube::Result<Vec<Event>>
 /// What `.status.certificate` says, given a Route.
 pub fn certificate_condition(route: &Value) -> Option<CertificateState> {
     let conditions = route["status"]["certificate"].as_array()?;
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    let mut served = conditions.iter().filter(|condition| condition["status"] == "True");
+    let text =
+        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let mut served = conditions
+        .iter()
+        .filter(|condition| condition["status"] == "True");
     match (served.next(), served.next()) {
         (None, _) => Some((None, text(conditions.first()?, "reason"))),
         (Some(one), None) => Some((Some(text(one, "type")), text(one, "reason"))),

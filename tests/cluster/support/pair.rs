@@ -4,7 +4,10 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, RsaKeySize, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    RsaKeySize, date_time_ymd,
+};
 
 use super::suite;
 
@@ -30,7 +33,10 @@ impl fmt::Debug for Pair {
 impl Pair {
     /// This certificate with the other's key.
     pub fn with_key_of(&self, other: &Pair) -> Self {
-        Self { key: other.key.clone(), ..self.clone() }
+        Self {
+            key: other.key.clone(),
+            ..self.clone()
+        }
     }
 }
 
@@ -71,7 +77,11 @@ pub fn mismatched(host: &str) -> Pair {
 
 /// A pair that the router refuses for its key's type.
 pub fn ed25519(host: &str) -> Pair {
-    Order { key: Kind::Ed25519, ..Order::of(host) }.make()
+    Order {
+        key: Kind::Ed25519,
+        ..Order::of(host)
+    }
+    .make()
 }
 
 /// A pair to be made.
@@ -93,7 +103,13 @@ enum Kind {
 impl Order {
     /// For one host.
     pub fn of(host: &str) -> Self {
-        Self { hosts: vec![host.to_owned()], key: Kind::P256, intermediate: false, from_day: -1, to_day: 30 }
+        Self {
+            hosts: vec![host.to_owned()],
+            key: Kind::P256,
+            intermediate: false,
+            from_day: -1,
+            to_day: 30,
+        }
     }
 
     /// For a further host.
@@ -104,17 +120,27 @@ impl Order {
 
     /// With an RSA key of 2048 bits.
     pub fn rsa(self) -> Self {
-        Self { key: Kind::Rsa2048, ..self }
+        Self {
+            key: Kind::Rsa2048,
+            ..self
+        }
     }
 
     /// Signed by an intermediate, which is part of the certificate.
     pub fn intermediate(self) -> Self {
-        Self { intermediate: true, ..self }
+        Self {
+            intermediate: true,
+            ..self
+        }
     }
 
     /// Valid between two days, counted from now.
     pub fn valid_from_to(self, from_day: i64, to_day: i64) -> Self {
-        Self { from_day, to_day, ..self }
+        Self {
+            from_day,
+            to_day,
+            ..self
+        }
     }
 
     /// Makes it.
@@ -126,16 +152,28 @@ impl Order {
         let root = CertifiedIssuer::self_signed(authority("Test root"), fresh_key(Kind::P256)?)?;
         let key = fresh_key(self.key)?;
         let mut leaf = CertificateParams::new(self.hosts)?;
-        leaf.distinguished_name.push(DnType::CommonName, "Test leaf");
+        leaf.distinguished_name
+            .push(DnType::CommonName, "Test leaf");
         leaf.use_authority_key_identifier_extension = true;
-        (leaf.not_before, leaf.not_after) = (date_time_ymd(1970, 1, 1) + since_epoch(self.from_day), date_time_ymd(1970, 1, 1) + since_epoch(self.to_day));
+        (leaf.not_before, leaf.not_after) = (
+            date_time_ymd(1970, 1, 1) + since_epoch(self.from_day),
+            date_time_ymd(1970, 1, 1) + since_epoch(self.to_day),
+        );
         let certificate = if self.intermediate {
-            let between = CertifiedIssuer::signed_by(authority("Test intermediate"), fresh_key(Kind::P256)?, &root)?;
+            let between = CertifiedIssuer::signed_by(
+                authority("Test intermediate"),
+                fresh_key(Kind::P256)?,
+                &root,
+            )?;
             leaf.signed_by(&key, &between)?.pem() + &between.pem()
         } else {
             leaf.signed_by(&key, &root)?.pem()
         };
-        Ok(Pair { certificate, key: key.serialize_pem(), authority: root.pem() })
+        Ok(Pair {
+            certificate,
+            key: key.serialize_pem(),
+            authority: root.pem(),
+        })
     }
 }
 
@@ -158,7 +196,13 @@ fn authority(name: &str) -> CertificateParams {
 }
 
 fn since_epoch(days_from_now: i64) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let distance = DAY * u32::try_from(days_from_now.unsigned_abs()).unwrap_or(u32::MAX);
-    if days_from_now < 0 { now.saturating_sub(distance) } else { now + distance }
+    if days_from_now < 0 {
+        now.saturating_sub(distance)
+    } else {
+        now + distance
+    }
 }

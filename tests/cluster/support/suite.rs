@@ -46,41 +46,69 @@ pub fn next_number() -> usize {
 /// Notes a private key, so that the last check can look for it in everything that was written.
 pub fn register_key(pem: &str) {
     let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(folder().join("keys")).expect("the suite's folder takes a file");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(folder().join("keys"))
+        .expect("the suite's folder takes a file");
     writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
 }
 
 /// Writes a file that only we may read.
 pub fn write_private(path: &Path, content: &str) {
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    file.write_all(content.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(content.as_bytes())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 fn make_folder() -> PathBuf {
     let base = match std::env::var_os("TRUSTPLANE_SUITE") {
         Some(given) => Path::new(env!("CARGO_MANIFEST_DIR")).join(given),
-        None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent").join("suite"),
+        None => Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .expect("target/tmp has a parent")
+            .join("suite"),
     };
     private_folder(&base);
     forget_old_runs(&base);
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let path = base.join(format!("cluster-{seconds}-{}", std::process::id()));
     private_folder(&path);
     path
 }
 
 fn private_folder(path: &Path) {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 /// Removes all but the newest runs. One whose process still runs is not touched.
 fn forget_old_runs(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
     let mut runs: Vec<(u64, i32, PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let (seconds, pid) = path.file_name()?.to_str()?.strip_prefix("cluster-")?.split_once('-')?;
+            let (seconds, pid) = path
+                .file_name()?
+                .to_str()?
+                .strip_prefix("cluster-")?
+                .split_once('-')?;
             Some((seconds.parse().ok()?, pid.parse().ok()?, path))
         })
         .collect();

@@ -33,15 +33,28 @@ impl Tied {
     /// Starts what [`command`] made, in a process group of its own so that a Ctrl-C in a terminal
     /// reaches the test process alone.
     pub fn spawn(mut command: Command) -> Result<Self> {
-        let mut tied = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
+        let mut tied = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
         let held = tied.stdin.take();
         let mut first_line = String::new();
         if let Some(output) = tied.stdout.take() {
             BufReader::new(output).read_line(&mut first_line)?;
         }
         let pid = first_line.trim().parse().ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Error::other(format!("e2e/tied did not say a process id but {first_line:?}")))?;
-        Ok(Self { tied, pid, held, code: None })
+        let pid = pid.ok_or_else(|| {
+            Error::other(format!(
+                "e2e/tied did not say a process id but {first_line:?}"
+            ))
+        })?;
+        Ok(Self {
+            tied,
+            pid,
+            held,
+            code: None,
+        })
     }
 
     /// Process id of the command itself.
@@ -65,7 +78,12 @@ impl Tied {
     /// The command's exit code (128 and the signal's number for a signal), when it has ended.
     pub fn exit_code(&mut self) -> Option<i32> {
         if self.code.is_none() {
-            self.code = self.tied.try_wait().ok().flatten().map(|status| status.code().unwrap_or(-1));
+            self.code = self
+                .tied
+                .try_wait()
+                .ok()
+                .flatten()
+                .map(|status| status.code().unwrap_or(-1));
         }
         self.code
     }
@@ -84,7 +102,11 @@ impl Tied {
         self.signal(Signal::KILL);
         self.held = None;
         if self.code.is_none() {
-            self.code = self.tied.wait().ok().map(|status| status.code().unwrap_or(-1));
+            self.code = self
+                .tied
+                .wait()
+                .ok()
+                .map(|status| status.code().unwrap_or(-1));
         }
     }
 }
@@ -97,7 +119,12 @@ impl Drop for Tied {
 
 /// Whether a process of this number runs. A zombie does not.
 pub fn is_alive(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
     // The state follows the name, which stands in parentheses and may hold any character.
-    !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+    !stat
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
