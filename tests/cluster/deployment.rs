@@ -131,7 +131,7 @@ async fn its_rules_name_what_they_allow() {
 
 #[tokio::test]
 async fn its_account_may_hold_its_own_lease_and_no_other() {
-    let cluster = Cluster::start_another().await;
+    let cluster = Cluster::forbidding().await;
     let client = cluster.account().client().await;
     let leases = |namespace: &str| -> Api<Lease> { Api::namespaced(client.clone(), namespace) };
     let lease = |name: &str| Lease {

@@ -4,8 +4,10 @@
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
-//!   api-N/audit.log                  of each API server; holds keys
+//!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
+//!   forbidding-N/                    the same, of the one where tests provoke refusals
+//!   NAME-N/                          the same, of a cluster that one test started for itself
 //!   controllers/NAME.log             logs of the controllers, at trace level
 //!   metrics/NAME.prom                their metrics before they ended
 //!   events/NAMESPACE.json            Events of each namespace when its test ended

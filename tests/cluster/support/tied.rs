@@ -21,7 +21,8 @@ pub struct Tied {
 /// the command has ended.
 pub fn command(program: &Path, log: &Path, remove: Option<&Path>) -> Command {
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/tied"));
-    command.arg("--log").arg(log);
+    // Nothing that we run has anything to save once the test process is gone.
+    command.arg("--now").arg("--log").arg(log);
     if let Some(folder) = remove {
         command.arg("--remove").arg(folder);
     }
