@@ -3,9 +3,11 @@
 mod scene;
 mod support;
 
+mod changes;
 mod deployment;
 mod fault_proxy;
 mod harness;
 mod no_orphans;
 mod route_crd;
 mod state_machine;
+mod transitions;

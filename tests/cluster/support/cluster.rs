@@ -17,6 +17,7 @@ use super::servers::{Servers, toolbox};
 use super::suite;
 
 static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
+static FORBIDDING: OnceLock<Result<Cluster, String>> = OnceLock::new();
 
 /// A handle; clones are the same cluster, which ends with the last of them.
 #[derive(Clone)]
@@ -31,23 +32,53 @@ struct Parts {
 
 impl Cluster {
     /// The cluster that the tests of this binary share, each in a namespace of its own. It ends
-    /// with the process.
+    /// with the process. No request of our account is ever refused here: the last check insists.
     pub async fn get() -> Self {
+        Self::shared(&SHARED, "api").await
+    }
+
+    /// As [`Cluster::get`], for tests that provoke refusals.
+    pub async fn forbidding() -> Self {
+        Self::shared(&FORBIDDING, "forbidding").await
+    }
+
+    /// Another cluster for one test alone, such as one whose controller watches all namespaces. Its
+    /// logs are in the suite's folder under `name`.
+    pub async fn start_another(name: &str) -> Self {
+        Self::try_start(name).await.unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Another cluster, whose Routes have no `.status.certificate`: as on OpenShift.
+    pub async fn start_without_certificate_status(name: &str) -> Self {
+        let cluster = Self::start_another(name).await;
+        let status =
+            "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/certificate";
+        let patch = json!([{ "op": "remove", "path": status }]).to_string();
+        let crd = "customresourcedefinition/routes.route.openshift.io";
+        cluster
+            .kubectl(&["patch", crd, "--type=json", "-p", &patch])
+            .await
+            .expect("the CRD can be changed");
+        let client = cluster.admin().await;
+        eventually(Duration::from_secs(30), "the server has forgotten .status.certificate", async || {
+            let document: Value = client.request(get("/openapi/v3/apis/route.openshift.io/v1")).await.map_err(|error| error.to_string())?;
+            let status = &document["components"]["schemas"]["io.openshift.route.v1.Route"]["properties"]["status"]["properties"];
+            if status["ingress"].is_object() && status["certificate"].is_null() { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        cluster
+    }
+
+    async fn shared(place: &'static OnceLock<Result<Self, String>>, name: &'static str) -> Self {
         // A thread with a runtime of its own: the first test's ends before the others are done, and
         // a failure to start must be told to all of them.
-        let start = || SHARED.get_or_init(|| in_own_runtime(Self::try_start())).clone();
-        let shared =
-            tokio::task::spawn_blocking(start).await.expect("starting the cluster does not panic");
-        shared.unwrap_or_else(|why| panic!("{why}"))
+        let start = move || place.get_or_init(|| in_own_runtime(Self::try_start(name))).clone();
+        let started = tokio::task::spawn_blocking(start).await.expect("starting does not panic");
+        started.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Another cluster for one test alone, such as one whose controller watches all namespaces.
-    pub async fn start_another() -> Self {
-        Self::try_start().await.unwrap_or_else(|why| panic!("{why}"))
-    }
-
-    async fn try_start() -> Result<Self, String> {
-        let servers = Servers::start().await?;
+    async fn try_start(name: &str) -> Result<Self, String> {
+        let servers = Servers::start(name).await?;
         let admin = Access {
             url: servers.url.clone(),
             authority: servers.authority.clone(),
@@ -165,7 +196,7 @@ pub fn in_own_runtime<T>(future: impl Future<Output = T>) -> T {
 
 async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let cache = kubeconfig.with_extension("cache");
-    let mut command = tokio::process::Command::new(toolbox().join("kubectl"));
+    let mut command = tokio::process::Command::new(toolbox()?.join("kubectl"));
     command
         .env("KUBECONFIG", kubeconfig)
         .arg("--cache-dir")

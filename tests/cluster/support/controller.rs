@@ -182,7 +182,9 @@ impl Controller {
     }
 
     fn keep_metrics(&mut self) {
-        let Some(address) = self.address.or_else(|| listening_address(&self.log)) else { return };
+        let Some(address) = self.address.or_else(|| listening_address(&self.log)) else {
+            return;
+        };
         if let Ok((200, metrics)) = http::get(address, "/metrics", Duration::from_secs(1)) {
             suite::write_private(
                 &suite::subfolder("metrics").join(format!("{}.prom", self.name)),

@@ -12,6 +12,7 @@
 use std::convert::Infallible;
 use std::io::Error;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -31,6 +32,9 @@ use super::cluster::Cluster;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
 type Script = dyn Fn(&Asked) -> Fault + Send + Sync;
+
+/// Long enough for what was handed to hyper to leave.
+const FLUSHED: Duration = Duration::from_millis(20);
 
 /// Something to do at a certain moment, such as killing the controller. It must not block for long.
 pub type Callback = Box<dyn FnOnce() + Send>;
@@ -98,7 +102,7 @@ pub enum WatchFault {
     /// The connection breaks after so many events.
     CutAfter(usize),
     /// A line of our own is put in after so many events; then it goes on.
-    InjectAfter(usize, String),
+    Inject { after: usize, line: String },
 }
 
 impl Fault {
@@ -336,16 +340,18 @@ fn lines_with_fault(
     fault: WatchFault,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     let start = (data, Vec::new(), 0, Some(fault));
-    futures::stream::unfold(start, |(mut data, mut held, mut events, mut fault)| async move {
+    futures::stream::unfold(start, |(mut data, mut held, mut events, fault)| async move {
         loop {
             match &fault {
                 Some(WatchFault::StallAfter(count)) if events >= *count => {
                     futures::future::pending().await
                 }
                 Some(WatchFault::CutAfter(count)) if events >= *count => {
-                    return Some((Err(Error::other("cut on purpose")), (data, held, events, fault)));
+                    // hyper sends what it has when it must wait, and drops it when it meets an error.
+                    tokio::time::sleep(FLUSHED).await;
+                    return Some((Err(Error::other("cut on purpose")), (data, held, events, None)));
                 }
-                Some(WatchFault::InjectAfter(count, line)) if events >= *count => {
+                Some(WatchFault::Inject { after, line }) if events >= *after => {
                     let line = Bytes::from(format!("{line}\n"));
                     return Some((Ok(line), (data, held, events, None)));
                 }
@@ -357,10 +363,7 @@ fn lines_with_fault(
             }
             match data.next().await? {
                 Ok(bytes) => held.extend_from_slice(&bytes),
-                Err(error) => {
-                    fault = None;
-                    return Some((Err(error), (data, held, events, fault)));
-                }
+                Err(error) => return Some((Err(error), (data, held, events, None))),
             }
         }
     })

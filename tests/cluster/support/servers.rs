@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use openssl::ec::{EcGroup, EcKey};
@@ -45,28 +46,31 @@ pub struct Servers {
     pub store: PathBuf,
 }
 
-/// Folder of the real components, or a panic that says how to get them.
-pub fn toolbox() -> PathBuf {
-    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/toolbox/build"))
-        .arg("--path")
-        .stderr(Stdio::null())
-        .output();
-    let folder = output
-        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-        .unwrap_or_default();
+/// Folder of the real components, or one line that says how to get them.
+pub fn toolbox() -> Result<PathBuf, String> {
+    // Looked up once: the script hashes its sources.
+    static FOUND: LazyLock<PathBuf> = LazyLock::new(|| {
+        let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/toolbox/build"));
+        let output = script.arg("--path").stderr(Stdio::null()).output();
+        let path = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        PathBuf::from(path.unwrap_or_default())
+    });
     let complete =
-        ["etcd", "kube-apiserver", "kubectl"].iter().all(|name| folder.join(name).is_file());
-    assert!(complete, "toolbox is missing: run `make toolbox`");
-    folder
+        ["etcd", "kube-apiserver", "kubectl"].iter().all(|name| FOUND.join(name).is_file());
+    if complete {
+        Ok(FOUND.clone())
+    } else {
+        Err("toolbox is missing: run `make toolbox`".to_owned())
+    }
 }
 
 impl Servers {
-    /// Starts both and waits until the API server is ready.
-    pub async fn start() -> Result<Self, String> {
-        let toolbox = toolbox();
+    /// Starts both and waits until the API server is ready. The folder of its logs starts with `name`.
+    pub async fn start(name: &str) -> Result<Self, String> {
+        let toolbox = toolbox()?;
         let mut failure = String::new();
         for _ in 0..ATTEMPTS {
-            let mut servers = Self::spawn(&toolbox)
+            let mut servers = Self::spawn(name, &toolbox)
                 .map_err(|error| format!("cannot start the API server: {error}"))?;
             match servers.wait_until_ready().await {
                 Ok(()) => return Ok(servers),
@@ -79,8 +83,8 @@ impl Servers {
         Err(failure)
     }
 
-    fn spawn(toolbox: &Path) -> std::io::Result<Self> {
-        let logs = suite::subfolder(&format!("api-{}", suite::next_number()));
+    fn spawn(name: &str, toolbox: &Path) -> std::io::Result<Self> {
+        let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
         let (store, scratch) = (scratch_folder()?, scratch_folder()?);
         let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
         let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, clients, peers))?;
@@ -128,8 +132,12 @@ impl Servers {
             authority: self.authority.clone(),
             token: self.admin_token.clone(),
         };
-        let Ok(client) = access.try_client().await else { return false };
-        let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else { return false };
+        let Ok(client) = access.try_client().await else {
+            return false;
+        };
+        let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+            return false;
+        };
         client.request_text(request).await.is_ok_and(|body| body == "ok")
     }
 

@@ -4,8 +4,10 @@
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
-//!   api-N/audit.log                  of each API server; holds keys
+//!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
+//!   forbidding-N/                    the same, of the one where tests provoke refusals
+//!   NAME-N/                          the same, of a cluster that one test started for itself
 //!   controllers/NAME.log             logs of the controllers, at trace level
 //!   metrics/NAME.prom                their metrics before they ended
 //!   events/NAMESPACE.json            Events of each namespace when its test ended
@@ -96,7 +98,9 @@ fn private_folder(path: &Path) {
 
 /// Removes all but the newest runs. One whose process still runs is not touched.
 fn forget_old_runs(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
     let mut runs: Vec<(u64, i32, PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();

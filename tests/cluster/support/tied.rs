@@ -21,7 +21,8 @@ pub struct Tied {
 /// the command has ended.
 pub fn command(program: &Path, log: &Path, remove: Option<&Path>) -> Command {
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/tied"));
-    command.arg("--log").arg(log);
+    // Nothing that we run has anything to save once the test process is gone.
+    command.arg("--now").arg("--log").arg(log);
     if let Some(folder) = remove {
         command.arg("--remove").arg(folder);
     }
@@ -101,7 +102,9 @@ impl Drop for Tied {
 
 /// Whether a process of this number runs. A zombie does not.
 pub fn is_alive(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
     // The state follows the name, which stands in parentheses and may hold any character.
     !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }

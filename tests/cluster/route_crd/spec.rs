@@ -1,35 +1,9 @@
-//! The Route CRD accepts what OpenShift accepts and refuses what it refuses, with a message that
-//! says what to do. Each rule has an object of either kind.
+//! Hosts, paths, backends and headers.
 
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, Namespace, RouteFixture, pair};
-
-/// Fields of a Route by JSON pointer, on top of [`RouteFixture::insecure`].
-type Fields = Vec<(&'static str, Value)>;
-
-async fn accepts(ns: &Namespace, name: &str, fields: Fields) -> Value {
-    let created = route(name, fields).try_create(ns).await;
-    serde_json::to_value(created.unwrap_or_else(|error| panic!("{name}: {error}")))
-        .expect("a Route is JSON")
-}
-
-async fn refuses(ns: &Namespace, name: &str, fields: Fields, message: &str) {
-    match route(name, fields).try_create(ns).await {
-        Ok(_) => panic!("{name} was accepted"),
-        Err(error) => assert!(error.to_string().contains(message), "{name}: {error}"),
-    }
-}
-
-fn route(name: &str, fields: Fields) -> RouteFixture {
-    fields
-        .into_iter()
-        .fold(RouteFixture::insecure(name), |route, (pointer, value)| route.with(pointer, value))
-}
-
-fn tls(value: Value) -> Fields {
-    vec![("/spec/tls", value)]
-}
+use super::{accepts, refuses};
+use crate::support::Cluster;
 
 #[tokio::test]
 async fn defaults_are_openshifts() {
@@ -171,122 +145,6 @@ async fn a_wildcard_needs_a_host() {
 }
 
 #[tokio::test]
-async fn tls_ends_in_one_of_three_places() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    for termination in ["edge", "reencrypt", "passthrough"] {
-        accepts(&ns, termination, tls(json!({ "termination": termination }))).await;
-    }
-    refuses(
-        &ns,
-        "other",
-        tls(json!({ "termination": "Edge" })),
-        "supported values: \"edge\", \"reencrypt\", \"passthrough\"",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn passthrough_takes_no_certificate_at_all() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    let empty = json!({ "termination": "passthrough", "certificate": "", "key": "", "caCertificate": "", "destinationCACertificate": "" });
-    accepts(&ns, "empty", tls(empty)).await;
-    for (name, field) in [
-        ("certificate", "certificate"),
-        ("key", "key"),
-        ("ca", "caCertificate"),
-        ("destination", "destinationCACertificate"),
-    ] {
-        refuses(
-            &ns,
-            name,
-            tls(json!({ "termination": "passthrough", field: "x" })),
-            "the backend brings its own certificate",
-        )
-        .await;
-    }
-    let external =
-        json!({ "termination": "passthrough", "externalCertificate": { "name": "shop-tls" } });
-    refuses(&ns, "external", tls(external), "the backend brings its own certificate").await;
-}
-
-#[tokio::test]
-async fn a_destination_authority_is_for_reencrypt() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    accepts(
-        &ns,
-        "reencrypt",
-        tls(json!({ "termination": "reencrypt", "destinationCACertificate": "x" })),
-    )
-    .await;
-    refuses(
-        &ns,
-        "edge",
-        tls(json!({ "termination": "edge", "destinationCACertificate": "x" })),
-        "with termination edge no TLS reaches the backend",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn plain_http_may_be_refused_redirected_or_served_unless_it_passes_through() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    for (number, (termination, policy)) in [
-        ("edge", "Allow"),
-        ("reencrypt", "Redirect"),
-        ("edge", ""),
-        ("passthrough", "None"),
-        ("passthrough", "Redirect"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let fields =
-            tls(json!({ "termination": termination, "insecureEdgeTerminationPolicy": policy }));
-        accepts(&ns, &format!("accepted-{number}"), fields).await;
-    }
-    let fields = |termination: &str, policy: &str| {
-        tls(json!({ "termination": termination, "insecureEdgeTerminationPolicy": policy }))
-    };
-    refuses(
-        &ns,
-        "allow",
-        fields("passthrough", "Allow"),
-        "insecureEdgeTerminationPolicy must be None, Redirect or empty",
-    )
-    .await;
-    refuses(&ns, "other", fields("edge", "Disable"), "supported values").await;
-}
-
-#[tokio::test]
-async fn a_certificate_comes_from_one_place() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    let external = |certificate: &str, name: &str| {
-        tls(
-            json!({ "termination": "edge", "certificate": certificate, "externalCertificate": { "name": name } }),
-        )
-    };
-    accepts(&ns, "external", external("", "shop-tls")).await;
-    accepts(&ns, "inline", external("x", "")).await;
-    refuses(
-        &ns,
-        "both",
-        external("x", "shop-tls"),
-        "certificate and externalCertificate exclude each other",
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn certificates_of_any_size_and_content_are_kept_as_they_are() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    let held = pair::issued("shop.example.com");
-    let chain = held.certificate.repeat(300);
-    assert!(chain.len() > 150_000);
-    let created = accepts(&ns, "large", tls(json!({ "termination": "edge", "certificate": chain, "key": held.key, "caCertificate": "not PEM" }))).await;
-    assert_eq!(created["spec"]["tls"]["certificate"], chain);
-}
-
-#[tokio::test]
 async fn headers_are_set_or_deleted_with_the_expressions_that_openshift_permits() {
     let ns = Cluster::get().await.namespace("crd").await;
     let headers = |direction: &str, name: &str, action: Value| {
@@ -343,60 +201,6 @@ async fn headers_are_set_or_deleted_with_the_expressions_that_openshift_permits(
     let mut fields = headers("request", "X-Shop", set("a"));
     fields.push(("/spec/tls", json!({ "termination": "passthrough" })));
     refuses(&ns, "passthrough", fields, "a router cannot change headers inside TLS").await;
-}
-
-#[tokio::test]
-async fn status_is_a_subresource_that_keeps_the_certificate() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    let conditions = json!([
-        { "type": "Default", "status": "False", "reason": "SecretInjected", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
-        { "type": "Custom", "status": "False", "reason": "SecretInjected", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
-        { "type": "Managed", "status": "True", "reason": "SecretInjected", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
-    ]);
-    let created =
-        accepts(&ns, "shop", vec![("/status", json!({ "certificate": conditions }))]).await;
-    assert_eq!(created["status"], Value::Null, "status is not written with the Route");
-
-    let written = ns
-        .patch_route_status(
-            "shop",
-            json!({ "status": { "certificate": conditions }, "spec": { "host": "other" } }),
-        )
-        .await;
-    assert_eq!(written["status"]["certificate"], conditions);
-    assert_eq!(written["spec"]["host"], "shop.example.com");
-    // What a router does: it writes a status that it knows only the half of.
-    let router = json!([{ "host": "shop.example.com", "routerName": "default", "conditions": [{ "type": "Admitted", "status": "True" }] }]);
-    let written = ns.patch_route_status("shop", json!({ "status": { "ingress": router } })).await;
-    assert_eq!(written["status"], json!({ "certificate": conditions, "ingress": router }));
-}
-
-#[tokio::test]
-async fn at_most_one_certificate_is_served() {
-    let ns = Cluster::get().await.namespace("crd").await;
-    accepts(&ns, "shop", vec![]).await;
-    let condition = |kind: &str, status: &str| json!({ "type": kind, "status": status });
-    for (certificate, message) in [
-        (
-            json!([condition("Custom", "True"), condition("Managed", "True")]),
-            "at most one certificate can be the one that is served",
-        ),
-        (json!([condition("Custom", "True"), condition("Custom", "False")]), "Duplicate value"),
-        (
-            json!([condition("Other", "True")]),
-            "supported values: \"Default\", \"Custom\", \"Managed\"",
-        ),
-        (json!([condition("Custom", "Yes")]), "supported values: \"True\", \"False\", \"Unknown\""),
-    ] {
-        let patch = kube::api::Patch::Merge(json!({ "status": { "certificate": certificate } }));
-        let error = ns
-            .routes()
-            .patch_status("shop", &Default::default(), &patch)
-            .await
-            .expect_err("it is refused")
-            .to_string();
-        assert!(error.contains(message), "{error}");
-    }
 }
 
 #[tokio::test]
