@@ -192,7 +192,8 @@ async fn something_that_keeps_reverting_us_is_named_once_and_not_hammered() {
     scene.settles("shop", "Managed", "SecretInjected").await;
 
     let params = PatchParams { field_manager: Some("gitops-tool".into()), ..Default::default() };
-    let revert = json!({"spec": {"tls": {"certificate": null, "key": null}}});
+    let theirs = pair::issued("shop.example.com");
+    let revert = json!({"spec": {"tls": {"certificate": theirs.certificate, "key": theirs.key}}});
     for _ in 0..6 {
         scene.holds("shop", &issued).await;
         scene.ns.routes().patch("shop", &params, &Patch::Merge(&revert)).await.expect("a user may");
