@@ -4,10 +4,13 @@ mod scene;
 mod support;
 
 mod changes;
+mod crash;
 mod deployment;
 mod fault_proxy;
 mod harness;
 mod no_orphans;
 mod route_crd;
 mod state_machine;
+mod thousand;
 mod transitions;
+mod traps;
