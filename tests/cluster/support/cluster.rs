@@ -123,7 +123,7 @@ impl Cluster {
         );
         crds?;
         base?;
-        let client = admin.client().await;
+        let client = admin.client_without_retries().await;
         let (token, ()) = tokio::join!(
             token_of(&client, "trustplane", "trustplane"),
             until_served(&client)
