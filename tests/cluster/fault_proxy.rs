@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use http::Method;
+use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
-use kube::{Api, Client};
 use serde_json::json;
 
 use crate::support::proxy::{Asked, Fault, Gate, Proxy, WatchFault};
@@ -22,16 +22,18 @@ async fn through(
     script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
 ) -> (Proxy, Api<DynamicObject>) {
     let proxy = Proxy::start(ns.cluster(), script).await;
-    let mut config =
-        ns.cluster().account().through(proxy.url()).config().await.expect("a configuration");
-    config.default_retry = false;
+    let client = ns
+        .cluster()
+        .account()
+        .through(proxy.url())
+        .client_without_retries()
+        .await;
     let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
         "route.openshift.io",
         "v1",
         "Route",
     ));
-    let routes =
-        Api::namespaced_with(Client::try_from(config).expect("a client"), ns.name(), &resource);
+    let routes = Api::namespaced_with(client, ns.name(), &resource);
     (proxy, routes)
 }
 

@@ -38,6 +38,16 @@ impl Access {
         self.try_client().await.expect("a client for the test's API server")
     }
 
+    /// A client that shows every failure at once, where kube's own would wait and try again.
+    pub async fn client_without_retries(&self) -> Client {
+        let mut config = self
+            .config()
+            .await
+            .expect("a configuration for the API server");
+        config.default_retry = false;
+        Client::try_from(config).expect("a client for the test's API server")
+    }
+
     /// As [`Access::client`], for a server that is still starting.
     pub async fn try_client(&self) -> anyhow::Result<Client> {
         Ok(Client::try_from(self.config().await?)?)

@@ -60,10 +60,17 @@ impl Cluster {
             .await
             .expect("the CRD can be changed");
         let client = cluster.admin().await;
-        eventually(Duration::from_secs(30), "the server has forgotten .status.certificate", async || {
-            let document: Value = client.request(get("/openapi/v3/apis/route.openshift.io/v1")).await.map_err(|error| error.to_string())?;
-            let status = &document["components"]["schemas"]["io.openshift.route.v1.Route"]["properties"]["status"]["properties"];
-            if status["ingress"].is_object() && status["certificate"].is_null() { Ok(()) } else { Err(status.to_string()) }
+        let what = "the server has forgotten .status.certificate";
+        eventually(Duration::from_secs(30), what, async || {
+            let described = get_json(&client, "/openapi/v3/apis/route.openshift.io/v1").await?;
+            let route = &described["components"]["schemas"]["io.openshift.route.v1.Route"];
+            let status = &route["properties"]["status"]["properties"];
+            let forgotten = status["ingress"].is_object() && status["certificate"].is_null();
+            if forgotten {
+                Ok(())
+            } else {
+                Err(status.to_string())
+            }
         })
         .await;
         cluster
@@ -103,9 +110,11 @@ impl Cluster {
         );
         crds?;
         base?;
-        let client = admin.client().await;
-        let (token, ()) =
-            tokio::join!(token_of(&client, "trustplane", "trustplane"), until_served(&client));
+        let client = admin.client_without_retries().await;
+        let (token, ()) = tokio::join!(
+            token_of(&client, "trustplane", "trustplane"),
+            until_served(&client)
+        );
         let account = admin.with_token(token);
         let audit = AuditLog::following(servers.logs.join("audit.log"));
         Ok(Self(Arc::new(Parts { servers, admin, account, audit })))
@@ -224,28 +233,62 @@ async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
         .expect("a token in the answer")
 }
 
-/// Waits until Routes are served and described, and our account may work on them: each follows the
+/// Waits until Routes are served and described, and our account may do its work: each follows the
 /// installation a moment later.
 async fn until_served(client: &Client) {
-    eventually(Duration::from_secs(30), "the Route API is served and our role in force", async || {
-        let described: Value = client.request(get("/openapi/v3")).await.map_err(|error| error.to_string())?;
+    let what = "the Route API is served and described";
+    eventually(Duration::from_secs(30), what, async || {
+        let described = get_json(client, "/openapi/v3").await?;
         if described["paths"]["apis/route.openshift.io/v1"].is_null() {
             return Err("no Routes in the OpenAPI document".to_owned());
         }
-        let _: Value = client.request(get("/apis/route.openshift.io/v1/routes")).await.map_err(|error| error.to_string())?;
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": { "user": ACCOUNT, "resourceAttributes": { "group": "route.openshift.io", "resource": "routes", "verb": "patch" } },
-        });
-        let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews").header("content-type", "application/json");
-        let request = request.body(review.to_string().into_bytes()).expect("a request");
-        let answer: Value = client.request(request).await.map_err(|error| error.to_string())?;
-        if answer["status"]["allowed"] == true { Ok(()) } else { Err("our account may not patch Routes".to_owned()) }
+        get_json(client, "/apis/route.openshift.io/v1/routes").await
     })
+    .await;
+    let routes = json!({ "group": "route.openshift.io", "resource": "routes", "verb": "patch" });
+    let leases = json!({ "group": "coordination.k8s.io", "resource": "leases", "verb": "create", "namespace": "trustplane" });
+    tokio::join!(
+        until_allowed(client, &routes),
+        until_allowed(client, &leases)
+    );
+}
+
+/// Waits until our account may do this: the API server notices a new role a moment after it has
+/// accepted it.
+pub(super) async fn until_allowed(client: &Client, attributes: &Value) {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
+    });
+    eventually(
+        Duration::from_secs(30),
+        "our role is in force",
+        async || {
+            let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+                .header("content-type", "application/json")
+                .body(review.to_string().into_bytes())
+                .expect("a request");
+            let answer: Value = client
+                .request(request)
+                .await
+                .map_err(|error| error.to_string())?;
+            if answer["status"]["allowed"] == true {
+                Ok(())
+            } else {
+                Err(format!("not allowed: {attributes}"))
+            }
+        },
+    )
     .await
 }
 
-fn get(path: &str) -> http::Request<Vec<u8>> {
-    http::Request::get(path).body(Vec::new()).expect("a request")
+async fn get_json(client: &Client, path: &str) -> Result<Value, String> {
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .expect("a request");
+    client
+        .request(request)
+        .await
+        .map_err(|error| error.to_string())
 }

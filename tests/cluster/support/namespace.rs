@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::audit::Writes;
-use super::cluster::{Cluster, in_own_runtime};
+use super::cluster::{Cluster, in_own_runtime, until_allowed};
 use super::pair::Pair;
 use super::suite;
 
@@ -168,6 +168,8 @@ impl Namespace {
             let copy = DynamicObject::new("trustplane-inject-lease", &resource).data(deployed.data);
             here.create(&PostParams::default(), &copy).await.expect("the copy is accepted");
         }
+        let create = json!({ "group": "coordination.k8s.io", "resource": "leases", "verb": "create", "namespace": self.name });
+        until_allowed(&self.client, &create).await;
     }
 }
 
