@@ -22,12 +22,7 @@ async fn through(
     script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
 ) -> (Proxy, Api<DynamicObject>) {
     let proxy = Proxy::start(ns.cluster(), script).await;
-    let client = ns
-        .cluster()
-        .account()
-        .through(proxy.url())
-        .client_without_retries()
-        .await;
+    let client = ns.cluster().account().through(proxy.url()).client_without_retries().await;
     let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
         "route.openshift.io",
         "v1",

@@ -75,9 +75,9 @@ async fn a_410_as_the_answer_to_a_watch_makes_it_list_again() {
         }
         Fault::Forward
     });
+    faulty.proxy.break_connections();
     let renewed = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &renewed).replace(&faulty.scene.ns).await;
-    faulty.proxy.break_connections();
 
     faulty.scene.holds("shop", &renewed).await;
     assert!(!lost.load(Ordering::SeqCst), "it listed");
@@ -170,7 +170,7 @@ async fn an_object_that_cannot_be_decoded_is_skipped_and_the_watch_goes_on() {
     let line = format!("{undecodable}\n");
     let mut faulty = Faulty::new("undecodable", &[], move |asked| {
         if asked.is_watch_of("routes") {
-            return Fault::Watch(WatchFault::InjectAfter(0, line.clone()));
+            return Fault::Watch(WatchFault::Inject { after: 0, line: line.clone() });
         }
         Fault::Forward
     })

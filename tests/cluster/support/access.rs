@@ -40,10 +40,7 @@ impl Access {
 
     /// A client that shows every failure at once, where kube's own would wait and try again.
     pub async fn client_without_retries(&self) -> Client {
-        let mut config = self
-            .config()
-            .await
-            .expect("a configuration for the API server");
+        let mut config = self.config().await.expect("a configuration for the API server");
         config.default_retry = false;
         Client::try_from(config).expect("a client for the test's API server")
     }

@@ -66,11 +66,7 @@ impl Cluster {
             let route = &described["components"]["schemas"]["io.openshift.route.v1.Route"];
             let status = &route["properties"]["status"]["properties"];
             let forgotten = status["ingress"].is_object() && status["certificate"].is_null();
-            if forgotten {
-                Ok(())
-            } else {
-                Err(status.to_string())
-            }
+            if forgotten { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
         cluster
@@ -111,10 +107,8 @@ impl Cluster {
         crds?;
         base?;
         let client = admin.client_without_retries().await;
-        let (token, ()) = tokio::join!(
-            token_of(&client, "trustplane", "trustplane"),
-            until_served(&client)
-        );
+        let (token, ()) =
+            tokio::join!(token_of(&client, "trustplane", "trustplane"), until_served(&client));
         let account = admin.with_token(token);
         let audit = AuditLog::following(servers.logs.join("audit.log"));
         Ok(Self(Arc::new(Parts { servers, admin, account, audit })))
@@ -247,10 +241,7 @@ async fn until_served(client: &Client) {
     .await;
     let routes = json!({ "group": "route.openshift.io", "resource": "routes", "verb": "patch" });
     let leases = json!({ "group": "coordination.k8s.io", "resource": "leases", "verb": "create", "namespace": "trustplane" });
-    tokio::join!(
-        until_allowed(client, &routes),
-        until_allowed(client, &leases)
-    );
+    tokio::join!(until_allowed(client, &routes), until_allowed(client, &leases));
 }
 
 /// Waits until our account may do this: the API server notices a new role a moment after it has
@@ -261,34 +252,22 @@ pub(super) async fn until_allowed(client: &Client, attributes: &Value) {
         "kind": "SubjectAccessReview",
         "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
     });
-    eventually(
-        Duration::from_secs(30),
-        "our role is in force",
-        async || {
-            let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
-                .header("content-type", "application/json")
-                .body(review.to_string().into_bytes())
-                .expect("a request");
-            let answer: Value = client
-                .request(request)
-                .await
-                .map_err(|error| error.to_string())?;
-            if answer["status"]["allowed"] == true {
-                Ok(())
-            } else {
-                Err(format!("not allowed: {attributes}"))
-            }
-        },
-    )
+    eventually(Duration::from_secs(30), "our role is in force", async || {
+        let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .header("content-type", "application/json")
+            .body(review.to_string().into_bytes())
+            .expect("a request");
+        let answer: Value = client.request(request).await.map_err(|error| error.to_string())?;
+        if answer["status"]["allowed"] == true {
+            Ok(())
+        } else {
+            Err(format!("not allowed: {attributes}"))
+        }
+    })
     .await
 }
 
 async fn get_json(client: &Client, path: &str) -> Result<Value, String> {
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .expect("a request");
-    client
-        .request(request)
-        .await
-        .map_err(|error| error.to_string())
+    let request = http::Request::get(path).body(Vec::new()).expect("a request");
+    client.request(request).await.map_err(|error| error.to_string())
 }
