@@ -215,13 +215,13 @@ impl Reconciler {
         write: Write,
         pair: Option<&Pair>,
     ) -> Result<RouteFacts, ApplyError> {
+        // Asked first: the watch may bring our own write before its answer comes.
+        let cause = self.index().caused_by_secret(route);
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let written = written?;
         tracing::info!(route = %route.at, ?write, "written");
-        if matches!(write, Write::Inject(_))
-            && let Some(changed) = self.index().caused_by_secret(route)
-        {
+        if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);
         }
         self.index().route_written(written.clone(), Instant::now());

@@ -9,6 +9,8 @@ mod deployment;
 mod fault_proxy;
 mod harness;
 mod no_orphans;
+mod operator;
+mod replicas;
 mod route_crd;
 mod state_machine;
 mod thousand;

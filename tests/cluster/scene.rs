@@ -51,6 +51,16 @@ impl Scene {
         self.ns.quiet(SILENCE).await
     }
 
+    /// As `settles`, where replicas renew a Lease all the time.
+    pub async fn settles_objects(&self, route: &str, state: &str, reason: &str) -> Writes {
+        let expected = Some((Some(state.to_owned()), reason.to_owned()));
+        eventually_equals(PATIENCE, "the Route's condition", expected, async || {
+            self.ns.certificate_condition(route).await
+        })
+        .await;
+        self.ns.quiet_objects(SILENCE).await
+    }
+
     /// Waits until exactly this pair stands in the Route.
     pub async fn holds(&self, route: &str, pair: &Pair) {
         eventually(PATIENCE, "the pair in the Route", async || {

@@ -150,6 +150,19 @@ impl Namespace {
         self.cluster.audit().wait_quiet(&self.name, silence).await
     }
 
+    /// As `quiet`, looking only at the user's objects: Leases are renewed all the time.
+    pub async fn quiet_objects(&self, silence: std::time::Duration) -> Writes {
+        let (mut seen, mut since) = (self.writes().to_objects().len(), std::time::Instant::now());
+        while since.elapsed() < silence {
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+            let now = self.writes().to_objects().len();
+            if now != seen {
+                (seen, since) = (now, std::time::Instant::now());
+            }
+        }
+        self.writes().to_objects()
+    }
+
     /// Lets our account compete for a Lease here, by the same Role that deploy/base gives it in its
     /// own namespace.
     pub async fn allow_leases(&self) {
