@@ -53,9 +53,8 @@ fn is_a_pair_to_openssl(pair: &Pair, certificate: &[u8], key: &[u8]) -> Result<(
     // The router writes every block anew before OpenSSL sees it, so blank lines don't matter.
     let chain = X509::stack_from_pem(rewrapped(pair.certificate()).as_bytes());
     let key = PKey::private_key_from_pem(rewrapped(pair.key().expose()).as_bytes());
-    let (Ok(chain), Ok(key)) = (chain, key) else {
-        return Err(TestCaseError::fail("OpenSSL can't read it"));
-    };
+    let chain = chain.map_err(|e| TestCaseError::fail(format!("tls.crt: {e}")))?;
+    let key = key.map_err(|e| TestCaseError::fail(format!("tls.key: {e}")))?;
     let certificates = pair
         .certificate()
         .matches("-----BEGIN CERTIFICATE-----")
