@@ -35,10 +35,13 @@ fn cases(cases: u32) -> Config {
 /// What must hold for any two texts; whether they passed.
 fn laws(certificate: &[u8], key: &[u8]) -> Result<bool, TestCaseError> {
     let verdict = judge(certificate, key);
-    match (&verdict, judge(certificate, key)) {
-        (Ok(one), Ok(two)) => prop_assert_eq!(one.facts(), two.facts()),
-        (Err(one), Err(two)) => prop_assert_eq!(one, &two),
-        _ => prop_assert!(false, "judged twice, with two answers"),
+    // Not for every case: judging is most of the time that this takes.
+    if (certificate.len() + key.len()).is_multiple_of(8) {
+        match (&verdict, judge(certificate, key)) {
+            (Ok(one), Ok(two)) => prop_assert_eq!(one.facts(), two.facts()),
+            (Err(one), Err(two)) => prop_assert_eq!(one, &two),
+            _ => prop_assert!(false, "judged twice, with two answers"),
+        }
     }
     match &verdict {
         Ok(pair) => is_a_pair_to_openssl(pair, certificate, key)?,
@@ -149,7 +152,7 @@ fn broken_texts_never_pass_as_pairs_that_openssl_would_not_take() {
         prop::collection::vec(mutation(), 0..4),
         prop::collection::vec(mutation(), 0..3),
     );
-    proptest!(cases(50_000), |((pair, other, of_crt, of_key) in strategy)| {
+    proptest!(cases(40_000), |((pair, other, of_crt, of_key) in strategy)| {
         let pair = pair.get(&POOL);
         let key = other.map_or(&pair.key, |other| &other.get(&POOL).key);
         let crt = Mutation::apply_all(&of_crt, &pair.crt);
@@ -163,7 +166,7 @@ fn broken_texts_never_pass_as_pairs_that_openssl_would_not_take() {
 fn broken_contents_never_pass_as_pairs_that_openssl_would_not_take() {
     static COUNT: Count = Count::of("contents broken at random");
     let strategy = (any::<Index>(), any::<bool>(), mutation::content());
-    proptest!(cases(40_000), |((pair, in_key, broken) in strategy)| {
+    proptest!(cases(30_000), |((pair, in_key, broken) in strategy)| {
         let pair = pair.get(&POOL);
         let (mut crt, mut key) = (pair.crt.clone().into_bytes(), pair.key.clone().into_bytes());
         match in_key {
@@ -173,6 +176,33 @@ fn broken_contents_never_pass_as_pairs_that_openssl_would_not_take() {
         COUNT.add(laws(&crt, &key)?);
     });
     COUNT.check(1_000, 10_000);
+}
+
+#[test]
+fn no_single_flipped_bit_passes_as_a_pair_that_openssl_would_not_take() {
+    static COUNT: Count = Count::of("every bit flipped");
+    let texts = generated_by_openssl(8);
+    let crt = X509::from_pem(texts.crt.as_bytes())
+        .unwrap()
+        .to_der()
+        .unwrap();
+    let key = PKey::private_key_from_pem(texts.key.as_bytes()).unwrap();
+    let key = key.private_key_to_pkcs8().unwrap();
+    for bit in 0..8 * crt.len() {
+        let crt = mutation::block("CERTIFICATE", &flipped(&crt, bit));
+        COUNT.add(laws(crt.as_bytes(), texts.key.as_bytes()).unwrap());
+    }
+    for bit in 0..8 * key.len() {
+        let key = mutation::block("PRIVATE KEY", &flipped(&key, bit));
+        COUNT.add(laws(texts.crt.as_bytes(), key.as_bytes()).unwrap());
+    }
+    COUNT.check(1_000, 1_000);
+}
+
+fn flipped(der: &[u8], bit: usize) -> Vec<u8> {
+    let mut der = der.to_vec();
+    der[bit / 8] ^= 1 << (bit % 8);
+    der
 }
 
 #[test]
@@ -214,7 +244,6 @@ fn any_ca_certificate_has_an_answer() {
         let pool = if own { &POOL[leaf].issuers } else { &POOL[pool].issuers };
         let pool = String::from_utf8_lossy(&Mutation::apply_all(&broken, pool)).into_owned();
         let problems = ca_problems(&pairs[leaf], &pool);
-        prop_assert_eq!(&problems, &ca_problems(&pairs[leaf], &pool));
         prop_assert!(problems.len() <= 21);
         // A pool that verifies to us must do so to OpenSSL.
         if problems.is_empty() && !pool.is_empty() {

@@ -227,3 +227,17 @@ fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
     }
     blocks
 }
+
+/// A PEM block by hand, for contents that no library would write.
+pub fn block(label: &str, der: &[u8]) -> String {
+    let base64 = openssl::base64::encode_block(der);
+    let lines: Vec<_> = base64
+        .as_bytes()
+        .chunks(64)
+        .map(String::from_utf8_lossy)
+        .collect();
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
+}
