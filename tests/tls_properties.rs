@@ -152,7 +152,7 @@ fn broken_texts_never_pass_as_pairs_that_openssl_would_not_take() {
         prop::collection::vec(mutation(), 0..4),
         prop::collection::vec(mutation(), 0..3),
     );
-    proptest!(cases(40_000), |((pair, other, of_crt, of_key) in strategy)| {
+    proptest!(cases(35_000), |((pair, other, of_crt, of_key) in strategy)| {
         let pair = pair.get(&POOL);
         let key = other.map_or(&pair.key, |other| &other.get(&POOL).key);
         let crt = Mutation::apply_all(&of_crt, &pair.crt);
@@ -166,7 +166,7 @@ fn broken_texts_never_pass_as_pairs_that_openssl_would_not_take() {
 fn broken_contents_never_pass_as_pairs_that_openssl_would_not_take() {
     static COUNT: Count = Count::of("contents broken at random");
     let strategy = (any::<Index>(), any::<bool>(), mutation::content());
-    proptest!(cases(30_000), |((pair, in_key, broken) in strategy)| {
+    proptest!(cases(25_000), |((pair, in_key, broken) in strategy)| {
         let pair = pair.get(&POOL);
         let (mut crt, mut key) = (pair.crt.clone().into_bytes(), pair.key.clone().into_bytes());
         match in_key {

@@ -236,7 +236,7 @@ pub fn generated_by_rcgen(n: usize) -> Texts {
     .unwrap()
     .subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    params.use_authority_key_identifier_extension = n % 2 == 0;
+    params.use_authority_key_identifier_extension = n.is_multiple_of(2);
     let (crt, issuers) = match n % 2 {
         0 => {
             let mut ca = self::params("rcgen authority");
