@@ -7,11 +7,11 @@ use chrono::{DateTime, Utc};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::X509Version;
 
 use super::der::{self, Inside};
 use super::problem::{Findings, Part, Problem};
 use super::public_key::PublicKey;
+use super::shape;
 use super::signature::{self, Digest};
 
 /// A certificate and the bytes that it was read from.
@@ -31,17 +31,11 @@ impl<'a> Certificate<'a> {
         if !rest.is_empty() {
             return Err("something follows the certificate in its PEM block");
         }
-        if !der::is_strict(der, Inside::Certificate) {
-            return Err("its encoding breaks the rules of DER");
-        }
-        if x509.version().0 > X509Version::V3.0 {
-            return Err("its version is not 1, 2 or 3");
+        if !der::is_strict(der, Inside::Certificate) || !shape::is_certificate(der) {
+            return Err("its encoding breaks the rules of X.509");
         }
         if x509.raw_serial().first().is_none_or(|first| first & 0x80 != 0) {
             return Err("its serial number is negative");
-        }
-        if x509.signature_algorithm != x509.tbs_certificate.signature {
-            return Err("it names two different signature algorithms");
         }
         extensions_fault(x509.extensions())?;
         let key = PublicKey::of_info(x509.public_key().raw)?;
@@ -174,14 +168,15 @@ fn extension_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
         14 | 15 | 19 | 30 | 31 | 35 | 36 | 37 | 54 => Inside::Everything,
         17 => Inside::Names,
         // Policies: Go reads their numbers only, and takes longer ones there than elsewhere.
-        32 | 33 => return parsed_fault(extension),
+        32 | 33 if shape::is_extension(*number, extension.value) => return parsed_fault(extension),
+        32 | 33 => return Err("an extension breaks the rules of X.509"),
         _ => return Ok(()),
     };
     if matches!(number, 14 | 35) && extension.critical {
         return Err("a key identifier is marked critical, which it must not be");
     }
-    if !der::is_strict(extension.value, inside) {
-        return Err("an extension breaks the rules of DER");
+    if !der::is_strict(extension.value, inside) || !shape::is_extension(*number, extension.value) {
+        return Err("an extension breaks the rules of X.509");
     }
     parsed_fault(extension)?;
     match extension.parsed_extension() {
@@ -198,9 +193,10 @@ fn authority_access_fault(extension: &X509Extension<'_>) -> Result<(), &'static 
     if extension.critical {
         return Err("its authority information is marked critical, which it must not be");
     }
-    match der::is_strict(extension.value, Inside::Names) {
+    let strict = der::is_strict(extension.value, Inside::Names);
+    match strict && shape::is_authority_access(extension.value) {
         true => parsed_fault(extension),
-        false => Err("an extension breaks the rules of DER"),
+        false => Err("an extension breaks the rules of X.509"),
     }
 }
 

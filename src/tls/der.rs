@@ -172,7 +172,7 @@ fn is_printable(byte: u8) -> bool {
 }
 
 fn is_bmp_string(body: &[u8]) -> bool {
-    body.len() % 2 == 0
+    body.len().is_multiple_of(2)
         && body.chunks_exact(2).all(|pair| {
             let point = u16::from_be_bytes([pair[0], pair[1]]);
             !matches!(point, 0xfffe | 0xffff | 0xfdd0..=0xfdef | 0xd800..=0xdfff)

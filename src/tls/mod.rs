@@ -23,6 +23,7 @@ mod pem;
 mod private_key;
 mod problem;
 mod public_key;
+mod shape;
 mod signature;
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,8 @@ impl<'a> Scan<'a, '_> {
 
     fn close(&mut self, open: Open<'a>) {
         let (field, line) = (self.field, open.line);
-        if open.encrypted || open.label == "ENCRYPTED PRIVATE KEY" {
+        let is_key = open.label.ends_with("PRIVATE KEY");
+        if is_key && (open.encrypted || open.label == "ENCRYPTED PRIVATE KEY") {
             return self.findings.add(Problem::EncryptedKey { field, line });
         }
         let Some(kind) = kind(open.label) else {

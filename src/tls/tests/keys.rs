@@ -6,7 +6,7 @@ use openssl::ec::{EcGroup, EcKey, EcKeyRef, EcPoint, PointConversionForm};
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 
-use super::material::{Key, authority, block, ec, leaf, p256, pem, rsa};
+use super::material::{Key, authority, block, ec, leaf, p256, pem, rsa, tlv};
 use super::{accepted, refusals};
 
 fn text(pem: Vec<u8>) -> String {
@@ -31,15 +31,6 @@ fn ecdsa_keys_are_served_in_sec1_and_pkcs8() {
         accepted(&issued.crt(), &sec1);
         accepted(&issued.crt(), &sec1.replace("EC PRIVATE", "ECDSA PRIVATE"));
     }
-}
-
-fn tlv(tag: u8, body: &[u8]) -> Vec<u8> {
-    let length = match body.len() {
-        length @ 0..=127 => vec![length as u8],
-        length @ 128..=255 => vec![0x81, length as u8],
-        length => vec![0x82, (length >> 8) as u8, length as u8],
-    };
-    [&[tag], &length[..], body].concat()
 }
 
 /// A SEC 1 key by hand: with the curve or without, with a public point or without.
