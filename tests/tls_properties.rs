@@ -25,11 +25,7 @@ use material::{POOL, generated_by_openssl, generated_by_rcgen};
 use mutation::{Mutation, mutation};
 
 fn cases(cases: u32) -> Config {
-    Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    }
+    Config { cases, failure_persistence: None, ..Config::default() }
 }
 
 /// What must hold for any two texts; whether they passed.
@@ -58,16 +54,9 @@ fn is_a_pair_to_openssl(pair: &Pair, certificate: &[u8], key: &[u8]) -> Result<(
     let key = PKey::private_key_from_pem(rewrapped(pair.key().expose()).as_bytes());
     let chain = chain.map_err(|e| TestCaseError::fail(format!("tls.crt: {e}")))?;
     let key = key.map_err(|e| TestCaseError::fail(format!("tls.key: {e}")))?;
-    let certificates = pair
-        .certificate()
-        .matches("-----BEGIN CERTIFICATE-----")
-        .count();
+    let certificates = pair.certificate().matches("-----BEGIN CERTIFICATE-----").count();
     prop_assert_eq!(chain.len(), certificates);
-    prop_assert!(
-        chain[0]
-            .public_key()
-            .is_ok_and(|public| public.public_eq(&key))
-    );
+    prop_assert!(chain[0].public_key().is_ok_and(|public| public.public_eq(&key)));
     for issuer in &chain {
         if let Ok(rsa) = issuer.public_key().and_then(|key| key.rsa()) {
             prop_assert!((2048..=8192).contains(&rsa.n().num_bits()));
@@ -123,11 +112,7 @@ struct Count {
 impl Count {
     const fn of(what: &'static str) -> Self {
         let (passed, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            what,
-            passed,
-            refused,
-        }
+        Self { what, passed, refused }
     }
 
     fn add(&self, passed: bool) {
@@ -182,10 +167,7 @@ fn broken_contents_never_pass_as_pairs_that_openssl_would_not_take() {
 fn no_single_flipped_bit_passes_as_a_pair_that_openssl_would_not_take() {
     static COUNT: Count = Count::of("every bit flipped");
     let texts = generated_by_openssl(8);
-    let crt = X509::from_pem(texts.crt.as_bytes())
-        .unwrap()
-        .to_der()
-        .unwrap();
+    let crt = X509::from_pem(texts.crt.as_bytes()).unwrap().to_der().unwrap();
     let key = PKey::private_key_from_pem(texts.key.as_bytes()).unwrap();
     let key = key.private_key_to_pkcs8().unwrap();
     for bit in 0..8 * crt.len() {
@@ -233,12 +215,8 @@ fn pool_as_pairs() -> Vec<Pair> {
 fn any_ca_certificate_has_an_answer() {
     static COUNT: Count = Count::of("caCertificates");
     let pairs = pool_as_pairs();
-    let strategy = (
-        any::<Index>(),
-        any::<Index>(),
-        any::<bool>(),
-        prop::collection::vec(mutation(), 0..2),
-    );
+    let strategy =
+        (any::<Index>(), any::<Index>(), any::<bool>(), prop::collection::vec(mutation(), 0..2));
     proptest!(cases(10_000), |((leaf, pool, own, broken) in strategy)| {
         let (leaf, pool) = (leaf.index(POOL.len()), pool.index(POOL.len()));
         let pool = if own { &POOL[leaf].issuers } else { &POOL[pool].issuers };
@@ -260,12 +238,8 @@ fn any_ca_certificate_has_an_answer() {
 #[test]
 fn warnings_change_when_they_say_they_do() {
     let pairs = pool_as_pairs();
-    let strategy = (
-        any::<Index>(),
-        -40_000_000i64..40_000_000,
-        "[a-zA-Z0-9.*:-]{0,30}",
-        any::<bool>(),
-    );
+    let strategy =
+        (any::<Index>(), -40_000_000i64..40_000_000, "[a-zA-Z0-9.*:-]{0,30}", any::<bool>());
     proptest!(cases(20_000), |((pair, seconds, host, subdomain) in strategy)| {
         let facts = pair.get(&pairs).facts();
         let wildcard = if subdomain { Wildcard::Subdomain } else { Wildcard::None };

@@ -135,9 +135,7 @@ fn extension(number: u8, value: &[u8]) -> Option<()> {
         }),
         35 => in_order(sequence()?, &[0x80, 0xa1, 0x82]),
         36 => in_order(sequence()?, &[0x80, 0x81]),
-        37 => each(sequence()?, |usages| {
-            der::next(usages, OBJECT_IDENTIFIER).map(drop)
-        }),
+        37 => each(sequence()?, |usages| der::next(usages, OBJECT_IDENTIFIER).map(drop)),
         54 => der::only(value, INTEGER).map(drop),
         _ => Some(()),
     }

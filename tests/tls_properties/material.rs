@@ -47,11 +47,8 @@ static RSA_KEYS: LazyLock<Vec<(u32, PKey<Private>)>> = LazyLock::new(|| {
     sizes.into_iter().map(|bits| (bits, make(bits))).collect()
 });
 
-const CURVES: [(&str, Nid); 3] = [
-    ("P-256", Nid::X9_62_PRIME256V1),
-    ("P-384", Nid::SECP384R1),
-    ("P-521", Nid::SECP521R1),
-];
+const CURVES: [(&str, Nid); 3] =
+    [("P-256", Nid::X9_62_PRIME256V1), ("P-384", Nid::SECP384R1), ("P-521", Nid::SECP521R1)];
 
 fn text(pem: Vec<u8>) -> String {
     String::from_utf8(pem).unwrap()
@@ -68,10 +65,7 @@ pub fn generated_by_openssl(n: usize) -> Texts {
         false => {
             let (name, nid) = CURVES[n % 3];
             let group = EcGroup::from_curve_name(nid).unwrap();
-            (
-                name.to_owned(),
-                PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap(),
-            )
+            (name.to_owned(), PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap())
         }
     };
     let (form, pem) = match (n / 2 % 2, rsa) {
@@ -92,13 +86,7 @@ pub fn generated_by_openssl(n: usize) -> Texts {
         chain.push((issued, key));
     }
     let leaf = certificate("shop", &key, chain.last(), false, n);
-    let issuers = text(
-        chain
-            .last()
-            .map_or(&leaf, |(issuer, _)| issuer)
-            .to_pem()
-            .unwrap(),
-    );
+    let issuers = text(chain.last().map_or(&leaf, |(issuer, _)| issuer).to_pem().unwrap());
     let mut crt = text(leaf.to_pem().unwrap());
     for (issuer, _) in chain.iter().rev() {
         crt += &text(issuer.to_pem().unwrap());
@@ -106,18 +94,12 @@ pub fn generated_by_openssl(n: usize) -> Texts {
     if n % 3 == 1 {
         crt = crt.replace('\n', "\r\n");
     }
-    Texts {
-        kind: format!("openssl {kind} {form}"),
-        crt,
-        key: text(pem.unwrap()),
-        issuers,
-    }
+    Texts { kind: format!("openssl {kind} {form}"), crt, key: text(pem.unwrap()), issuers }
 }
 
 fn name(text: &str, n: usize) -> X509Name {
     let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_text("CN", &format!("{text} {n}"))
-        .unwrap();
+    name.append_entry_by_text("CN", &format!("{text} {n}")).unwrap();
     name.append_entry_by_text("O", "Bäckerei & Söhne").unwrap();
     name.append_entry_by_text("C", "DE").unwrap();
     name.build()
@@ -134,45 +116,26 @@ fn certificate(
     let mut builder = X509::builder().unwrap();
     builder.set_version(2).unwrap();
     let mut serial = BigNum::new().unwrap();
-    serial
-        .rand(1 + (n as i32 * 7) % 159, MsbOption::ONE, false)
-        .unwrap();
-    builder
-        .set_serial_number(&serial.to_asn1_integer().unwrap())
-        .unwrap();
+    serial.rand(1 + (n as i32 * 7) % 159, MsbOption::ONE, false).unwrap();
+    builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
     builder.set_subject_name(&subject).unwrap();
-    builder
-        .set_issuer_name(issuer.map_or(&*subject, |(issuer, _)| issuer.subject_name()))
-        .unwrap();
+    builder.set_issuer_name(issuer.map_or(&*subject, |(issuer, _)| issuer.subject_name())).unwrap();
     let days = |days: i64| Asn1Time::from_unix(noon().timestamp() + days * 86_400).unwrap();
     builder.set_not_before(&days(-100)).unwrap();
     // Past 2049, time is written in another form.
-    builder
-        .set_not_after(&days(if n % 6 == 5 { 36_500 } else { 100 }))
-        .unwrap();
+    builder.set_not_after(&days(if n % 6 == 5 { 36_500 } else { 100 })).unwrap();
     builder.set_pubkey(key).unwrap();
     let parent = issuer.map(|(issuer, _)| &**issuer);
-    let mut extensions = vec![
-        SubjectKeyIdentifier::new()
-            .build(&builder.x509v3_context(parent, None))
-            .unwrap(),
-    ];
+    let mut extensions =
+        vec![SubjectKeyIdentifier::new().build(&builder.x509v3_context(parent, None)).unwrap()];
     if parent.is_some() {
-        let id = AuthorityKeyIdentifier::new()
-            .keyid(true)
-            .build(&builder.x509v3_context(parent, None));
+        let id =
+            AuthorityKeyIdentifier::new().keyid(true).build(&builder.x509v3_context(parent, None));
         extensions.push(id.unwrap());
     }
     if authority {
         extensions.push(BasicConstraints::new().critical().ca().build().unwrap());
-        extensions.push(
-            KeyUsage::new()
-                .critical()
-                .key_cert_sign()
-                .crl_sign()
-                .build()
-                .unwrap(),
-        );
+        extensions.push(KeyUsage::new().critical().key_cert_sign().crl_sign().build().unwrap());
     } else {
         let mut names = SubjectAlternativeName::new();
         names
@@ -181,32 +144,12 @@ fn certificate(
             .ip("10.0.0.1")
             .uri("spiffe://example.org/shop");
         extensions.push(names.build(&builder.x509v3_context(parent, None)).unwrap());
-        extensions.push(
-            ExtendedKeyUsage::new()
-                .server_auth()
-                .client_auth()
-                .build()
-                .unwrap(),
-        );
-        extensions.push(
-            KeyUsage::new()
-                .critical()
-                .digital_signature()
-                .build()
-                .unwrap(),
-        );
+        extensions.push(ExtendedKeyUsage::new().server_auth().client_auth().build().unwrap());
+        extensions.push(KeyUsage::new().critical().digital_signature().build().unwrap());
     }
-    extensions
-        .into_iter()
-        .for_each(|extension| builder.append_extension(extension).unwrap());
-    let digest = [
-        MessageDigest::sha256(),
-        MessageDigest::sha384(),
-        MessageDigest::sha512(),
-    ][n % 3];
-    builder
-        .sign(issuer.map_or(key, |(_, key)| key), digest)
-        .unwrap();
+    extensions.into_iter().for_each(|extension| builder.append_extension(extension).unwrap());
+    let digest = [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()][n % 3];
+    builder.sign(issuer.map_or(key, |(_, key)| key), digest).unwrap();
     builder.build()
 }
 
@@ -251,12 +194,7 @@ pub fn generated_by_rcgen(n: usize) -> Texts {
             (leaf.pem(), leaf.pem())
         }
     };
-    Texts {
-        kind: format!("rcgen {kind} PKCS#8"),
-        crt,
-        key: key.serialize_pem(),
-        issuers,
-    }
+    Texts { kind: format!("rcgen {kind} PKCS#8"), crt, key: key.serialize_pem(), issuers }
 }
 
 fn params(name: &str) -> CertificateParams {

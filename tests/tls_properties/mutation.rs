@@ -97,11 +97,7 @@ pub fn mutation() -> impl Strategy<Value = Mutation> {
 
 impl Mutation {
     pub fn apply_all(mutations: &[Self], text: &str) -> Vec<u8> {
-        mutations
-            .iter()
-            .fold(text.as_bytes().to_vec(), |text, mutation| {
-                mutation.apply(text)
-            })
+        mutations.iter().fold(text.as_bytes().to_vec(), |text, mutation| mutation.apply(text))
     }
 
     fn apply(&self, mut text: Vec<u8>) -> Vec<u8> {
@@ -125,9 +121,8 @@ impl Mutation {
             Self::FlipBit(..) => {}
             Self::Put(at, piece) => insert(&mut text, at, piece.as_bytes()),
             Self::PutAtLine(at, piece) => {
-                let starts: Vec<_> = (0..=text.len())
-                    .filter(|i| *i == 0 || text[i - 1] == b'\n')
-                    .collect();
+                let starts: Vec<_> =
+                    (0..=text.len()).filter(|i| *i == 0 || text[i - 1] == b'\n').collect();
                 let start = *at.get(&starts);
                 text.splice(start..start, piece.bytes());
             }
@@ -172,11 +167,8 @@ impl Content {
         {
             self.change.apply(&mut der);
             let base64 = openssl::base64::encode_block(&der);
-            let wrapped: Vec<_> = base64
-                .as_bytes()
-                .chunks(64)
-                .map(String::from_utf8_lossy)
-                .collect();
+            let wrapped: Vec<_> =
+                base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
             blocks[at] = format!("{first}\n{}\n{last}\n", wrapped.join("\n")).into_bytes();
         }
         blocks.concat()
@@ -207,9 +199,7 @@ fn insert(text: &mut Vec<u8>, at: &Index, piece: &[u8]) {
 }
 
 fn replaced(text: &[u8], line_end: &[u8]) -> Vec<u8> {
-    text.split(|byte| *byte == b'\n')
-        .collect::<Vec<_>>()
-        .join(line_end)
+    text.split(|byte| *byte == b'\n').collect::<Vec<_>>().join(line_end)
 }
 
 /// The text cut after every END line. Never empty.
@@ -231,13 +221,6 @@ fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
 /// A PEM block by hand, for contents that no library would write.
 pub fn block(label: &str, der: &[u8]) -> String {
     let base64 = openssl::base64::encode_block(der);
-    let lines: Vec<_> = base64
-        .as_bytes()
-        .chunks(64)
-        .map(String::from_utf8_lossy)
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
+    let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }

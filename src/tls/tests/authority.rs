@@ -9,10 +9,7 @@ use super::material::{Issued, Recipe, authority, block, ec, leaf, rsa};
 
 fn said(issued: &Issued, ca: &str) -> Vec<String> {
     let pair = accepted(&issued.crt(), &issued.pem());
-    ca_problems(&pair, ca)
-        .iter()
-        .map(Problem::to_string)
-        .collect()
+    ca_problems(&pair, ca).iter().map(Problem::to_string).collect()
 }
 
 #[track_caller]
@@ -34,10 +31,7 @@ fn no_ca_certificate_is_no_problem() {
 
 #[test]
 fn the_issuer_alone_or_among_others_is_enough() {
-    let (root, other) = (
-        authority("root").self_signed(),
-        authority("other").self_signed(),
-    );
+    let (root, other) = (authority("root").self_signed(), authority("other").self_signed());
     let issued = leaf().by(&root);
     assert!(said(&issued, &root.crt()).is_empty());
     assert!(said(&issued, &format!("words\n{}{}", other.crt(), root.crt())).is_empty());
@@ -53,11 +47,7 @@ fn every_kind_of_signature_is_verified() {
         openssl::pkey::PKey::generate_ed25519().unwrap(),
     ] {
         let root = authority("root").key(key).self_signed();
-        for digest in [
-            MessageDigest::sha256(),
-            MessageDigest::sha384(),
-            MessageDigest::sha512(),
-        ] {
+        for digest in [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()] {
             assert!(said(&leaf().digest(digest).by(&root), &root.crt()).is_empty());
         }
     }
@@ -75,11 +65,7 @@ fn rsa_pss_signatures_are_verified() {
         assert!(said(&issued, &root.crt()).is_empty());
     }
     let odd = super::material::pss(leaf().by(&root), &root, MessageDigest::sha256(), 20);
-    assert_mismatch(
-        &odd,
-        &root.crt(),
-        "the signature is of a kind that the router can't verify",
-    );
+    assert_mismatch(&odd, &root.crt(), "the signature is of a kind that the router can't verify");
 }
 
 #[test]
@@ -105,10 +91,7 @@ fn intermediates_in_the_certificate_field_do_not_help() {
     let middle = authority("middle").by(&root);
     let issued = leaf().by(&middle);
     let pair = accepted(&format!("{}{}", issued.crt(), middle.crt()), &issued.pem());
-    assert_eq!(
-        ca_problems(&pair, &root.crt()),
-        [Problem::CaMismatch { why: NOBODY }]
-    );
+    assert_eq!(ca_problems(&pair, &root.crt()), [Problem::CaMismatch { why: NOBODY }]);
     assert!(ca_problems(&pair, &middle.crt()).is_empty());
     assert!(ca_problems(&pair, &format!("{}{}", root.crt(), middle.crt())).is_empty());
 }
@@ -124,13 +107,7 @@ fn a_leaf_that_stands_in_the_pool_is_its_own_root() {
 #[test]
 fn a_self_signed_leaf_is_not_verified_by_its_own_older_self() {
     let key = ec(Nid::X9_62_PRIME256V1);
-    let make = |from| {
-        leaf()
-            .authority(true)
-            .key(key.clone())
-            .days(from, 90)
-            .self_signed()
-    };
+    let make = |from| leaf().authority(true).key(key.clone()).days(from, 90).self_signed();
     assert_mismatch(&make(2), &make(1).crt(), NOBODY);
 }
 
@@ -147,13 +124,9 @@ fn what_is_no_authority_is_a_mismatch() {
     assert_mismatch(&leaf().by(&plain), &plain.crt(), why);
     let denied = leaf().named("plain").authority(false).self_signed();
     assert_mismatch(&leaf().by(&denied), &denied.crt(), why);
-    let unsigning = authority("root")
-        .with("keyUsage", "digitalSignature")
-        .self_signed();
+    let unsigning = authority("root").with("keyUsage", "digitalSignature").self_signed();
     assert_mismatch(&leaf().by(&unsigning), &unsigning.crt(), why);
-    let signing = authority("root")
-        .with("keyUsage", "keyCertSign,cRLSign")
-        .self_signed();
+    let signing = authority("root").with("keyUsage", "keyCertSign,cRLSign").self_signed();
     assert!(said(&leaf().by(&signing), &signing.crt()).is_empty());
 }
 
@@ -173,17 +146,9 @@ fn extended_key_usage_of_both_must_allow_servers() {
         "the first certificate of tls.crt may not be used by a TLS server (extended key usage)",
     );
     for usage in ["serverAuth", "clientAuth,serverAuth", "anyExtendedKeyUsage"] {
-        assert!(
-            said(
-                &leaf().with("extendedKeyUsage", usage).by(&root),
-                &root.crt()
-            )
-            .is_empty()
-        );
+        assert!(said(&leaf().with("extendedKeyUsage", usage).by(&root), &root.crt()).is_empty());
     }
-    let mail = authority("root")
-        .with("extendedKeyUsage", "emailProtection")
-        .self_signed();
+    let mail = authority("root").with("extendedKeyUsage", "emailProtection").self_signed();
     assert_mismatch(
         &leaf().by(&mail),
         &mail.crt(),
@@ -195,9 +160,7 @@ fn extended_key_usage_of_both_must_allow_servers() {
 fn name_constraints_of_the_authority_must_be_met() {
     let why = "the issuer may not issue certificates for these names (name constraints)";
     let check = |constraints: &str, recipe: Recipe| {
-        let root = authority("root")
-            .with("nameConstraints", constraints)
-            .self_signed();
+        let root = authority("root").with("nameConstraints", constraints).self_signed();
         let issued = recipe.by(&root);
         match said(&issued, &root.crt()).as_slice() {
             [] => true,
@@ -209,52 +172,22 @@ fn name_constraints_of_the_authority_must_be_met() {
         }
     };
     let named = |name: &str| leaf().dns(&[name]);
-    assert!(check(
-        "critical,permitted;DNS:example.com",
-        named("shop.example.com")
-    ));
-    assert!(check(
-        "critical,permitted;DNS:example.com",
-        named("EXAMPLE.com")
-    ));
+    assert!(check("critical,permitted;DNS:example.com", named("shop.example.com")));
+    assert!(check("critical,permitted;DNS:example.com", named("EXAMPLE.com")));
     assert!(check(
         "critical,permitted;DNS:example.org,permitted;DNS:example.com",
         named("*.example.com")
     ));
-    assert!(!check(
-        "critical,permitted;DNS:example.com",
-        named("shop.example.org")
-    ));
-    assert!(!check(
-        "critical,permitted;DNS:example.com",
-        named("badexample.com")
-    ));
+    assert!(!check("critical,permitted;DNS:example.com", named("shop.example.org")));
+    assert!(!check("critical,permitted;DNS:example.com", named("badexample.com")));
     assert!(!check("permitted;DNS:.example.com", named("example.com")));
-    assert!(!check(
-        "excluded;DNS:example.com",
-        named("shop.example.com")
-    ));
-    assert!(!check(
-        "excluded;DNS:shop.example.com",
-        named("*.example.com")
-    ));
+    assert!(!check("excluded;DNS:example.com", named("shop.example.com")));
+    assert!(!check("excluded;DNS:shop.example.com", named("*.example.com")));
     assert!(check("excluded;DNS:example.org", named("shop.example.com")));
-    assert!(check(
-        "permitted;IP:10.0.0.0/255.0.0.0",
-        leaf().address("10.1.2.3")
-    ));
-    assert!(!check(
-        "permitted;IP:10.0.0.0/255.0.0.0",
-        leaf().address("11.1.2.3")
-    ));
-    assert!(!check(
-        "excluded;IP:10.0.0.0/255.0.0.0",
-        leaf().address("10.1.2.3")
-    ));
-    assert!(!check(
-        "permitted;URI:example.org",
-        leaf().uri("https://other.example.com/x")
-    ));
+    assert!(check("permitted;IP:10.0.0.0/255.0.0.0", leaf().address("10.1.2.3")));
+    assert!(!check("permitted;IP:10.0.0.0/255.0.0.0", leaf().address("11.1.2.3")));
+    assert!(!check("excluded;IP:10.0.0.0/255.0.0.0", leaf().address("10.1.2.3")));
+    assert!(!check("permitted;URI:example.org", leaf().uri("https://other.example.com/x")));
 }
 
 #[test]
@@ -266,16 +199,8 @@ fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
         &root.crt(),
         "the first certificate of tls.crt has a critical extension that Go does not know",
     );
-    assert!(
-        said(
-            &leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root),
-            &root.crt()
-        )
-        .is_empty()
-    );
-    let root = authority("root")
-        .with_raw("1.2.3.4", true, &[5, 0])
-        .self_signed();
+    assert!(said(&leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root), &root.crt()).is_empty());
+    let root = authority("root").with_raw("1.2.3.4", true, &[5, 0]).self_signed();
     assert_mismatch(
         &leaf().by(&root),
         &root.crt(),
@@ -300,11 +225,8 @@ fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
         ]
     );
     assert!(
-        said(
-            &issued,
-            &format!("{}{}", root.crt(), block("X509 CRL", &[1]))
-        )[0]
-        .ends_with("X509 CRL")
+        said(&issued, &format!("{}{}", root.crt(), block("X509 CRL", &[1])))[0]
+            .ends_with("X509 CRL")
     );
     assert!(
         said(&issued, &format!("{}{}", root.crt(), root.pem()))[0]
@@ -314,9 +236,7 @@ fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
 
 #[test]
 fn weak_certificates_in_the_pool_are_problems_unless_self_signed() {
-    let root = authority("root")
-        .digest(MessageDigest::sha1())
-        .self_signed();
+    let root = authority("root").digest(MessageDigest::sha1()).self_signed();
     assert!(said(&leaf().by(&root), &root.crt()).is_empty());
     let middle = authority("middle").digest(MessageDigest::sha1()).by(&root);
     assert!(

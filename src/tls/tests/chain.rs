@@ -25,10 +25,7 @@ fn hear(number: usize, digest: &str) -> String {
 fn weak_digests_are_refused_on_a_leaf_that_another_signed() {
     let root = authority("root").key(rsa(2048)).self_signed();
     let by_ecdsa = authority("other").self_signed();
-    for (digest, name) in [
-        (MessageDigest::sha1(), "SHA-1"),
-        (MessageDigest::md5(), "MD5"),
-    ] {
+    for (digest, name) in [(MessageDigest::sha1(), "SHA-1"), (MessageDigest::md5(), "MD5")] {
         let issued = leaf().digest(digest).by(&root);
         assert_eq!(refusals(&issued.crt(), &issued.pem()), [hear(1, name)]);
     }
@@ -39,19 +36,10 @@ fn weak_digests_are_refused_on_a_leaf_that_another_signed() {
 #[test]
 fn md2_is_refused_too_though_nothing_can_make_it_any_more() {
     let root = authority("root").key(rsa(2048)).self_signed();
-    let mut der = leaf()
-        .digest(MessageDigest::md5())
-        .by(&root)
-        .x509
-        .to_der()
-        .unwrap();
+    let mut der = leaf().digest(MessageDigest::md5()).by(&root).x509.to_der().unwrap();
     let md5 = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x04];
-    let places: Vec<_> = der
-        .windows(9)
-        .enumerate()
-        .filter(|(_, w)| *w == md5)
-        .map(|(i, _)| i)
-        .collect();
+    let places: Vec<_> =
+        der.windows(9).enumerate().filter(|(_, w)| *w == md5).map(|(i, _)| i).collect();
     places.iter().for_each(|place| der[place + 8] = 2);
     let good = leaf().by(&root);
     let chain = format!("{}{}", good.crt(), block("CERTIFICATE", &der));
@@ -72,15 +60,10 @@ fn weak_digests_are_refused_on_every_intermediate_and_all_are_named() {
 
 #[test]
 fn a_self_signed_certificate_may_carry_any_digest() {
-    let root = authority("root")
-        .digest(MessageDigest::sha1())
-        .self_signed();
+    let root = authority("root").digest(MessageDigest::sha1()).self_signed();
     let issued = leaf().by(&root);
     assert_eq!(order(&[&issued, &root]), InOrder);
-    let alone = leaf()
-        .without_key_ids()
-        .digest(MessageDigest::sha1())
-        .self_signed();
+    let alone = leaf().without_key_ids().digest(MessageDigest::sha1()).self_signed();
     assert_eq!(order(&[&alone]), InOrder);
 }
 
@@ -172,18 +155,11 @@ fn a_lone_leaf_that_says_where_its_issuer_can_be_fetched_is_incomplete() {
 #[test]
 fn encodings_that_go_does_not_read_are_refused() {
     let with = |oid: &str, critical, der: &[u8]| {
-        let issued = leaf()
-            .dns(&[])
-            .without_key_ids()
-            .with_raw(oid, critical, der)
-            .self_signed();
+        let issued = leaf().dns(&[]).without_key_ids().with_raw(oid, critical, der).self_signed();
         refusals(&issued.crt(), &issued.pem())
     };
     let names = "2.5.29.17";
-    assert_eq!(
-        with(names, false, &[0x30, 3, 0x82, 1, b'a']),
-        Vec::<String>::new()
-    );
+    assert_eq!(with(names, false, &[0x30, 3, 0x82, 1, b'a']), Vec::<String>::new());
     for (oid, critical, der) in [
         (names, false, &[0x30, 3, 0x82, 1, 0xff][..]),
         (names, false, &[0x30, 3, 0x87, 1, 1]),
@@ -228,26 +204,11 @@ fn facts_tell_names_serial_and_validity() {
     let pair = accepted(&issued.crt(), &issued.pem());
     let facts = pair.facts();
     let names: Vec<_> = facts.names.iter().map(|n| &**n).collect();
-    assert_eq!(
-        names,
-        [
-            "shop.example.com",
-            "*.example.org",
-            "10.0.0.1",
-            "2001:db8::1"
-        ]
-    );
+    assert_eq!(names, ["shop.example.com", "*.example.org", "10.0.0.1", "2001:db8::1"]);
     assert_eq!(
         (facts.not_before, facts.not_after),
         (super::material::day(3), super::material::day(33))
     );
-    let serial = issued
-        .x509
-        .serial_number()
-        .to_bn()
-        .unwrap()
-        .to_hex_str()
-        .unwrap()
-        .to_lowercase();
+    let serial = issued.x509.serial_number().to_bn().unwrap().to_hex_str().unwrap().to_lowercase();
     assert_eq!(*facts.serial, *serial);
 }

@@ -33,19 +33,14 @@ pub(super) fn rsa(bits: u32) -> Key {
         8192 => rsa_8192(),
         bits => Rsa::generate(bits).unwrap(),
     };
-    KEYS[(bits / 1024) as usize]
-        .get_or_init(|| PKey::from_rsa(make()).unwrap())
-        .clone()
+    KEYS[(bits / 1024) as usize].get_or_init(|| PKey::from_rsa(make()).unwrap()).clone()
 }
 
 /// One of the two primes is a well-known one, which saves most of the search.
 fn rsa_8192() -> Rsa<Private> {
     let number = || BigNum::new().unwrap();
     let mut context = BigNumContext::new().unwrap();
-    let (one, e) = (
-        BigNum::from_u32(1).unwrap(),
-        BigNum::from_u32(65537).unwrap(),
-    );
+    let (one, e) = (BigNum::from_u32(1).unwrap(), BigNum::from_u32(65537).unwrap());
     let p = BigNum::get_rfc3526_prime_4096().unwrap();
     let mut q = number();
     q.generate_prime(4096, false, None, None).unwrap();
@@ -244,9 +239,7 @@ impl Recipe {
             for name in &self.uris {
                 names.uri(name);
             }
-            let names = names
-                .build(&builder.x509v3_context(issuer_cert, None))
-                .unwrap();
+            let names = names.build(&builder.x509v3_context(issuer_cert, None)).unwrap();
             builder.append_extension(names).unwrap();
         }
         if self.key_ids {
@@ -276,13 +269,7 @@ pub(super) fn pss(issued: Issued, issuer: &Issued, digest: MessageDigest, salt: 
         48 => 2,
         _ => 3,
     };
-    let hash = tlv(
-        0x30,
-        &tlv(
-            6,
-            &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, hash_id],
-        ),
-    );
+    let hash = tlv(0x30, &tlv(6, &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, hash_id]));
     let pkcs1 = |number| tlv(6, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, number]);
     let mask = tlv(0x30, &[pkcs1(8), hash.clone()].concat());
     let salt_field = tlv(2, &[salt as u8]);
@@ -295,26 +282,16 @@ pub(super) fn pss(issued: Issued, issuer: &Issued, digest: MessageDigest, salt: 
     let rest = body(old_tbs);
     let before = element(rest) + element(&rest[element(rest)..]);
     let after = before + element(&rest[before..]);
-    let tbs = tlv(
-        0x30,
-        &[&rest[..before], &algorithm, &rest[after..]].concat(),
-    );
+    let tbs = tlv(0x30, &[&rest[..before], &algorithm, &rest[after..]].concat());
 
     let mut signer = openssl::sign::Signer::new(digest, &issuer.key).unwrap();
-    signer
-        .set_rsa_padding(openssl::rsa::Padding::PKCS1_PSS)
-        .unwrap();
+    signer.set_rsa_padding(openssl::rsa::Padding::PKCS1_PSS).unwrap();
     signer.set_rsa_mgf1_md(digest).unwrap();
-    signer
-        .set_rsa_pss_saltlen(openssl::sign::RsaPssSaltlen::custom(salt))
-        .unwrap();
+    signer.set_rsa_pss_saltlen(openssl::sign::RsaPssSaltlen::custom(salt)).unwrap();
     let signature = signer.sign_oneshot_to_vec(&tbs).unwrap();
     let signature = tlv(3, &[&[0], &signature[..]].concat());
     let signed = tlv(0x30, &[tbs, algorithm, signature].concat());
-    Issued {
-        x509: X509::from_der(&signed).unwrap(),
-        key: issued.key,
-    }
+    Issued { x509: X509::from_der(&signed).unwrap(), key: issued.key }
 }
 
 pub(super) fn tlv(tag: u8, body: &[u8]) -> Vec<u8> {

@@ -30,10 +30,7 @@ fn a_pair_in_its_prime_has_no_warnings() {
 #[test]
 fn a_pair_before_its_time_is_not_yet_valid() {
     let facts = facts(&[], 90);
-    assert_eq!(
-        at(&facts, day(0) - SECOND),
-        [Warning::NotYetValid { not_before: day(0) }]
-    );
+    assert_eq!(at(&facts, day(0) - SECOND), [Warning::NotYetValid { not_before: day(0) }]);
     assert!(at(&facts, day(0)).is_empty());
 }
 
@@ -41,33 +38,21 @@ fn a_pair_before_its_time_is_not_yet_valid() {
 fn a_long_lived_pair_expires_soon_from_seven_days_before() {
     let facts = facts(&[], 90);
     assert!(at(&facts, day(83) - SECOND).is_empty());
-    assert_eq!(
-        at(&facts, day(83)),
-        [Warning::Expiring { not_after: day(90) }]
-    );
+    assert_eq!(at(&facts, day(83)), [Warning::Expiring { not_after: day(90) }]);
 }
 
 #[test]
 fn a_short_lived_pair_expires_soon_in_the_last_sixth_of_its_life() {
     let facts = facts(&[], 6);
     assert!(at(&facts, day(5) - SECOND).is_empty());
-    assert_eq!(
-        at(&facts, day(5)),
-        [Warning::Expiring { not_after: day(6) }]
-    );
+    assert_eq!(at(&facts, day(5)), [Warning::Expiring { not_after: day(6) }]);
 }
 
 #[test]
 fn the_last_second_is_part_of_its_life() {
     let facts = facts(&[], 90);
-    assert_eq!(
-        at(&facts, day(90)),
-        [Warning::Expiring { not_after: day(90) }]
-    );
-    assert_eq!(
-        at(&facts, day(90) + SECOND),
-        [Warning::Expired { not_after: day(90) }]
-    );
+    assert_eq!(at(&facts, day(90)), [Warning::Expiring { not_after: day(90) }]);
+    assert_eq!(at(&facts, day(90) + SECOND), [Warning::Expired { not_after: day(90) }]);
 }
 
 #[test]
@@ -99,12 +84,7 @@ fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() 
             assert_ne!(at(&facts, next), at(&facts, now));
             now = next;
         }
-        assert_eq!(
-            at(&facts, now),
-            [Warning::Expired {
-                not_after: day(days)
-            }]
-        );
+        assert_eq!(at(&facts, now), [Warning::Expired { not_after: day(days) }]);
     }
 }
 
@@ -141,11 +121,7 @@ fn a_host_is_covered_by_its_name_or_a_wildcard_for_its_first_label() {
     assert!(!by("*.", "localhost."));
     assert!(!by("example.com", "shop.example.com"));
     assert!(!covered(&[], "shop.example.com", Wildcard::None));
-    assert!(covered(
-        &["a.example.com", "shop.example.com"],
-        "shop.example.com",
-        Wildcard::None
-    ));
+    assert!(covered(&["a.example.com", "shop.example.com"], "shop.example.com", Wildcard::None));
 }
 
 #[test]
