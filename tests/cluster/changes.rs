@@ -214,6 +214,21 @@ async fn something_that_keeps_reverting_us_is_named_once_and_not_hammered() {
 }
 
 #[tokio::test]
+async fn the_same_thing_happening_twice_is_one_event_that_counts() {
+    let scene = Scene::new("twice").await;
+    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&scene.ns).await;
+    RouteFixture::edge("shop").annotated("shop-tls").create(&scene.ns).await;
+    for count in 1..=2 {
+        scene.annotate("shop", Some("shop-tls")).await;
+        scene.settles("shop", "Managed", "SecretInjected").await;
+        scene.annotate("shop", None).await;
+        scene.settles("shop", "Default", "NoCertificate").await;
+        assert_eq!(scene.event("shop", "CertificateCleared").await.count, count);
+    }
+    assert_eq!(scene.reasons("shop").await, ["CertificateInjected", "CertificateCleared"]);
+}
+
+#[tokio::test]
 async fn a_left_over_ca_certificate_that_did_not_sign_the_pair_is_said_and_nothing_injected() {
     let (issued, other) = (pair::issued("shop.example.com"), pair::issued("shop.example.com"));
     let scene = Scene::new("ca").await;

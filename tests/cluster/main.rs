@@ -8,6 +8,7 @@ mod crash;
 mod deployment;
 mod fault_proxy;
 mod harness;
+mod no_leaks;
 mod no_orphans;
 mod operator;
 mod replicas;
