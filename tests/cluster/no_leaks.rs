@@ -23,7 +23,10 @@ async fn answers_that_break_off_in_the_middle_of_a_key_are_not_logged() {
     let count = broken.clone();
     let proxy = Proxy::start(&cluster, move |asked| {
         let holds_a_key = asked.path.contains("/secrets") || asked.path.contains("/routes");
-        if holds_a_key && !asked.is_watch() && count.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+        if holds_a_key
+            && !asked.is_watch()
+            && count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2)
+        {
             // Valid JSON up to here, and the key is in it.
             return Fault::MangleBody(Box::new(|body| body.slice(..body.len().saturating_sub(2))));
         }
