@@ -216,6 +216,17 @@ fn cut(note: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Arc, atomic::AtomicI64, atomic::Ordering},
+    };
+
+    use http::{Method, Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::Value;
+    use tower::{BoxError, service_fn};
+
     use super::*;
 
     fn message(name: &str, note: &str) -> Message {
@@ -225,6 +236,128 @@ mod tests {
             ..ObjectReference::default()
         };
         Message { regarding, kind: "Warning", reason: "Because", action: "Look", note: note.into() }
+    }
+
+    /// An API server that knows nothing but Events, and a clock to turn.
+    #[derive(Clone, Default)]
+    struct World {
+        events: Arc<Mutex<BTreeMap<String, Value>>>,
+        writes: Arc<Mutex<Vec<String>>>,
+        minutes: Arc<AtomicI64>,
+    }
+
+    impl World {
+        /// A publisher as a new process has it.
+        fn publisher(&self) -> Publisher {
+            let (world, minutes) = (self.clone(), self.minutes.clone());
+            let service = service_fn(move |request| {
+                let world = world.clone();
+                async move { Ok::<_, BoxError>(world.answer(request).await) }
+            });
+            let noon = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+            let clock =
+                Clock::from_fn(move || noon + TimeDelta::minutes(minutes.load(Ordering::SeqCst)));
+            let client = Client::new(service, "web");
+            Publisher::new(client, clock, "trustplane.dev/test", "a".into())
+        }
+
+        async fn answer(&self, request: Request<Body>) -> Response<Body> {
+            let method = request.method().clone();
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let mut events = self.events.lock().unwrap();
+            if method != Method::GET {
+                self.writes.lock().unwrap().push(method.to_string());
+            }
+            let event = match method {
+                Method::POST => {
+                    let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                    Some(events.entry(name).or_insert(body).clone())
+                }
+                Method::PATCH => events.get_mut(&name).map(|event| {
+                    event["series"] = body["series"].clone();
+                    event.clone()
+                }),
+                _ => events.get(&name).cloned(),
+            };
+            let missing =
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+            let code = if event.is_some() { 200 } else { 404 };
+            let text = event.unwrap_or(missing).to_string();
+            Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap()
+        }
+
+        fn pass(&self, minutes: i64) {
+            self.minutes.fetch_add(minutes, Ordering::SeqCst);
+        }
+
+        fn writes(&self) -> Vec<String> {
+            std::mem::take(&mut *self.writes.lock().unwrap())
+        }
+
+        fn expire_events(&self) {
+            self.events.lock().unwrap().clear();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lasting_problem_is_said_once_and_renewed_after_an_hour() {
+        let world = World::default();
+        let publisher = world.publisher();
+        let problem = message("shop", "no key");
+
+        let again = publisher.stands(&problem, Said::NotYet).await.unwrap();
+        assert_eq!((world.writes(), again.as_secs()), (vec!["POST".to_owned()], 3600));
+        for _ in 0..59 {
+            world.pass(1);
+            publisher.stands(&problem, Said::InStatus).await.unwrap();
+        }
+        assert!(world.writes().is_empty(), "not within the hour");
+        world.pass(1);
+        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        assert_eq!(world.writes(), ["PATCH"]);
+        let events = world.events.lock().unwrap();
+        assert_eq!(events.values().next().unwrap()["series"]["count"], 2);
+    }
+
+    #[tokio::test]
+    async fn a_restart_repeats_nothing_even_where_no_status_is_kept() {
+        let world = World::default();
+        let problem = message("shop", "no key");
+        world.publisher().stands(&problem, Said::NotYet).await.unwrap();
+        world.writes();
+        world.pass(20);
+
+        let again = world.publisher().stands(&problem, Said::NotYet).await.unwrap();
+
+        assert!(world.writes().is_empty());
+        assert_eq!(again.as_secs(), 40 * 60, "the hour counts from when it was really said");
+    }
+
+    #[tokio::test]
+    async fn what_the_status_says_is_not_said_again_by_a_restart_after_the_event_has_expired() {
+        let world = World::default();
+        let problem = message("shop", "no key");
+        let publisher = world.publisher();
+
+        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        assert!(world.writes().is_empty());
+        world.pass(60);
+        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        assert_eq!(world.writes(), ["POST"], "but it stays visible");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_the_api_server_let_expire_is_written_anew_when_due() {
+        let world = World::default();
+        let publisher = world.publisher();
+        let problem = message("shop", "no key");
+        publisher.stands(&problem, Said::NotYet).await.unwrap();
+        world.expire_events();
+        world.pass(61);
+        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        assert_eq!(world.writes(), ["POST", "POST"]);
     }
 
     #[test]
