@@ -47,15 +47,14 @@ impl<W: PartialEq> Contest<W> {
 
     /// Asks whether this may be written now.
     pub fn rule(&mut self, write: W, now: Instant) -> Ruling {
-        if self.write != write {
+        if self.write != write || self.is_over(now) {
             *self = Self::new(write);
         }
         while self.times.front().is_some_and(|&time| now.duration_since(time) > WINDOW) {
             self.times.pop_front();
         }
-        if self.times.len() <= REVERTS {
-            self.waits = 0;
-            self.announced = false;
+        // The waits thin the writes out; only silence ends a contest that has begun.
+        if self.waits == 0 && self.times.len() <= REVERTS {
             return Ruling::Go;
         }
         let last = self.times.back().copied().unwrap_or(now);
@@ -75,7 +74,7 @@ impl<W: PartialEq> Contest<W> {
 
     /// It was written.
     pub fn written(&mut self, now: Instant) {
-        if self.times.len() > REVERTS {
+        if self.waits > 0 || self.times.len() > REVERTS {
             self.waits = self.waits.saturating_add(1);
             // Only the newest count; without this a contest of days would grow without bound.
             self.times.pop_front();
