@@ -5,6 +5,7 @@
 
 use chrono::{DateTime, Utc};
 use openssl::sha::Sha256;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use trustplane::{
     api::route::{CertificateCondition, Route},
@@ -65,7 +66,7 @@ pub struct Model(pub Value);
 
 impl Model {
     pub fn facts(&self) -> RouteFacts {
-        let route: Route = serde_json::from_value(self.0.clone()).unwrap();
+        let route = Route::deserialize(&self.0).unwrap();
         RouteFacts::read(&route)
     }
 
