@@ -64,6 +64,7 @@ pub enum Holds {
     Mixed(usize, usize),
     CertificateOnly(usize),
     KeyOnly(usize),
+    KeyBesideEmptyText(usize),
     Garbage,
 }
 
@@ -169,7 +170,8 @@ fn holds() -> impl Strategy<Value = Holds> {
         4 => (0..PAIRS).prop_map(Holds::Pair),
         1 => (0..PAIRS, 0..PAIRS).prop_map(|(one, other)| Holds::Mixed(one, other)),
         1 => (0..PAIRS).prop_map(Holds::CertificateOnly),
-        2 => (0..PAIRS).prop_map(Holds::KeyOnly),
+        1 => (0..PAIRS).prop_map(Holds::KeyOnly),
+        1 => (0..PAIRS).prop_map(Holds::KeyBesideEmptyText),
         1 => Just(Holds::Garbage),
     ]
 }
@@ -323,6 +325,9 @@ impl Case {
             }
             Holds::CertificateOnly(number) => (Some(POOL.texts(number).certificate), None),
             Holds::KeyOnly(number) => (None, Some(POOL.texts(number).key)),
+            Holds::KeyBesideEmptyText(number) => {
+                (Some(String::new()), Some(POOL.texts(number).key))
+            }
             Holds::Garbage => (Some("läden\r\n".into()), Some("\u{0}".into())),
         }
     }

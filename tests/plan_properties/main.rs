@@ -172,6 +172,8 @@ impl<'a> Done<'a> {
         };
         prop_assert_eq!(again.row, settled);
         prop_assert!(again.happened.is_none(), "something happened without a write");
+        let later = self.plan.look_again.is_none_or(|time| time > self.case.now);
+        prop_assert!(later, "looks again at once, and for ever");
         Ok(())
     }
 

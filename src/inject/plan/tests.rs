@@ -463,3 +463,21 @@ fn a_route_that_names_no_secret_is_decided_without_one() {
         }
     }
 }
+
+#[test]
+fn there_is_an_answer_at_the_ends_of_time() {
+    let ends = [DateTime::<Utc>::MIN_UTC, noon(), DateTime::<Utc>::MAX_UTC];
+    for (now, since) in ends.into_iter().flat_map(|now| ends.map(|since| (now, since))) {
+        for missing_grace in [TimeDelta::MIN, TimeDelta::zero(), TimeDelta::MAX] {
+            let policy = Policy { missing_grace, ..Policy::default() };
+            let mut pair = facts_of("new certificate", "new key");
+            (pair.not_before, pair.not_after) = (since, now);
+            for secret in [SecretSeen::Missing { since }, SecretSeen::Usable(pair)] {
+                for draft in [asking(), ours(asking())] {
+                    let plan = plan(&draft.facts(), &secret, now, &policy);
+                    assert!(plan.look_again.is_none_or(|time| time > now));
+                }
+            }
+        }
+    }
+}
