@@ -102,18 +102,9 @@ pub enum Tls {
     Terminated {
         /// The pair in the Route.
         holding: Holding,
-        /// Whether a `caCertificate` stands in the Route, which the router verifies the pair with.
-        ca_certificate: Presence,
+        /// The digest of the Route's `caCertificate`, which the router verifies the pair with.
+        ca_certificate: Option<Fingerprint>,
     },
-}
-
-/// Whether something is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It is.
-    Present,
-    /// It is not.
-    Absent,
 }
 
 /// What stands in `spec.tls.certificate` and `spec.tls.key`.
@@ -177,7 +168,7 @@ impl RouteFacts {
 
     /// Whether a `caCertificate` stands in the Route that the router will verify the pair with.
     pub fn has_ca_certificate(&self) -> bool {
-        matches!(self.tls, Tls::Terminated { ca_certificate: Presence::Present, .. })
+        matches!(self.tls, Tls::Terminated { ca_certificate: Some(_), .. })
     }
 
     /// Whether a decision about the other would be the same.
@@ -253,10 +244,8 @@ fn tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Note>) -> Tls {
     if tls.external_certificate.as_ref().is_some_and(|external| !external.name.is_empty()) {
         return Tls::External;
     }
-    let ca_certificate = match tls.ca_certificate.as_deref() {
-        None | Some("") => Presence::Absent,
-        Some(_) => Presence::Present,
-    };
+    let ca_certificate = tls.ca_certificate.as_deref().filter(|text| !text.is_empty());
+    let ca_certificate = ca_certificate.map(|text| Fingerprint::of(text, ""));
     Tls::Terminated { holding: holding(tls, uid, note), ca_certificate }
 }
 

@@ -139,12 +139,12 @@ impl Collector for Caches {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
-        gauge("trustplane_leader", "1 where this replica writes", leader)?;
-        gauge("trustplane_queue_depth", "Routes that are due or being decided", depth)?;
+        gauge("leader", "1 where this replica writes", leader)?;
+        gauge("queue_depth", "Routes that are due or being decided", depth)?;
 
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let mut routes = encoder.encode_descriptor(
-            "trustplane_routes",
+            "routes",
             "Routes by what certificate they hold and why",
             None,
             MetricType::Gauge,
@@ -156,7 +156,7 @@ impl Collector for Caches {
             ConstGauge::new(count).encode(routes.encode_family(&labels)?)?;
         }
         let mut not_after = encoder.encode_descriptor(
-            "trustplane_certificate_not_after_seconds",
+            "certificate_not_after_seconds",
             "When the certificate of a managed Route ends, in seconds since 1970",
             None,
             MetricType::Gauge,

@@ -11,7 +11,9 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{
+    api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
@@ -213,13 +215,13 @@ impl Reconciler {
         write: Write,
         pair: Option<&Pair>,
     ) -> Result<RouteFacts, ApplyError> {
+        // Asked first: the watch may bring our own write before its answer comes.
+        let cause = self.index().caused_by_secret(route);
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let written = written?;
         tracing::info!(route = %route.at, ?write, "written");
-        if matches!(write, Write::Inject(_))
-            && let Some(changed) = self.index().caused_by_secret(route)
-        {
+        if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);
         }
         self.index().route_written(written.clone(), Instant::now());
@@ -266,7 +268,8 @@ impl Reconciler {
             .into_iter()
             .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))
             .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
-            .max_by_key(|entry| entry.time.clone())
+            // Times are whole seconds: of two in the same one, the owner of the pair is meant.
+            .max_by_key(|entry| (owns_pair(entry), entry.time.clone()))
             .and_then(|entry| entry.manager)
     }
 
@@ -357,6 +360,11 @@ impl Contests {
             status: Contest::new((None, Reason::RouteNotSecured)),
         }
     }
+}
+
+fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:spec"]["f:tls"]);
+    fields.is_some_and(|tls| tls.get("f:certificate").is_some() || tls.get("f:key").is_some())
 }
 
 /// What a Secret is worth to a Route with this `caCertificate`.

@@ -25,18 +25,12 @@ pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
     let mut findings = Findings::new(FIELD);
     let blocks = pem::blocks(FIELD, ca_certificate, &mut findings);
     for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
-        findings.add(Problem::KeyOutsideItsField {
-            field: FIELD,
-            line: block.line,
-        });
+        findings.add(Problem::KeyOutsideItsField { field: FIELD, line: block.line });
     }
     let pool = certificates(FIELD, &blocks, &mut findings);
     for (index, certificate) in pool.iter().enumerate() {
         // HAProxy gets these certificates as part of the chain, so the same rules hold.
-        let part = Part::Certificate {
-            field: FIELD,
-            number: index + 1,
-        };
+        let part = Part::Certificate { field: FIELD, number: index + 1 };
         certificate.chain_problems(part, &mut findings);
     }
     // The pair holds a leaf that was read before, so this is not a problem but can't happen.
@@ -65,9 +59,8 @@ fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static
     if pool.iter().any(|root| root.der == leaf.der) {
         return None;
     }
-    let candidates = pool
-        .iter()
-        .filter(|root| root.subject() == leaf.issuer() && !is_same_entity(root, leaf));
+    let candidates =
+        pool.iter().filter(|root| root.subject() == leaf.issuer() && !is_same_entity(root, leaf));
     let mut why = "no certificate in it has the name of the issuer";
     for root in candidates {
         match candidate_fault(leaf, root) {
@@ -141,11 +134,7 @@ fn serves(certificate: &Certificate<'_>) -> bool {
 
 /// The extensions of RFC 5280 that Go handles; any other that is critical fails its verification.
 fn has_unknown_critical(certificate: &Certificate<'_>) -> bool {
-    let mut critical = certificate
-        .x509
-        .extensions()
-        .iter()
-        .filter(|extension| extension.critical);
+    let mut critical = certificate.x509.extensions().iter().filter(|extension| extension.critical);
     critical.any(|extension| match extension.parsed_extension() {
         ParsedExtension::SubjectAlternativeName(names) => {
             !names.general_names.iter().any(is_handled)
@@ -153,10 +142,9 @@ fn has_unknown_critical(certificate: &Certificate<'_>) -> bool {
         ParsedExtension::NameConstraints(constraints) => {
             !subtrees(constraints).all(|(_, name)| is_handled(name))
         }
-        _ => !matches!(
-            extension.oid.as_bytes(),
-            [0x55, 0x1d, 15 | 19 | 31 | 32 | 33 | 36 | 37 | 54]
-        ),
+        _ => {
+            !matches!(extension.oid.as_bytes(), [0x55, 0x1d, 15 | 19 | 31 | 32 | 33 | 36 | 37 | 54])
+        }
     })
 }
 
@@ -206,11 +194,9 @@ fn meets(leaf: &Certificate<'_>, constraints: &NameConstraints<'_>) -> bool {
 /// Whether a name lies within a subtree; `None` if they are of different forms.
 fn is_within(name: &GeneralName<'_>, base: &GeneralName<'_>, tree: Tree) -> Option<bool> {
     match (name, base) {
-        (GeneralName::DNSName(name), GeneralName::DNSName(base)) => Some(is_dns_within(
-            &name.to_ascii_lowercase(),
-            &base.to_ascii_lowercase(),
-            tree,
-        )),
+        (GeneralName::DNSName(name), GeneralName::DNSName(base)) => {
+            Some(is_dns_within(&name.to_ascii_lowercase(), &base.to_ascii_lowercase(), tree))
+        }
         (GeneralName::IPAddress(bytes), GeneralName::IPAddress(range)) => {
             Some(is_address_within(bytes, range))
         }
@@ -224,8 +210,7 @@ fn is_within(name: &GeneralName<'_>, base: &GeneralName<'_>, tree: Tree) -> Opti
 
 fn is_dns_within(name: &str, base: &str, tree: Tree) -> bool {
     let below = |name: &str, base: &str| {
-        name.strip_suffix(base)
-            .is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
+        name.strip_suffix(base).is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
     };
     let within = match base.strip_prefix('.') {
         Some(base) => below(name, base),
@@ -245,9 +230,5 @@ fn is_address_within(bytes: &[u8], range: &[u8]) -> bool {
     address(bytes).is_some()
         && base.len() == bytes.len()
         && mask.len() == bytes.len()
-        && bytes
-            .iter()
-            .zip(base)
-            .zip(mask)
-            .all(|((byte, base), mask)| byte & mask == base & mask)
+        && bytes.iter().zip(base).zip(mask).all(|((byte, base), mask)| byte & mask == base & mask)
 }

@@ -7,11 +7,11 @@ use chrono::{DateTime, Utc};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
 use x509_parser::prelude::FromDer;
-use x509_parser::x509::X509Version;
 
 use super::der::{self, Inside};
 use super::problem::{Findings, Part, Problem};
 use super::public_key::PublicKey;
+use super::shape;
 use super::signature::{self, Digest};
 
 /// A certificate and the bytes that it was read from.
@@ -31,38 +31,20 @@ impl<'a> Certificate<'a> {
         if !rest.is_empty() {
             return Err("something follows the certificate in its PEM block");
         }
-        if !der::is_strict(der, Inside::Certificate) {
-            return Err("its encoding breaks the rules of DER");
+        if !der::is_strict(der, Inside::Certificate) || !shape::is_certificate(der) {
+            return Err("its encoding breaks the rules of X.509");
         }
-        if x509.version().0 > X509Version::V3.0 {
-            return Err("its version is not 1, 2 or 3");
-        }
-        if x509
-            .raw_serial()
-            .first()
-            .is_none_or(|first| first & 0x80 != 0)
-        {
+        if x509.raw_serial().first().is_none_or(|first| first & 0x80 != 0) {
             return Err("its serial number is negative");
-        }
-        if x509.signature_algorithm != x509.tbs_certificate.signature {
-            return Err("it names two different signature algorithms");
         }
         extensions_fault(x509.extensions())?;
         let key = PublicKey::of_info(x509.public_key().raw)?;
         let time = |time: &x509_parser::time::ASN1Time| {
             DateTime::from_timestamp(time.timestamp(), 0).ok_or("its validity is not well-formed")
         };
-        let (not_before, not_after) = (
-            time(&x509.validity().not_before)?,
-            time(&x509.validity().not_after)?,
-        );
-        Ok(Self {
-            der,
-            x509,
-            key,
-            not_before,
-            not_after,
-        })
+        let (not_before, not_after) =
+            (time(&x509.validity().not_before)?, time(&x509.validity().not_after)?);
+        Ok(Self { der, x509, key, not_before, not_after })
     }
 
     pub(super) fn subject(&self) -> &[u8] {
@@ -82,10 +64,7 @@ impl<'a> Certificate<'a> {
         &self,
         pick: impl Fn(&ParsedExtension<'a>) -> Option<T>,
     ) -> Option<T> {
-        self.x509
-            .extensions()
-            .iter()
-            .find_map(|extension| pick(extension.parsed_extension()))
+        self.x509.extensions().iter().find_map(|extension| pick(extension.parsed_extension()))
     }
 
     pub(super) fn subject_key_id(&self) -> Option<&'a [u8]> {
@@ -117,16 +96,13 @@ impl<'a> Certificate<'a> {
     ///
     /// An address that is written as a DNS name is left out: no client matches it.
     pub(super) fn host_names(&self) -> Box<[Box<str>]> {
-        let names = self
-            .alternative_names()
-            .into_iter()
-            .filter_map(|name| match name {
-                GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
-                    Some(name.to_ascii_lowercase().into_boxed_str())
-                }
-                GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
-                _ => None,
-            });
+        let names = self.alternative_names().into_iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
+                Some(name.to_ascii_lowercase().into_boxed_str())
+            }
+            GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
+            _ => None,
+        });
         names.collect()
     }
 
@@ -166,12 +142,8 @@ impl<'a> Certificate<'a> {
 /// An address from its 4 or 16 bytes.
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes)
-            .ok()
-            .map(|b| Ipv4Addr::from(b).into()),
-        16 => <[u8; 16]>::try_from(bytes)
-            .ok()
-            .map(|b| Ipv6Addr::from(b).into()),
+        4 => <[u8; 4]>::try_from(bytes).ok().map(|b| Ipv4Addr::from(b).into()),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(|b| Ipv6Addr::from(b).into()),
         _ => None,
     }
 }
@@ -196,14 +168,15 @@ fn extension_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
         14 | 15 | 19 | 30 | 31 | 35 | 36 | 37 | 54 => Inside::Everything,
         17 => Inside::Names,
         // Policies: Go reads their numbers only, and takes longer ones there than elsewhere.
-        32 | 33 => return parsed_fault(extension),
+        32 | 33 if shape::is_extension(*number, extension.value) => return parsed_fault(extension),
+        32 | 33 => return Err("an extension breaks the rules of X.509"),
         _ => return Ok(()),
     };
     if matches!(number, 14 | 35) && extension.critical {
         return Err("a key identifier is marked critical, which it must not be");
     }
-    if !der::is_strict(extension.value, inside) {
-        return Err("an extension breaks the rules of DER");
+    if !der::is_strict(extension.value, inside) || !shape::is_extension(*number, extension.value) {
+        return Err("an extension breaks the rules of X.509");
     }
     parsed_fault(extension)?;
     match extension.parsed_extension() {
@@ -220,9 +193,10 @@ fn authority_access_fault(extension: &X509Extension<'_>) -> Result<(), &'static 
     if extension.critical {
         return Err("its authority information is marked critical, which it must not be");
     }
-    match der::is_strict(extension.value, Inside::Names) {
+    let strict = der::is_strict(extension.value, Inside::Names);
+    match strict && shape::is_authority_access(extension.value) {
         true => parsed_fault(extension),
-        false => Err("an extension breaks the rules of DER"),
+        false => Err("an extension breaks the rules of X.509"),
     }
 }
 
@@ -253,20 +227,15 @@ fn is_uri(text: &str) -> bool {
         return false;
     };
     let scheme_is_fine = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    let rest_is_fine = rest
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let rest_is_fine =
+        rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
     let host_is_fine = rest.strip_prefix("//").is_none_or(|rest| {
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         host.is_empty()
             || host.split('.').all(|label| {
                 !label.is_empty()
-                    && label
-                        .bytes()
-                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+                    && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
             })
     });
     scheme_is_fine && rest_is_fine && host_is_fine

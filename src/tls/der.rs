@@ -41,9 +41,7 @@ pub(super) fn read(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
 
 fn long_length(input: &[u8], bytes: usize) -> Option<(usize, &[u8])> {
     let (digits, rest) = input.split_at_checked(bytes)?;
-    let length = digits
-        .iter()
-        .fold(0, |length, digit| length << 8 | usize::from(*digit));
+    let length = digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit));
     let needs_all_bytes = digits.first() != Some(&0) && length > 0x7f;
     needs_all_bytes.then_some((length, rest))
 }
@@ -66,9 +64,7 @@ pub(super) fn next<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
 /// The bits of a positive integer's body without leading zeros: how sizes of keys are counted.
 pub(super) fn bits(integer: &[u8]) -> usize {
     let digits = without_leading_zeros(integer);
-    digits
-        .first()
-        .map_or(0, |first| digits.len() * 8 - first.leading_zeros() as usize)
+    digits.first().map_or(0, |first| digits.len() * 8 - first.leading_zeros() as usize)
 }
 
 pub(super) fn without_leading_zeros(digits: &[u8]) -> &[u8] {
@@ -176,7 +172,7 @@ fn is_printable(byte: u8) -> bool {
 }
 
 fn is_bmp_string(body: &[u8]) -> bool {
-    body.len() % 2 == 0
+    body.len().is_multiple_of(2)
         && body.chunks_exact(2).all(|pair| {
             let point = u16::from_be_bytes([pair[0], pair[1]]);
             !matches!(point, 0xfffe | 0xffff | 0xfdd0..=0xfdef | 0xd800..=0xdfff)

@@ -23,6 +23,7 @@ mod pem;
 mod private_key;
 mod problem;
 mod public_key;
+mod shape;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -150,11 +151,7 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
     let chain = certificates(Field::Certificate, &blocks, &mut of_certificate);
     // Places are told only where all of them are known: a damaged leaf must not make the
     // intermediate after it look like the leaf.
-    let chain = if of_certificate.is_empty() {
-        chain
-    } else {
-        Vec::new()
-    };
+    let chain = if of_certificate.is_empty() { chain } else { Vec::new() };
     let public = private_key(key, &mut of_key);
 
     check_chain(&chain, &mut of_certificate);
@@ -170,11 +167,7 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
                 certificate: certificate.to_owned(),
                 key: PrivateKeyPem::new(key),
                 leaf: leaf.der.into(),
-                facts: facts(
-                    Fingerprint::of(certificate, key),
-                    leaf,
-                    chain::order(&chain),
-                ),
+                facts: facts(Fingerprint::of(certificate, key), leaf, chain::order(&chain)),
             })
         }
         _ => {
@@ -254,10 +247,7 @@ fn certificates<'a>(
 
 /// A public key is of no use here, but the router reads it and refuses the Route if it can't.
 fn check_public_key(field: Field, block: &Block, findings: &mut Findings) {
-    if !matches!(
-        PublicKey::of_info(&block.der),
-        Ok(PublicKey::Rsa { .. } | PublicKey::Ec { .. })
-    ) {
+    if !matches!(PublicKey::of_info(&block.der), Ok(PublicKey::Rsa { .. } | PublicKey::Ec { .. })) {
         let line = block.line;
         findings.add(Problem::UnreadablePublicKey { field, line });
     }
@@ -274,10 +264,7 @@ fn private_key(text: Option<&str>, findings: &mut Findings) -> Option<PublicKey>
             Kind::PrivateKey | Kind::EcParameters => {}
         }
     }
-    let keys: Vec<_> = blocks
-        .iter()
-        .filter(|block| block.kind == Kind::PrivateKey)
-        .collect();
+    let keys: Vec<_> = blocks.iter().filter(|block| block.kind == Kind::PrivateKey).collect();
     match keys.as_slice() {
         [key] => match private_key::public_half(&key.der) {
             Ok(public) => Some(public),
@@ -301,17 +288,11 @@ fn private_key(text: Option<&str>, findings: &mut Findings) -> Option<PublicKey>
 
 fn check_chain(chain: &[Certificate<'_>], findings: &mut Findings) {
     for (index, certificate) in chain.iter().enumerate() {
-        let part = Part::Certificate {
-            field: Field::Certificate,
-            number: index + 1,
-        };
+        let part = Part::Certificate { field: Field::Certificate, number: index + 1 };
         certificate.chain_problems(part, findings);
     }
     if let Some(leaf) = chain.first() {
-        let part = Part::Certificate {
-            field: Field::Certificate,
-            number: 1,
-        };
+        let part = Part::Certificate { field: Field::Certificate, number: 1 };
         // What is wrong with the key in any chain was said above.
         if leaf.key.chain_problem(part).is_none()
             && let Some(problem) = leaf.key.leaf_problem(part)
@@ -322,10 +303,7 @@ fn check_chain(chain: &[Certificate<'_>], findings: &mut Findings) {
 }
 
 fn check_match(chain: &[Certificate<'_>], public: &PublicKey, findings: &mut Findings) {
-    match chain
-        .iter()
-        .position(|certificate| certificate.key == *public)
-    {
+    match chain.iter().position(|certificate| certificate.key == *public) {
         Some(0) => {}
         Some(index) => findings.add(Problem::LeafNotFirst { number: index + 1 }),
         None if chain.is_empty() => {}

@@ -52,12 +52,7 @@ struct Open<'a> {
 
 /// All readable blocks of a text, in order. What is not readable is added to the findings.
 pub(super) fn blocks(field: Field, text: &str, findings: &mut Findings) -> Vec<Block> {
-    let mut scan = Scan {
-        field,
-        findings,
-        open: None,
-        blocks: Vec::new(),
-    };
+    let mut scan = Scan { field, findings, open: None, blocks: Vec::new() };
     for (index, line) in lines(text).enumerate() {
         scan.line(index + 1, line);
     }
@@ -107,35 +102,26 @@ impl<'a> Scan<'a, '_> {
 
     fn close(&mut self, open: Open<'a>) {
         let (field, line) = (self.field, open.line);
-        if open.encrypted || open.label == "ENCRYPTED PRIVATE KEY" {
+        let is_key = open.label.ends_with("PRIVATE KEY");
+        if is_key && (open.encrypted || open.label == "ENCRYPTED PRIVATE KEY") {
             return self.findings.add(Problem::EncryptedKey { field, line });
         }
         let Some(kind) = kind(open.label) else {
             let label = well_known(open.label);
-            return self
-                .findings
-                .add(Problem::ForeignBlock { field, line, label });
+            return self.findings.add(Problem::ForeignBlock { field, line, label });
         };
         if let Some(line) = open.headers {
             return self.findings.add(Problem::Headers { field, line });
         }
         match BASE64.decode(open.base64.as_bytes()) {
-            Ok(der) => self.blocks.push(Block {
-                kind,
-                line,
-                der: Zeroizing::new(der),
-            }),
+            Ok(der) => self.blocks.push(Block { kind, line, der: Zeroizing::new(der) }),
             Err(_) => self.damaged(line, Damage::NotBase64),
         }
     }
 
     fn damaged(&mut self, line: usize, damage: Damage) {
         let field = self.field;
-        self.findings.add(Problem::Damaged {
-            field,
-            line,
-            damage,
-        });
+        self.findings.add(Problem::Damaged { field, line, damage });
     }
 
     fn end(mut self) -> Vec<Block> {
@@ -153,8 +139,7 @@ impl Open<'_> {
             self.encrypted |= line.contains("ENCRYPTED");
         }
         // Every line ends up here, headers too: then the block is refused for them anyway.
-        self.base64
-            .extend(line.chars().filter(|c| !matches!(c, ' ' | '\t' | '\r')));
+        self.base64.extend(line.chars().filter(|c| !matches!(c, ' ' | '\t' | '\r')));
     }
 }
 
@@ -224,8 +209,5 @@ fn well_known(label: &str) -> &'static str {
         "X9.42 DH PARAMETERS",
         "OPENSSL PARAMETERS",
     ];
-    LABELS
-        .into_iter()
-        .find(|known| *known == label)
-        .unwrap_or("a label that it does not know")
+    LABELS.into_iter().find(|known| *known == label).unwrap_or("a label that it does not know")
 }

@@ -14,9 +14,8 @@ use super::public_key::{Curve, KeyKind, PublicKey, curve_name};
 const UNREADABLE: Problem = Problem::UnreadableKey {
     why: "it is neither a PKCS#8, a PKCS#1 nor a SEC 1 key, or it was cut off",
 };
-const INCONSISTENT: Problem = Problem::UnreadableKey {
-    why: "its numbers don't fit each other, so it was damaged",
-};
+const INCONSISTENT: Problem =
+    Problem::UnreadableKey { why: "its numbers don't fit each other, so it was damaged" };
 /// `[0]` and `[1]` of SEC 1: the curve and the public key, both optional.
 const CURVE: u8 = 0xa0;
 const POINT: u8 = 0xa1;
@@ -41,10 +40,7 @@ fn of_pkcs8(mut fields: &[u8]) -> Result<PublicKey, Problem> {
     let kind = der::next(&mut algorithm, OBJECT_IDENTIFIER).ok_or(UNREADABLE)?;
     let key = der::next(&mut fields, OCTET_STRING).ok_or(UNREADABLE)?;
     match KeyKind::of(kind) {
-        KeyKind::Other(kind) => Err(Problem::KeyType {
-            part: Part::Key,
-            kind,
-        }),
+        KeyKind::Other(kind) => Err(Problem::KeyType { part: Part::Key, kind }),
         _ if !der::is_strict(key, Inside::Everything) => Err(UNREADABLE),
         KeyKind::Rsa => of_rsa(key),
         KeyKind::Ec => {
@@ -63,9 +59,7 @@ fn of_rsa(key: &[u8]) -> Result<PublicKey, Problem> {
     let mut integer = || der::next(&mut fields, INTEGER).ok_or(UNREADABLE);
     let (version, modulus, exponent) = (integer()?, integer()?, integer()?);
     if version != [0] {
-        return Err(Problem::UnreadableKey {
-            why: "it is an RSA key of more than two primes",
-        });
+        return Err(Problem::UnreadableKey { why: "it is an RSA key of more than two primes" });
     }
     let public = PublicKey::rsa(modulus, exponent).ok_or(INCONSISTENT)?;
     // Before the load, which knows these sizes too but can't say which of them it met.
@@ -103,10 +97,7 @@ fn named_curve(parameters: &[u8]) -> Result<Curve, Problem> {
     let identifier = der::only(parameters, OBJECT_IDENTIFIER).ok_or(Problem::UnreadableKey {
         why: "it is an ECDSA key that spells its curve out instead of naming it",
     })?;
-    Curve::of(identifier).ok_or(Problem::Curve {
-        part: Part::Key,
-        curve: curve_name(identifier),
-    })
+    Curve::of(identifier).ok_or(Problem::Curve { part: Part::Key, curve: curve_name(identifier) })
 }
 
 fn point_of(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {

@@ -294,11 +294,7 @@ impl Findings {
     const MOST: usize = 20;
 
     pub(super) fn new(field: Field) -> Self {
-        Self {
-            field,
-            found: Vec::new(),
-            left_out: 0,
-        }
+        Self { field, found: Vec::new(), left_out: 0 }
     }
 
     pub(super) fn add(&mut self, problem: Problem) {
@@ -315,10 +311,7 @@ impl Findings {
 
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
         if self.left_out > 0 {
-            self.found.push(Problem::More {
-                field: self.field,
-                count: self.left_out,
-            });
+            self.found.push(Problem::More { field: self.field, count: self.left_out });
         }
         self.found
     }

@@ -140,9 +140,7 @@ impl PublicKey {
         }
         let exponent = der::without_leading_zeros(exponent)
             .iter()
-            .try_fold(0u32, |n, digit| {
-                n.checked_mul(256)?.checked_add(u32::from(*digit))
-            })?;
+            .try_fold(0u32, |n, digit| n.checked_mul(256)?.checked_add(u32::from(*digit)))?;
         // Go refuses 1 and what does not fit 31 bits; an even one is no RSA key at all.
         if exponent < 3 || exponent % 2 == 0 || exponent > i32::MAX as u32 {
             return None;
@@ -156,10 +154,7 @@ impl PublicKey {
             return Err("its ECDSA public key does not name its curve");
         };
         match Curve::of(identifier) {
-            Some(curve) if curve.has_point(point) => Ok(Self::Ec {
-                curve,
-                point: point.to_vec(),
-            }),
+            Some(curve) if curve.has_point(point) => Ok(Self::Ec { curve, point: point.to_vec() }),
             Some(_) => Err("its ECDSA public key is not a point of its curve"),
             None => Ok(Self::OtherCurve(curve_name(identifier))),
         }

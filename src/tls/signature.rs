@@ -151,13 +151,7 @@ fn pss_digest(algorithm: &AlgorithmIdentifier<'_>) -> Digest {
         [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 3] => (Digest::Sha512, 64),
         _ => return Digest::Unknown,
     };
-    let same_mask = parameters
-        .mask_gen_algorithm()
-        .is_ok_and(|mask| mask.hash.as_bytes() == hash);
+    let same_mask = parameters.mask_gen_algorithm().is_ok_and(|mask| mask.hash.as_bytes() == hash);
     let usual = parameters.salt_length() == length && parameters.trailer_field() == 1;
-    if same_mask && usual {
-        digest
-    } else {
-        Digest::Unknown
-    }
+    if same_mask && usual { digest } else { Digest::Unknown }
 }

@@ -96,12 +96,7 @@ impl fmt::Display for Names<'_> {
         match self.0 {
             [] => f.write_str("no host at all (it has no subject alternative names)"),
             names if names.len() <= SHOWN => f.write_str(&names.join(", ")),
-            names => write!(
-                f,
-                "{} and {} more",
-                names[..SHOWN].join(", "),
-                names.len() - SHOWN
-            ),
+            names => write!(f, "{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
         }
     }
 }
@@ -127,16 +122,11 @@ impl Life {
         let lifetime = (facts.not_after - facts.not_before).max(TimeDelta::zero());
         let notice = (lifetime / 6).min(TimeDelta::days(7));
         // A certificate's times count in seconds, and its last second is part of its life.
-        let after = |time: DateTime<Utc>| {
-            time.checked_add_signed(TimeDelta::seconds(1))
-                .unwrap_or(time)
-        };
+        let after =
+            |time: DateTime<Utc>| time.checked_add_signed(TimeDelta::seconds(1)).unwrap_or(time);
         Self {
             valid: facts.not_before,
-            expiring: facts
-                .not_after
-                .checked_sub_signed(notice)
-                .unwrap_or(facts.not_after),
+            expiring: facts.not_after.checked_sub_signed(notice).unwrap_or(facts.not_after),
             expired: after(facts.not_after),
         }
     }
@@ -173,10 +163,7 @@ pub fn warnings(
         ChainOrder::OutOfOrder => Some(Warning::ChainOutOfOrder),
         ChainOrder::Incomplete => Some(Warning::ChainIncomplete),
     };
-    [time, host_warning(facts, host, wildcard), chain]
-        .into_iter()
-        .flatten()
-        .collect()
+    [time, host_warning(facts, host, wildcard), chain].into_iter().flatten().collect()
 }
 
 /// When the warnings about the time change next. Not the moment itself, always after `now`.

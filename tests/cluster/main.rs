@@ -1,9 +1,19 @@
 //! Promises that only a real API server can judge. `support` starts one; the tests share it.
 
+mod scene;
 mod support;
 
+mod changes;
+mod crash;
 mod deployment;
 mod fault_proxy;
 mod harness;
+mod no_leaks;
 mod no_orphans;
+mod operator;
+mod replicas;
 mod route_crd;
+mod state_machine;
+mod thousand;
+mod transitions;
+mod traps;

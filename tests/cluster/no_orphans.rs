@@ -62,7 +62,12 @@ impl TestProcess {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args(["--exact", "no_orphans::harness_child", "--ignored", "--nocapture"]);
         command.env(ENDING, ending).env("TRUSTPLANE_SUITE", suite.path());
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0).spawn().expect("it starts");
+        let mut process = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
         let output = BufReader::new(process.stdout.take().expect("a pipe"));
         let (mut servers, mut folders) = (Vec::new(), Vec::new());
         for line in output.lines().map_while(Result::ok) {
@@ -73,7 +78,11 @@ impl TestProcess {
                 _ => {}
             }
         }
-        assert_eq!((servers.len(), folders.len()), (4, 2), "the child did not start its API server");
+        assert_eq!(
+            (servers.len(), folders.len()),
+            (4, 2),
+            "the child did not start its API server"
+        );
         Self { process, servers, folders, _suite: suite }
     }
 
@@ -91,7 +100,11 @@ async fn until_gone(processes: &[i32], folders: &[PathBuf]) {
     eventually(Duration::from_secs(10), "no process and no folder is left", async || {
         let alive: Vec<&i32> = processes.iter().filter(|pid| tied::is_alive(**pid)).collect();
         let left: Vec<&PathBuf> = folders.iter().filter(|path| path.exists()).collect();
-        if alive.is_empty() && left.is_empty() { Ok(()) } else { Err(format!("processes {alive:?}, folders {left:?}")) }
+        if alive.is_empty() && left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("processes {alive:?}, folders {left:?}"))
+        }
     })
     .await;
 }

@@ -1,1 +1,250 @@
+//! The Route's own caCertificate against the leaf.
 
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+
+use super::super::{Problem, ca_problems};
+use super::accepted;
+use super::material::{Issued, Recipe, authority, block, ec, leaf, rsa};
+
+fn said(issued: &Issued, ca: &str) -> Vec<String> {
+    let pair = accepted(&issued.crt(), &issued.pem());
+    ca_problems(&pair, ca).iter().map(Problem::to_string).collect()
+}
+
+#[track_caller]
+fn assert_mismatch(issued: &Issued, ca: &str, why: &str) {
+    assert_eq!(
+        said(issued, ca),
+        [format!(
+            "the Route's caCertificate did not issue the first certificate of tls.crt, so the router would refuse the Route: {why}; replace the Route's caCertificate or remove it"
+        )]
+    );
+}
+
+const NOBODY: &str = "no certificate in it has the name of the issuer";
+
+#[test]
+fn no_ca_certificate_is_no_problem() {
+    assert!(said(&leaf().self_signed(), "").is_empty());
+}
+
+#[test]
+fn the_issuer_alone_or_among_others_is_enough() {
+    let (root, other) = (authority("root").self_signed(), authority("other").self_signed());
+    let issued = leaf().by(&root);
+    assert!(said(&issued, &root.crt()).is_empty());
+    assert!(said(&issued, &format!("words\n{}{}", other.crt(), root.crt())).is_empty());
+}
+
+#[test]
+fn every_kind_of_signature_is_verified() {
+    for key in [
+        ec(Nid::X9_62_PRIME256V1),
+        ec(Nid::SECP384R1),
+        ec(Nid::SECP521R1),
+        rsa(2048),
+        openssl::pkey::PKey::generate_ed25519().unwrap(),
+    ] {
+        let root = authority("root").key(key).self_signed();
+        for digest in [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()] {
+            assert!(said(&leaf().digest(digest).by(&root), &root.crt()).is_empty());
+        }
+    }
+}
+
+#[test]
+fn rsa_pss_signatures_are_verified() {
+    let root = authority("root").key(rsa(2048)).self_signed();
+    for (digest, salt) in [
+        (MessageDigest::sha256(), 32),
+        (MessageDigest::sha384(), 48),
+        (MessageDigest::sha512(), 64),
+    ] {
+        let issued = super::material::pss(leaf().by(&root), &root, digest, salt);
+        assert!(said(&issued, &root.crt()).is_empty());
+    }
+    let odd = super::material::pss(leaf().by(&root), &root, MessageDigest::sha256(), 20);
+    assert_mismatch(&odd, &root.crt(), "the signature is of a kind that the router can't verify");
+}
+
+#[test]
+fn a_left_over_ca_certificate_is_a_mismatch() {
+    let issued = leaf().by(&authority("new").self_signed());
+    assert_mismatch(&issued, &authority("old").self_signed().crt(), NOBODY);
+}
+
+#[test]
+fn a_renewed_authority_of_the_same_name_is_a_mismatch() {
+    let issued = leaf().by(&authority("root").self_signed());
+    let namesake = authority("root").self_signed();
+    assert_mismatch(
+        &issued,
+        &namesake.crt(),
+        "the certificate with the issuer's name has another key than the one that signed",
+    );
+}
+
+#[test]
+fn intermediates_in_the_certificate_field_do_not_help() {
+    let root = authority("root").self_signed();
+    let middle = authority("middle").by(&root);
+    let issued = leaf().by(&middle);
+    let pair = accepted(&format!("{}{}", issued.crt(), middle.crt()), &issued.pem());
+    assert_eq!(ca_problems(&pair, &root.crt()), [Problem::CaMismatch { why: NOBODY }]);
+    assert!(ca_problems(&pair, &middle.crt()).is_empty());
+    assert!(ca_problems(&pair, &format!("{}{}", root.crt(), middle.crt())).is_empty());
+}
+
+#[test]
+fn a_leaf_that_stands_in_the_pool_is_its_own_root() {
+    let issued = leaf().self_signed();
+    assert!(said(&issued, &issued.crt()).is_empty());
+    let by_other = leaf().by(&authority("root").self_signed());
+    assert!(said(&by_other, &by_other.crt()).is_empty());
+}
+
+#[test]
+fn a_self_signed_leaf_is_not_verified_by_its_own_older_self() {
+    let key = ec(Nid::X9_62_PRIME256V1);
+    let make = |from| leaf().authority(true).key(key.clone()).days(from, 90).self_signed();
+    assert_mismatch(&make(2), &make(1).crt(), NOBODY);
+}
+
+#[test]
+fn expiry_of_the_authority_does_not_matter() {
+    let root = authority("root").days(-20, -10).self_signed();
+    assert!(said(&leaf().by(&root), &root.crt()).is_empty());
+}
+
+#[test]
+fn what_is_no_authority_is_a_mismatch() {
+    let why = "the certificate with the issuer's name is not a certificate authority's";
+    let plain = leaf().named("plain").self_signed();
+    assert_mismatch(&leaf().by(&plain), &plain.crt(), why);
+    let denied = leaf().named("plain").authority(false).self_signed();
+    assert_mismatch(&leaf().by(&denied), &denied.crt(), why);
+    let unsigning = authority("root").with("keyUsage", "digitalSignature").self_signed();
+    assert_mismatch(&leaf().by(&unsigning), &unsigning.crt(), why);
+    let signing = authority("root").with("keyUsage", "keyCertSign,cRLSign").self_signed();
+    assert!(said(&leaf().by(&signing), &signing.crt()).is_empty());
+}
+
+#[test]
+fn an_authority_of_version_1_has_no_extensions_and_may_sign() {
+    let root = authority("root").version(0).self_signed();
+    assert!(said(&leaf().without_key_ids().by(&root), &root.crt()).is_empty());
+}
+
+#[test]
+fn extended_key_usage_of_both_must_allow_servers() {
+    let root = authority("root").self_signed();
+    let client = leaf().with("extendedKeyUsage", "clientAuth").by(&root);
+    assert_mismatch(
+        &client,
+        &root.crt(),
+        "the first certificate of tls.crt may not be used by a TLS server (extended key usage)",
+    );
+    for usage in ["serverAuth", "clientAuth,serverAuth", "anyExtendedKeyUsage"] {
+        assert!(said(&leaf().with("extendedKeyUsage", usage).by(&root), &root.crt()).is_empty());
+    }
+    let mail = authority("root").with("extendedKeyUsage", "emailProtection").self_signed();
+    assert_mismatch(
+        &leaf().by(&mail),
+        &mail.crt(),
+        "the issuer may not issue certificates for TLS servers (extended key usage)",
+    );
+}
+
+#[test]
+fn name_constraints_of_the_authority_must_be_met() {
+    let why = "the issuer may not issue certificates for these names (name constraints)";
+    let check = |constraints: &str, recipe: Recipe| {
+        let root = authority("root").with("nameConstraints", constraints).self_signed();
+        let issued = recipe.by(&root);
+        match said(&issued, &root.crt()).as_slice() {
+            [] => true,
+            [one] => {
+                assert!(one.contains(why), "{one}");
+                false
+            }
+            more => panic!("{more:?}"),
+        }
+    };
+    let named = |name: &str| leaf().dns(&[name]);
+    assert!(check("critical,permitted;DNS:example.com", named("shop.example.com")));
+    assert!(check("critical,permitted;DNS:example.com", named("EXAMPLE.com")));
+    assert!(check(
+        "critical,permitted;DNS:example.org,permitted;DNS:example.com",
+        named("*.example.com")
+    ));
+    assert!(!check("critical,permitted;DNS:example.com", named("shop.example.org")));
+    assert!(!check("critical,permitted;DNS:example.com", named("badexample.com")));
+    assert!(!check("permitted;DNS:.example.com", named("example.com")));
+    assert!(!check("excluded;DNS:example.com", named("shop.example.com")));
+    assert!(!check("excluded;DNS:shop.example.com", named("*.example.com")));
+    assert!(check("excluded;DNS:example.org", named("shop.example.com")));
+    assert!(check("permitted;IP:10.0.0.0/255.0.0.0", leaf().address("10.1.2.3")));
+    assert!(!check("permitted;IP:10.0.0.0/255.0.0.0", leaf().address("11.1.2.3")));
+    assert!(!check("excluded;IP:10.0.0.0/255.0.0.0", leaf().address("10.1.2.3")));
+    assert!(!check("permitted;URI:example.org", leaf().uri("https://other.example.com/x")));
+}
+
+#[test]
+fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
+    let root = authority("root").self_signed();
+    let issued = leaf().with_raw("1.2.3.4", true, &[5, 0]).by(&root);
+    assert_mismatch(
+        &issued,
+        &root.crt(),
+        "the first certificate of tls.crt has a critical extension that Go does not know",
+    );
+    assert!(said(&leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root), &root.crt()).is_empty());
+    let root = authority("root").with_raw("1.2.3.4", true, &[5, 0]).self_signed();
+    assert_mismatch(
+        &leaf().by(&root),
+        &root.crt(),
+        "the issuer has a critical extension that Go does not know",
+    );
+}
+
+#[test]
+fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
+    let root = authority("root").self_signed();
+    let issued = leaf().by(&root);
+    assert_eq!(
+        said(&issued, "hello"),
+        [
+            "the Route's caCertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line"
+        ]
+    );
+    assert_eq!(
+        said(&issued, &block("CERTIFICATE", &[1])),
+        [
+            "certificate 1 of the Route's caCertificate can't be read: it is not an X.509 certificate"
+        ]
+    );
+    assert!(
+        said(&issued, &format!("{}{}", root.crt(), block("X509 CRL", &[1])))[0]
+            .ends_with("X509 CRL")
+    );
+    assert!(
+        said(&issued, &format!("{}{}", root.crt(), root.pem()))[0]
+            .starts_with("the Route's caCertificate has a private key")
+    );
+}
+
+#[test]
+fn weak_certificates_in_the_pool_are_problems_unless_self_signed() {
+    let root = authority("root").digest(MessageDigest::sha1()).self_signed();
+    assert!(said(&leaf().by(&root), &root.crt()).is_empty());
+    let middle = authority("middle").digest(MessageDigest::sha1()).by(&root);
+    assert!(
+        said(&leaf().by(&middle), &middle.crt())[0]
+            .starts_with("certificate 1 of the Route's caCertificate is signed with SHA-1")
+    );
+    let small = authority("small").key(rsa(1024)).self_signed();
+    assert!(said(&leaf().by(&small), &small.crt())[0].starts_with(
+        "the key of certificate 1 of the Route's caCertificate is an RSA key of 1024 bits"
+    ));
+}

@@ -6,7 +6,7 @@ use openssl::ec::{EcGroup, EcKey, EcKeyRef, EcPoint, PointConversionForm};
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 
-use super::material::{Key, authority, block, ec, leaf, p256, pem, rsa};
+use super::material::{Key, authority, block, ec, leaf, p256, pem, rsa, tlv};
 use super::{accepted, refusals};
 
 fn text(pem: Vec<u8>) -> String {
@@ -18,10 +18,7 @@ fn rsa_keys_from_2048_to_8192_bits_are_served_in_pkcs1_and_pkcs8() {
     for bits in [2048, 3072, 4096, 8192] {
         let issued = leaf().key(rsa(bits)).self_signed();
         accepted(&issued.crt(), &issued.pem());
-        accepted(
-            &issued.crt(),
-            &text(issued.key.rsa().unwrap().private_key_to_pem().unwrap()),
-        );
+        accepted(&issued.crt(), &text(issued.key.rsa().unwrap().private_key_to_pem().unwrap()));
     }
 }
 
@@ -34,15 +31,6 @@ fn ecdsa_keys_are_served_in_sec1_and_pkcs8() {
         accepted(&issued.crt(), &sec1);
         accepted(&issued.crt(), &sec1.replace("EC PRIVATE", "ECDSA PRIVATE"));
     }
-}
-
-fn tlv(tag: u8, body: &[u8]) -> Vec<u8> {
-    let length = match body.len() {
-        length @ 0..=127 => vec![length as u8],
-        length @ 128..=255 => vec![0x81, length as u8],
-        length => vec![0x82, (length >> 8) as u8, length as u8],
-    };
-    [&[tag], &length[..], body].concat()
 }
 
 /// A SEC 1 key by hand: with the curve or without, with a public point or without.
@@ -64,20 +52,14 @@ fn pkcs8(curve: &[u8], inner: &[u8]) -> Vec<u8> {
 }
 
 const CURVES: [(Nid, i32, &[u8]); 3] = [
-    (
-        Nid::X9_62_PRIME256V1,
-        32,
-        &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07],
-    ),
+    (Nid::X9_62_PRIME256V1, 32, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]),
     (Nid::SECP384R1, 48, &[0x2b, 0x81, 0x04, 0x00, 0x22]),
     (Nid::SECP521R1, 66, &[0x2b, 0x81, 0x04, 0x00, 0x23]),
 ];
 
 fn point(key: &EcKeyRef<Private>, form: PointConversionForm) -> Vec<u8> {
     let mut context = BigNumContext::new().unwrap();
-    key.public_key()
-        .to_bytes(key.group(), form, &mut context)
-        .unwrap()
+    key.public_key().to_bytes(key.group(), form, &mut context).unwrap()
 }
 
 #[test]
@@ -89,20 +71,14 @@ fn ecdsa_keys_are_served_with_and_without_the_public_key_inside() {
         let whole = point(&key, PointConversionForm::UNCOMPRESSED);
         let short = point(&key, PointConversionForm::COMPRESSED);
         for point in [None, Some(&whole[..]), Some(&short[..])] {
-            accepted(
-                &issued.crt(),
-                &block("EC PRIVATE KEY", &sec1(&scalar, Some(oid), point)),
-            );
+            accepted(&issued.crt(), &block("EC PRIVATE KEY", &sec1(&scalar, Some(oid), point)));
             for inner in [sec1(&scalar, None, point), sec1(&scalar, Some(oid), point)] {
                 accepted(&issued.crt(), &block("PRIVATE KEY", &pkcs8(oid, &inner)));
             }
         }
         // Old tools drop leading zeros or add some.
         let padded = [&[0, 0], &scalar[..]].concat();
-        accepted(
-            &issued.crt(),
-            &block("EC PRIVATE KEY", &sec1(&padded, Some(oid), None)),
-        );
+        accepted(&issued.crt(), &block("EC PRIVATE KEY", &sec1(&padded, Some(oid), None)));
     }
 }
 
@@ -111,26 +87,12 @@ fn a_public_key_inside_that_is_not_the_keys_own_is_not_trusted() {
     for (nid, length, oid) in CURVES {
         // The certificate is for the victim's key; the file claims to be that key but is another.
         let (victim, other) = (leaf().key(ec(nid)).self_signed(), ec(nid));
-        let scalar = other
-            .ec_key()
-            .unwrap()
-            .private_key()
-            .to_vec_padded(length)
-            .unwrap();
-        let claimed = point(
-            &victim.key.ec_key().unwrap(),
-            PointConversionForm::UNCOMPRESSED,
-        );
+        let scalar = other.ec_key().unwrap().private_key().to_vec_padded(length).unwrap();
+        let claimed = point(&victim.key.ec_key().unwrap(), PointConversionForm::UNCOMPRESSED);
         let inner = sec1(&scalar, Some(oid), Some(&claimed));
         let hear = ["tls.key can't be read: its numbers don't fit each other, so it was damaged"];
-        assert_eq!(
-            refusals(&victim.crt(), &block("EC PRIVATE KEY", &inner)),
-            hear
-        );
-        assert_eq!(
-            refusals(&victim.crt(), &block("PRIVATE KEY", &pkcs8(oid, &inner))),
-            hear
-        );
+        assert_eq!(refusals(&victim.crt(), &block("EC PRIVATE KEY", &inner)), hear);
+        assert_eq!(refusals(&victim.crt(), &block("PRIVATE KEY", &pkcs8(oid, &inner))), hear);
     }
 }
 
@@ -151,10 +113,7 @@ fn ecdsa_numbers_outside_of_the_curve_are_refused() {
     ] {
         let problems = refusals(&issued.crt(), &block("PRIVATE KEY", &bad));
         assert_eq!(problems.len(), 1);
-        assert!(
-            problems[0].starts_with("tls.key can't be read: "),
-            "{problems:?}"
-        );
+        assert!(problems[0].starts_with("tls.key can't be read: "), "{problems:?}");
     }
 }
 
@@ -214,9 +173,7 @@ fn an_rsa_key_one_bit_short_is_refused() {
 fn rsa_9000() -> Key {
     let number = |bits| {
         let mut number = BigNum::new().unwrap();
-        number
-            .rand(bits, openssl::bn::MsbOption::TWO_ONES, true)
-            .unwrap();
+        number.rand(bits, openssl::bn::MsbOption::TWO_ONES, true).unwrap();
         number
     };
     let e = BigNum::from_u32(65537).unwrap();
@@ -256,10 +213,7 @@ fn an_rsa_key_whose_numbers_do_not_fit_is_refused() {
         bad[place] ^= 1;
         let problems = refusals(&issued.crt(), &block("RSA PRIVATE KEY", &bad));
         assert_eq!(problems.len(), 1, "byte {place}");
-        assert!(
-            problems[0].starts_with("tls.key can't be read: "),
-            "{problems:?}"
-        );
+        assert!(problems[0].starts_with("tls.key can't be read: "), "{problems:?}");
     }
 }
 
@@ -330,17 +284,12 @@ fn a_curve_that_is_spelled_out_is_refused() {
 fn a_point_that_is_not_on_its_curve_is_refused() {
     let root = authority("root").self_signed();
     let issued = leaf().by(&root);
-    let whole = point(
-        &root.key.ec_key().unwrap(),
-        PointConversionForm::UNCOMPRESSED,
-    );
+    let whole = point(&root.key.ec_key().unwrap(), PointConversionForm::UNCOMPRESSED);
     let mut der = root.x509.to_der().unwrap();
     let place = der.windows(65).position(|window| window == whole).unwrap();
     der[place + 64] ^= 1;
-    let problems = refusals(
-        &format!("{}{}", issued.crt(), block("CERTIFICATE", &der)),
-        &issued.pem(),
-    );
+    let problems =
+        refusals(&format!("{}{}", issued.crt(), block("CERTIFICATE", &der)), &issued.pem());
     assert_eq!(
         problems,
         [
@@ -360,15 +309,9 @@ fn a_point_that_is_not_on_its_curve_is_refused() {
 #[test]
 fn what_is_no_key_at_all_is_refused() {
     let issued = leaf().self_signed();
-    for bad in [
-        &[][..],
-        &[0x30],
-        &[0x30, 0],
-        &[5, 0],
-        &[0x30, 3, 2, 1, 0],
-        &[0x30, 0x80, 0, 0],
-        b"hello",
-    ] {
+    for bad in
+        [&[][..], &[0x30], &[0x30, 0], &[5, 0], &[0x30, 3, 2, 1, 0], &[0x30, 0x80, 0, 0], b"hello"]
+    {
         let problems = refusals(&issued.crt(), &block("PRIVATE KEY", bad));
         assert_eq!(
             problems,

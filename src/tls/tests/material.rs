@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use chrono::{DateTime, TimeZone, Utc};
 use openssl::asn1::{Asn1Object, Asn1OctetString, Asn1Time};
-use openssl::bn::BigNum;
+use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
@@ -29,10 +29,29 @@ pub(super) fn p256() -> Key {
 /// One key per size and binary: large ones take seconds to find.
 pub(super) fn rsa(bits: u32) -> Key {
     static KEYS: [OnceLock<Key>; 9] = [const { OnceLock::new() }; 9];
-    let slot = (bits / 1024) as usize;
-    KEYS[slot]
-        .get_or_init(|| PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap())
-        .clone()
+    let make = || match bits {
+        8192 => rsa_8192(),
+        bits => Rsa::generate(bits).unwrap(),
+    };
+    KEYS[(bits / 1024) as usize].get_or_init(|| PKey::from_rsa(make()).unwrap()).clone()
+}
+
+/// One of the two primes is a well-known one, which saves most of the search.
+fn rsa_8192() -> Rsa<Private> {
+    let number = || BigNum::new().unwrap();
+    let mut context = BigNumContext::new().unwrap();
+    let (one, e) = (BigNum::from_u32(1).unwrap(), BigNum::from_u32(65537).unwrap());
+    let p = BigNum::get_rfc3526_prime_4096().unwrap();
+    let mut q = number();
+    q.generate_prime(4096, false, None, None).unwrap();
+    let (below_p, below_q) = (&p - &one, &q - &one);
+    let (n, phi) = (&p * &q, &below_p * &below_q);
+    let mut d = number();
+    d.mod_inverse(&e, &phi, &mut context).unwrap();
+    let (d_p, d_q) = (&d % &below_p, &d % &below_q);
+    let mut q_inverse = number();
+    q_inverse.mod_inverse(&q, &p, &mut context).unwrap();
+    Rsa::from_private_components(n, e, d, p, q, d_p, d_q, q_inverse).unwrap()
 }
 
 pub(super) fn pem(key: &Key) -> String {
@@ -46,15 +65,9 @@ pub(super) fn crt(certificate: &X509Ref) -> String {
 /// A PEM block by hand, for contents that OpenSSL would not write.
 pub(super) fn block(label: &str, der: &[u8]) -> String {
     let base64 = openssl::base64::encode_block(der);
-    let lines: Vec<_> = base64
-        .as_bytes()
-        .chunks(64)
-        .map(|l| std::str::from_utf8(l).unwrap())
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
+    let lines: Vec<_> =
+        base64.as_bytes().chunks(64).map(|l| std::str::from_utf8(l).unwrap()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 pub(super) fn day(day: i64) -> DateTime<Utc> {
@@ -165,12 +178,9 @@ impl Recipe {
         self
     }
     pub(super) fn with_raw(mut self, oid: &str, critical: bool, der: &[u8]) -> Self {
-        let (oid, value) = (
-            Asn1Object::from_str(oid).unwrap(),
-            Asn1OctetString::new_from_bytes(der).unwrap(),
-        );
-        self.extensions
-            .push(X509Extension::new_from_der(&oid, critical, &value).unwrap());
+        let (oid, value) =
+            (Asn1Object::from_str(oid).unwrap(), Asn1OctetString::new_from_bytes(der).unwrap());
+        self.extensions.push(X509Extension::new_from_der(&oid, critical, &value).unwrap());
         self
     }
 
@@ -189,16 +199,10 @@ impl Recipe {
         let mut builder = X509::builder().unwrap();
         builder.set_version(self.version).unwrap();
         let mut serial = BigNum::new().unwrap();
-        serial
-            .rand(120, openssl::bn::MsbOption::ONE, false)
-            .unwrap();
-        builder
-            .set_serial_number(&serial.to_asn1_integer().unwrap())
-            .unwrap();
+        serial.rand(120, openssl::bn::MsbOption::ONE, false).unwrap();
+        builder.set_serial_number(&serial.to_asn1_integer().unwrap()).unwrap();
         builder.set_subject_name(&name).unwrap();
-        builder
-            .set_issuer_name(issuer.map_or(&name, |i| i.x509.subject_name()))
-            .unwrap();
+        builder.set_issuer_name(issuer.map_or(&name, |i| i.x509.subject_name())).unwrap();
         let time = |days| Asn1Time::from_unix(day(days).timestamp()).unwrap();
         builder.set_not_before(&time(self.days.0)).unwrap();
         builder.set_not_after(&time(self.days.1)).unwrap();
@@ -213,10 +217,7 @@ impl Recipe {
             _ => self.digest,
         };
         builder.sign(signer, digest).unwrap();
-        Issued {
-            x509: builder.build(),
-            key: self.key,
-        }
+        Issued { x509: builder.build(), key: self.key }
     }
 
     fn add_extensions(&self, builder: &mut openssl::x509::X509Builder, issuer: Option<&Issued>) {
@@ -229,12 +230,16 @@ impl Recipe {
         }
         if !(self.dns.is_empty() && self.addresses.is_empty() && self.uris.is_empty()) {
             let mut names = SubjectAlternativeName::new();
-            self.dns.iter().for_each(|n| drop(names.dns(n)));
-            self.addresses.iter().for_each(|n| drop(names.ip(n)));
-            self.uris.iter().for_each(|n| drop(names.uri(n)));
-            let names = names
-                .build(&builder.x509v3_context(issuer_cert, None))
-                .unwrap();
+            for name in &self.dns {
+                names.dns(name);
+            }
+            for name in &self.addresses {
+                names.ip(name);
+            }
+            for name in &self.uris {
+                names.uri(name);
+            }
+            let names = names.build(&builder.x509v3_context(issuer_cert, None)).unwrap();
             builder.append_extension(names).unwrap();
         }
         if self.key_ids {
@@ -255,4 +260,63 @@ impl Recipe {
             builder.append_extension2(extension).unwrap();
         }
     }
+}
+
+/// The same certificate with an RSA-PSS signature, which OpenSSL's builder can't make.
+pub(super) fn pss(issued: Issued, issuer: &Issued, digest: MessageDigest, salt: i32) -> Issued {
+    let hash_id: u8 = match digest.size() {
+        32 => 1,
+        48 => 2,
+        _ => 3,
+    };
+    let hash = tlv(0x30, &tlv(6, &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, hash_id]));
+    let pkcs1 = |number| tlv(6, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, number]);
+    let mask = tlv(0x30, &[pkcs1(8), hash.clone()].concat());
+    let salt_field = tlv(2, &[salt as u8]);
+    let parameters = [tlv(0xa0, &hash), tlv(0xa1, &mask), tlv(0xa2, &salt_field)].concat();
+    let algorithm = tlv(0x30, &[pkcs1(10), tlv(0x30, &parameters)].concat());
+
+    let der = issued.x509.to_der().unwrap();
+    let outer = body(&der);
+    let old_tbs = &outer[..element(outer)];
+    let rest = body(old_tbs);
+    let before = element(rest) + element(&rest[element(rest)..]);
+    let after = before + element(&rest[before..]);
+    let tbs = tlv(0x30, &[&rest[..before], &algorithm, &rest[after..]].concat());
+
+    let mut signer = openssl::sign::Signer::new(digest, &issuer.key).unwrap();
+    signer.set_rsa_padding(openssl::rsa::Padding::PKCS1_PSS).unwrap();
+    signer.set_rsa_mgf1_md(digest).unwrap();
+    signer.set_rsa_pss_saltlen(openssl::sign::RsaPssSaltlen::custom(salt)).unwrap();
+    let signature = signer.sign_oneshot_to_vec(&tbs).unwrap();
+    let signature = tlv(3, &[&[0], &signature[..]].concat());
+    let signed = tlv(0x30, &[tbs, algorithm, signature].concat());
+    Issued { x509: X509::from_der(&signed).unwrap(), key: issued.key }
+}
+
+pub(super) fn tlv(tag: u8, body: &[u8]) -> Vec<u8> {
+    let length = match body.len() {
+        length @ 0..=127 => vec![length as u8],
+        length @ 128..=255 => vec![0x81, length as u8],
+        length => vec![0x82, (length >> 8) as u8, length as u8],
+    };
+    [&[tag], &length[..], body].concat()
+}
+
+/// The length of the first element of the input, tag and length included.
+fn element(der: &[u8]) -> usize {
+    match der[1] {
+        0x81 => 3 + der[2] as usize,
+        0x82 => 4 + ((der[2] as usize) << 8) + der[3] as usize,
+        length => 2 + length as usize,
+    }
+}
+
+fn body(der: &[u8]) -> &[u8] {
+    let header = match der[1] {
+        0x81 => 3,
+        0x82 => 4,
+        _ => 2,
+    };
+    &der[header..element(der)]
 }

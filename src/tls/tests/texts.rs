@@ -28,10 +28,7 @@ fn a_fingerprint_tells_where_the_certificate_ends() {
 
 #[test]
 fn absent_fields_are_problems_of_their_own() {
-    assert_eq!(
-        refusals("", ""),
-        ["tls.crt is missing or empty", "tls.key is missing or empty"]
-    );
+    assert_eq!(refusals("", ""), ["tls.crt is missing or empty", "tls.key is missing or empty"]);
     let issued = leaf().self_signed();
     assert_eq!(refusals(&issued.crt(), ""), ["tls.key is missing or empty"]);
     assert_eq!(refusals("", &issued.pem()), ["tls.crt is missing or empty"]);
@@ -55,28 +52,15 @@ fn bytes_that_are_not_text_are_refused_per_field() {
     let problems = judge(&der, &[0xff]).unwrap_err();
     assert_eq!(
         problems,
-        [
-            Problem::NotText {
-                field: Field::Certificate
-            },
-            Problem::NotText { field: Field::Key }
-        ]
+        [Problem::NotText { field: Field::Certificate }, Problem::NotText { field: Field::Key }]
     );
 }
 
 #[test]
 fn windows_line_ends_blank_lines_and_spaces_at_line_ends_are_fine() {
     let issued = leaf().self_signed();
-    for (from, to) in [
-        ("\n", "\r\n"),
-        ("\n", "\n\n"),
-        ("\n", " \t\n"),
-        ("\n", "\r\n\r\n"),
-    ] {
-        accepted(
-            &issued.crt().replace(from, to),
-            &issued.pem().replace(from, to),
-        );
+    for (from, to) in [("\n", "\r\n"), ("\n", "\n\n"), ("\n", " \t\n"), ("\n", "\r\n\r\n")] {
+        accepted(&issued.crt().replace(from, to), &issued.pem().replace(from, to));
     }
     accepted(issued.crt().trim_end(), issued.pem().trim_end());
 }
@@ -108,9 +92,7 @@ fn a_byte_order_mark_an_indent_or_a_lost_dash_is_pointed_out() {
         format!("\u{feff}{}", issued.crt()),
         format!("  {}", issued.crt()),
         issued.crt().replacen("-----BEGIN", "----BEGIN", 1),
-        issued
-            .crt()
-            .replacen("CERTIFICATE-----", "CERTIFICATE----", 1),
+        issued.crt().replacen("CERTIFICATE-----", "CERTIFICATE----", 1),
     ] {
         let problems = refusals(&broken, &issued.pem());
         assert_eq!(problems[0], format!("{DAMAGED_AT_1}{begin}"));
@@ -122,10 +104,7 @@ fn files_joined_without_a_line_break_are_pointed_out() {
     let (one, two) = (leaf().self_signed(), leaf().self_signed());
     let joined = format!("{}{}", one.crt().trim_end(), two.crt());
     let problems = refusals(&joined, &one.pem());
-    assert!(
-        problems[0].ends_with("share one line; put a line break between them"),
-        "{problems:?}"
-    );
+    assert!(problems[0].ends_with("share one line; put a line break between them"), "{problems:?}");
 }
 
 #[test]
@@ -135,37 +114,21 @@ fn every_kind_of_broken_block_is_refused() {
     let cut = &crt[..crt.len() / 2];
     let damage_of = |text: &str| match judge(text.as_bytes(), issued.pem().as_bytes()) {
         Err(problems) => match problems[0] {
-            Problem::Damaged {
-                field: Field::Certificate,
-                damage,
-                ..
-            } => Some(damage),
+            Problem::Damaged { field: Field::Certificate, damage, .. } => Some(damage),
             _ => None,
         },
         Ok(_) => None,
     };
     assert_eq!(damage_of(cut), Some(Damage::NoEnd));
     assert_eq!(damage_of(&format!("{cut}\n{crt}")), Some(Damage::NoEnd));
-    assert_eq!(
-        damage_of(&format!("{crt}-----END CERTIFICATE-----\n")),
-        Some(Damage::NoBegin)
-    );
-    assert_eq!(
-        damage_of(&crt.replace("END CERTIFICATE", "END X")),
-        Some(Damage::OtherEnd)
-    );
+    assert_eq!(damage_of(&format!("{crt}-----END CERTIFICATE-----\n")), Some(Damage::NoBegin));
+    assert_eq!(damage_of(&crt.replace("END CERTIFICATE", "END X")), Some(Damage::OtherEnd));
     assert_eq!(
         damage_of(&crt.replace("END CERTIFICATE-----", "END CERTIFICATE")),
         Some(Damage::EndLine)
     );
-    assert_eq!(
-        damage_of(&crt.replacen("MII", "M!I", 1)),
-        Some(Damage::NotBase64)
-    );
-    assert_eq!(
-        damage_of(&crt.replacen("MII", "MI", 1)),
-        Some(Damage::NotBase64)
-    );
+    assert_eq!(damage_of(&crt.replacen("MII", "M!I", 1)), Some(Damage::NotBase64));
+    assert_eq!(damage_of(&crt.replacen("MII", "MI", 1)), Some(Damage::NotBase64));
     assert_eq!(damage_of(&crt), None);
 }
 
@@ -173,12 +136,7 @@ fn every_kind_of_broken_block_is_refused() {
 fn a_damaged_block_in_the_middle_is_not_skipped() {
     let root = super::material::authority("root").self_signed();
     let issued = leaf().by(&root);
-    let chain = format!(
-        "{}{}{}",
-        issued.crt(),
-        root.crt().replacen("MII", "M!I", 1),
-        root.crt()
-    );
+    let chain = format!("{}{}{}", issued.crt(), root.crt().replacen("MII", "M!I", 1), root.crt());
     let problems = refusals(&chain, &issued.pem());
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].ends_with("the block's content is not base64"));
@@ -187,12 +145,8 @@ fn a_damaged_block_in_the_middle_is_not_skipped() {
 #[test]
 fn pem_headers_are_refused() {
     let issued = leaf().self_signed();
-    let crt = issued
-        .crt()
-        .replacen("-----\n", "-----\nComment: mine\n\n", 1);
-    let key = issued
-        .pem()
-        .replacen("-----\n", "-----\nComment: mine\n\n", 1);
+    let crt = issued.crt().replacen("-----\n", "-----\nComment: mine\n\n", 1);
+    let key = issued.pem().replacen("-----\n", "-----\nComment: mine\n\n", 1);
     let hear = |field| {
         format!(
             "{field} has PEM headers at line 2, and the router accepts none; write the block anew without them"
@@ -205,16 +159,8 @@ fn pem_headers_are_refused() {
 fn encrypted_keys_are_refused_in_both_forms() {
     let issued = leaf().key(rsa(2048)).self_signed();
     let cipher = openssl::symm::Cipher::aes_256_cbc();
-    let modern = issued
-        .key
-        .private_key_to_pem_pkcs8_passphrase(cipher, b"open")
-        .unwrap();
-    let old = issued
-        .key
-        .rsa()
-        .unwrap()
-        .private_key_to_pem_passphrase(cipher, b"open")
-        .unwrap();
+    let modern = issued.key.private_key_to_pem_pkcs8_passphrase(cipher, b"open").unwrap();
+    let old = issued.key.rsa().unwrap().private_key_to_pem_passphrase(cipher, b"open").unwrap();
     for key in [modern, old] {
         let key = String::from_utf8(key).unwrap();
         assert_eq!(
@@ -229,18 +175,8 @@ fn encrypted_keys_are_refused_in_both_forms() {
 #[test]
 fn foreign_blocks_are_refused_and_only_known_labels_are_repeated() {
     let issued = leaf().self_signed();
-    let with = |label| {
-        refusals(
-            &format!("{}{}", issued.crt(), block(label, &[1])),
-            &issued.pem(),
-        )
-    };
-    for label in [
-        "DH PARAMETERS",
-        "X509 CRL",
-        "TRUSTED CERTIFICATE",
-        "CERTIFICATE REQUEST",
-    ] {
+    let with = |label| refusals(&format!("{}{}", issued.crt(), block(label, &[1])), &issued.pem());
+    for label in ["DH PARAMETERS", "X509 CRL", "TRUSTED CERTIFICATE", "CERTIFICATE REQUEST"] {
         let problems = with(label);
         assert_eq!(problems.len(), 1);
         assert!(
@@ -249,10 +185,7 @@ fn foreign_blocks_are_refused_and_only_known_labels_are_repeated() {
         );
     }
     let problems = with("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC");
-    assert!(
-        problems[0].ends_with("refuses: a label that it does not know"),
-        "{problems:?}"
-    );
+    assert!(problems[0].ends_with("refuses: a label that it does not know"), "{problems:?}");
 }
 
 #[test]
@@ -270,24 +203,15 @@ fn a_certificate_in_the_key_field_is_refused() {
     let issued = leaf().self_signed();
     let problems = refusals(&issued.crt(), &format!("{}{}", issued.crt(), issued.pem()));
     assert_eq!(problems.len(), 1);
-    assert!(
-        problems[0].starts_with("tls.key has a certificate at line 1;"),
-        "{problems:?}"
-    );
+    assert!(problems[0].starts_with("tls.key has a certificate at line 1;"), "{problems:?}");
 }
 
 #[test]
 fn swapped_fields_are_told_from_both_sides() {
     let issued = leaf().self_signed();
     let problems = refusals(&issued.pem(), &issued.crt());
-    assert!(
-        problems[0].starts_with("tls.crt has a private key"),
-        "{problems:?}"
-    );
-    assert!(
-        problems[1].starts_with("tls.key has a certificate"),
-        "{problems:?}"
-    );
+    assert!(problems[0].starts_with("tls.crt has a private key"), "{problems:?}");
+    assert!(problems[1].starts_with("tls.key has a certificate"), "{problems:?}");
 }
 
 #[test]
@@ -313,10 +237,7 @@ fn ec_parameters_and_readable_public_keys_are_ignored_as_by_the_router() {
     );
     let broken = block("PUBLIC KEY", &[0x30, 0]);
     let problems = refusals(&format!("{}{broken}", issued.crt()), &issued.pem());
-    assert!(
-        problems[0].contains("has a public key at line"),
-        "{problems:?}"
-    );
+    assert!(problems[0].contains("has a public key at line"), "{problems:?}");
 }
 
 #[test]
@@ -325,10 +246,7 @@ fn an_unreadable_certificate_is_named_by_its_place() {
     let mut der = issued.x509.to_der().unwrap();
     der.push(0);
     let with = |der: &[u8]| {
-        refusals(
-            &format!("{}{}", issued.crt(), block("CERTIFICATE", der)),
-            &issued.pem(),
-        )
+        refusals(&format!("{}{}", issued.crt(), block("CERTIFICATE", der)), &issued.pem())
     };
     assert_eq!(
         with(&der),
@@ -369,21 +287,14 @@ fn a_megabyte_of_anything_is_answered_with_a_short_list() {
         megabyte(":"),
         megabyte("-"),
         megabyte(&no_end),
-        format!(
-            "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-            megabyte("MIIB")
-        ),
-        format!(
-            "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
-            megabyte("MIIB")
-        ),
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", megabyte("MIIB")),
+        format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", megabyte("MIIB")),
     ] {
         let problems = judge(text.as_bytes(), text.as_bytes()).unwrap_err();
         assert!((2..=42).contains(&problems.len()), "{}", problems.len());
     }
-    let garbage: Vec<u8> = (0..1u32 << 20)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect();
+    let garbage: Vec<u8> =
+        (0..1u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     assert_eq!(judge(&garbage, &garbage).unwrap_err().len(), 2);
 }
 
@@ -404,20 +315,15 @@ fn nothing_of_a_key_is_in_any_message() {
     let secret = key.lines().nth(1).unwrap();
     let shown = |result: Result<_, _>| format!("{result:?}");
     let mut said = vec![shown(judge(issued.crt().as_bytes(), key.as_bytes()))];
-    for (from, to) in [
-        ("-----END", "END"),
-        ("\n", ""),
-        ("-----\n", "----- "),
-        ("BEGIN", "BEGIN x:"),
-        ("M", "M:"),
-    ] {
+    for (from, to) in
+        [("-----END", "END"), ("\n", ""), ("-----\n", "----- "), ("BEGIN", "BEGIN x:"), ("M", "M:")]
+    {
         let broken = key.replacen(from, to, 1);
         said.push(shown(judge(issued.crt().as_bytes(), broken.as_bytes())));
         said.extend(refusals(&broken, &broken));
     }
     said.push(shown(judge(key.as_bytes(), key.as_bytes())));
     assert!(
-        said.iter()
-            .all(|text| !text.contains(&secret[..16]) && !text.contains(&secret[40..56]))
+        said.iter().all(|text| !text.contains(&secret[..16]) && !text.contains(&secret[40..56]))
     );
 }

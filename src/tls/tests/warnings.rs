@@ -1,1 +1,182 @@
+//! What is said of pairs that are served all the same.
 
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::super::{ChainOrder, Fingerprint, PairFacts, Warning, Wildcard, next_change, warnings};
+use super::material::day;
+
+fn facts(names: &[&str], days: i64) -> PairFacts {
+    PairFacts {
+        fingerprint: Fingerprint::of("", ""),
+        names: names.iter().map(|name| (*name).into()).collect(),
+        serial: "01".into(),
+        not_before: day(0),
+        not_after: day(days),
+        chain: ChainOrder::InOrder,
+    }
+}
+
+fn at(facts: &PairFacts, now: DateTime<Utc>) -> Vec<Warning> {
+    warnings(facts, "", Wildcard::None, now)
+}
+
+const SECOND: TimeDelta = TimeDelta::seconds(1);
+
+#[test]
+fn a_pair_in_its_prime_has_no_warnings() {
+    assert!(at(&facts(&[], 90), day(10)).is_empty());
+}
+
+#[test]
+fn a_pair_before_its_time_is_not_yet_valid() {
+    let facts = facts(&[], 90);
+    assert_eq!(at(&facts, day(0) - SECOND), [Warning::NotYetValid { not_before: day(0) }]);
+    assert!(at(&facts, day(0)).is_empty());
+}
+
+#[test]
+fn a_long_lived_pair_expires_soon_from_seven_days_before() {
+    let facts = facts(&[], 90);
+    assert!(at(&facts, day(83) - SECOND).is_empty());
+    assert_eq!(at(&facts, day(83)), [Warning::Expiring { not_after: day(90) }]);
+}
+
+#[test]
+fn a_short_lived_pair_expires_soon_in_the_last_sixth_of_its_life() {
+    let facts = facts(&[], 6);
+    assert!(at(&facts, day(5) - SECOND).is_empty());
+    assert_eq!(at(&facts, day(5)), [Warning::Expiring { not_after: day(6) }]);
+}
+
+#[test]
+fn the_last_second_is_part_of_its_life() {
+    let facts = facts(&[], 90);
+    assert_eq!(at(&facts, day(90)), [Warning::Expiring { not_after: day(90) }]);
+    assert_eq!(at(&facts, day(90) + SECOND), [Warning::Expired { not_after: day(90) }]);
+}
+
+#[test]
+fn a_pair_that_ends_before_it_begins_is_one_thing_at_a_time() {
+    let facts = facts(&[], -5);
+    for offset in -20..20 {
+        assert_eq!(at(&facts, day(offset)).len(), 1);
+    }
+}
+
+#[test]
+fn the_next_change_is_when_the_warnings_change() {
+    let facts = facts(&[], 90);
+    assert_eq!(next_change(&facts, day(-1)), Some(day(0)));
+    assert_eq!(next_change(&facts, day(0)), Some(day(83)));
+    assert_eq!(next_change(&facts, day(83)), Some(day(90) + SECOND));
+    assert_eq!(next_change(&facts, day(90)), Some(day(90) + SECOND));
+    assert_eq!(next_change(&facts, day(90) + SECOND), None);
+}
+
+#[test]
+fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() {
+    for days in [-5, 0, 1, 6, 41, 43, 90, 3650] {
+        let facts = facts(&[], days);
+        let mut now = day(-10);
+        while let Some(next) = next_change(&facts, now) {
+            assert!(next > now);
+            assert_eq!(at(&facts, next - SECOND), at(&facts, now));
+            assert_ne!(at(&facts, next), at(&facts, now));
+            now = next;
+        }
+        assert_eq!(at(&facts, now), [Warning::Expired { not_after: day(days) }]);
+    }
+}
+
+#[test]
+fn the_ends_of_time_do_not_overflow() {
+    let mut facts = facts(&[], 1);
+    (facts.not_before, facts.not_after) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
+    for now in [DateTime::<Utc>::MIN_UTC, day(0), DateTime::<Utc>::MAX_UTC] {
+        let _ = (at(&facts, now), next_change(&facts, now));
+    }
+}
+
+#[track_caller]
+fn covered(names: &[&str], host: &str, wildcard: Wildcard) -> bool {
+    match warnings(&facts(names, 90), host, wildcard, day(10)).as_slice() {
+        [] => true,
+        [Warning::HostNotCovered { .. }] => false,
+        others => panic!("{others:?}"),
+    }
+}
+
+#[test]
+fn a_host_is_covered_by_its_name_or_a_wildcard_for_its_first_label() {
+    let by = |name, host| covered(&[name], host, Wildcard::None);
+    assert!(by("shop.example.com", "shop.example.com"));
+    assert!(by("shop.example.com", "Shop.Example.COM"));
+    assert!(by("shop.example.com", "shop.example.com."));
+    assert!(by("*.example.com", "shop.example.com"));
+    assert!(!by("*.example.com", "example.com"));
+    assert!(!by("*.example.com", "a.shop.example.com"));
+    assert!(!by("shop.*.com", "shop.example.com"));
+    assert!(!by("s*.example.com", "shop.example.com"));
+    assert!(!by("*", "localhost"));
+    assert!(!by("*.", "localhost."));
+    assert!(!by("example.com", "shop.example.com"));
+    assert!(!covered(&[], "shop.example.com", Wildcard::None));
+    assert!(covered(&["a.example.com", "shop.example.com"], "shop.example.com", Wildcard::None));
+}
+
+#[test]
+fn an_address_is_covered_by_that_address_only() {
+    let by = |name, host| covered(&[name], host, Wildcard::None);
+    assert!(by("10.0.0.1", "10.0.0.1"));
+    assert!(by("2001:db8::1", "2001:0db8:0::1"));
+    assert!(!by("10.0.0.1", "10.0.0.2"));
+    assert!(!by("*.0.0.1", "10.0.0.1"));
+}
+
+#[test]
+fn a_route_without_a_host_has_no_host_warning() {
+    assert!(covered(&[], "", Wildcard::None));
+    assert!(covered(&[], "", Wildcard::Subdomain));
+}
+
+#[test]
+fn a_wildcard_route_needs_the_wildcard_in_the_certificate() {
+    let by = |name| covered(&[name], "www.apps.example.com", Wildcard::Subdomain);
+    assert!(by("*.apps.example.com"));
+    assert!(!by("www.apps.example.com"));
+    assert!(!by("*.example.com"));
+}
+
+#[test]
+fn every_warning_says_what_is_wrong_and_what_to_do() {
+    let mut facts = facts(&["a.example.com"], 90);
+    facts.chain = ChainOrder::OutOfOrder;
+    let said = |facts: &PairFacts, now| -> Vec<String> {
+        warnings(facts, "www.apps.example.com", Wildcard::Subdomain, now)
+            .iter()
+            .map(Warning::to_string)
+            .collect()
+    };
+    assert_eq!(
+        said(&facts, day(89)),
+        [
+            "The certificate expires at 2026-04-01T00:00:00Z. Renew it before.",
+            "The certificate is for a.example.com, not for the Route's host *.apps.example.com, and clients refuse it there. \
+             Have *.apps.example.com added to the certificate, or correct the Route's host.",
+            "The certificates in tls.crt are out of order, and some clients refuse them. \
+             Put the server's certificate first and after each certificate the one of its issuer.",
+        ]
+    );
+    facts.chain = ChainOrder::Incomplete;
+    facts.names = Box::default();
+    let expired = said(&facts, day(91));
+    assert!(expired[0].contains("expired at 2026-04-01T00:00:00Z"));
+    assert!(expired[1].starts_with("The certificate is for no host at all"));
+    assert!(expired[2].starts_with("The chain in tls.crt lacks an issuer's certificate"));
+    assert!(
+        said(&facts, day(-1))[0]
+            .starts_with("The certificate is not valid before 2026-01-01T00:00:00Z")
+    );
+    facts.names = (0..9).map(|n| format!("{n}.example.com").into()).collect();
+    assert!(said(&facts, day(9))[0].contains("4.example.com and 4 more"));
+}

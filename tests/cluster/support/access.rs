@@ -38,6 +38,13 @@ impl Access {
         self.try_client().await.expect("a client for the test's API server")
     }
 
+    /// A client that shows every failure at once, where kube's own would wait and try again.
+    pub async fn client_without_retries(&self) -> Client {
+        let mut config = self.config().await.expect("a configuration for the API server");
+        config.default_retry = false;
+        Client::try_from(config).expect("a client for the test's API server")
+    }
+
     /// As [`Access::client`], for a server that is still starting.
     pub async fn try_client(&self) -> anyhow::Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
@@ -46,7 +53,8 @@ impl Access {
     /// As kube's configuration, for clients with settings of their own.
     pub async fn config(&self) -> anyhow::Result<Config> {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig())?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         // The environment's proxy is not for loopback.
         config.proxy_url = None;
         Ok(config)
@@ -61,7 +69,8 @@ impl Access {
     fn kubeconfig(&self) -> Value {
         let mut cluster = json!({ "server": self.url });
         if self.url.starts_with("https:") {
-            cluster["certificate-authority-data"] = openssl::base64::encode_block(self.authority.as_bytes()).into();
+            cluster["certificate-authority-data"] =
+                openssl::base64::encode_block(self.authority.as_bytes()).into();
         }
         json!({
             "apiVersion": "v1",

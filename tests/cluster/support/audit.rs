@@ -3,13 +3,13 @@
 //! The log holds the bodies of writes to Routes, private keys included. It stays in the suite's
 //! folder, and what is printed from here never has a body.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -31,6 +31,8 @@ pub struct AuditLog {
 struct Progress {
     offset: u64,
     entries: Vec<Arc<Entry>>,
+    /// Of our account, by namespace: asked for again and again while a test waits.
+    writes: HashMap<String, Vec<Write>>,
 }
 
 /// One request, at one stage.
@@ -63,9 +65,7 @@ impl AuditLog {
 
     /// Everything so far, in the order in which the server noted it.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut progress = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        progress.catch_up(&self.path);
-        progress.entries.clone()
+        self.caught_up().entries.clone()
     }
 
     /// Every request of our account.
@@ -75,8 +75,7 @@ impl AuditLog {
 
     /// What our account created, changed or deleted in a namespace, in order, refused attempts included.
     pub fn writes_by_account(&self, namespace: &str) -> Writes {
-        let entries = self.by_account();
-        Writes(entries.iter().filter(|entry| entry.is_write() && entry.namespace == namespace).map(|entry| Write(entry.clone())).collect())
+        Writes(self.caught_up().writes.get(namespace).cloned().unwrap_or_default())
     }
 
     /// Requests of our account that its role did not allow.
@@ -87,8 +86,13 @@ impl AuditLog {
 
     /// The permissions that our account used: group, resource with subresource, verb.
     pub fn permissions_used(&self) -> HashSet<(String, String, String)> {
-        let granted = self.by_account().into_iter().filter(|entry| !entry.resource.is_empty() && entry.code != 403);
-        granted.map(|entry| (entry.group.clone(), entry.kind_of_object(), entry.verb.clone())).collect()
+        let granted = self
+            .by_account()
+            .into_iter()
+            .filter(|entry| !entry.resource.is_empty() && entry.code != 403);
+        granted
+            .map(|entry| (entry.group.clone(), entry.kind_of_object(), entry.verb.clone()))
+            .collect()
     }
 
     /// Waits until our account has written nothing to a namespace for `silence`, and returns all that
@@ -97,7 +101,10 @@ impl AuditLog {
         let start = Instant::now();
         let (mut writes, mut since) = (self.writes_by_account(namespace), Instant::now());
         while since.elapsed() < silence {
-            assert!(start.elapsed() < PATIENCE, "our account never stopped writing to {namespace}: {writes:?}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "our account never stopped writing to {namespace}: {writes:?}"
+            );
             tokio::time::sleep(Duration::from_millis(25).min(silence)).await;
             let now = self.writes_by_account(namespace);
             if now.len() != writes.len() {
@@ -108,31 +115,53 @@ impl AuditLog {
     }
 }
 
+impl AuditLog {
+    fn caught_up(&self) -> MutexGuard<'_, Progress> {
+        let mut progress = self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        progress.catch_up(&self.path);
+        progress
+    }
+}
+
 impl Progress {
     fn catch_up(&mut self, path: &PathBuf) {
         let mut added = Vec::new();
-        let Ok(mut file) = File::open(path) else { return };
-        file.seek(SeekFrom::Start(self.offset)).and_then(|_| file.read_to_end(&mut added)).expect("the audit log can be read");
+        let Ok(mut file) = File::open(path) else {
+            return;
+        };
+        file.seek(SeekFrom::Start(self.offset))
+            .and_then(|_| file.read_to_end(&mut added))
+            .expect("the audit log can be read");
         // The server may be in the middle of the last line: it is read with the next question.
-        let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else { return };
+        let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else {
+            return;
+        };
         self.offset += end as u64 + 1;
-        let lines = added[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        self.entries.extend(lines.map(|line| {
-            let event: Event = serde_json::from_slice(line).expect("a line of the audit log is an event");
-            Arc::new(Entry::from(event))
-        }));
+        for line in added[..end].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Event = serde_json::from_slice(line).expect("a line of the log is an event");
+            let entry = Arc::new(Entry::from(event));
+            if entry.user == ACCOUNT && entry.is_write() {
+                self.writes.entry(entry.namespace.clone()).or_default().push(Write(entry.clone()));
+            }
+            self.entries.push(entry);
+        }
     }
 }
 
 impl Entry {
     /// Whether something was meant to be changed, and the server has answered.
     pub fn is_write(&self) -> bool {
-        matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection") && self.stage == "ResponseComplete"
+        matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
+            && self.stage == "ResponseComplete"
     }
 
     /// `routes`, `routes/status`.
     pub fn kind_of_object(&self) -> String {
-        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
     }
 
     /// `routes/shop`, `routes/shop/status`; `events` without their made-up names.

@@ -17,6 +17,7 @@ use super::servers::{Servers, toolbox};
 use super::suite;
 
 static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
+static FORBIDDING: OnceLock<Result<Cluster, String>> = OnceLock::new();
 
 /// A handle; clones are the same cluster, which ends with the last of them.
 #[derive(Clone)]
@@ -31,33 +32,83 @@ struct Parts {
 
 impl Cluster {
     /// The cluster that the tests of this binary share, each in a namespace of its own. It ends
-    /// with the process.
+    /// with the process. No request of our account is ever refused here: the last check insists.
     pub async fn get() -> Self {
+        Self::shared(&SHARED, "api").await
+    }
+
+    /// As [`Cluster::get`], for tests that provoke refusals.
+    pub async fn forbidding() -> Self {
+        Self::shared(&FORBIDDING, "forbidding").await
+    }
+
+    /// Another cluster for one test alone, such as one whose controller watches all namespaces. Its
+    /// logs are in the suite's folder under `name`.
+    pub async fn start_another(name: &str) -> Self {
+        Self::try_start(name).await.unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Another cluster, whose Routes have no `.status.certificate`: as on OpenShift.
+    pub async fn start_without_certificate_status(name: &str) -> Self {
+        let cluster = Self::start_another(name).await;
+        let status =
+            "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/certificate";
+        let patch = json!([{ "op": "remove", "path": status }]).to_string();
+        let crd = "customresourcedefinition/routes.route.openshift.io";
+        cluster
+            .kubectl(&["patch", crd, "--type=json", "-p", &patch])
+            .await
+            .expect("the CRD can be changed");
+        let client = cluster.admin().await;
+        let what = "the server has forgotten .status.certificate";
+        eventually(Duration::from_secs(30), what, async || {
+            let described = get_json(&client, "/openapi/v3/apis/route.openshift.io/v1").await?;
+            let route = &described["components"]["schemas"]["io.openshift.route.v1.Route"];
+            let status = &route["properties"]["status"]["properties"];
+            let forgotten = status["ingress"].is_object() && status["certificate"].is_null();
+            if forgotten { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        cluster
+    }
+
+    async fn shared(place: &'static OnceLock<Result<Self, String>>, name: &'static str) -> Self {
         // A thread with a runtime of its own: the first test's ends before the others are done, and
         // a failure to start must be told to all of them.
-        let start = || SHARED.get_or_init(|| in_own_runtime(Self::try_start())).clone();
-        let shared = tokio::task::spawn_blocking(start).await.expect("starting the cluster does not panic");
-        shared.unwrap_or_else(|why| panic!("{why}"))
+        let start = move || place.get_or_init(|| in_own_runtime(Self::try_start(name))).clone();
+        let started = tokio::task::spawn_blocking(start).await.expect("starting does not panic");
+        started.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Another cluster for one test alone, such as one whose controller watches all namespaces.
-    pub async fn start_another() -> Self {
-        Self::try_start().await.unwrap_or_else(|why| panic!("{why}"))
-    }
-
-    async fn try_start() -> Result<Self, String> {
-        let servers = Servers::start().await?;
-        let admin = Access { url: servers.url.clone(), authority: servers.authority.clone(), token: servers.admin_token.clone() };
+    async fn try_start(name: &str) -> Result<Self, String> {
+        let servers = Servers::start(name).await?;
+        let admin = Access {
+            url: servers.url.clone(),
+            authority: servers.authority.clone(),
+            token: servers.admin_token.clone(),
+        };
         let kubeconfig = servers.scratch.join("admin.kubeconfig");
         admin.write_kubeconfig(&kubeconfig);
         let (crds, base) = tokio::join!(
-            kubectl(&kubeconfig, &["apply", "--server-side", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/crds")]),
-            kubectl(&kubeconfig, &["apply", "--server-side", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base")]),
+            kubectl(
+                &kubeconfig,
+                &["apply", "--server-side", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/crds")]
+            ),
+            kubectl(
+                &kubeconfig,
+                &[
+                    "apply",
+                    "--server-side",
+                    "-k",
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base")
+                ]
+            ),
         );
         crds?;
         base?;
-        let client = admin.client().await;
-        let (token, ()) = tokio::join!(token_of(&client, "trustplane", "trustplane"), until_served(&client));
+        let client = admin.client_without_retries().await;
+        let (token, ()) =
+            tokio::join!(token_of(&client, "trustplane", "trustplane"), until_served(&client));
         let account = admin.with_token(token);
         let audit = AuditLog::following(servers.logs.join("audit.log"));
         Ok(Self(Arc::new(Parts { servers, admin, account, audit })))
@@ -139,13 +190,22 @@ impl Cluster {
 
 /// Runs a future to its end on a runtime that exists for nothing else.
 pub fn in_own_runtime<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(future)
 }
 
 async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let cache = kubeconfig.with_extension("cache");
-    let mut command = tokio::process::Command::new(toolbox().join("kubectl"));
-    command.env("KUBECONFIG", kubeconfig).arg("--cache-dir").arg(cache).args(arguments).kill_on_drop(true);
+    let mut command = tokio::process::Command::new(toolbox()?.join("kubectl"));
+    command
+        .env("KUBECONFIG", kubeconfig)
+        .arg("--cache-dir")
+        .arg(cache)
+        .args(arguments)
+        .kill_on_drop(true);
     let output = command.output().await.map_err(|error| format!("kubectl: {error}"))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -156,34 +216,58 @@ async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String
 
 async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let spec = TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
+    let spec =
+        TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer = accounts.create_token_request(account, &Default::default(), &request).await;
-    answer.expect("a token for the account").status.and_then(|status| status.token).expect("a token in the answer")
+    answer
+        .expect("a token for the account")
+        .status
+        .and_then(|status| status.token)
+        .expect("a token in the answer")
 }
 
-/// Waits until Routes are served and described, and our account may work on them: each follows the
+/// Waits until Routes are served and described, and our account may do its work: each follows the
 /// installation a moment later.
 async fn until_served(client: &Client) {
-    eventually(Duration::from_secs(30), "the Route API is served and our role in force", async || {
-        let described: Value = client.request(get("/openapi/v3")).await.map_err(|error| error.to_string())?;
+    let what = "the Route API is served and described";
+    eventually(Duration::from_secs(30), what, async || {
+        let described = get_json(client, "/openapi/v3").await?;
         if described["paths"]["apis/route.openshift.io/v1"].is_null() {
             return Err("no Routes in the OpenAPI document".to_owned());
         }
-        let _: Value = client.request(get("/apis/route.openshift.io/v1/routes")).await.map_err(|error| error.to_string())?;
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": { "user": ACCOUNT, "resourceAttributes": { "group": "route.openshift.io", "resource": "routes", "verb": "patch" } },
-        });
-        let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews").header("content-type", "application/json");
-        let request = request.body(review.to_string().into_bytes()).expect("a request");
+        get_json(client, "/apis/route.openshift.io/v1/routes").await
+    })
+    .await;
+    let routes = json!({ "group": "route.openshift.io", "resource": "routes", "verb": "patch" });
+    let leases = json!({ "group": "coordination.k8s.io", "resource": "leases", "verb": "create", "namespace": "trustplane" });
+    tokio::join!(until_allowed(client, &routes), until_allowed(client, &leases));
+}
+
+/// Waits until our account may do this: the API server notices a new role a moment after it has
+/// accepted it.
+pub(super) async fn until_allowed(client: &Client, attributes: &Value) {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
+    });
+    eventually(Duration::from_secs(30), "our role is in force", async || {
+        let request = http::Request::post("/apis/authorization.k8s.io/v1/subjectaccessreviews")
+            .header("content-type", "application/json")
+            .body(review.to_string().into_bytes())
+            .expect("a request");
         let answer: Value = client.request(request).await.map_err(|error| error.to_string())?;
-        if answer["status"]["allowed"] == true { Ok(()) } else { Err("our account may not patch Routes".to_owned()) }
+        if answer["status"]["allowed"] == true {
+            Ok(())
+        } else {
+            Err(format!("not allowed: {attributes}"))
+        }
     })
     .await
 }
 
-fn get(path: &str) -> http::Request<Vec<u8>> {
-    http::Request::get(path).body(Vec::new()).expect("a request")
+async fn get_json(client: &Client, path: &str) -> Result<Value, String> {
+    let request = http::Request::get(path).body(Vec::new()).expect("a request");
+    client.request(request).await.map_err(|error| error.to_string())
 }

@@ -29,13 +29,21 @@ impl Launch {
     /// `trustplane inject` for all namespaces. Other tests' namespaces are among them: give it a
     /// cluster of its own.
     pub fn everywhere(cluster: &Cluster) -> Self {
-        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned).to_vec();
-        Self { name: "everywhere".to_owned(), arguments, environment: Vec::new(), kubeconfig: cluster.account_kubeconfig() }
+        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"]
+            .map(str::to_owned)
+            .to_vec();
+        Self {
+            name: "everywhere".to_owned(),
+            arguments,
+            environment: Vec::new(),
+            kubeconfig: cluster.account_kubeconfig(),
+        }
     }
 
     /// `trustplane inject` for one namespace.
     pub fn within(namespace: &Namespace) -> Self {
-        let launch = Self::everywhere(namespace.cluster()).flags(&["--namespace", namespace.name()]);
+        let launch =
+            Self::everywhere(namespace.cluster()).flags(&["--namespace", namespace.name()]);
         Self { name: namespace.name().to_owned(), ..launch }
     }
 
@@ -68,7 +76,10 @@ impl Launch {
             }
         }
         // Backtraces and trace logs: what must hold no key is as talkative as it can be.
-        command.env("KUBECONFIG", &self.kubeconfig).env("RUST_LOG", "trace").env("RUST_BACKTRACE", "1");
+        command
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("RUST_LOG", "trace")
+            .env("RUST_BACKTRACE", "1");
         command.envs(self.environment).args(self.arguments);
         let process = Tied::spawn(command).expect("the controller starts");
         Controller { name, log, process, address: None }
@@ -105,9 +116,11 @@ impl Controller {
     pub async fn ready(&mut self) {
         let address = self.address().await;
         let log = self.log.clone();
-        eventually(START_WITHIN, "the controller is ready", async || match get(address, "/readyz").await {
-            Ok((200, _)) => Ok(()),
-            other => Err(format!("{other:?}\n{}", tail(&log))),
+        eventually(START_WITHIN, "the controller is ready", async || {
+            match get(address, "/readyz").await {
+                Ok((200, _)) => Ok(()),
+                other => Err(format!("{other:?}\n{}", tail(&log))),
+            }
         })
         .await;
     }
@@ -115,7 +128,9 @@ impl Controller {
     /// Status code and body of one of its pages.
     pub async fn page(&mut self, path: &'static str) -> (u16, String) {
         let address = self.address().await;
-        get(address, path).await.unwrap_or_else(|error| panic!("{path} of the controller: {error}\n{}", tail(&self.log)))
+        get(address, path).await.unwrap_or_else(|error| {
+            panic!("{path} of the controller: {error}\n{}", tail(&self.log))
+        })
     }
 
     /// Its metrics, as text.
@@ -127,12 +142,13 @@ impl Controller {
     pub async fn address(&mut self) -> SocketAddr {
         if self.address.is_none() {
             let (log, process) = (self.log.clone(), &mut self.process);
-            let found = eventually(START_WITHIN, "the controller says where it listens", async || {
-                if let Some(code) = process.exit_code() {
-                    panic!("the controller ended with code {code}\n{}", tail(&log));
-                }
-                listening_address(&log).ok_or_else(|| tail(&log))
-            });
+            let found =
+                eventually(START_WITHIN, "the controller says where it listens", async || {
+                    if let Some(code) = process.exit_code() {
+                        panic!("the controller ended with code {code}\n{}", tail(&log));
+                    }
+                    listening_address(&log).ok_or_else(|| tail(&log))
+                });
             self.address = Some(found.await);
         }
         self.address.expect("found above")
@@ -149,7 +165,10 @@ impl Controller {
         let start = Instant::now();
         self.process.signal(Signal::TERM);
         let code = self.process.ended(END_WITHIN).await;
-        (code.unwrap_or_else(|| panic!("the controller ignores SIGTERM\n{}", tail(&self.log))), start.elapsed())
+        (
+            code.unwrap_or_else(|| panic!("the controller ignores SIGTERM\n{}", tail(&self.log))),
+            start.elapsed(),
+        )
     }
 
     /// Stops it in its tracks (SIGSTOP) or lets it go on (SIGCONT): a node that hangs.
@@ -163,9 +182,14 @@ impl Controller {
     }
 
     fn keep_metrics(&mut self) {
-        let Some(address) = self.address.or_else(|| listening_address(&self.log)) else { return };
+        let Some(address) = self.address.or_else(|| listening_address(&self.log)) else {
+            return;
+        };
         if let Ok((200, metrics)) = http::get(address, "/metrics", Duration::from_secs(1)) {
-            suite::write_private(&suite::subfolder("metrics").join(format!("{}.prom", self.name)), &metrics);
+            suite::write_private(
+                &suite::subfolder("metrics").join(format!("{}.prom", self.name)),
+                &metrics,
+            );
         }
     }
 }
@@ -189,12 +213,18 @@ fn listening_address(log: &Path) -> Option<SocketAddr> {
     text.lines().find_map(|line| {
         let entry: Value = serde_json::from_str(line).ok()?;
         let fields = entry.get("fields").unwrap_or(&entry);
-        (fields["message"] == "listening").then(|| fields["address"].as_str()?.parse().ok()).flatten()
+        (fields["message"] == "listening")
+            .then(|| fields["address"].as_str()?.parse().ok())
+            .flatten()
     })
 }
 
 fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    format!("last lines of {}:\n{}", log.display(), lines[lines.len().saturating_sub(20)..].join("\n"))
+    format!(
+        "last lines of {}:\n{}",
+        log.display(),
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    )
 }

@@ -24,7 +24,10 @@ impl RouteFixture {
 
     /// TLS ends at the router, and another TLS starts there with a backend that `destination` vouches for.
     pub fn reencrypt(name: &str, destination: &str) -> Self {
-        Self::insecure(name).with("/spec/tls", json!({ "termination": "reencrypt", "destinationCACertificate": destination }))
+        Self::insecure(name).with(
+            "/spec/tls",
+            json!({ "termination": "reencrypt", "destinationCACertificate": destination }),
+        )
     }
 
     /// TLS ends at the backend.
@@ -60,7 +63,8 @@ impl RouteFixture {
 
     /// With this certificate and key in it.
     pub fn holding(self, pair: &Pair) -> Self {
-        self.with("/spec/tls/certificate", json!(pair.certificate)).with("/spec/tls/key", json!(pair.key))
+        self.with("/spec/tls/certificate", json!(pair.certificate))
+            .with("/spec/tls/key", json!(pair.key))
     }
 
     /// With a caCertificate in it.
@@ -98,7 +102,8 @@ impl RouteFixture {
 
     /// Creates it, if the server accepts it.
     pub async fn try_create(&self, namespace: &Namespace) -> kube::Result<DynamicObject> {
-        let route: DynamicObject = serde_json::from_value(self.0.clone()).map_err(kube::Error::SerdeError)?;
+        let route: DynamicObject =
+            serde_json::from_value(self.0.clone()).map_err(kube::Error::SerdeError)?;
         namespace.routes().create(&PostParams::default(), &route).await
     }
 }
@@ -114,7 +119,9 @@ pub struct SecretFixture {
 impl SecretFixture {
     /// A kubernetes.io/tls Secret with this pair.
     pub fn tls(name: &str, pair: &Pair) -> Self {
-        Self { name: name.to_owned(), kind: "kubernetes.io/tls", data: BTreeMap::new() }.certificate(&pair.certificate).key(&pair.key)
+        Self { name: name.to_owned(), kind: "kubernetes.io/tls", data: BTreeMap::new() }
+            .certificate(&pair.certificate)
+            .key(&pair.key)
     }
 
     /// The same content under type Opaque.
@@ -139,16 +146,29 @@ impl SecretFixture {
 
     fn secret(&self) -> Secret {
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-        Secret { metadata, type_: Some(self.kind.to_owned()), data: Some(self.data.clone()), ..Secret::default() }
+        Secret {
+            metadata,
+            type_: Some(self.kind.to_owned()),
+            data: Some(self.data.clone()),
+            ..Secret::default()
+        }
     }
 
     /// Creates it.
     pub async fn create(&self, namespace: &Namespace) -> Secret {
-        namespace.secrets().create(&PostParams::default(), &self.secret()).await.expect("the Secret is accepted")
+        namespace
+            .secrets()
+            .create(&PostParams::default(), &self.secret())
+            .await
+            .expect("the Secret is accepted")
     }
 
     /// Puts this content into the Secret of that name, which exists.
     pub async fn replace(&self, namespace: &Namespace) -> Secret {
-        namespace.secrets().replace(&self.name, &PostParams::default(), &self.secret()).await.expect("the Secret is accepted")
+        namespace
+            .secrets()
+            .replace(&self.name, &PostParams::default(), &self.secret())
+            .await
+            .expect("the Secret is accepted")
     }
 }

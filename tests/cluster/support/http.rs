@@ -9,11 +9,13 @@ pub fn get(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Resul
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     // HTTP/1.0: the answer ends with the connection, so there are no chunks to put together.
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let code = code.ok_or_else(|| std::io::Error::other(format!("not an HTTP answer: {head:?}")))?;
+    let code =
+        code.ok_or_else(|| std::io::Error::other(format!("not an HTTP answer: {head:?}")))?;
     Ok((code, body.to_owned()))
 }

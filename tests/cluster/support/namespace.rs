@@ -2,13 +2,15 @@
 
 use k8s_openapi::api::core::v1::{self as core, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::audit::Writes;
-use super::cluster::{Cluster, in_own_runtime};
+use super::cluster::{Cluster, in_own_runtime, until_allowed};
 use super::pair::Pair;
 use super::suite;
 
@@ -39,9 +41,13 @@ impl Namespace {
     pub(super) async fn create(cluster: Cluster, prefix: &str) -> Self {
         let client = cluster.admin().await;
         let name = format!("{prefix}-{}", suite::next_number());
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let namespace: core::Namespace = serde_json::from_value(namespace).expect("a namespace");
-        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.expect("the namespace is accepted");
+        Api::all(client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .expect("the namespace is accepted");
         Self { cluster, client, name }
     }
 
@@ -73,14 +79,16 @@ impl Namespace {
 
     /// A Route as JSON.
     pub async fn route(&self, name: &str) -> Value {
-        let route = self.routes().get(name).await.unwrap_or_else(|error| panic!("Route {name}: {error}"));
+        let route =
+            self.routes().get(name).await.unwrap_or_else(|error| panic!("Route {name}: {error}"));
         serde_json::to_value(route).expect("a Route is JSON")
     }
 
     /// The certificate and key that stand in a Route. Empty strings for what is not there.
     pub async fn pair_in_route(&self, name: &str) -> (String, String) {
         let route = self.route(name).await;
-        let text = |field: &str| route["spec"]["tls"][field].as_str().unwrap_or_default().to_owned();
+        let text =
+            |field: &str| route["spec"]["tls"][field].as_str().unwrap_or_default().to_owned();
         (text("certificate"), text("key"))
     }
 
@@ -97,14 +105,24 @@ impl Namespace {
 
     /// Changes a Route with a merge patch, as its user.
     pub async fn patch_route(&self, name: &str, patch: Value) -> Value {
-        let patched = self.routes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched =
+            self.routes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         serde_json::to_value(patched.expect("the patch is accepted")).expect("a Route is JSON")
     }
 
     /// Changes a Route's status with a merge patch, as a router.
     pub async fn patch_route_status(&self, name: &str, patch: Value) -> Value {
-        let patched = self.routes().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        let patched =
+            self.routes().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         serde_json::to_value(patched.expect("the patch is accepted")).expect("a Route is JSON")
+    }
+
+    /// Writes a Route's whole status, as OpenShift's router does from a type that knows only `ingress`.
+    pub async fn replace_route_status(&self, name: &str, status: Value) -> Value {
+        let mut route = self.routes().get(name).await.expect("the Route exists");
+        route.data["status"] = status;
+        let replaced = self.routes().replace_status(name, &PostParams::default(), &route).await;
+        serde_json::to_value(replaced.expect("the status is accepted")).expect("a Route is JSON")
     }
 
     /// Deletes a Secret.
@@ -115,7 +133,9 @@ impl Namespace {
     /// The Events about an object, oldest first.
     pub async fn events_of(&self, name: &str) -> Vec<SeenEvent> {
         let mut events = events_in(&self.client, &self.name).await.expect("Events can be listed");
-        events.retain(|event| event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name));
+        events.retain(|event| {
+            event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(name)
+        });
         events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
         events.into_iter().map(SeenEvent::from).collect()
     }
@@ -130,17 +150,39 @@ impl Namespace {
         self.cluster.audit().wait_quiet(&self.name, silence).await
     }
 
+    /// As `quiet`, looking only at the user's objects: Leases are renewed all the time.
+    pub async fn quiet_objects(&self, silence: std::time::Duration) -> Writes {
+        let (mut seen, mut since) = (self.writes().to_objects().len(), std::time::Instant::now());
+        while since.elapsed() < silence {
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+            let now = self.writes().to_objects().len();
+            if now != seen {
+                (seen, since) = (now, std::time::Instant::now());
+            }
+        }
+        self.writes().to_objects()
+    }
+
     /// Lets our account compete for a Lease here, by the same Role that deploy/base gives it in its
     /// own namespace.
     pub async fn allow_leases(&self) {
         for kind in ["Role", "RoleBinding"] {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind));
-            let ours: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "trustplane", &resource);
-            let here: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.name, &resource);
-            let deployed = ours.get("trustplane-inject-lease").await.expect("deploy/base is applied");
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "rbac.authorization.k8s.io",
+                "v1",
+                kind,
+            ));
+            let ours: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), "trustplane", &resource);
+            let here: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &self.name, &resource);
+            let deployed =
+                ours.get("trustplane-inject-lease").await.expect("deploy/base is applied");
             let copy = DynamicObject::new("trustplane-inject-lease", &resource).data(deployed.data);
             here.create(&PostParams::default(), &copy).await.expect("the copy is accepted");
         }
+        let create = json!({ "group": "coordination.k8s.io", "resource": "leases", "verb": "create", "namespace": self.name });
+        until_allowed(&self.client, &create).await;
     }
 }
 
@@ -152,7 +194,10 @@ impl Drop for Namespace {
             let events = in_own_runtime(async { events_in(&access.client().await, &name).await });
             if let Ok(events) = events {
                 let text = serde_json::to_string_pretty(&events).unwrap_or_default();
-                suite::write_private(&suite::subfolder("events").join(format!("{name}.json")), &text);
+                suite::write_private(
+                    &suite::subfolder("events").join(format!("{name}.json")),
+                    &text,
+                );
             }
         });
         let _ = dump.join();
@@ -167,7 +212,8 @@ async fn events_in(client: &Client, namespace: &str) -> kube::Result<Vec<Event>>
 /// What `.status.certificate` says, given a Route.
 pub fn certificate_condition(route: &Value) -> Option<CertificateState> {
     let conditions = route["status"]["certificate"].as_array()?;
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let text =
+        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let mut served = conditions.iter().filter(|condition| condition["status"] == "True");
     match (served.next(), served.next()) {
         (None, _) => Some((None, text(conditions.first()?, "reason"))),

@@ -4,7 +4,10 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, RsaKeySize, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    RsaKeySize, date_time_ymd,
+};
 
 use super::suite;
 
@@ -93,7 +96,13 @@ enum Kind {
 impl Order {
     /// For one host.
     pub fn of(host: &str) -> Self {
-        Self { hosts: vec![host.to_owned()], key: Kind::P256, intermediate: false, from_day: -1, to_day: 30 }
+        Self {
+            hosts: vec![host.to_owned()],
+            key: Kind::P256,
+            intermediate: false,
+            from_day: -1,
+            to_day: 30,
+        }
     }
 
     /// For a further host.
@@ -128,9 +137,16 @@ impl Order {
         let mut leaf = CertificateParams::new(self.hosts)?;
         leaf.distinguished_name.push(DnType::CommonName, "Test leaf");
         leaf.use_authority_key_identifier_extension = true;
-        (leaf.not_before, leaf.not_after) = (date_time_ymd(1970, 1, 1) + since_epoch(self.from_day), date_time_ymd(1970, 1, 1) + since_epoch(self.to_day));
+        (leaf.not_before, leaf.not_after) = (
+            date_time_ymd(1970, 1, 1) + since_epoch(self.from_day),
+            date_time_ymd(1970, 1, 1) + since_epoch(self.to_day),
+        );
         let certificate = if self.intermediate {
-            let between = CertifiedIssuer::signed_by(authority("Test intermediate"), fresh_key(Kind::P256)?, &root)?;
+            let between = CertifiedIssuer::signed_by(
+                authority("Test intermediate"),
+                fresh_key(Kind::P256)?,
+                &root,
+            )?;
             leaf.signed_by(&key, &between)?.pem() + &between.pem()
         } else {
             leaf.signed_by(&key, &root)?.pem()

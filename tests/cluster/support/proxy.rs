@@ -12,6 +12,7 @@
 use std::convert::Infallible;
 use std::io::Error;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -32,6 +33,9 @@ use super::cluster::Cluster;
 type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
 type Script = dyn Fn(&Asked) -> Fault + Send + Sync;
 
+/// Long enough for what was handed to hyper to leave.
+const FLUSHED: Duration = Duration::from_millis(20);
+
 /// Something to do at a certain moment, such as killing the controller. It must not block for long.
 pub type Callback = Box<dyn FnOnce() + Send>;
 
@@ -51,7 +55,9 @@ impl Asked {
 
     /// Whether it is a list of this resource.
     pub fn is_list_of(&self, resource: &str) -> bool {
-        self.method == Method::GET && !self.is_watch() && self.path.ends_with(&format!("/{resource}"))
+        self.method == Method::GET
+            && !self.is_watch()
+            && self.path.ends_with(&format!("/{resource}"))
     }
 
     /// Whether it is a watch of anything.
@@ -96,7 +102,7 @@ pub enum WatchFault {
     /// The connection breaks after so many events.
     CutAfter(usize),
     /// A line of our own is put in after so many events; then it goes on.
-    InjectAfter(usize, String),
+    Inject { after: usize, line: String },
 }
 
 impl Fault {
@@ -152,15 +158,24 @@ struct Shared {
 
 impl Proxy {
     /// Starts one on the runtime of the calling test.
-    pub async fn start(cluster: &Cluster, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
-        let mut config = cluster.admin_access().config().await.expect("a configuration for the API server");
+    pub async fn start(
+        cluster: &Cluster,
+        script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        let mut config =
+            cluster.admin_access().config().await.expect("a configuration for the API server");
         // The caller's own token is passed on, and a fault must reach the caller untouched.
         config.auth_info = Default::default();
         config.default_retry = false;
         let upstream = Client::try_from(config).expect("a client for the API server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound port"));
-        let shared = Shared { upstream, script: RwLock::new(Box::new(script)), seen: Mutex::default(), generation: watch::Sender::new(0) };
+        let shared = Shared {
+            upstream,
+            script: RwLock::new(Box::new(script)),
+            seen: Mutex::default(),
+            generation: watch::Sender::new(0),
+        };
         let shared = Arc::new(shared);
         let accepting = tokio::spawn(accept(listener, shared.clone()));
         Self { url, shared, accepting }
@@ -211,7 +226,8 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
         let shared = shared.clone();
         async move { shared.handle(request).await }
     });
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         // An error is how a fault drops the connection.
         _ = connection => {}
@@ -222,7 +238,11 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
 impl Shared {
     async fn handle(&self, request: Request<Incoming>) -> Result<Answer, Error> {
         let uri = request.uri();
-        let asked = Asked { method: request.method().clone(), path: uri.path().to_owned(), query: uri.query().unwrap_or_default().to_owned() };
+        let asked = Asked {
+            method: request.method().clone(),
+            path: uri.path().to_owned(),
+            query: uri.query().unwrap_or_default().to_owned(),
+        };
         self.seen.lock().expect("no script panicked").push(asked.clone());
         let fault = (self.script.read().expect("no script panicked"))(&asked);
         match fault {
@@ -260,7 +280,11 @@ impl Shared {
         for header in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
             head.headers.remove(header);
         }
-        let answer = self.upstream.send(Request::from_parts(head, Body::from(body.to_vec()))).await.map_err(Error::other)?;
+        let answer = self
+            .upstream
+            .send(Request::from_parts(head, Body::from(body.to_vec())))
+            .await
+            .map_err(Error::other)?;
         let (mut head, body) = answer.into_parts();
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
@@ -285,10 +309,17 @@ fn status(code: StatusCode, message: &str) -> Answer {
         _ => "Unknown",
     };
     let status = serde_json::json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": message });
-    Response::builder().status(code).header(CONTENT_TYPE, "application/json").body(whole(status.to_string())).expect("a response")
+    Response::builder()
+        .status(code)
+        .header(CONTENT_TYPE, "application/json")
+        .body(whole(status.to_string()))
+        .expect("a response")
 }
 
-async fn mangled(answer: Answer, mangle: Box<dyn FnOnce(Bytes) -> Bytes + Send>) -> Result<Answer, Error> {
+async fn mangled(
+    answer: Answer,
+    mangle: Box<dyn FnOnce(Bytes) -> Bytes + Send>,
+) -> Result<Answer, Error> {
     let (mut head, body) = answer.into_parts();
     head.headers.remove(CONTENT_LENGTH);
     let bytes = body.collect().await?.to_bytes();
@@ -298,7 +329,8 @@ async fn mangled(answer: Answer, mangle: Box<dyn FnOnce(Bytes) -> Bytes + Send>)
 /// The server's answer with a fault in the stream of its events, which are one line each.
 fn spoilt(answer: Answer, fault: WatchFault) -> Answer {
     let (head, body) = answer.into_parts();
-    let data = BodyStream::new(body).try_filter_map(|frame| async move { Ok(frame.into_data().ok()) });
+    let data =
+        BodyStream::new(body).try_filter_map(|frame| async move { Ok(frame.into_data().ok()) });
     let lines = lines_with_fault(data.boxed(), fault).map_ok(Frame::data);
     Response::from_parts(head, StreamBody::new(lines).boxed_unsync())
 }
@@ -308,12 +340,18 @@ fn lines_with_fault(
     fault: WatchFault,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     let start = (data, Vec::new(), 0, Some(fault));
-    futures::stream::unfold(start, |(mut data, mut held, mut events, mut fault)| async move {
+    futures::stream::unfold(start, |(mut data, mut held, mut events, fault)| async move {
         loop {
             match &fault {
-                Some(WatchFault::StallAfter(count)) if events >= *count => futures::future::pending().await,
-                Some(WatchFault::CutAfter(count)) if events >= *count => return Some((Err(Error::other("cut on purpose")), (data, held, events, fault))),
-                Some(WatchFault::InjectAfter(count, line)) if events >= *count => {
+                Some(WatchFault::StallAfter(count)) if events >= *count => {
+                    futures::future::pending().await
+                }
+                Some(WatchFault::CutAfter(count)) if events >= *count => {
+                    // hyper sends what it has when it must wait, and drops it when it meets an error.
+                    tokio::time::sleep(FLUSHED).await;
+                    return Some((Err(Error::other("cut on purpose")), (data, held, events, None)));
+                }
+                Some(WatchFault::Inject { after, line }) if events >= *after => {
                     let line = Bytes::from(format!("{line}\n"));
                     return Some((Ok(line), (data, held, events, None)));
                 }
@@ -325,10 +363,7 @@ fn lines_with_fault(
             }
             match data.next().await? {
                 Ok(bytes) => held.extend_from_slice(&bytes),
-                Err(error) => {
-                    fault = None;
-                    return Some((Err(error), (data, held, events, fault)));
-                }
+                Err(error) => return Some((Err(error), (data, held, events, None))),
             }
         }
     })

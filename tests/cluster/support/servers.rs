@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use openssl::ec::{EcGroup, EcKey};
@@ -45,22 +46,32 @@ pub struct Servers {
     pub store: PathBuf,
 }
 
-/// Folder of the real components, or a panic that says how to get them.
-pub fn toolbox() -> PathBuf {
-    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/toolbox/build")).arg("--path").stderr(Stdio::null()).output();
-    let folder = output.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())).unwrap_or_default();
-    let complete = ["etcd", "kube-apiserver", "kubectl"].iter().all(|name| folder.join(name).is_file());
-    assert!(complete, "toolbox is missing: run `make toolbox`");
-    folder
+/// Folder of the real components, or one line that says how to get them.
+pub fn toolbox() -> Result<PathBuf, String> {
+    // Looked up once: the script hashes its sources.
+    static FOUND: LazyLock<PathBuf> = LazyLock::new(|| {
+        let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/toolbox/build"));
+        let output = script.arg("--path").stderr(Stdio::null()).output();
+        let path = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        PathBuf::from(path.unwrap_or_default())
+    });
+    let complete =
+        ["etcd", "kube-apiserver", "kubectl"].iter().all(|name| FOUND.join(name).is_file());
+    if complete {
+        Ok(FOUND.clone())
+    } else {
+        Err("toolbox is missing: run `make toolbox`".to_owned())
+    }
 }
 
 impl Servers {
-    /// Starts both and waits until the API server is ready.
-    pub async fn start() -> Result<Self, String> {
-        let toolbox = toolbox();
+    /// Starts both and waits until the API server is ready. The folder of its logs starts with `name`.
+    pub async fn start(name: &str) -> Result<Self, String> {
+        let toolbox = toolbox()?;
         let mut failure = String::new();
         for _ in 0..ATTEMPTS {
-            let mut servers = Self::spawn(&toolbox).map_err(|error| format!("cannot start the API server: {error}"))?;
+            let mut servers = Self::spawn(name, &toolbox)
+                .map_err(|error| format!("cannot start the API server: {error}"))?;
             match servers.wait_until_ready().await {
                 Ok(()) => return Ok(servers),
                 Err(why) => failure = why,
@@ -72,14 +83,24 @@ impl Servers {
         Err(failure)
     }
 
-    fn spawn(toolbox: &Path) -> std::io::Result<Self> {
-        let logs = suite::subfolder(&format!("api-{}", suite::next_number()));
+    fn spawn(name: &str, toolbox: &Path) -> std::io::Result<Self> {
+        let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
         let (store, scratch) = (scratch_folder()?, scratch_folder()?);
         let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
         let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, clients, peers))?;
         let admin_token = random_token()?;
-        let api = Tied::spawn(api_command(toolbox, &logs, &scratch, clients, secure, &admin_token)?)?;
-        Ok(Self { api, etcd, url: format!("https://127.0.0.1:{secure}"), authority: String::new(), admin_token, logs, scratch, store })
+        let api =
+            Tied::spawn(api_command(toolbox, &logs, &scratch, clients, secure, &admin_token)?)?;
+        Ok(Self {
+            api,
+            etcd,
+            url: format!("https://127.0.0.1:{secure}"),
+            authority: String::new(),
+            admin_token,
+            logs,
+            scratch,
+            store,
+        })
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), String> {
@@ -106,9 +127,17 @@ impl Servers {
                 Err(_) => return false,
             }
         }
-        let access = Access { url: self.url.clone(), authority: self.authority.clone(), token: self.admin_token.clone() };
-        let Ok(client) = access.try_client().await else { return false };
-        let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else { return false };
+        let access = Access {
+            url: self.url.clone(),
+            authority: self.authority.clone(),
+            token: self.admin_token.clone(),
+        };
+        let Ok(client) = access.try_client().await else {
+            return false;
+        };
+        let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+            return false;
+        };
         client.request_text(request).await.is_ok_and(|body| body == "ok")
     }
 
@@ -118,7 +147,11 @@ impl Servers {
             let lines: Vec<&str> = log.lines().collect();
             lines[lines.len().saturating_sub(15)..].join("\n")
         };
-        format!("the API server {what}\n--- etcd.log\n{}\n--- kube-apiserver.log\n{}", tail("etcd.log"), tail("kube-apiserver.log"))
+        format!(
+            "the API server {what}\n--- etcd.log\n{}\n--- kube-apiserver.log\n{}",
+            tail("etcd.log"),
+            tail("kube-apiserver.log")
+        )
     }
 }
 
@@ -126,30 +159,81 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, clients: u16, peers: 
     let mut command = tied::command(&toolbox.join("etcd"), &logs.join("etcd.log"), Some(store));
     command
         .args(["--data-dir".as_ref(), store.join("data").as_os_str()])
-        .args(["--listen-client-urls", &format!("http://127.0.0.1:{clients}"), "--advertise-client-urls", &format!("http://127.0.0.1:{clients}")])
-        .args(["--listen-peer-urls", &format!("http://127.0.0.1:{peers}"), "--initial-advertise-peer-urls", &format!("http://127.0.0.1:{peers}")])
+        .args([
+            "--listen-client-urls",
+            &format!("http://127.0.0.1:{clients}"),
+            "--advertise-client-urls",
+            &format!("http://127.0.0.1:{clients}"),
+        ])
+        .args([
+            "--listen-peer-urls",
+            &format!("http://127.0.0.1:{peers}"),
+            "--initial-advertise-peer-urls",
+            &format!("http://127.0.0.1:{peers}"),
+        ])
         .args(["--initial-cluster", &format!("default=http://127.0.0.1:{peers}")])
-        .args(["--unsafe-no-fsync", "--log-level=warn", "--heartbeat-interval=50", "--election-timeout=250"]);
+        .args([
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            "--heartbeat-interval=50",
+            "--election-timeout=250",
+        ]);
     command
 }
 
-fn api_command(toolbox: &Path, logs: &Path, scratch: &Path, store: u16, secure: u16, admin_token: &str) -> std::io::Result<Command> {
+fn api_command(
+    toolbox: &Path,
+    logs: &Path,
+    scratch: &Path,
+    store: u16,
+    secure: u16,
+    admin_token: &str,
+) -> std::io::Result<Command> {
     let (private, public) = account_keys()?;
     suite::write_private(&scratch.join("accounts.key"), &private);
     suite::write_private(&scratch.join("accounts.pub"), &public);
-    suite::write_private(&scratch.join("tokens.csv"), &format!("{admin_token},admin,admin,\"system:masters\"\n"));
+    suite::write_private(
+        &scratch.join("tokens.csv"),
+        &format!("{admin_token},admin,admin,\"system:masters\"\n"),
+    );
     suite::write_private(&scratch.join("audit-policy.yaml"), AUDIT_POLICY);
 
     let file = |name: &str| scratch.join(name).display().to_string();
-    let mut command = tied::command(&toolbox.join("kube-apiserver"), &logs.join("kube-apiserver.log"), Some(scratch));
+    let mut command = tied::command(
+        &toolbox.join("kube-apiserver"),
+        &logs.join("kube-apiserver.log"),
+        Some(scratch),
+    );
     command
-        .args([format!("--etcd-servers=http://127.0.0.1:{store}"), format!("--secure-port={secure}"), format!("--cert-dir={}", scratch.display())])
-        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24"])
-        .args([format!("--service-account-key-file={}", file("accounts.pub")), format!("--service-account-signing-key-file={}", file("accounts.key"))])
-        .args(["--service-account-issuer=https://kubernetes.default.svc", "--authorization-mode=RBAC"])
-        .args([format!("--token-auth-file={}", file("tokens.csv")), format!("--audit-policy-file={}", file("audit-policy.yaml"))])
+        .args([
+            format!("--etcd-servers=http://127.0.0.1:{store}"),
+            format!("--secure-port={secure}"),
+            format!("--cert-dir={}", scratch.display()),
+        ])
+        .args([
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+        ])
+        .args([
+            format!("--service-account-key-file={}", file("accounts.pub")),
+            format!("--service-account-signing-key-file={}", file("accounts.key")),
+        ])
+        .args([
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=RBAC",
+        ])
+        .args([
+            format!("--token-auth-file={}", file("tokens.csv")),
+            format!("--audit-policy-file={}", file("audit-policy.yaml")),
+        ])
         // Blocking: an answered request is in the log. Never rotated: the reader follows one file.
-        .args([format!("--audit-log-path={}", logs.join("audit.log").display()), "--audit-log-mode=blocking".into(), "--audit-log-maxsize=100000".into()]);
+        .args([
+            format!("--audit-log-path={}", logs.join("audit.log").display()),
+            "--audit-log-mode=blocking".into(),
+            "--audit-log-maxsize=100000".into(),
+        ]);
     Ok(command)
 }
 

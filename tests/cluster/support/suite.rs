@@ -4,8 +4,10 @@
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
-//!   api-N/audit.log                  of each API server; holds keys
+//!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
+//!   forbidding-N/                    the same, of the one where tests provoke refusals
+//!   NAME-N/                          the same, of a cluster that one test started for itself
 //!   controllers/NAME.log             logs of the controllers, at trace level
 //!   metrics/NAME.prom                their metrics before they ended
 //!   events/NAMESPACE.json            Events of each namespace when its test ended
@@ -46,20 +48,35 @@ pub fn next_number() -> usize {
 /// Notes a private key, so that the last check can look for it in everything that was written.
 pub fn register_key(pem: &str) {
     let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(folder().join("keys")).expect("the suite's folder takes a file");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(folder().join("keys"))
+        .expect("the suite's folder takes a file");
     writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
 }
 
 /// Writes a file that only we may read.
 pub fn write_private(path: &Path, content: &str) {
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    file.write_all(content.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(content.as_bytes())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 fn make_folder() -> PathBuf {
     let base = match std::env::var_os("TRUSTPLANE_SUITE") {
         Some(given) => Path::new(env!("CARGO_MANIFEST_DIR")).join(given),
-        None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent").join("suite"),
+        None => Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .expect("target/tmp has a parent")
+            .join("suite"),
     };
     private_folder(&base);
     forget_old_runs(&base);
@@ -70,17 +87,25 @@ fn make_folder() -> PathBuf {
 }
 
 fn private_folder(path: &Path) {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 /// Removes all but the newest runs. One whose process still runs is not touched.
 fn forget_old_runs(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
     let mut runs: Vec<(u64, i32, PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let (seconds, pid) = path.file_name()?.to_str()?.strip_prefix("cluster-")?.split_once('-')?;
+            let (seconds, pid) =
+                path.file_name()?.to_str()?.strip_prefix("cluster-")?.split_once('-')?;
             Some((seconds.parse().ok()?, pid.parse().ok()?, path))
         })
         .collect();

@@ -21,7 +21,8 @@ pub struct Tied {
 /// the command has ended.
 pub fn command(program: &Path, log: &Path, remove: Option<&Path>) -> Command {
     let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/tied"));
-    command.arg("--log").arg(log);
+    // Nothing that we run has anything to save once the test process is gone.
+    command.arg("--now").arg("--log").arg(log);
     if let Some(folder) = remove {
         command.arg("--remove").arg(folder);
     }
@@ -33,14 +34,17 @@ impl Tied {
     /// Starts what [`command`] made, in a process group of its own so that a Ctrl-C in a terminal
     /// reaches the test process alone.
     pub fn spawn(mut command: Command) -> Result<Self> {
-        let mut tied = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
+        let mut tied =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
         let held = tied.stdin.take();
         let mut first_line = String::new();
         if let Some(output) = tied.stdout.take() {
             BufReader::new(output).read_line(&mut first_line)?;
         }
         let pid = first_line.trim().parse().ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Error::other(format!("e2e/tied did not say a process id but {first_line:?}")))?;
+        let pid = pid.ok_or_else(|| {
+            Error::other(format!("e2e/tied did not say a process id but {first_line:?}"))
+        })?;
         Ok(Self { tied, pid, held, code: None })
     }
 
@@ -65,7 +69,8 @@ impl Tied {
     /// The command's exit code (128 and the signal's number for a signal), when it has ended.
     pub fn exit_code(&mut self) -> Option<i32> {
         if self.code.is_none() {
-            self.code = self.tied.try_wait().ok().flatten().map(|status| status.code().unwrap_or(-1));
+            self.code =
+                self.tied.try_wait().ok().flatten().map(|status| status.code().unwrap_or(-1));
         }
         self.code
     }
@@ -97,7 +102,9 @@ impl Drop for Tied {
 
 /// Whether a process of this number runs. A zombie does not.
 pub fn is_alive(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
     // The state follows the name, which stands in parentheses and may hold any character.
     !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
