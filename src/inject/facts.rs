@@ -443,6 +443,7 @@ pub(in crate::inject) mod tests {
         assert!(with("-----BEGIN CERTIFICATE-----").has_ca_certificate());
         assert!(!with("").has_ca_certificate());
         assert!(!Draft::edge().facts().has_ca_certificate());
+        assert!(!with("one").same_but_for_version(&with("another")), "it decides anew");
     }
 
     #[test]
