@@ -326,3 +326,37 @@ fn a_change_is_timed_from_the_secret_only_if_the_route_did_not_change_after_it()
     assert_eq!(index.caused_by_secret(&facts()), None);
     assert_eq!(index.caused_by_secret(&Draft::edge().facts()), None);
 }
+
+// Findings: each of these fails today.
+
+/// We patch (version 9), a user changes the Route right after (version 10), and the watch brings
+/// both before our own answer is worked off. Nothing will bring version 10 a second time, so the
+/// user's change is not seen until the next relist; a resync decides from the same stale facts.
+#[test]
+fn the_answer_to_our_own_write_does_not_hide_a_newer_version_that_the_watch_brought_before_it() {
+    let (mut index, now) = knowing(&[route("5")]);
+    index.route_applied(changed("9").facts(), now);
+    index.route_applied(route("10").annotated("").facts(), now);
+    index.route_written(changed("9").facts(), now);
+    assert_eq!(version(&index, &shop()), "10");
+}
+
+/// The only Route that asks for a missing Secret changes (or is written by ourselves): `insert`
+/// lets it stop asking and ask again, and with that forgets since when the Secret is missing.
+#[test]
+fn a_route_that_changes_while_its_secret_is_missing_does_not_start_a_new_grace() {
+    let (mut index, now) = knowing(&[route("1")]);
+    index.secret_missing(secret(), noon());
+    index.route_applied(changed("2").facts(), now);
+    let later = noon() + chrono::TimeDelta::seconds(4);
+    assert_eq!(index.secret_missing(secret(), later), noon());
+}
+
+/// Nobody asks any more when the answer of the API server comes in, and the entry stays for ever.
+#[test]
+fn a_missing_secret_is_not_remembered_for_a_route_that_went_meanwhile() {
+    let (mut index, _) = knowing(&[route("1")]);
+    index.route_gone(&shop());
+    index.secret_missing(secret(), noon());
+    assert!(index.missing.is_empty());
+}
