@@ -183,3 +183,197 @@ fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
     change["metadata"]["resourceVersion"] = json!(route.version);
     change
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+    use crate::{inject::facts::tests::Draft, inject::words, tls};
+
+    const ROUTE: &str = "/apis/route.openshift.io/v1/namespaces/web/routes/shop";
+
+    /// Method, path with query, content type, body.
+    type Sent = (String, String, String, Value);
+
+    /// A server that answers the same to everything, and what it was sent.
+    fn server(code: u16, answer: Value) -> (Writer, Arc<Mutex<Vec<Sent>>>) {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let log = sent.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let (log, answer) = (log.clone(), answer.clone());
+            async move {
+                let method = request.method().to_string();
+                let query = request.uri().query().unwrap_or_default().trim_start_matches('&');
+                let path = format!("{}?{query}", request.uri().path());
+                let kind = request.headers()["content-type"].to_str()?.to_owned();
+                let body = request.into_body().collect().await?.to_bytes();
+                log.lock().unwrap().push((method, path, kind, serde_json::from_slice(&body)?));
+                let body = Body::from(serde_json::to_vec(&answer)?);
+                Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+            }
+        });
+        (Writer::new(Client::new(service, "default")), sent)
+    }
+
+    fn draft() -> Draft {
+        Draft::edge().annotated("shop-tls").holding("old certificate", "old key").noted()
+    }
+
+    fn pair() -> Pair {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
+        let certificate = parameters.self_signed(&key).unwrap().pem();
+        tls::judge(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+    }
+
+    fn note_of(pair: &Pair) -> String {
+        Note::of("4711", pair.certificate(), pair.key().expose()).to_string()
+    }
+
+    /// The one body that was sent, where path, query and content type are as they should be.
+    async fn sent(write: Write, pair: Option<&Pair>) -> Value {
+        let (writer, sent) = server(200, draft().version("42").0);
+        let now_is = writer.write(&draft().facts(), write, pair).await.unwrap();
+        assert_eq!(now_is, draft().version("42").facts(), "answers what the server has now");
+        let mut sent = sent.lock().unwrap();
+        assert_eq!(sent.len(), 1, "certificate, key and note go in one patch");
+        let (method, path, kind, body) = sent.pop().unwrap();
+        assert_eq!((method.as_str(), kind.as_str()), ("PATCH", "application/merge-patch+json"));
+        assert_eq!(path, format!("{ROUTE}?fieldManager=trustplane"));
+        body
+    }
+
+    /// Compares without printing: the bodies hold keys.
+    #[track_caller]
+    fn assert_same(sent: &Value, expected: &Value) {
+        assert!(sent == expected, "another body was sent");
+    }
+
+    fn metadata(note: Value) -> Value {
+        json!({
+            "uid": "4711", "resourceVersion": "41", "annotations": { "trustplane.dev/injected": note },
+        })
+    }
+
+    #[tokio::test]
+    async fn an_injection_sends_certificate_key_and_note_with_what_it_was_decided_from() {
+        let pair = pair();
+        let body = sent(Write::Inject(pair.facts().fingerprint), Some(&pair)).await;
+        let tls = json!({ "certificate": pair.certificate(), "key": pair.key().expose() });
+        let expected =
+            json!({ "metadata": metadata(json!(note_of(&pair))), "spec": { "tls": tls } });
+        assert_same(&body, &expected);
+    }
+
+    #[tokio::test]
+    async fn a_missing_note_is_sent_without_the_pair() {
+        let pair = pair();
+        let body = sent(Write::NoteAlone(pair.facts().fingerprint), Some(&pair)).await;
+        assert_same(&body, &json!({ "metadata": metadata(json!(note_of(&pair))) }));
+    }
+
+    #[tokio::test]
+    async fn clearing_takes_certificate_key_and_note_out() {
+        let tls = json!({ "certificate": null, "key": null });
+        let expected = json!({ "metadata": metadata(Value::Null), "spec": { "tls": tls } });
+        assert_same(&sent(Write::Clear, None).await, &expected);
+    }
+
+    #[tokio::test]
+    async fn clearing_a_left_over_key_does_not_name_the_certificate() {
+        let expected =
+            json!({ "metadata": metadata(Value::Null), "spec": { "tls": { "key": null } } });
+        assert_same(&sent(Write::ClearKey, None).await, &expected);
+    }
+
+    #[tokio::test]
+    async fn dropping_the_note_does_not_name_spec_so_that_none_comes_into_being() {
+        assert_same(
+            &sent(Write::DropNote, None).await,
+            &json!({ "metadata": metadata(Value::Null) }),
+        );
+    }
+
+    #[tokio::test]
+    async fn the_condition_goes_to_the_status_and_nowhere_else() {
+        let (writer, sent) = server(200, draft().0);
+        let now = "2026-03-01T12:00:00Z".parse().unwrap();
+        let said = crate::inject::condition::unless_said(&words::custom(), &[], now).unwrap();
+        writer.write_status(&draft().facts(), &said).await.unwrap();
+        let (method, path, kind, body) = sent.lock().unwrap().pop().unwrap();
+        assert_eq!((method.as_str(), kind.as_str()), ("PATCH", "application/merge-patch+json"));
+        assert_eq!(path, format!("{ROUTE}/status?fieldManager=trustplane"));
+        let condition = |kind: &str, status: &str, message: &str| {
+            json!({
+                "type": kind, "status": status, "reason": "CertificateInRoute", "message": message,
+                "lastTransitionTime": "2026-03-01T12:00:00Z",
+            })
+        };
+        let expected = json!({
+            "metadata": { "uid": "4711", "resourceVersion": "41" },
+            "status": { "certificate": [
+                condition("Default", "False", ""),
+                condition("Custom", "True", &words::custom().message),
+                condition("Managed", "False", ""),
+            ] },
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_when_the_pair_at_hand_is_not_the_planned_one() {
+        let (planned, other) = (pair(), pair());
+        let fingerprint = planned.facts().fingerprint;
+        for write in [Write::Inject(fingerprint), Write::NoteAlone(fingerprint)] {
+            for at_hand in [None, Some(&other)] {
+                let (writer, sent) = server(200, draft().0);
+                let error = writer.write(&draft().facts(), write, at_hand).await.unwrap_err();
+                assert_eq!(error, ApplyError::PairMissing { route: ObjectRef::new("web", "shop") });
+                assert_eq!(error.category(), "pair-missing");
+                assert!(sent.lock().unwrap().is_empty());
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_conflict_is_told_apart_from_a_route_that_is_gone() {
+        let refusal = |code, reason| {
+            let status =
+                json!({ "kind": "Status", "status": "Failure", "reason": reason, "code": code });
+            server(code, status).0
+        };
+        let facts = draft().facts();
+        let conflict =
+            refusal(409, "Conflict").write(&facts, Write::Clear, None).await.unwrap_err();
+        assert!(conflict.is_conflict() && !conflict.is_not_found());
+        assert_eq!(
+            conflict.to_string(),
+            "Route web/shop: certificate and key could not be patched: the object changed in the meantime"
+        );
+        let gone = refusal(404, "NotFound").write_status(&facts, &[]).await.unwrap_err();
+        assert!(gone.is_not_found() && !gone.is_conflict());
+        assert_eq!(gone.category(), "not-found");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_quotes_the_key_is_told_without_it() {
+        let pair = pair();
+        let status = json!({
+            "kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
+            "message": format!("spec.tls.key: Invalid value: {:?}", pair.key().expose()),
+            "details": { "causes": [{ "field": "spec.tls.key", "message": pair.key().expose() }] },
+        });
+        let write = Write::Inject(pair.facts().fingerprint);
+        let error = server(422, status).0.write(&draft().facts(), write, Some(&pair)).await;
+        let error = error.unwrap_err();
+        let shown = format!("{error} {error:?}");
+        let leaks = pair.key().expose().lines().any(|line| shown.contains(line));
+        assert!(!leaks && shown.contains("spec.tls.key"), "the refusal is told with the key");
+    }
+}

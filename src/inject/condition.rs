@@ -62,3 +62,109 @@ fn status(state: State, verdict: &Verdict) -> &'static str {
 fn message(state: State, verdict: &Verdict) -> &str {
     if verdict.state.is_none_or(|holds| holds == state) { &verdict.message } else { "" }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use crate::inject::words::{self, Reason};
+
+    fn noon() -> DateTime<Utc> {
+        "2026-03-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn later() -> DateTime<Utc> {
+        noon() + TimeDelta::hours(1)
+    }
+
+    fn brief(conditions: &[CertificateCondition]) -> Vec<(&str, &str, DateTime<Utc>)> {
+        let time = |it: &CertificateCondition| it.last_transition_time.unwrap();
+        conditions.iter().map(|it| (&*it.r#type, &*it.status, time(it))).collect()
+    }
+
+    #[test]
+    fn three_conditions_are_said_and_the_one_that_is_true_explains() {
+        let said = unless_said(&words::custom(), &[], noon()).unwrap();
+        let expected = [
+            ("Default", "False", noon()),
+            ("Custom", "True", noon()),
+            ("Managed", "False", noon()),
+        ];
+        assert_eq!(brief(&said), expected);
+        assert!(said.iter().all(|it| it.reason == "CertificateInRoute"));
+        let messages: Vec<_> = said.iter().map(|it| &*it.message).collect();
+        assert_eq!(messages, ["", words::custom().message.as_str(), ""]);
+    }
+
+    #[test]
+    fn where_the_router_serves_no_certificate_none_is_true_and_each_explains() {
+        let said = unless_said(&words::passthrough(), &[], noon()).unwrap();
+        assert!(said.iter().all(|it| it.status == "False"));
+        assert!(said.iter().all(|it| *it.message == *words::passthrough().message));
+    }
+
+    #[test]
+    fn what_is_said_is_not_said_again() {
+        let said = unless_said(&words::custom(), &[], noon()).unwrap();
+        assert_eq!(unless_said(&words::custom(), &said, later()), None);
+        assert!(say(&said, &words::custom()));
+        assert!(!say(&said, &words::no_certificate()));
+        assert!(!say(&[], &words::custom()));
+    }
+
+    #[test]
+    fn a_time_moves_only_with_its_own_status() {
+        let custom = unless_said(&words::custom(), &[], noon()).unwrap();
+        let default = unless_said(&words::no_certificate(), &custom, later()).unwrap();
+        let expected = [
+            ("Default", "True", later()),
+            ("Custom", "False", later()),
+            ("Managed", "False", noon()),
+        ];
+        assert_eq!(brief(&default), expected);
+    }
+
+    #[test]
+    fn another_reason_or_message_moves_no_time() {
+        let said = unless_said(&words::custom(), &[], noon()).unwrap();
+        let verdict = Verdict {
+            state: Some(State::Custom),
+            reason: Reason::SecretNotFound,
+            message: "gone".into(),
+        };
+        let again = unless_said(&verdict, &said, later()).unwrap();
+        assert_eq!(brief(&again), brief(&said));
+        assert!(again.iter().all(|it| it.reason == "SecretNotFound"));
+    }
+
+    #[test]
+    fn times_are_whole_seconds_because_the_api_keeps_no_more() {
+        let said =
+            unless_said(&words::custom(), &[], noon() + TimeDelta::milliseconds(999)).unwrap();
+        assert_eq!(said[0].last_transition_time, Some(noon()));
+        let stored: Vec<CertificateCondition> =
+            serde_json::from_str(&serde_json::to_string(&said).unwrap()).unwrap();
+        assert_eq!(unless_said(&words::custom(), &stored, later()), None);
+    }
+
+    #[test]
+    fn conditions_without_a_time_get_one_though_they_were_said() {
+        let mut said = unless_said(&words::custom(), &[], noon()).unwrap();
+        said[1].last_transition_time = None;
+        assert!(say(&said, &words::custom()));
+        let again = unless_said(&words::custom(), &said, later()).unwrap();
+        assert_eq!(again[1].last_transition_time, Some(later()));
+        assert_eq!(again[0].last_transition_time, Some(noon()));
+    }
+
+    #[test]
+    fn conditions_that_lack_one_or_stand_in_another_order_are_put_right_with_their_times() {
+        let said = unless_said(&words::custom(), &[], noon()).unwrap();
+        let reversed: Vec<_> = said.iter().rev().cloned().collect();
+        assert_eq!(unless_said(&words::custom(), &reversed, later()), Some(said.clone()));
+        let again = unless_said(&words::custom(), &said[..2], later()).unwrap();
+        assert_eq!(brief(&again)[..2], brief(&said)[..2]);
+        assert_eq!(again[2].last_transition_time, Some(later()));
+    }
+}

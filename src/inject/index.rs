@@ -254,3 +254,6 @@ fn absent<'a>(
         .cloned()
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -432,3 +432,6 @@ fn unusable(secret: &SecretSeen) -> Result<&PairFacts, Unusable<'_>> {
         SecretSeen::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
     }
 }
+
+#[cfg(test)]
+mod tests;

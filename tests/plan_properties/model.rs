@@ -1,0 +1,268 @@
+//! A Route as the API server stores it, and the table of docs/inject.md read off that JSON.
+//!
+//! Written without a look at how the product does it: the merge patch of RFC 7386, the note, the
+//! row and its write are all worked out here a second time.
+
+use chrono::{DateTime, Utc};
+use openssl::sha::Sha256;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use trustplane::{
+    api::route::{CertificateCondition, Route},
+    inject::{
+        facts::RouteFacts,
+        plan::{OnInvalid, Policy, SecretSeen, Write},
+    },
+    tls::Pair,
+};
+
+pub const NOTE: &str = "trustplane.dev/injected";
+pub const ASKS: &str = "route.openshift.io/tls-secret-name";
+
+/// The note as docs/inject.md describes it: over lengths and texts of uid, certificate and key.
+pub fn note(uid: &str, certificate: &str, key: &str) -> String {
+    let digest = |parts: &[&str]| {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        hex::encode(hash.finish())
+    };
+    format!("v1:{}:{}", digest(&[uid, certificate, key]), digest(&[uid, key]))
+}
+
+/// RFC 7386, word for word.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = target else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.remove(name);
+        } else {
+            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// The Secret that the annotation names.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub seen: &'a SecretSeen,
+    /// Where it is usable.
+    pub pair: Option<&'a Pair>,
+    /// Whether the annotation can be the name of a Secret.
+    pub named: bool,
+}
+
+#[derive(Clone, PartialEq)]
+pub struct Model(pub Value);
+
+impl Model {
+    pub fn facts(&self) -> RouteFacts {
+        let route = Route::deserialize(&self.0).unwrap();
+        RouteFacts::read(&route)
+    }
+
+    fn text(&self, path: &str) -> &str {
+        self.0.pointer(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub fn uid(&self) -> &str {
+        self.text("/metadata/uid")
+    }
+
+    pub fn certificate(&self) -> &str {
+        self.text("/spec/tls/certificate")
+    }
+
+    pub fn key(&self) -> &str {
+        self.text("/spec/tls/key")
+    }
+
+    fn annotation(&self, name: &str) -> Option<&str> {
+        self.0["metadata"]["annotations"].get(name).and_then(Value::as_str)
+    }
+
+    pub fn is_noted(&self) -> bool {
+        self.annotation(NOTE).is_some()
+    }
+
+    pub fn is_annotated(&self) -> bool {
+        self.annotation(ASKS).is_some_and(|name| !name.is_empty())
+    }
+
+    pub fn has_conditions(&self) -> bool {
+        self.0
+            .pointer("/status/certificate")
+            .and_then(Value::as_array)
+            .is_some_and(|all| !all.is_empty())
+    }
+
+    pub fn conditions(&self) -> Vec<CertificateCondition> {
+        let stored = self.0.pointer("/status/certificate").cloned().unwrap_or_else(|| json!([]));
+        serde_json::from_value(stored).unwrap()
+    }
+
+    /// The pair is ours if and only if the note agrees with what stands there.
+    pub fn is_ours(&self) -> bool {
+        self.annotation(NOTE) == Some(&note(self.uid(), self.certificate(), self.key()))
+    }
+
+    /// A key without a certificate that the second half of the note agrees with.
+    pub fn is_our_key_left_over(&self) -> bool {
+        let wanted = note(self.uid(), "", self.key());
+        let second = |note: &str| note.rsplit(':').next().unwrap_or_default().to_owned();
+        let is_hex = |part: &str| part.chars().all(|c| c.is_ascii_hexdigit());
+        let well_formed = |note: &str| {
+            note.len() == wanted.len()
+                && note.starts_with("v1:")
+                && note[3..].split(':').all(is_hex)
+        };
+        !self.key().is_empty()
+            && self
+                .annotation(NOTE)
+                .is_some_and(|stands| well_formed(stands) && second(stands) == second(&wanted))
+    }
+
+    /// The first row of the table that matches.
+    pub fn row(&self, asked: Asked<'_>) -> u8 {
+        let spec = &self.0["spec"];
+        let Some(tls) = spec.get("tls") else { return if self.is_left_alone() { 1 } else { 2 } };
+        let external = tls["externalCertificate"]["name"].as_str().unwrap_or_default();
+        let holds_certificate = !self.certificate().is_empty();
+        match () {
+            () if self.is_left_alone() => 1,
+            () if tls["termination"] == "passthrough" => 3,
+            () if !external.is_empty() => 4,
+            () if self.is_annotated() => match asked.pair.filter(|_| asked.named) {
+                Some(pair) if self.holds(pair) && self.is_ours() => 5,
+                Some(pair) if self.holds(pair) => 6,
+                Some(_) => 7,
+                None if holds_certificate && self.is_ours() => 8,
+                None if holds_certificate => 9,
+                None => 10,
+            },
+            () if self.is_noted() && holds_certificate && self.is_ours() => 11,
+            () if self.is_noted() && holds_certificate => 12,
+            () if self.is_noted() => 13,
+            () => 14,
+        }
+    }
+
+    fn is_left_alone(&self) -> bool {
+        let groups = [
+            "networking.k8s.io/v1",
+            "networking.k8s.io/v1beta1",
+            "extensions/v1beta1",
+            "extensions.k8s.io/v1beta1",
+        ];
+        let owners = self.0["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        self.0["metadata"].get("deletionTimestamp").is_some()
+            || owners.iter().any(|owner| {
+                owner["controller"] == true
+                    && owner["kind"] == "Ingress"
+                    && groups.contains(&owner["apiVersion"].as_str().unwrap_or_default())
+            })
+    }
+
+    pub fn holds(&self, pair: &Pair) -> bool {
+        self.certificate() == pair.certificate() && self.key() == pair.key().expose()
+    }
+
+    /// What the table says is to be done in this row.
+    pub fn write(&self, asked: Asked<'_>, now: DateTime<Utc>, policy: &Policy) -> Option<Write> {
+        let drop_note = self.is_noted().then_some(Write::DropNote);
+        let left_over = if self.is_our_key_left_over() { Some(Write::ClearKey) } else { drop_note };
+        match self.row(asked) {
+            1 | 5 | 14 => None,
+            2..=4 | 9 | 12 => drop_note,
+            6 => asked.pair.map(|pair| Write::NoteAlone(pair.facts().fingerprint)),
+            7 => asked.pair.map(|pair| Write::Inject(pair.facts().fingerprint)),
+            8 if waits(asked, now, policy) || keeps(asked, policy) => None,
+            8 | 11 => Some(Write::Clear),
+            10 | 13 => left_over,
+            other => panic!("there is no row {other}"),
+        }
+    }
+
+    /// Carries out a write as docs/inject.md describes it.
+    pub fn after(
+        &self,
+        write: Option<Write>,
+        pair: Option<&Pair>,
+        conditions: Option<&[CertificateCondition]>,
+    ) -> Self {
+        let mut after = self.clone();
+        let note_of = |pair: &Pair| note(self.uid(), pair.certificate(), pair.key().expose());
+        let patch = match (write, pair) {
+            (None, _) => json!({}),
+            (Some(Write::Inject(_)), Some(pair)) => json!({
+                "metadata": { "annotations": { NOTE: note_of(pair) } },
+                "spec": { "tls": { "certificate": pair.certificate(), "key": pair.key().expose() } },
+            }),
+            (Some(Write::NoteAlone(_)), Some(pair)) => {
+                json!({ "metadata": { "annotations": { NOTE: note_of(pair) } } })
+            }
+            (Some(Write::Inject(_) | Write::NoteAlone(_)), None) => {
+                panic!("there is no pair to inject")
+            }
+            (Some(Write::Clear), _) => json!({
+                "metadata": { "annotations": { NOTE: null } },
+                "spec": { "tls": { "certificate": null, "key": null } },
+            }),
+            (Some(Write::ClearKey), _) => json!({
+                "metadata": { "annotations": { NOTE: null } },
+                "spec": { "tls": { "key": null } },
+            }),
+            (Some(Write::DropNote), _) => json!({ "metadata": { "annotations": { NOTE: null } } }),
+        };
+        merge(&mut after.0, &patch);
+        if let Some(conditions) = conditions {
+            merge(&mut after.0, &json!({ "status": { "certificate": conditions } }));
+        }
+        after
+    }
+
+    /// All that is none of our business.
+    pub fn without_our_fields(&self) -> Value {
+        let mut rest = self.0.clone();
+        let mut forget = |place: &str, name: &str| {
+            let parent = rest.pointer_mut(place).and_then(Value::as_object_mut);
+            parent.and_then(|fields| fields.remove(name));
+        };
+        forget("/spec/tls", "certificate");
+        forget("/spec/tls", "key");
+        forget("/status", "certificate");
+        forget("/metadata/annotations", NOTE);
+        // Whether an empty map is there or not, the API server tells nobody.
+        let nothing = |rest: &Value, place: &str| rest.pointer(place) == Some(&json!({}));
+        if nothing(&rest, "/metadata/annotations") {
+            rest["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+        if nothing(&rest, "/status") {
+            rest.as_object_mut().unwrap().remove("status");
+        }
+        rest
+    }
+}
+
+/// Whether a missing Secret's grace is not over.
+pub fn waits(asked: Asked<'_>, now: DateTime<Utc>, policy: &Policy) -> bool {
+    match asked.seen {
+        SecretSeen::Missing { since } if asked.named => now - *since < policy.missing_grace,
+        _ => false,
+    }
+}
+
+/// Whether `--on-invalid-secret=keep` applies.
+pub fn keeps(asked: Asked<'_>, policy: &Policy) -> bool {
+    let exists = asked.named && !matches!(asked.seen, SecretSeen::Missing { .. });
+    exists && policy.on_invalid == OnInvalid::Keep
+}
