@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::{
@@ -30,7 +29,7 @@ pub struct Index {
     routes: HashMap<ObjectRef, Entry>,
     asking: HashMap<ObjectRef, BTreeSet<Arc<str>>>,
     secrets: HashMap<ObjectRef, Known>,
-    missing: HashMap<ObjectRef, DateTime<Utc>>,
+    missing: HashMap<ObjectRef, Instant>,
 }
 
 #[derive(Debug)]
@@ -74,8 +73,12 @@ impl Index {
 
     /// Our own write made this of the Route.
     pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
-        // A Route that was deleted meanwhile must not come back into the cache.
-        if self.routes.get(&facts.at).is_some_and(|entry| entry.facts.uid == facts.uid) {
+        // A Route that was deleted meanwhile must not come back into the cache, and a change that
+        // the watch brought before our answer came must not be hidden by it.
+        let takes_it = |entry: &Entry| {
+            entry.facts.uid == facts.uid && !is_older(&facts.version, &entry.facts.version)
+        };
+        if self.routes.get(&facts.at).is_some_and(takes_it) {
             let awaited = Some((facts.version.clone(), now));
             self.insert(facts, awaited, now);
         }
@@ -147,9 +150,13 @@ impl Index {
         (secret_changed > route_changed).then_some(secret_changed)
     }
 
-    /// The API server says that there is no such Secret. Answers since when.
-    pub fn secret_missing(&mut self, at: ObjectRef, now: DateTime<Utc>) -> DateTime<Utc> {
-        *self.missing.entry(at).or_insert(now)
+    /// The API server says that there is no such Secret. Answers for how long by now.
+    pub fn secret_missing(&mut self, at: &ObjectRef, now: Instant) -> Duration {
+        // Nobody asks any more: there is nothing to remember.
+        if !self.asking.contains_key(at) {
+            return Duration::ZERO;
+        }
+        now.duration_since(*self.missing.entry(at.clone()).or_insert(now))
     }
 
     /// The API server says that there is such a Secret, whatever its type.
@@ -201,11 +208,12 @@ impl Index {
     ) {
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
-        if let Some(before) = &before {
-            self.stop_asking(&before.facts);
-        }
+        // In this order: a Secret that is still asked for keeps what is remembered of it.
         if let Some(secret) = facts.secret() {
             self.asking.entry(secret).or_default().insert(at.name.clone());
+        }
+        if let Some(before) = before.as_ref().filter(|before| before.facts.wanted != facts.wanted) {
+            self.stop_asking(&before.facts);
         }
         let settled =
             before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
@@ -230,16 +238,22 @@ impl Index {
 }
 
 impl Entry {
-    /// Whether the watch brings a version from before our own last write. Versions are compared
-    /// as numbers, as Kubernetes guarantees since 1.35; where they are none, or after a while
-    /// (a restored etcd counts from further back), whatever the watch says holds.
+    /// Whether the watch brings a version from before our own last write. After a while (a
+    /// restored etcd counts from further back) whatever the watch says holds.
     fn is_echo(&self, facts: &RouteFacts, now: Instant) -> bool {
         let Some((awaited, since)) = &self.awaited else { return false };
-        let older = match (facts.version.parse::<u64>(), awaited.parse::<u64>()) {
-            (Ok(brought), Ok(awaited)) => brought < awaited,
-            _ => false,
-        };
-        older && facts.uid == self.facts.uid && now.duration_since(*since) < ECHO
+        is_older(&facts.version, awaited)
+            && facts.uid == self.facts.uid
+            && now.duration_since(*since) < ECHO
+    }
+}
+
+/// Versions are compared as numbers, as Kubernetes guarantees since 1.35; where they are none,
+/// no version is older than another.
+fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
     }
 }
 

@@ -112,6 +112,16 @@ pub enum Write {
     DropNote,
 }
 
+impl Write {
+    /// The pair that stands in the Route afterwards by our doing, if any.
+    pub fn target(self) -> Option<Fingerprint> {
+        match self {
+            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => Some(fingerprint),
+            Self::Clear | Self::ClearKey | Self::DropNote => None,
+        }
+    }
+}
+
 impl Plan {
     /// Whether there is nothing to write: the common case.
     pub fn is_nothing(&self) -> bool {
@@ -204,8 +214,8 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
             .telling(words::injected(route, pair, before))
             .watching_expiry(route, pair, now),
 
-        Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since, now) => {
-            Plan::wait(policy.gone_at(since, now))
+        Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
+            Plan::wait(policy.gone_at(since))
         }
         Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
             let said = words::unusable(route, &why, words::Consequence::KeepsLastGood);
@@ -246,10 +256,9 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 }
 
 impl Policy {
-    /// When a Secret that is missing since then counts as gone. A clock that was set back must
-    /// not stretch the grace.
-    fn gone_at(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
-        since.min(now).checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    /// When a Secret that is missing since then counts as gone.
+    fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
+        since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
     fn keeps_last_good(&self, why: &Unusable<'_>) -> bool {

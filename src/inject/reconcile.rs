@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::{
     api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
 };
@@ -38,7 +38,7 @@ use crate::{
         events::{Message, Publisher, Said},
     },
     names::FIELD_MANAGER,
-    tls::{self, Pair},
+    tls::{self, Fingerprint, Pair},
 };
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
@@ -72,7 +72,7 @@ pub struct Reconciler {
 /// Fights over one Route.
 pub struct Contests {
     uid: Box<str>,
-    pair: Contest<Write>,
+    pair: Contest<Option<Fingerprint>>,
     status: Contest<(Option<State>, Reason)>,
 }
 
@@ -162,7 +162,9 @@ impl Reconciler {
             ApplyError::Secret { route: route.at.clone(), secret: at.clone(), cause }
         })?;
         let Some(secret) = secret else {
-            let since = self.index().secret_missing(at, now);
+            // Counted on the monotonic clock: one that is set back must not stretch the grace.
+            let missing_for = self.index().secret_missing(&at, Instant::now());
+            let since = now - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX);
             return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
         self.index().secret_found(&at);
@@ -251,7 +253,8 @@ impl Reconciler {
 
     /// Answers when to try again where something else keeps undoing this write.
     async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
-        let ruling = self.contests_of(route, |contests| contests.pair.rule(write, Instant::now()));
+        let ruling =
+            self.contests_of(route, |contests| contests.pair.rule(write.target(), Instant::now()));
         let Ruling::Wait(until, announcement) = ruling else { return None };
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
@@ -269,7 +272,7 @@ impl Reconciler {
             .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))
             .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
             // Times are whole seconds: of two in the same one, the owner of the pair is meant.
-            .max_by_key(|entry| (owns_pair(entry), entry.time.clone()))
+            .max_by_key(|entry| (entry.time.clone(), owns_pair(entry)))
             .and_then(|entry| entry.manager)
     }
 
@@ -356,7 +359,7 @@ impl Contests {
     fn new(route: &RouteFacts) -> Self {
         Self {
             uid: route.uid.clone(),
-            pair: Contest::new(Write::DropNote),
+            pair: Contest::new(None),
             status: Contest::new((None, Reason::RouteNotSecured)),
         }
     }

