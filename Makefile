@@ -9,23 +9,23 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: rust lint toolbox ## Everything that must hold: format, clippy, all tests
+test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 	rm -rf $(SUITE)
 	mkdir -p $(SUITE) && chmod 700 $(SUITE)
-	TRUSTPLANE_TOOLBOX="$$(e2e/toolbox/build --path)" $(CARGO) test --locked 2>&1 | tee $(SUITE)/cargo-test.log
+	$(CARGO) test --locked 2>&1 | tee $(SUITE)/cargo-test.log
 	$(CARGO) test --locked --test afterwards
 
 .PHONY: test-long
-test-long: rust toolbox ## The long variants: more crashes, more Routes, more random cases
+test-long: ## The long variants: more crashes, more Routes, more random cases
 	TRUSTPLANE_LONG=1 $(MAKE) test
 
 .PHONY: lint
-lint: rust ## Format and clippy, warnings denied
+lint: needs ## Format and clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 
 .PHONY: build
-build: rust ## The optimised binary, target/release/trustplane
+build: ## The optimised binary, target/release/trustplane
 	$(CARGO) build --locked --release
 
 .PHONY: toolbox
@@ -36,6 +36,6 @@ toolbox: ## Build kube-apiserver, etcd, kubectl for the tests, once
 toolbox-path: ## Print the folder with those binaries
 	@e2e/toolbox/build --path
 
-.PHONY: rust
-rust:
-	@command -v $(CARGO) >/dev/null || { echo "Rust is missing; install it with rustup (rustc 1.90 or newer)" >&2; exit 1; }
+.PHONY: needs
+needs: ## Check that everything is here that the tests need, and install what Debian has
+	@e2e/needs

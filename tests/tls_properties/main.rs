@@ -4,10 +4,9 @@
 //! The cases are good texts from a pool, broken in all ways that people and tools break them. What
 //! passes is held against the `openssl` crate, which shares no code with what is tested.
 
-#[path = "tls_properties/material.rs"]
 mod material;
-#[path = "tls_properties/mutation.rs"]
 mod mutation;
+mod router;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,13 +25,17 @@ use mutation::{Mutation, mutation};
 
 /// The same cases in every run of `make test`, others in every long one; TRUSTPLANE_SEED repeats one.
 fn cases(cases: u32) -> Config {
+    let long = std::env::var_os("TRUSTPLANE_LONG").is_some();
+    let cases = if long { cases.saturating_mul(5) } else { cases };
+    Config { cases, rng_seed: seed(), failure_persistence: None, ..Config::default() }
+}
+
+fn seed() -> RngSeed {
     let given = std::env::var("TRUSTPLANE_SEED").ok().and_then(|seed| seed.parse().ok());
     let long = std::env::var_os("TRUSTPLANE_LONG").map(|_| u64::from(std::process::id()));
     let seed = given.or(long).unwrap_or(20_260_101);
     println!("TRUSTPLANE_SEED={seed}");
-    let cases = if long.is_some() { cases.saturating_mul(5) } else { cases };
-    let rng_seed = RngSeed::Fixed(seed);
-    Config { cases, rng_seed, failure_persistence: None, ..Config::default() }
+    RngSeed::Fixed(seed)
 }
 
 /// What must hold for any two texts; whether they passed.

@@ -1,0 +1,3 @@
+module trustplane.dev/router-verdict
+
+go 1.26
