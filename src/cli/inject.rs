@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use chrono::TimeDelta;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,10 @@ use crate::{
     names::INJECT_LEASE,
 };
 
-/// What is under way at the end gets this long; the lease's release comes on top.
+/// What is under way at the end gets this long, and then the release of the lease: together less
+/// than the 10 s that we promise.
 const LAST_WRITES: Duration = Duration::from_secs(6);
+const RELEASE: Duration = Duration::from_secs(3);
 /// A connection may be silent for this much longer than a watch lives.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
@@ -61,11 +63,17 @@ pub struct Inject {
     namespaces: Vec<String>,
 
     /// Log what would be written, and write nothing
-    #[arg(long, env = "TRUSTPLANE_DRY_RUN")]
+    #[arg(long, env = "TRUSTPLANE_DRY_RUN", value_parser = FalseyValueParser::new())]
     dry_run: bool,
 
     /// What to do with the last good certificate when its Secret turns invalid
-    #[arg(long, env = "TRUSTPLANE_ON_INVALID_SECRET", value_enum, default_value = "default")]
+    #[arg(
+        long,
+        env = "TRUSTPLANE_ON_INVALID_SECRET",
+        value_enum,
+        value_name = "WHAT",
+        default_value = "default"
+    )]
     on_invalid_secret: OnInvalidSecret,
 
     /// How long a Secret must be gone before its certificate is taken out of the Routes
@@ -73,11 +81,17 @@ pub struct Inject {
     secret_missing_grace: Duration,
 
     /// Which Routes get .status.certificate
-    #[arg(long, env = "TRUSTPLANE_STATUS", value_enum, default_value = "all")]
+    #[arg(
+        long,
+        env = "TRUSTPLANE_STATUS",
+        value_enum,
+        value_name = "WHICH",
+        default_value = "all"
+    )]
     status: Status,
 
     /// Let one of several replicas write, elected with a Lease
-    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT")]
+    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT", value_parser = FalseyValueParser::new())]
     leader_elect: bool,
 
     /// The Lease's namespace
@@ -106,7 +120,13 @@ pub struct Inject {
     watch_timeout: Duration,
 
     /// How log lines look
-    #[arg(long, env = "TRUSTPLANE_LOG_FORMAT", value_enum, default_value = "text")]
+    #[arg(
+        long,
+        env = "TRUSTPLANE_LOG_FORMAT",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
     log_format: LogFormat,
 
     /// This replica's name in Events and in the Lease [default: the host's name]
@@ -126,7 +146,7 @@ enum OnInvalidSecret {
 enum Status {
     /// Every Route
     All,
-    /// Routes with the annotation
+    /// Routes that have, or had, the annotation
     Annotated,
     /// None
     Off,
@@ -191,9 +211,9 @@ impl Inject {
     }
 
     fn instance(&self) -> String {
-        let host = || std::env::var("HOSTNAME").ok();
-        let named = self.instance.clone().or_else(host).filter(|name| !name.is_empty());
-        named.unwrap_or_else(|| "trustplane".to_owned())
+        let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let named = self.instance.clone().filter(|name| !name.is_empty()).or_else(host);
+        named.map_or_else(|| "trustplane".to_owned(), |name| name.trim().to_owned())
     }
 
     fn elects(&self) -> bool {
@@ -250,6 +270,8 @@ async fn supervise(
         }
     };
     tokio::select! {
+        // First: asked to stop, the controller may have ended before anybody looks here.
+        biased;
         () = stop.cancelled() => {}
         ended = &mut injector => {
             ended.context("the controller crashed")?.context("the controller ended")?;
@@ -266,7 +288,10 @@ async fn supervise(
     }
     stopped_writing.cancel();
     if let Some(election) = election {
-        election.await.context("the leader election crashed")?;
+        match timeout(RELEASE, election).await {
+            Ok(released) => released.context("the leader election crashed")?,
+            Err(_) => tracing::warn!("the lease was not released in time; it runs out by itself"),
+        }
     }
     Ok(())
 }

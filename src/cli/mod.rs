@@ -20,6 +20,19 @@ enum Command {
     Inject(inject::Inject),
 }
 
+/// The error and its causes, without those that an earlier one quotes already.
+fn explained(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 impl Cli {
     /// Does what the command line says.
     pub fn run(self) -> ExitCode {
@@ -29,7 +42,7 @@ impl Cli {
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: {error:#}");
+                eprintln!("error: {}", explained(&error));
                 ExitCode::FAILURE
             }
         }

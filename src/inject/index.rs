@@ -188,7 +188,8 @@ impl Index {
     /// The managed Routes and the pairs that they hold.
     pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, &PairFacts)> {
         self.routes.iter().filter_map(|(at, entry)| {
-            let (Some((Some(State::Managed), _)), Wanted::Secret(name)) =
+            // A pair that is kept although its Secret changed is not the Secret's.
+            let (Some((_, Reason::SecretInjected)), Wanted::Secret(name)) =
                 (entry.settled, &entry.facts.wanted)
             else {
                 return None;

@@ -134,14 +134,20 @@ impl fmt::Debug for Caches {
 impl Collector for Caches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let leader = i64::from(self.gate.is_open());
-        let depth = i64::try_from(self.queue.depth()).unwrap_or(i64::MAX);
+        // A standby's queue waits for its turn at the lease, and what it knows of states is the
+        // leader's to tell.
+        let depth = if self.gate.is_open() { self.queue.depth() } else { 0 };
+        let depth = i64::try_from(depth).unwrap_or(i64::MAX);
         let mut gauge = |name, help, value: i64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
         };
-        gauge("leader", "1 where this replica writes", leader)?;
+        gauge("leader", "Whether this replica is the one that writes", leader)?;
         gauge("queue_depth", "Routes that are due or being decided", depth)?;
 
+        if !self.gate.is_open() {
+            return Ok(());
+        }
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let mut routes = encoder.encode_descriptor(
             "routes",

@@ -35,7 +35,7 @@ use crate::{
     kit::{
         call::{self, CallError},
         clock::Clock,
-        events::{Message, Publisher, Said},
+        events::{Message, Publisher, Said, Standing},
     },
     names::FIELD_MANAGER,
     tls::{self, Fingerprint, Pair},
@@ -286,7 +286,10 @@ impl Reconciler {
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
             let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
             match self.publisher.stands(&message(route, notice), said).await {
-                Ok(wait) => renewal = earlier(renewal, Some(Instant::now() + wait)),
+                Ok(standing) => {
+                    self.told(standing);
+                    renewal = earlier(renewal, Some(Instant::now() + standing.again));
+                }
                 Err(error) => self.could_not_tell(route, &error),
             }
         }
@@ -298,6 +301,12 @@ impl Reconciler {
         match self.publisher.happened(&message(route, notice)).await {
             Ok(()) => self.metrics.wrote("event", "ok"),
             Err(error) => self.could_not_tell(route, &error),
+        }
+    }
+
+    fn told(&self, standing: Standing) {
+        if standing.written {
+            self.metrics.wrote("event", "ok");
         }
     }
 
@@ -319,10 +328,11 @@ impl Reconciler {
 
     /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
     pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
-        let Some(notice) = error.cause().and_then(words::not_written) else { return };
+        let Some(notice) = words::not_done(error) else { return };
         let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else { return };
-        if let Err(error) = self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
-            self.could_not_tell(&route, &error);
+        match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
+            Ok(standing) => self.told(standing),
+            Err(error) => self.could_not_tell(&route, &error),
         }
     }
 

@@ -9,6 +9,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::{
     inject::{
+        apply::ApplyError,
         facts::{RouteFacts, Wanted},
         plan::{Before, Unusable},
     },
@@ -313,15 +314,20 @@ pub fn contested(manager: Option<&str>) -> Notice {
     )
 }
 
-/// The API server refuses a write, and will go on to.
-pub fn not_written(cause: &CallError) -> Option<Notice> {
-    let note = match cause {
-        CallError::Forbidden => {
+/// A decision can't be carried out, and waiting won't help.
+pub fn not_done(error: &ApplyError) -> Option<Notice> {
+    let note = match (error, error.cause()?) {
+        (ApplyError::Secret { secret, .. }, CallError::Forbidden) => format!(
+            "trustplane may not read Secret {}. Let an administrator grant its account get, list and \
+             watch on secrets: kubectl apply -k deploy/base.",
+            secret.name
+        ),
+        (_, CallError::Forbidden) => {
             "trustplane may not write this Route. Let an administrator grant its account patch on \
              routes, routes/status and create and update on routes/custom-host: kubectl apply -k deploy/base."
                 .to_owned()
         }
-        CallError::Invalid { .. } => format!(
+        (_, cause @ CallError::Invalid { .. }) => format!(
             "The certificate could not be written: {cause}. Look at the Route with kubectl describe; \
              on OpenShift the account of trustplane needs create and update on routes/custom-host."
         ),
@@ -411,6 +417,7 @@ fn day(time: DateTime<Utc>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inject::facts::ObjectRef;
     use crate::{inject::facts::tests::Draft, tls::Field};
 
     #[test]
@@ -431,15 +438,22 @@ mod tests {
 
     #[test]
     fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
-        let forbidden = not_written(&CallError::Forbidden).unwrap();
+        let route = || ObjectRef::new("web", "shop");
+        let told = |cause| not_done(&ApplyError::Pair { route: route(), cause });
+        let forbidden = told(CallError::Forbidden).unwrap();
         assert_eq!(forbidden.reason, Reason::InjectionFailed);
         assert!(forbidden.note.contains("kubectl apply -k deploy/base"), "{}", forbidden.note);
         let refused = CallError::Invalid { code: 422, fields: "spec.tls.key".into() };
-        let refused = not_written(&refused).unwrap().note;
+        let refused = told(refused).unwrap().note;
         assert!(refused.contains("refused the content of spec.tls.key (HTTP 422)"), "{refused}");
         assert!(refused.contains("routes/custom-host"), "{refused}");
         let passing = [CallError::Conflict, CallError::NotFound, CallError::Unreachable];
-        assert!(passing.iter().all(|cause| not_written(cause).is_none()));
+        assert!(passing.into_iter().all(|cause| told(cause).is_none()));
+
+        let secret = ObjectRef::new("web", "shop-tls");
+        let cause = CallError::Forbidden;
+        let unread = not_done(&ApplyError::Secret { route: route(), secret, cause }).unwrap().note;
+        assert!(unread.contains("may not read Secret shop-tls"), "{unread}");
     }
 
     #[test]

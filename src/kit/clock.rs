@@ -1,4 +1,4 @@
-//! The wall clock as an argument: tests and the simulator hand in their own.
+//! The wall clock as an argument: tests hand in their own.
 
 use std::{fmt, sync::Arc, time::Duration};
 

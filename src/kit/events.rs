@@ -61,6 +61,15 @@ pub enum Said {
     NotYet,
 }
 
+/// What became of a lasting problem's Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// When to come back to say it again.
+    pub again: Duration,
+    /// Whether anything was written.
+    pub written: bool,
+}
+
 /// Writes Events and remembers when.
 pub struct Publisher {
     client: Client,
@@ -89,23 +98,28 @@ impl Publisher {
     }
 
     /// Something is wrong and stays wrong: says so unless it was said within the hour.
-    /// Answers when to come back to say it again.
-    pub async fn stands(&self, message: &Message, said: Said) -> Result<Duration, CallError> {
+    pub async fn stands(&self, message: &Message, said: Said) -> Result<Standing, CallError> {
         let name = event_name(message);
         let now = self.clock.now();
         let remembered = self.remembered(&name);
         if let Some(last) = remembered.filter(|last| now - *last < RENEWAL) {
-            return Ok(renewal_due(last, now));
+            return Ok(Standing { again: renewal_due(last, now), written: false });
         }
-        match (self.find(message).await?, said) {
-            (Some(event), _) if now - last_said(&event) < RENEWAL => {
-                self.remember(name.clone(), last_said(&event));
+        let (last, written) = match (self.find(message).await?, said) {
+            (Some(event), _) if now - last_said(&event) < RENEWAL => (last_said(&event), false),
+            (Some(event), _) => {
+                self.renew(message, &event).await?;
+                (now, true)
             }
-            (Some(event), _) => self.renew(message, &event).await?,
-            (None, Said::InStatus) if remembered.is_none() => self.remember(name.clone(), now),
-            (None, _) => self.create(message).await?,
-        }
-        Ok(renewal_due(self.remembered(&name).unwrap_or(now), now))
+            (None, Said::InStatus) if remembered.is_none() => (now, false),
+            (None, _) => match self.create(message).await {
+                // Another replica, or an earlier attempt whose answer was lost, said it.
+                Ok(()) | Err(CallError::AlreadyExists) => (now, true),
+                Err(error) => return Err(error),
+            },
+        };
+        self.remember(name, last);
+        Ok(Standing { again: renewal_due(last, now), written })
     }
 
     /// Forgets what was said longer ago than it could matter.
@@ -308,7 +322,7 @@ mod tests {
         let problem = message("shop", "no key");
 
         let again = publisher.stands(&problem, Said::NotYet).await.unwrap();
-        assert_eq!((world.writes(), again.as_secs()), (vec!["POST".to_owned()], 3600));
+        assert_eq!((world.writes(), again.again.as_secs()), (vec!["POST".to_owned()], 3600));
         for _ in 0..59 {
             world.pass(1);
             publisher.stands(&problem, Said::InStatus).await.unwrap();
@@ -332,7 +346,7 @@ mod tests {
         let again = world.publisher().stands(&problem, Said::NotYet).await.unwrap();
 
         assert!(world.writes().is_empty());
-        assert_eq!(again.as_secs(), 40 * 60, "the hour counts from when it was really said");
+        assert_eq!(again.again.as_secs(), 40 * 60, "the hour counts from when it was really said");
     }
 
     #[tokio::test]

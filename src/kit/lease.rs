@@ -143,7 +143,11 @@ impl Election {
                 self.lead_until(Some(before + DURATION - MARGIN));
             }
             Err(error) => {
-                tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be written");
+                if matches!(error, CallError::Conflict | CallError::AlreadyExists) {
+                    tracing::debug!(lease = %self.candidate.name, "another replica was first");
+                } else {
+                    tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be written");
+                }
                 // What we know is outdated; the deadline stands until it passes by itself.
                 self.look().await;
             }
@@ -205,7 +209,9 @@ impl Election {
         spec.renew_time = now.clone();
         if *step != Step::Renew {
             spec.acquire_time = now;
-            spec.lease_transitions = Some(before.lease_transitions.unwrap_or_default() + 1);
+            let changes_hands = i32::from(*step == Step::Take);
+            let transitions = before.lease_transitions.unwrap_or_default();
+            spec.lease_transitions = Some(transitions.saturating_add(changes_hands));
         }
         spec
     }

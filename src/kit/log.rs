@@ -1,5 +1,7 @@
 //! Logs to stderr, as text or JSON, with the targets shut that would print what passes through.
 
+use std::io::IsTerminal;
+
 use clap::ValueEnum;
 use tracing::{Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
@@ -30,7 +32,10 @@ where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {
     match format {
-        LogFormat::Text => fmt::layer().with_writer(std::io::stderr).boxed(),
+        LogFormat::Text => {
+            let colours = std::io::stderr().is_terminal();
+            fmt::layer().with_ansi(colours).with_writer(std::io::stderr).boxed()
+        }
         LogFormat::Json => {
             fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).boxed()
         }

@@ -5,7 +5,8 @@
 //! so that whatever passes is the same sequence of blocks to every version of Go and to OpenSSL.
 //! Text that has no marker in it (OpenSSL's dump, bag attributes, comments) is ignored, as by Go.
 //!
-//! Not `rustls-pemfile`: it drops unknown labels and headers silently, and those must be refused.
+//! Not `rustls-pemfile`: it skips unknown labels and unfinished blocks silently, and those must be
+//! refused and named.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;

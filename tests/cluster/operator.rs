@@ -55,6 +55,7 @@ fn mistakes_on_the_command_line_and_a_missing_cluster_say_what_to_do() {
     let (code, said) = trustplane(&["inject", "--listen", "127.0.0.1:0"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("Set KUBECONFIG"), "{said}");
+    assert_eq!(said.matches("/nonexistent").count(), 1, "said once: {said}");
     let (code, said) = trustplane(&[]);
     assert_eq!(code, 2, "{said}");
 }
@@ -175,8 +176,8 @@ async fn metrics_tell_states_expiry_writes_and_times() {
         "trustplane_writes_total{kind=\"event\",outcome=\"ok\"} 2".to_owned(),
         "trustplane_secret_to_route_seconds_count 1".to_owned(),
         "trustplane_reconcile_duration_seconds_count".to_owned(),
-        "trustplane_queue_depth 0".to_owned(),
-        "trustplane_leader 1".to_owned(),
+        "\ntrustplane_queue_depth 0\n".to_owned(),
+        "\ntrustplane_leader 1\n".to_owned(),
     ] {
         assert!(metrics.contains(&line), "{line}\n{metrics}");
     }

@@ -1,7 +1,6 @@
 //! Two replicas, one lease: who writes, when the other takes over, and that a late write is harmless.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -55,8 +54,8 @@ async fn a_standby_is_ready_and_takes_over_at_once_when_the_leader_stops() {
     let mut first = started(&ns, "first").await;
     held_by(&ns, "first").await;
     let mut second = started(&ns, "second").await;
-    assert!(second.metrics().await.contains("trustplane_leader 0"));
-    assert!(first.metrics().await.contains("trustplane_leader 1"));
+    assert!(!leads(&mut second).await);
+    assert!(leads(&mut first).await);
     let issued = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &issued).create(&ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
@@ -107,8 +106,8 @@ async fn a_leader_that_hangs_loses_the_lease_and_writes_nothing_when_it_wakes() 
 
     let writes = scene.ns.quiet_objects(SILENCE).await.since(before);
     assert_eq!(writes, ["patch routes/shop"]);
-    assert!(first.metrics().await.contains("trustplane_leader 0"));
-    assert!(scene.controller.metrics().await.contains("trustplane_leader 1"));
+    assert!(!leads(&mut first).await);
+    assert!(leads(&mut scene.controller).await);
 }
 
 #[tokio::test]
@@ -151,29 +150,88 @@ async fn a_write_that_the_network_delays_past_the_lease_is_refused_by_its_precon
 }
 
 #[tokio::test]
-async fn of_replicas_that_compete_only_one_holds_the_lease_at_a_time() {
+async fn of_replicas_that_compete_one_leads_and_never_two() {
     let ns = Cluster::get().await.namespace("compete").await;
     ns.allow_leases().await;
-    let replicas: Vec<Controller> = ["a", "b", "c"].map(|name| replica(&ns, name).start()).into();
-    let mut leaders = BTreeSet::new();
-    for mut controller in replicas {
+    let mut replicas: Vec<_> =
+        ["a", "b", "c"].map(|name| (name, replica(&ns, name).start())).into();
+    for (_, controller) in &mut replicas {
         controller.ready().await;
-        eventually(PATIENCE, "somebody leads", async || match holder(&ns).await {
-            holder if holder.is_empty() => Err("nobody"),
-            _ => Ok(()),
-        })
-        .await;
-        leaders.insert(holder(&ns).await);
-        let metrics = controller.metrics().await;
-        let leads = metrics.contains("trustplane_leader 1");
-        let named = holder(&ns).await;
-        println!("leads: {leads}, the lease names {named}");
-        // The lease's record tells of every change of hands.
-        drop(controller);
     }
-    let leases: Api<Lease> = Api::namespaced(ns.client().clone(), ns.name());
-    let spec = leases.get(LEASE).await.expect("it is there").spec.expect("filled in");
-    assert!(spec.lease_transitions.is_some_and(|count| count >= 1));
-    let refused = ns.writes().to_leases().iter().filter(|write| write.code == 409).count();
-    println!("{refused} attempts to take the lease met another's");
+    let first = one_leads(&ns, &mut replicas, "").await;
+    for _ in 0..20 {
+        assert_eq!(leaders(&mut replicas).await, [first]);
+        assert!(holder(&ns).await.starts_with(&format!("{first}_")));
+    }
+
+    // A crash: nobody gives the lease back, so the others wait for it to run out.
+    replicas.retain(|(name, _)| *name != first);
+    let second = one_leads(&ns, &mut replicas, first).await;
+    assert_ne!(second, first);
+}
+
+async fn leaders(replicas: &mut [(&'static str, Controller)]) -> Vec<&'static str> {
+    let mut leaders = Vec::new();
+    for (name, controller) in replicas {
+        if leads(controller).await {
+            leaders.push(*name);
+        }
+    }
+    leaders
+}
+
+async fn leads(controller: &mut Controller) -> bool {
+    controller.metrics().await.lines().any(|line| line == "trustplane_leader 1")
+}
+
+/// Waits for a leader other than that one; two at any moment are a failure.
+async fn one_leads(
+    ns: &Namespace,
+    replicas: &mut [(&'static str, Controller)],
+    other_than: &str,
+) -> &'static str {
+    eventually(PATIENCE, "one of them leads", async || match leaders(replicas).await[..] {
+        [] => Err(format!("nobody; the lease names {:?}", holder(ns).await)),
+        [one] if one != other_than => Ok(one),
+        ref several => panic!("more than one leader, or a dead one: {several:?}"),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn every_stop_ends_well_and_gives_the_lease_back() {
+    let ns = Cluster::get().await.namespace("stops").await;
+    ns.allow_leases().await;
+    for _ in 0..12 {
+        let mut controller = started(&ns, "only").await;
+        held_by(&ns, "only").await;
+        let (code, _) = controller.terminate().await;
+        assert_eq!(code, 0, "{}", controller.log());
+        assert_eq!(holder(&ns).await, "", "the next replica need not wait");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_is_obeyed_in_time_even_when_the_lease_can_no_longer_be_written() {
+    let cluster = Cluster::get().await;
+    let ns = cluster.namespace("stuck").await;
+    ns.allow_leases().await;
+    let proxy = Proxy::start(&cluster, |_| Fault::Forward).await;
+    let through_proxy = cluster.account_kubeconfig_through(proxy.url());
+    let mut controller = replica(&ns, "only").kubeconfig(through_proxy).start();
+    controller.ready().await;
+    held_by(&ns, "only").await;
+    let gate = Gate::closed();
+    let closed = gate.clone();
+    proxy.follow(move |asked| {
+        let writes = asked.path.contains("/leases") || asked.path.ends_with("/routes/shop");
+        if writes { Fault::HoldBeforeForward(closed.clone()) } else { Fault::Forward }
+    });
+    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&ns).await;
+    RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
+    gate.reached_by(2).await;
+
+    let (code, took) = controller.terminate().await;
+    assert_eq!(code, 0);
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
