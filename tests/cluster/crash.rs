@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -97,16 +98,15 @@ struct Created {
 }
 
 async fn fill(ns: &Namespace) -> HashMap<String, Created> {
-    let mut routes = HashMap::new();
-    for number in 0..injections() {
+    let create = async |number| {
         let name = format!("shop-{number}");
         let pair = pair::issued(&format!("{name}.example.com"));
         SecretFixture::tls(&name, &pair).create(ns).await;
         let route = RouteFixture::edge(&name).annotated(&name).create(ns).await;
         let version = route.metadata.resource_version.expect("a version");
-        routes.insert(name, Created { pair, version });
-    }
-    routes
+        (name, Created { pair, version })
+    };
+    stream::iter(0..injections()).map(create).buffer_unordered(8).collect().await
 }
 
 /// True when all is done, false when the controller was killed before.
