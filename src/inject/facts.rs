@@ -11,7 +11,7 @@ use crate::{
     api::route::{CertificateCondition, Route, TlsConfig},
     inject::note::Note,
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
-    tls::{Fingerprint, Wildcard},
+    tls::{self, Fingerprint, Validity, Wildcard},
 };
 
 /// An object's place: namespace and name.
@@ -63,6 +63,8 @@ pub struct RouteFacts {
     pub noted: bool,
     /// How TLS is terminated, and with what.
     pub tls: Tls,
+    /// When the certificate in the Route is valid; read only where the pair is ours.
+    pub validity: Option<Validity>,
     /// What `.status.certificate` says now.
     pub conditions: Box<[CertificateCondition]>,
 }
@@ -134,6 +136,7 @@ impl RouteFacts {
         let annotation = |name| meta.annotations.as_ref().and_then(|all| all.get(name));
         let uid = meta.uid.as_deref().unwrap_or_default();
         let note = annotation(INJECTED_ANNOTATION).map(String::as_str);
+        let tls = read_tls(route.spec.tls.as_ref(), uid, note.and_then(|note| note.parse().ok()));
         Self {
             at: ObjectRef::new(
                 meta.namespace.as_deref().unwrap_or_default(),
@@ -146,7 +149,8 @@ impl RouteFacts {
             custody: custody(route),
             wanted: wanted(annotation(SECRET_NAME_ANNOTATION).map(String::as_str)),
             noted: note.is_some(),
-            tls: tls(route.spec.tls.as_ref(), uid, note.and_then(|note| note.parse().ok())),
+            validity: validity(route, &tls),
+            tls,
             conditions: route.status.certificate.clone().into(),
         }
     }
@@ -181,6 +185,13 @@ impl RouteFacts {
     pub fn is_annotated(&self) -> bool {
         self.wanted != Wanted::Nothing
     }
+}
+
+fn validity(route: &Route, tls: &Tls) -> Option<Validity> {
+    let Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. } = tls else {
+        return None;
+    };
+    tls::validity(route.spec.tls.as_ref()?.certificate.as_deref()?)
 }
 
 fn wildcard(policy: Option<&str>) -> Wildcard {
@@ -234,7 +245,7 @@ fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-fn tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Note>) -> Tls {
+fn read_tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Note>) -> Tls {
     let Some(tls) = tls else {
         return Tls::NotSecured;
     };

@@ -9,15 +9,13 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use crate::{
-    inject::{
-        facts::{ObjectRef, RouteFacts, Wanted},
-        plan::SecretSeen,
-        words::{Reason, State},
-    },
-    tls::PairFacts,
+use crate::inject::{
+    facts::{ObjectRef, RouteFacts},
+    plan::SecretSeen,
+    words::{Reason, State},
 };
 
 /// For so long a watch may still bring what was before our own write.
@@ -119,6 +117,8 @@ impl Index {
 
     /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
     pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
+        // A new absence has a grace of its own, whatever an outdated answer left behind.
+        self.missing.remove(at);
         match self.secrets.remove(at) {
             Some(_) => self.asking_for(at),
             None => Vec::new(),
@@ -164,6 +164,14 @@ impl Index {
         self.missing.remove(at);
     }
 
+    /// The API server was asked and said this. Where the watch said something else, one of them is
+    /// behind: whatever the watch says next, even what it said before, must count as a change.
+    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>) {
+        if self.secrets.get(at).is_some_and(|known| Some(&known.seen) != seen) {
+            self.secrets.remove(at);
+        }
+    }
+
     /// What the Route's certificate turned out to be.
     pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
@@ -185,19 +193,11 @@ impl Index {
         counts
     }
 
-    /// The managed Routes and the pairs that they hold.
-    pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, &PairFacts)> {
-        self.routes.iter().filter_map(|(at, entry)| {
-            // A pair that is kept although its Secret changed is not the Secret's.
-            let (Some((_, Reason::SecretInjected)), Wanted::Secret(name)) =
-                (entry.settled, &entry.facts.wanted)
-            else {
-                return None;
-            };
-            match self.secret(&ObjectRef::new(at.namespace.clone(), name.clone()))? {
-                SecretSeen::Usable(pair) => Some((at, pair)),
-                _ => None,
-            }
+    /// The managed Routes and when the certificate in them ends.
+    pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, DateTime<Utc>)> {
+        self.routes.iter().filter_map(|(at, entry)| match entry.settled {
+            Some((Some(State::Managed), _)) => Some((at, entry.facts.validity?.not_after)),
+            _ => None,
         })
     }
 

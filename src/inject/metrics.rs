@@ -167,10 +167,9 @@ impl Collector for Caches {
             None,
             MetricType::Gauge,
         )?;
-        for (route, pair) in index.managed() {
+        for (route, ends) in index.managed() {
             let labels = [("namespace", &*route.namespace), ("route", &*route.name)];
-            ConstGauge::new(pair.not_after.timestamp())
-                .encode(not_after.encode_family(&labels)?)?;
+            ConstGauge::new(ends.timestamp()).encode(not_after.encode_family(&labels)?)?;
         }
         Ok(())
     }

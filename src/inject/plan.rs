@@ -171,7 +171,17 @@ impl Plan {
     fn watching_expiry(mut self, route: &RouteFacts, pair: &PairFacts, now: DateTime<Utc>) -> Self {
         let warnings = tls::warnings(pair, &route.host, route.wildcard, now);
         self.standing.extend(warnings.iter().map(|warning| words::pair_warning(route, warning)));
-        self.look_again = tls::next_change(pair, now);
+        self.look_again = tls::next_change(pair.validity(), now);
+        self
+    }
+
+    /// Nobody renews a pair that is only kept; that it runs out is said all the same.
+    fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
+        if let Some(validity) = route.validity {
+            let warning = tls::age_warning(validity, now);
+            self.standing.extend(warning.map(|warning| words::kept_warning(&warning)));
+            self.look_again = tls::next_change(validity, now);
+        }
         self
     }
 }
@@ -220,7 +230,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
         Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
             let said = words::unusable(route, &why, words::Consequence::KeepsLastGood);
             let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
-            Plan::verdict(verdict).warning(said.notice())
+            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
         }
         Row::OursUnusable(why) => {
             let said = words::unusable(route, &why, words::Consequence::ServesDefault);

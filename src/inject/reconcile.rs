@@ -30,7 +30,7 @@ use crate::{
         index::Index,
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
-        words::{self, Notice, Reason, Severity, State},
+        words::{self, Notice, Severity, Verdict},
     },
     kit::{
         call::{self, CallError},
@@ -43,6 +43,8 @@ use crate::{
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
 const CONFLICTS: usize = 3;
+/// A warning that could not be given is tried again after this long.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything that a turn needs.
@@ -73,7 +75,7 @@ pub struct Reconciler {
 pub struct Contests {
     uid: Box<str>,
     pair: Contest<Option<Fingerprint>>,
-    status: Contest<(Option<State>, Reason)>,
+    status: Contest<Option<Verdict>>,
 }
 
 /// The Secret as the API server has it, with the pair where it is usable.
@@ -85,10 +87,7 @@ struct Looked {
 impl Reconciler {
     /// Brings one Route into its state. Answers when to look at it again although nothing changed.
     pub async fn turn(&self, at: &ObjectRef) -> Result<Option<Instant>, ApplyError> {
-        let Some(mut route) = self.index().route(at) else {
-            self.contests().remove(at);
-            return Ok(None);
-        };
+        let Some(mut route) = self.index().route(at) else { return Ok(None) };
         if let Some(secret) = self.remembered(&route) {
             let plan = self.plan(&route, &secret);
             if plan.is_nothing() {
@@ -153,9 +152,9 @@ impl Reconciler {
         route: &RouteFacts,
         ca_certificate: &str,
     ) -> Result<Looked, ApplyError> {
-        let now = self.clock.now();
         let Some(at) = route.deciding_secret() else {
-            return Ok(Looked { seen: SecretSeen::Missing { since: now }, pair: None });
+            let since = self.clock.now();
+            return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
         let secret = call::bounded(api.get_opt(&at.name)).await.map_err(|cause| {
@@ -163,12 +162,24 @@ impl Reconciler {
         })?;
         let Some(secret) = secret else {
             // Counted on the monotonic clock: one that is set back must not stretch the grace.
-            let missing_for = self.index().secret_missing(&at, Instant::now());
-            let since = now - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX);
+            let missing_for = {
+                let mut index = self.index();
+                index.secret_looked_at(&at, None);
+                index.secret_missing(&at, Instant::now())
+            };
+            // From when the answer came: however long it took, it opens the grace, not ends it.
+            let since =
+                self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX);
             return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
-        self.index().secret_found(&at);
-        Ok(judge(&secret, ca_certificate))
+        let looked = judge(&secret);
+        {
+            let mut index = self.index();
+            index.secret_found(&at);
+            let watched = secret.kind == TLS_TYPE;
+            index.secret_looked_at(&at, Some(&looked.seen).filter(|_| watched));
+        }
+        Ok(looked.with_ca_certificate(ca_certificate))
     }
 
     async fn carry_out(
@@ -238,8 +249,7 @@ impl Reconciler {
         plan: &Plan,
         conditions: &[CertificateCondition],
     ) -> Result<Option<Instant>, ApplyError> {
-        let said = plan.verdict.as_ref().map(|verdict| (verdict.state, verdict.reason));
-        let Some(said) = said else { return Ok(None) };
+        let said = plan.verdict.clone();
         let ruling = self.contests_of(route, |contests| contests.status.rule(said, Instant::now()));
         if let Ruling::Wait(until, _) = ruling {
             return Ok(Some(until));
@@ -290,7 +300,10 @@ impl Reconciler {
                     self.told(standing);
                     renewal = earlier(renewal, Some(Instant::now() + standing.again));
                 }
-                Err(error) => self.could_not_tell(route, &error),
+                Err(error) => {
+                    self.could_not_tell(route, &error);
+                    renewal = earlier(renewal, Some(Instant::now() + TELL_AGAIN));
+                }
             }
         }
         renewal
@@ -336,6 +349,11 @@ impl Reconciler {
         }
     }
 
+    /// Forgets a Route that is gone.
+    pub fn forget(&self, at: &ObjectRef) {
+        self.contests().remove(at);
+    }
+
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
         let now = Instant::now();
@@ -367,11 +385,7 @@ impl Contests {
     }
 
     fn new(route: &RouteFacts) -> Self {
-        Self {
-            uid: route.uid.clone(),
-            pair: Contest::new(None),
-            status: Contest::new((None, Reason::RouteNotSecured)),
-        }
+        Self { uid: route.uid.clone(), pair: Contest::new(None), status: Contest::new(None) }
     }
 }
 
@@ -380,28 +394,34 @@ fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
     fields.is_some_and(|tls| tls.get("f:certificate").is_some() || tls.get("f:key").is_some())
 }
 
-/// What a Secret is worth to a Route with this `caCertificate`.
-fn judge(secret: &Secret, ca_certificate: &str) -> Looked {
+impl Looked {
+    /// A good pair is no good to a Route whose own `caCertificate` makes the router refuse it.
+    fn with_ca_certificate(self, ca_certificate: &str) -> Self {
+        let problems = match &self.pair {
+            Some(pair) if !ca_certificate.is_empty() => tls::ca_problems(pair, ca_certificate),
+            _ => Vec::new(),
+        };
+        if problems.is_empty() {
+            return self;
+        }
+        Self { seen: SecretSeen::CaMismatch(problems), pair: None }
+    }
+}
+
+/// What a Secret is worth by itself.
+fn judge(secret: &Secret) -> Looked {
     if secret.kind != TLS_TYPE {
         return Looked { seen: SecretSeen::WrongType(secret.kind.as_str().into()), pair: None };
     }
     match tls::judge(secret.data.certificate.expose(), secret.data.key.expose()) {
         Err(problems) => Looked { seen: SecretSeen::Invalid(problems), pair: None },
-        Ok(pair) if ca_certificate.is_empty() => {
-            Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) }
-        }
-        Ok(pair) => match tls::ca_problems(&pair, ca_certificate) {
-            problems if problems.is_empty() => {
-                Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) }
-            }
-            problems => Looked { seen: SecretSeen::CaMismatch(problems), pair: None },
-        },
+        Ok(pair) => Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) },
     }
 }
 
 /// What the cache keeps of a Secret that the watch brought.
 pub fn remember(secret: &Secret) -> SecretSeen {
-    judge(secret, "").seen
+    judge(secret).seen
 }
 
 fn message(route: &RouteFacts, notice: &Notice) -> Message {

@@ -198,8 +198,9 @@ impl Injector {
                 }
                 Change::Listed(places) => {
                     let listed: HashSet<ObjectRef> = places.into_iter().map(Into::into).collect();
-                    for lost in self.index().routes_listed(&scope, &listed) {
-                        self.queue.add(lost);
+                    let lost = self.index().routes_listed(&scope, &listed);
+                    for at in &lost {
+                        self.forget(at);
                     }
                     self.set_condition(&watched, Condition::Synced);
                     self.relisted.notify_one();
@@ -270,8 +271,13 @@ impl Injector {
 
     fn route_gone(&self, at: &ObjectRef) {
         self.index().route_gone(at);
-        // Its turn finds nothing and lets go of what was remembered about it.
-        self.queue.add(at.clone());
+        self.forget(at);
+    }
+
+    fn forget(&self, at: &ObjectRef) {
+        self.queue.forget(at);
+        self.failures().remove(at);
+        self.reconciler.forget(at);
     }
 
     fn skip_undecodable(&self, kind: &'static str, place: Place) -> ObjectRef {

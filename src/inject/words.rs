@@ -372,16 +372,25 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
 
 /// The router serves it, but a client may not like it.
 pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
-    let reason = match what {
+    let note = format!("Certificate of Secret {}: {what}", secret_of(route));
+    warning(reason_of(what), "CheckSecret", note)
+}
+
+/// The same of a pair that stays although its Secret is no longer usable.
+pub fn kept_warning(what: &Warning) -> Notice {
+    let note = format!("Certificate that stays in the Route: {what}");
+    warning(reason_of(what), "CheckSecret", note)
+}
+
+fn reason_of(what: &Warning) -> Reason {
+    match what {
         Warning::Expired { .. } => Reason::CertificateExpired,
         Warning::Expiring { .. } => Reason::CertificateExpiring,
         Warning::NotYetValid { .. } => Reason::CertificateNotYetValid,
         Warning::HostNotCovered { .. } => Reason::HostMismatch,
         Warning::ChainOutOfOrder => Reason::ChainOutOfOrder,
         Warning::ChainIncomplete => Reason::ChainIncomplete,
-    };
-    let note = format!("Certificate of Secret {}: {what}", secret_of(route));
-    warning(reason, "CheckSecret", note)
+    }
 }
 
 fn secret_of(route: &RouteFacts) -> Cow<'_, str> {

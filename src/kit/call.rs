@@ -57,8 +57,8 @@ pub enum CallError {
     /// No answer in time; a write may have been done all the same.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
-    /// Nothing was sent, because another replica may hold the lease by now.
-    #[error("not sent: this replica does not hold the lease")]
+    /// Not sent, or not answered in time, because another replica may hold the lease by now.
+    #[error("given up: this replica no longer holds the lease")]
     NotLeader,
     /// The answer was not what the API promises.
     #[error("the API server's answer could not be decoded")]

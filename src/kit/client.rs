@@ -1,6 +1,8 @@
 //! The client for the API server, with the lease's gate in front of every write.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,7 +16,7 @@ use kube::{
 use tokio::{sync::watch, time::Instant};
 use tower::{BoxError, Layer, Service};
 
-use crate::names::USER_AGENT;
+use crate::{kit::pace::PaceLayer, names::USER_AGENT};
 
 /// Finds the cluster as kubectl does: KUBECONFIG, ~/.kube/config, or the Pod's own account.
 pub async fn config() -> Result<Config, kube::config::InferConfigError> {
@@ -32,7 +34,8 @@ pub fn connect(mut config: Config, gate: Gate, silence: Duration) -> kube::Resul
     // a 429 after our lease has ended. Every caller here has a back-off of its own.
     config.default_retry = false;
     config.headers.push((header::USER_AGENT, header::HeaderValue::from_static(USER_AGENT)));
-    Ok(ClientBuilder::try_from(config)?.with_layer(&GateLayer(gate)).build())
+    let builder = ClientBuilder::try_from(config)?;
+    Ok(builder.with_layer(&GateLayer(gate)).with_layer(&PaceLayer::default()).build())
 }
 
 /// Until when this process may write.
@@ -73,14 +76,19 @@ impl Gate {
         }
     }
 
-    /// `Ok(None)` where there is no deadline to mind.
-    fn deadline(&self) -> Result<Option<Instant>, NotLeader> {
-        match &self.0 {
-            None => Ok(None),
-            Some(deadline) => match *deadline.borrow() {
-                Some(deadline) if Instant::now() < deadline => Ok(Some(deadline)),
-                _ => Err(NotLeader),
-            },
+    /// Waits until writes may no longer be sent.
+    async fn closed(self) {
+        let Some(mut deadline) = self.0 else { return std::future::pending().await };
+        loop {
+            let until = *deadline.borrow_and_update();
+            match until {
+                Some(until) if Instant::now() < until => tokio::select! {
+                    // An election that has ended moves no deadline any more; this one stands.
+                    Ok(()) = deadline.changed() => {}
+                    () = tokio::time::sleep_until(until) => {}
+                },
+                _ => return,
+            }
         }
     }
 }
@@ -112,7 +120,7 @@ where
     S: Service<Request<Body>>,
     S::Future: Send + 'static,
     S::Response: Send + 'static,
-    S::Error: Into<BoxError>,
+    S::Error: Into<BoxError> + 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -126,21 +134,30 @@ where
         if request.method() == Method::GET || is_lease(&request) {
             return self.inner.call(request).map(|answer| answer.map_err(Into::into)).boxed();
         }
-        match self.gate.deadline() {
-            Err(closed) => futures::future::ready(Err(closed.into())).boxed(),
-            Ok(None) => self.inner.call(request).map(|answer| answer.map_err(Into::into)).boxed(),
-            Ok(Some(deadline)) => {
-                let answer = self.inner.call(request);
-                async move {
-                    match tokio::time::timeout_at(deadline, answer).await {
-                        Ok(answer) => answer.map_err(Into::into),
-                        Err(_) => Err(NotLeader.into()),
-                    }
-                }
-                .boxed()
-            }
+        if !self.gate.is_open() {
+            return futures::future::ready(Err(NotLeader.into())).boxed();
         }
+        while_open(self.gate.clone(), self.inner.call(request)).boxed()
     }
+}
+
+/// Goes on with a call only while the gate is open.
+///
+/// The gate is looked at before every step, not only when a timer fires: a process that was
+/// stopped for a minute must not send first and look at the clock afterwards.
+async fn while_open<T, E: Into<BoxError>>(
+    gate: Gate,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, BoxError> {
+    let mut answer = pin!(answer);
+    let mut closed = pin!(gate.clone().closed());
+    poll_fn(|context| {
+        if !gate.is_open() || closed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(NotLeader.into()));
+        }
+        answer.as_mut().poll(context).map_err(Into::into)
+    })
+    .await
 }
 
 /// The lease itself must be written to come by a deadline at all.

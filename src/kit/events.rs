@@ -6,7 +6,7 @@
 //! kube's own `Recorder` names Events by the clock and forgets at every restart.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -77,12 +77,21 @@ pub struct Publisher {
     controller: &'static str,
     instance: String,
     said: Mutex<HashMap<String, DateTime<Utc>>>,
+    /// What could not be said, though the object's status may tell otherwise by now.
+    unsaid: Mutex<HashSet<String>>,
 }
 
 impl Publisher {
     /// A publisher that speaks as this controller and this instance of it.
     pub fn new(client: Client, clock: Clock, controller: &'static str, instance: String) -> Self {
-        Self { client, clock, controller, instance, said: Mutex::default() }
+        Self {
+            client,
+            clock,
+            controller,
+            instance,
+            said: Mutex::default(),
+            unsaid: Mutex::default(),
+        }
     }
 
     /// Something happened: says so once.
@@ -100,8 +109,23 @@ impl Publisher {
     /// Something is wrong and stays wrong: says so unless it was said within the hour.
     pub async fn stands(&self, message: &Message, said: Said) -> Result<Standing, CallError> {
         let name = event_name(message);
+        let said = if self.unsaid().contains(&name) { Said::NotYet } else { said };
+        let outcome = self.stands_by_name(&name, message, said).await;
+        match &outcome {
+            Ok(_) => self.unsaid().remove(&name),
+            Err(_) => self.unsaid().insert(name),
+        };
+        outcome
+    }
+
+    async fn stands_by_name(
+        &self,
+        name: &str,
+        message: &Message,
+        said: Said,
+    ) -> Result<Standing, CallError> {
         let now = self.clock.now();
-        let remembered = self.remembered(&name);
+        let remembered = self.remembered(name);
         if let Some(last) = remembered.filter(|last| now - *last < RENEWAL) {
             return Ok(Standing { again: renewal_due(last, now), written: false });
         }
@@ -118,7 +142,7 @@ impl Publisher {
                 Err(error) => return Err(error),
             },
         };
-        self.remember(name, last);
+        self.remember(name.to_owned(), last);
         Ok(Standing { again: renewal_due(last, now), written })
     }
 
@@ -130,6 +154,10 @@ impl Publisher {
 
     fn said(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsaid(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.unsaid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remembered(&self, name: &str) -> Option<DateTime<Utc>> {

@@ -148,10 +148,19 @@ impl Election {
                 } else {
                     tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be written");
                 }
-                // What we know is outdated; the deadline stands until it passes by itself.
+                // What we know is outdated. If the lease turns out not to be ours, that's it; if
+                // nothing turns out, the deadline stands until it passes by itself.
                 self.look().await;
+                if !self.holds() {
+                    self.lead_until(None);
+                }
             }
         }
+    }
+
+    fn holds(&self) -> bool {
+        let spec = self.seen.as_ref().and_then(|seen| seen.lease.spec.as_ref());
+        spec.and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.candidate.identity)
     }
 
     fn leads(&self) -> bool {
@@ -167,6 +176,7 @@ impl Election {
 
     async fn look(&mut self) {
         match call::within(PATIENCE, self.api.get_opt(self.candidate.name)).await {
+            // Deleted by hand: whoever creates it first leads.
             Ok(None) => self.seen = None,
             Ok(Some(lease)) => {
                 let version = |lease: &Lease| lease.metadata.resource_version.clone();

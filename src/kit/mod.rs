@@ -8,6 +8,7 @@ pub mod events;
 pub mod health;
 pub mod lease;
 pub mod log;
+pub mod pace;
 pub mod queue;
 pub mod redact;
 pub mod shutdown;

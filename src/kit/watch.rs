@@ -18,6 +18,7 @@ use kube::{
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::kit::{backoff::Backoff, call::CallError};
 
@@ -66,6 +67,9 @@ pub struct Follow<K> {
     pub timeout: Duration,
 }
 
+/// A watch that did not fail for so long is well.
+const HEALTHY: Duration = Duration::from_secs(60);
+
 type Events<K> = BoxStream<'static, watcher::Result<Event<DeserializeGuard<K>>>>;
 
 impl<K> Follow<K>
@@ -77,16 +81,19 @@ where
         let mut events = self.open();
         let mut listed = HashSet::new();
         let mut failures = 0;
+        let mut last_failure = Instant::now();
         while let Some(event) = events.next().await {
             match event {
-                // Said before every attempt to list, so it is no sign of success.
                 Ok(Event::Init) => listed.clear(),
-                Ok(event) => {
-                    failures = 0;
-                    hand_on(event, &mut listed, &mut tell);
-                }
+                Ok(event) => hand_on(event, &mut listed, &mut tell),
                 Err(error) => {
+                    // A list is no sign of success where the watch after it fails every time, and
+                    // a healthy watch may have nothing to say: only time tells.
+                    if last_failure.elapsed() > HEALTHY {
+                        failures = 0;
+                    }
                     failures += 1;
+                    last_failure = Instant::now();
                     let must_list = is_gone_at_start(&error);
                     tell(Change::Failing(describe(error), failures));
                     tokio::time::sleep(Backoff::WATCH.after(failures)).await;

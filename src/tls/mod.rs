@@ -39,7 +39,7 @@ use crate::kit::redact::PrivateKeyPem;
 pub use authority::ca_problems;
 pub use chain::ChainOrder;
 pub use problem::{Damage, Field, Part, Problem};
-pub use warning::{Warning, Wildcard, next_change, warnings};
+pub use warning::{Warning, Wildcard, age_warning, next_change, warnings};
 
 use certificate::Certificate;
 use pem::{Block, Kind};
@@ -100,6 +100,31 @@ pub struct PairFacts {
     pub not_after: DateTime<Utc>,
     /// Whether clients can follow the chain.
     pub chain: ChainOrder,
+}
+
+impl PairFacts {
+    /// When the leaf is valid.
+    pub fn validity(&self) -> Validity {
+        Validity { not_before: self.not_before, not_after: self.not_after }
+    }
+}
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first second.
+    pub not_before: DateTime<Utc>,
+    /// The last second.
+    pub not_after: DateTime<Utc>,
+}
+
+/// When the leaf of a text like `tls.crt` is valid; none where there is no telling.
+pub fn validity(certificate: &str) -> Option<Validity> {
+    let mut findings = Findings::new(Field::Certificate);
+    let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
+    let leaf = blocks.iter().find(|block| block.kind == Kind::Certificate)?;
+    let Certificate { not_before, not_after, .. } = Certificate::read(&leaf.der).ok()?;
+    Some(Validity { not_before, not_after })
 }
 
 /// A pair that the router would serve, its texts verbatim.

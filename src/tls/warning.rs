@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
-use super::{ChainOrder, PairFacts};
+use super::{ChainOrder, PairFacts, Validity};
 
 /// The Route's wildcardPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,16 +118,16 @@ struct Life {
 }
 
 impl Life {
-    fn of(facts: &PairFacts) -> Self {
-        let lifetime = (facts.not_after - facts.not_before).max(TimeDelta::zero());
+    fn of(Validity { not_before, not_after }: Validity) -> Self {
+        let lifetime = (not_after - not_before).max(TimeDelta::zero());
         let notice = (lifetime / 6).min(TimeDelta::days(7));
         // A certificate's times count in seconds, and its last second is part of its life.
         let after =
             |time: DateTime<Utc>| time.checked_add_signed(TimeDelta::seconds(1)).unwrap_or(time);
         Self {
-            valid: facts.not_before,
-            expiring: facts.not_after.checked_sub_signed(notice).unwrap_or(facts.not_after),
-            expired: after(facts.not_after),
+            valid: not_before,
+            expiring: not_after.checked_sub_signed(notice).unwrap_or(not_after),
+            expired: after(not_after),
         }
     }
 
@@ -151,24 +151,29 @@ pub fn warnings(
     wildcard: Wildcard,
     now: DateTime<Utc>,
 ) -> Vec<Warning> {
-    let (not_before, not_after) = (facts.not_before, facts.not_after);
-    let time = match Life::of(facts).age(now) {
-        Age::NotYetValid => Some(Warning::NotYetValid { not_before }),
-        Age::Valid => None,
-        Age::Expiring => Some(Warning::Expiring { not_after }),
-        Age::Expired => Some(Warning::Expired { not_after }),
-    };
     let chain = match facts.chain {
         ChainOrder::InOrder => None,
         ChainOrder::OutOfOrder => Some(Warning::ChainOutOfOrder),
         ChainOrder::Incomplete => Some(Warning::ChainIncomplete),
     };
+    let time = age_warning(facts.validity(), now);
     [time, host_warning(facts, host, wildcard), chain].into_iter().flatten().collect()
 }
 
+/// The warning about the time, if there is one.
+pub fn age_warning(validity: Validity, now: DateTime<Utc>) -> Option<Warning> {
+    let Validity { not_before, not_after } = validity;
+    match Life::of(validity).age(now) {
+        Age::NotYetValid => Some(Warning::NotYetValid { not_before }),
+        Age::Valid => None,
+        Age::Expiring => Some(Warning::Expiring { not_after }),
+        Age::Expired => Some(Warning::Expired { not_after }),
+    }
+}
+
 /// When the warnings about the time change next. Not the moment itself, always after `now`.
-pub fn next_change(facts: &PairFacts, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let life = Life::of(facts);
+pub fn next_change(validity: Validity, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let life = Life::of(validity);
     [life.valid, life.expiring, life.expired]
         .into_iter()
         .filter(|time| *time > now && life.age(*time) != life.age(now))

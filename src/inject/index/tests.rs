@@ -1,6 +1,7 @@
 //! What the index answers to what the watches may bring, in whatever order.
 
 use super::*;
+use crate::tls::PairFacts;
 use crate::{
     inject::facts::tests::Draft,
     tls::{ChainOrder, Fingerprint},
@@ -295,21 +296,37 @@ fn what_a_route_was_stays_known_while_it_changes() {
 }
 
 #[test]
-fn managed_routes_come_with_the_pair_of_their_secret() {
-    let (mut index, _) = knowing(&[
-        route("1"),
-        route("1").named("web", "custom"),
-        Draft::edge().named("web", "bare"),
-    ]);
-    index.secret_applied(secret(), usable("7"), None);
+fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
+    let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
+    let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));
+    let holding = |name: &str| {
+        let validity = crate::tls::Validity { not_before: begins, not_after: ends };
+        RouteFacts { validity: Some(validity), ..route("1").named("web", name).facts() }
+    };
+    let mut index = Index::default();
+    for name in ["shop", "kept", "custom"] {
+        index.route_applied(holding(name), Instant::now());
+    }
     assert_eq!(index.managed().count(), 0, "nothing is known before the first decision");
     index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
+    index.settled(&at("web", "kept"), Some(State::Managed), Reason::SecretInvalidKeepingLast);
     index.settled(&at("web", "custom"), Some(State::Custom), Reason::CertificateInRoute);
-    index.settled(&at("web", "bare"), Some(State::Default), Reason::NoCertificate);
-    let managed: Vec<_> = index.managed().map(|(at, pair)| (at.clone(), pair.clone())).collect();
-    assert_eq!(managed, [(shop(), pair("7"))]);
-    index.secret_applied(secret(), SecretSeen::Invalid(vec![]), None);
-    assert_eq!(index.managed().count(), 0, "no pair that could be told of");
+
+    let mut managed: Vec<_> = index.managed().map(|(at, ends)| (at.clone(), ends)).collect();
+    managed.sort();
+    assert_eq!(managed, [(at("web", "kept"), ends), (shop(), ends)]);
+}
+
+#[test]
+fn what_the_api_server_said_otherwise_makes_the_watchs_next_word_a_change() {
+    let (mut index, _) = knowing(&[route("1")]);
+    index.secret_applied(secret(), usable("1"), None);
+    index.secret_looked_at(&secret(), Some(&usable("1")));
+    assert!(index.secret_applied(secret(), usable("1"), None).is_empty(), "they agreed");
+    index.secret_looked_at(&secret(), Some(&usable("2")));
+    assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
+    index.secret_looked_at(&secret(), None);
+    assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
 }
 
 #[test]

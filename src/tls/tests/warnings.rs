@@ -66,11 +66,11 @@ fn a_pair_that_ends_before_it_begins_is_one_thing_at_a_time() {
 #[test]
 fn the_next_change_is_when_the_warnings_change() {
     let facts = facts(&[], 90);
-    assert_eq!(next_change(&facts, day(-1)), Some(day(0)));
-    assert_eq!(next_change(&facts, day(0)), Some(day(83)));
-    assert_eq!(next_change(&facts, day(83)), Some(day(90) + SECOND));
-    assert_eq!(next_change(&facts, day(90)), Some(day(90) + SECOND));
-    assert_eq!(next_change(&facts, day(90) + SECOND), None);
+    assert_eq!(next_change(facts.validity(), day(-1)), Some(day(0)));
+    assert_eq!(next_change(facts.validity(), day(0)), Some(day(83)));
+    assert_eq!(next_change(facts.validity(), day(83)), Some(day(90) + SECOND));
+    assert_eq!(next_change(facts.validity(), day(90)), Some(day(90) + SECOND));
+    assert_eq!(next_change(facts.validity(), day(90) + SECOND), None);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() 
     for days in [-5, 0, 1, 6, 41, 43, 90, 3650] {
         let facts = facts(&[], days);
         let mut now = day(-10);
-        while let Some(next) = next_change(&facts, now) {
+        while let Some(next) = next_change(facts.validity(), now) {
             assert!(next > now);
             assert_eq!(at(&facts, next - SECOND), at(&facts, now));
             assert_ne!(at(&facts, next), at(&facts, now));
@@ -93,7 +93,7 @@ fn the_ends_of_time_do_not_overflow() {
     let mut facts = facts(&[], 1);
     (facts.not_before, facts.not_after) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
     for now in [DateTime::<Utc>::MIN_UTC, day(0), DateTime::<Utc>::MAX_UTC] {
-        let _ = (at(&facts, now), next_change(&facts, now));
+        let _ = (at(&facts, now), next_change(facts.validity(), now));
     }
 }
 
