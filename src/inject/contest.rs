@@ -67,6 +67,11 @@ impl<W: PartialEq> Contest<W> {
         Ruling::Wait(next, announcement)
     }
 
+    /// People could not be told after all.
+    pub fn not_announced(&mut self) {
+        self.announced = false;
+    }
+
     /// Whether the last write is so long ago that it can be forgotten.
     pub fn is_over(&self, now: Instant) -> bool {
         self.times.back().is_none_or(|&time| now.duration_since(time) > WINDOW)

@@ -179,6 +179,13 @@ impl Index {
         }
     }
 
+    /// The Route's certificate is no longer ours to judge.
+    pub fn unsettled(&mut self, at: &ObjectRef) {
+        if let Some(entry) = self.routes.get_mut(at) {
+            entry.settled = None;
+        }
+    }
+
     /// All Routes.
     pub fn all(&self) -> Vec<ObjectRef> {
         self.routes.keys().cloned().collect()

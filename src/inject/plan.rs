@@ -120,6 +120,21 @@ impl Write {
             Self::Clear | Self::ClearKey | Self::DropNote => None,
         }
     }
+
+    /// Whether the Route is what this write makes of it.
+    pub fn stands_in(self, route: &RouteFacts) -> bool {
+        let holding = match route.tls {
+            Tls::Terminated { holding, .. } => holding,
+            _ => Holding::Nothing,
+        };
+        match self {
+            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => {
+                holding == Holding::Certificate(fingerprint, Owner::Ours)
+            }
+            Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.noted,
+            Self::DropNote => !route.noted,
+        }
+    }
 }
 
 impl Plan {
@@ -198,6 +213,17 @@ pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy:
         .filter(|_| policy.status.covers(route))
         .and_then(|verdict| condition::unless_said(verdict, &route.conditions, now));
     plan
+}
+
+/// What can be said of a Route while a fight over its pair is waited out: what stands there now.
+pub fn while_contested(route: &RouteFacts, now: DateTime<Utc>, policy: &Policy) -> Plan {
+    let holds_certificate =
+        matches!(route.tls, Tls::Terminated { holding: Holding::Certificate(..), .. });
+    let state = if holds_certificate { State::Custom } else { State::Default };
+    let verdict = words::contested_meanwhile(state);
+    let covered = policy.status.covers(route);
+    let conditions = condition::unless_said(&verdict, &route.conditions, now);
+    Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }
 }
 
 fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy) -> Plan {

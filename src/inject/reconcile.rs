@@ -26,7 +26,7 @@ use crate::{
         apply::{ApplyError, Writer},
         condition,
         contest::{Announcement, Contest, Ruling},
-        facts::{ObjectRef, RouteFacts},
+        facts::{Custody, ObjectRef, RouteFacts},
         index::Index,
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
@@ -123,10 +123,14 @@ impl Reconciler {
 
     fn plan(&self, route: &RouteFacts, secret: &SecretSeen) -> Plan {
         let mut plan = plan::plan(route, secret, self.clock.now(), &self.policy);
-        if !self.keeps_status.load(Ordering::Relaxed) {
+        if !self.keeps_status() {
             plan.conditions = None;
         }
         plan
+    }
+
+    fn keeps_status(&self) -> bool {
+        self.keeps_status.load(Ordering::Relaxed)
     }
 
     /// What the cache can say for certain about the Route's Secret, if it can.
@@ -197,9 +201,20 @@ impl Reconciler {
         let mut now_is = route.clone();
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
+                let meanwhile = plan::while_contested(route, self.clock.now(), &self.policy);
+                let conditions = meanwhile.conditions.as_ref().filter(|_| self.keeps_status());
+                if let Some(conditions) = conditions {
+                    self.write_status(route, &meanwhile, conditions).await?;
+                }
+                self.note_state(route, &meanwhile);
                 return Ok(Some(wait));
             }
             now_is = self.write_pair(route, write, pair).await?;
+            if !write.stands_in(&now_is) {
+                // Something between us and the store changed our write. What was planned to be
+                // said is not so; the next turn counts it as undone.
+                return Ok(Some(Instant::now()));
+            }
             if let Some(notice) = &plan.happened {
                 self.tell(route, notice).await;
             }
@@ -269,7 +284,9 @@ impl Reconciler {
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
             tracing::warn!(route = %route.at, manager, "something else keeps changing the certificate");
-            self.tell(route, &words::contested(manager.as_deref())).await;
+            if !self.tell(route, &words::contested(manager.as_deref())).await {
+                self.contests_of(route, |contests| contests.pair.not_announced());
+            }
         }
         Some(until)
     }
@@ -309,12 +326,15 @@ impl Reconciler {
         renewal
     }
 
-    /// Says that something happened. An Event that is lost is not worth a second write of the pair.
-    pub async fn tell(&self, route: &RouteFacts, notice: &Notice) {
-        match self.publisher.happened(&message(route, notice)).await {
+    /// Says that something happened, and whether it could. An Event that is lost is not worth a
+    /// second write of the pair.
+    async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
+        let told = self.publisher.happened(&message(route, notice)).await;
+        match &told {
             Ok(()) => self.metrics.wrote("event", "ok"),
-            Err(error) => self.could_not_tell(route, &error),
+            Err(error) => self.could_not_tell(route, error),
         }
+        told.is_ok()
     }
 
     fn told(&self, standing: Standing) {
@@ -329,8 +349,11 @@ impl Reconciler {
     }
 
     fn note_state(&self, route: &RouteFacts, plan: &Plan) {
-        if let Some(verdict) = &plan.verdict {
-            self.index().settled(&route.at, verdict.state, verdict.reason);
+        match &plan.verdict {
+            Some(verdict) => self.index().settled(&route.at, verdict.state, verdict.reason),
+            None if route.custody != Custody::Free => self.index().unsettled(&route.at),
+            // The grace of a missing Secret: it is still what it was.
+            None => {}
         }
     }
 

@@ -89,7 +89,7 @@ reasons! {
     CertificateUpdated,
     /// Event: the pair went out.
     CertificateCleared,
-    /// Event: something else keeps reverting us.
+    /// Something else keeps reverting us.
     CertificateContested,
     /// Event: the API server refuses our write.
     InjectionFailed,
@@ -298,6 +298,15 @@ pub fn cleared() -> Notice {
              taken out of the Route and the router serves its default certificate."
         ),
     }
+}
+
+/// What stands in a Route while a fight is waited out.
+pub fn contested_meanwhile(state: State) -> Verdict {
+    settled(
+        Some(state),
+        Reason::CertificateContested,
+        "Something else keeps changing the certificate of this Route, so the next attempt waits.",
+    )
 }
 
 /// Somebody else keeps writing our fields.

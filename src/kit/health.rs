@@ -1,6 +1,9 @@
 //! `/livez`, `/readyz` and `/metrics` over plain HTTP.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -23,7 +26,13 @@ pub struct Health {
 
 /// Takes the port; answers which one it is, for port 0.
 pub async fn listen(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await?;
+    let listener = match TcpListener::bind(address).await {
+        // A kernel without IPv6 has no `[::]`, which means every address there is.
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await?
+        }
+        bound => bound?,
+    };
     let bound = listener.local_addr()?;
     Ok((listener, bound))
 }
