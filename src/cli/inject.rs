@@ -295,3 +295,6 @@ async fn supervise(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

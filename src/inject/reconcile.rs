@@ -474,3 +474,6 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
         (one, other) => one.or(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -499,3 +499,6 @@ pub enum RunError {
     #[error("a worker ended unexpectedly")]
     WorkerEnded,
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,4 +213,60 @@ mod tests {
         assert_eq!((passed, sent), (false, vec![]), "one second was left, it took two");
         assert_eq!(send(&gate, Method::PATCH, ROUTE, Duration::ZERO).await, (false, vec![]));
     }
+
+    /// Sends a PATCH that needs `takes` to get a connection; answers when it left, if it did.
+    fn sending(
+        gate: Gate,
+        takes: Duration,
+    ) -> (tokio::task::JoinHandle<bool>, Arc<Mutex<Option<Instant>>>) {
+        let left = Arc::new(Mutex::new(None));
+        let note = left.clone();
+        let server = service_fn(move |_: Request<Body>| {
+            let note = note.clone();
+            async move {
+                tokio::time::sleep(takes).await;
+                *note.lock().unwrap() = Some(Instant::now());
+                Ok::<_, BoxError>(())
+            }
+        });
+        let request =
+            Request::builder().method(Method::PATCH).uri(ROUTE).body(Body::empty()).unwrap();
+        let answer = GateLayer(gate).layer(server).call(request);
+        let task = tokio::spawn(async move { answer.await.is_ok() });
+        (task, left)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_write_is_sent_past_the_deadline_by_a_process_that_was_stopped_meanwhile() {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let (_hold, receiver) = watch::channel(Some(deadline));
+        let (task, left) = sending(Gate::until(receiver), Duration::from_secs(2));
+        tokio::task::yield_now().await;
+        // SIGSTOP, a frozen cgroup, a paused virtual machine: a minute passes between two polls.
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let passed = task.await.unwrap();
+        let left = *left.lock().unwrap();
+        assert!(
+            left.is_none_or(|left| left < deadline) && !passed,
+            "sent {:?} after the deadline",
+            left.unwrap() - deadline
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_write_is_sent_after_the_lease_was_given_up() {
+        let (election, receiver) = watch::channel(Some(Instant::now() + Duration::from_secs(10)));
+        let (task, left) = sending(Gate::until(receiver), Duration::from_secs(3));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // What `Election::release` and "another replica leads now" do.
+        election.send_replace(None);
+        let given_up = Instant::now();
+        let _ = task.await;
+        let left = *left.lock().unwrap();
+        assert!(
+            left.is_none(),
+            "sent {:?} after the lease was given up, while another replica may lead",
+            left.unwrap() - given_up
+        );
+    }
 }

@@ -150,3 +150,6 @@ fn describe(error: watcher::Error) -> CallError {
         watcher::Error::NoResourceVersion => CallError::Undecodable,
     }
 }
+
+#[cfg(test)]
+mod tests;

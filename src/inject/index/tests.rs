@@ -369,3 +369,24 @@ fn a_missing_secret_is_not_remembered_for_a_route_that_went_meanwhile() {
     index.secret_missing(&secret(), now);
     assert!(index.missing.is_empty());
 }
+
+#[test]
+fn the_grace_of_a_secret_counts_from_its_own_deletion_and_not_from_an_earlier_one() {
+    let start = Instant::now();
+    let mut index = Index::default();
+    index.route_applied(Draft::edge().annotated("shop-tls").facts(), start);
+    index.secret_applied(secret(), usable("1"), None);
+
+    // Deleted and created anew at once. A GET that was answered 404 in between arrives after the
+    // watch has brought the new Secret.
+    index.secret_gone(&secret());
+    index.secret_applied(secret(), usable("1"), None);
+    assert_eq!(index.secret_missing(&secret(), start), Duration::ZERO);
+    // The next turns find the cache and the Route in agreement and ask nobody.
+
+    // A day later it is deleted again, to be created anew within the grace.
+    let tomorrow = start + Duration::from_secs(86_400);
+    index.secret_gone(&secret());
+    let missing_for = index.secret_missing(&secret(), tomorrow);
+    assert_eq!(missing_for, Duration::ZERO, "so it is cleared without any grace");
+}

@@ -1,0 +1,67 @@
+//! Watches against a server that ends or refuses them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use http::{Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tower::{BoxError, Layer, service_fn};
+
+use super::*;
+use crate::{api::secret::Secret, kit::pace::PaceLayer};
+
+/// A server whose lists succeed and whose watches are answered with this; counts both.
+fn follow(code: u16, answer: &'static str) -> (Follow<Secret>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (lists, watches) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (lists.clone(), watches.clone());
+    let service = service_fn(move |request: Request<Body>| {
+        let (lists, watches) = counts.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let (code, text) = if is_watch {
+                watches.fetch_add(1, Ordering::SeqCst);
+                (code, answer.to_owned())
+            } else {
+                lists.fetch_add(1, Ordering::SeqCst);
+                let list: Value = json!({
+                    "kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
+                    "items": [{
+                        "metadata": {"name": "a", "namespace": "web", "uid": "1", "resourceVersion": "5"},
+                        "type": "kubernetes.io/tls",
+                    }],
+                });
+                (200, list.to_string())
+            };
+            Ok::<_, BoxError>(Response::builder().status(code).body(Body::from(text.into_bytes()))?)
+        }
+    });
+    let service = PaceLayer::default().layer(service);
+    let api = Api::all(Client::new(service, "web"));
+    let follow = Follow { api, fields: None, timeout: Duration::from_secs(60) };
+    (follow, lists, watches)
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_the_server_ends_at_once_is_not_opened_in_a_hot_loop() {
+    let (follow, _, watches) = follow(200, "");
+    let _ = tokio::time::timeout(MINUTE, follow.run(|_| {})).await;
+    let watches = watches.load(Ordering::SeqCst);
+    assert!(watches <= 60, "{watches} watches were opened within a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_gone_after_every_list_backs_off_instead_of_listing_in_a_loop() {
+    let gone =
+        r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
+    let (follow, lists, _) = follow(410, gone);
+    let _ = tokio::time::timeout(5 * MINUTE, follow.run(|_| {})).await;
+    let lists = lists.load(Ordering::SeqCst);
+    // 0.5 s doubling up to 30 s: about 16 in five minutes, and twice that with jitter.
+    assert!(lists <= 40, "everything was listed {lists} times within five minutes");
+}
