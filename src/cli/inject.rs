@@ -164,7 +164,11 @@ impl Inject {
     /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
         log::init(self.log_format);
-        tokio::runtime::Runtime::new().context("cannot start")?.block_on(self.serve())
+        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let outcome = runtime.block_on(self.serve());
+        // A name that is being looked up can't be interrupted; it must not hold up the exit.
+        runtime.shutdown_background();
+        outcome
     }
 
     async fn serve(self) -> anyhow::Result<()> {

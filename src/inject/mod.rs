@@ -15,4 +15,5 @@ pub mod note;
 pub mod plan;
 pub mod reconcile;
 pub mod run;
+pub mod watches;
 pub mod words;

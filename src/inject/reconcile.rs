@@ -30,6 +30,7 @@ use crate::{
         index::Index,
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
+        watches::Watches,
         words::{self, Notice, Severity, Verdict},
     },
     kit::{
@@ -51,6 +52,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Reconciler {
     /// What the watches told.
     pub index: Arc<Mutex<Index>>,
+    /// Whether what they told can be believed.
+    pub watches: Arc<Mutex<Watches>>,
     /// For reads.
     pub client: Client,
     /// For writes.
@@ -139,6 +142,11 @@ impl Reconciler {
             None => Some(SecretSeen::Missing { since: self.clock.now() }),
             // Whether the Route's own caCertificate signed the pair takes both texts.
             Some(_) if route.has_ca_certificate() => None,
+            Some(secret)
+                if !self.watches().secrets_are_current(&secret.namespace, Instant::now()) =>
+            {
+                None
+            }
             Some(secret) => self.index().secret(&secret).cloned(),
         }
     }
@@ -395,6 +403,10 @@ impl Reconciler {
 
     fn contests(&self) -> MutexGuard<'_, HashMap<ObjectRef, Contests>> {
         self.contests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watches(&self) -> MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {

@@ -1,7 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -30,6 +30,7 @@ use crate::{
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
         reconcile::{self, Reconciler},
+        watches::{Kind, Watched, Watches},
     },
     kit::{
         backoff::Backoff,
@@ -42,6 +43,9 @@ use crate::{
     },
     names::INJECT_REPORTER,
 };
+
+/// How often what was remembered only for a while is let go.
+const TIDY: Duration = Duration::from_secs(600);
 
 /// What the command line chose.
 #[derive(Clone, Debug)]
@@ -68,29 +72,11 @@ pub struct Injector {
     queue: Arc<Queue<ObjectRef>>,
     gate: Gate,
     options: Options,
-    watches: Mutex<BTreeMap<Watched, Condition>>,
+    watches: Arc<Mutex<Watches>>,
     watches_changed: Notify,
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
-}
-
-/// One watch.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Watched {
-    kind: &'static str,
-    scope: Scope,
-}
-
-/// How a watch does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Condition {
-    /// Its first list is under way.
-    Listing,
-    /// Its cache is complete.
-    Synced,
-    /// It can't be opened.
-    Failing(CallError),
 }
 
 impl Injector {
@@ -111,8 +97,10 @@ impl Injector {
             INJECT_REPORTER,
             options.instance.clone(),
         );
+        let watches = Arc::new(Mutex::new(Watches::of(&scopes(&options.namespaces))));
         let reconciler = Reconciler {
             index,
+            watches: watches.clone(),
             writer: Writer::new(client.clone()),
             client,
             publisher,
@@ -123,18 +111,11 @@ impl Injector {
             keeps_status: false.into(),
             contests: Mutex::default(),
         };
-        let watches = scopes(&options.namespaces)
-            .into_iter()
-            .flat_map(|scope| {
-                ["Route", "Secret"]
-                    .map(|kind| (Watched { kind, scope: scope.clone() }, Condition::Listing))
-            })
-            .collect();
         Arc::new(Self {
             reconciler,
             queue,
             gate,
-            watches: Mutex::new(watches),
+            watches,
             watches_changed: Notify::new(),
             relisted: Notify::new(),
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
@@ -145,9 +126,7 @@ impl Injector {
 
     /// What readiness waits for, in words.
     pub fn waiting_for(&self) -> Vec<String> {
-        let watches = self.watches();
-        let unready = watches.iter().filter(|(_, condition)| **condition != Condition::Synced);
-        unready.map(|(watched, condition)| format!("{watched}: {condition}")).collect()
+        self.watches().waiting_for(Instant::now())
     }
 
     /// Runs until asked to stop; writes that are under way are finished.
@@ -161,6 +140,7 @@ impl Injector {
             followers.spawn(self.clone().learn_status_field());
         }
         followers.spawn(self.clone().resync());
+        followers.spawn(self.clone().tidy());
 
         let mut workers = JoinSet::new();
         for _ in 0..self.options.concurrency {
@@ -180,7 +160,7 @@ impl Injector {
     }
 
     async fn follow_routes(self: Arc<Self>, scope: Scope) {
-        let watched = Watched { kind: "Route", scope: scope.clone() };
+        let watched = Watched { kind: Kind::Route, scope: scope.clone() };
         let follow = self.follow::<Route>(&scope, None);
         follow
             .run(|change| match change {
@@ -202,7 +182,7 @@ impl Injector {
                     for at in &lost {
                         self.forget(at);
                     }
-                    self.set_condition(&watched, Condition::Synced);
+                    self.watch_listed(&watched);
                     self.relisted.notify_one();
                 }
                 Change::Failing(error, failures) => self.watch_failing(&watched, error, failures),
@@ -211,7 +191,7 @@ impl Injector {
     }
 
     async fn follow_secrets(self: Arc<Self>, scope: Scope) {
-        let watched = Watched { kind: "Secret", scope: scope.clone() };
+        let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
         let follow = self.follow::<Secret>(&scope, Some("type=kubernetes.io/tls"));
         follow
             .run(|change| {
@@ -226,7 +206,7 @@ impl Injector {
                         let listed: HashSet<ObjectRef> =
                             places.into_iter().map(Into::into).collect();
                         let lost = self.index().secrets_listed(&scope, &listed);
-                        self.set_condition(&watched, Condition::Synced);
+                        self.watch_listed(&watched);
                         lost
                     }
                     Change::Failing(error, failures) => {
@@ -253,8 +233,8 @@ impl Injector {
         }
         let seen = reconcile::remember(secret);
         // What a first list brings did not change just now.
-        let synced = self.watches().get(watched) == Some(&Condition::Synced);
-        self.index().secret_applied(at, seen, synced.then(Instant::now))
+        let news = self.watches().has_listed(watched);
+        self.index().secret_applied(at, seen, news.then(Instant::now))
     }
 
     fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
@@ -288,25 +268,20 @@ impl Injector {
     }
 
     fn watch_failing(&self, watched: &Watched, error: CallError, failures: u32) {
-        self.reconciler.metrics.watch_restarted(watched.kind);
+        self.reconciler.metrics.watch_restarted(watched.kind.as_str());
         let hint = hint(&error);
         if failures == 1 {
             tracing::debug!(watch = %watched, %error, "watch failed; opening it again");
         } else {
             tracing::warn!(watch = %watched, %error, failures, "cannot watch{hint}");
         }
-        self.set_condition(watched, Condition::Failing(error));
+        self.watches().failing(watched, error, failures, Instant::now());
+        self.watches_changed.notify_waiters();
     }
 
-    fn set_condition(&self, watched: &Watched, condition: Condition) {
-        let mut watches = self.watches();
-        let Some(known) = watches.get_mut(watched) else { return };
-        // A watch that broke after its list still has a complete cache.
-        let still_good = *known == Condition::Synced && condition != Condition::Synced;
-        if *known != condition && !still_good {
-            *known = condition;
-            self.watches_changed.notify_waiters();
-        }
+    fn watch_listed(&self, watched: &Watched) {
+        self.watches().listed(watched);
+        self.watches_changed.notify_waiters();
     }
 
     /// Deciding from half a list would ask the API server for every Secret. A watch that can't be
@@ -314,7 +289,7 @@ impl Injector {
     async fn ready_to_decide(&self) {
         loop {
             let changed = self.watches_changed.notified();
-            if !self.watches().values().any(|condition| *condition == Condition::Listing) {
+            if self.watches().all_tried() {
                 break;
             }
             changed.await;
@@ -352,8 +327,14 @@ impl Injector {
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            self.reconciler.tidy();
             self.add_all();
+        }
+    }
+
+    async fn tidy(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(TIDY).await;
+            self.reconciler.tidy();
         }
     }
 
@@ -434,7 +415,7 @@ impl Injector {
         self.reconciler.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watches(&self) -> MutexGuard<'_, BTreeMap<Watched, Condition>> {
+    fn watches(&self) -> MutexGuard<'_, Watches> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -467,25 +448,6 @@ fn hint(error: &CallError) -> &'static str {
 impl From<Place> for ObjectRef {
     fn from(place: Place) -> Self {
         Self::new(place.namespace, place.name)
-    }
-}
-
-impl std::fmt::Display for Watched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.scope {
-            Some(namespace) => write!(f, "{}s in namespace {namespace}", self.kind),
-            None => write!(f, "{}s in all namespaces", self.kind),
-        }
-    }
-}
-
-impl std::fmt::Display for Condition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Listing => f.write_str("being listed"),
-            Self::Synced => f.write_str("synced"),
-            Self::Failing(error) => write!(f, "{error}"),
-        }
     }
 }
 

@@ -269,4 +269,22 @@ mod tests {
             left.unwrap() - given_up
         );
     }
+
+    #[tokio::test]
+    async fn the_client_that_we_connect_has_the_gate_in_it() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", server.local_addr().unwrap()).parse().unwrap();
+        let (_hold, deadline) = watch::channel(None);
+        let gate = Gate::until(deadline);
+        let client = connect(Config::new(url), gate, Duration::from_secs(5)).unwrap();
+
+        let request = Request::builder().method(Method::PATCH).uri(ROUTE).body(Vec::new()).unwrap();
+        let refused = client.request_text(request).await.unwrap_err();
+        assert_eq!(
+            crate::kit::call::CallError::from(refused),
+            crate::kit::call::CallError::NotLeader
+        );
+        let nobody = tokio::time::timeout(Duration::from_millis(200), server.accept()).await;
+        assert!(nobody.is_err(), "not even a connection was made");
+    }
 }

@@ -34,6 +34,8 @@ use crate::kit::{
 
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
+/// The API server's limit for the name of who reports, in bytes.
+const LONGEST_INSTANCE: usize = 128;
 /// A lasting problem is said again after this long.
 const RENEWAL: TimeDelta = TimeDelta::hours(1);
 
@@ -183,7 +185,7 @@ impl Publisher {
             metadata: ObjectMeta { name: Some(event_name(message)), ..Default::default() },
             event_time: Some(micro_time(now)),
             reporting_controller: Some(self.controller.to_owned()),
-            reporting_instance: Some(self.instance.clone()),
+            reporting_instance: Some(shortened(&self.instance, LONGEST_INSTANCE).to_owned()),
             action: Some(message.action.to_owned()),
             reason: Some(message.reason.to_owned()),
             type_: Some(message.kind.to_owned()),
@@ -252,8 +254,13 @@ fn cut(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
     }
-    let end = (0..=LONGEST_NOTE - ELLIPSIS.len()).rev().find(|&at| note.is_char_boundary(at));
-    format!("{}{ELLIPSIS}", &note[..end.unwrap_or(0)])
+    format!("{}{ELLIPSIS}", shortened(note, LONGEST_NOTE - ELLIPSIS.len()))
+}
+
+/// As much of the text as fits, cut between two characters.
+fn shortened(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]

@@ -316,3 +316,34 @@ async fn a_user_who_writes_between_our_decision_and_our_write_is_not_overwritten
     assert_eq!(scene.ns.pair_in_route("shop").await, (String::new(), String::new()));
     scene.ns.quiet(SILENCE).await;
 }
+
+#[tokio::test]
+async fn a_resync_catches_up_with_a_secret_whose_watch_can_no_longer_be_opened() {
+    let flags = ["--resync", "2s", "--watch-timeout", "3s"];
+    let mut faulty = Faulty::new("deaf", &flags, forward).await;
+    faulty.scene.controller.ready().await;
+    let issued = pair::issued("shop.example.com");
+    SecretFixture::tls("shop-tls", &issued).create(&faulty.scene.ns).await;
+    RouteFixture::edge("shop").annotated("shop-tls").create(&faulty.scene.ns).await;
+    faulty.scene.holds("shop", &issued).await;
+
+    // From now on lists and watches of Secrets are refused; a Secret can still be read by name.
+    faulty.proxy.follow(|asked| {
+        if asked.path.ends_with("/secrets") {
+            return Fault::answer(403, "secrets is forbidden");
+        }
+        Fault::Forward
+    });
+    faulty.proxy.break_connections();
+    let renewed = pair::issued("shop.example.com");
+    SecretFixture::tls("shop-tls", &renewed).replace(&faulty.scene.ns).await;
+
+    faulty.scene.holds("shop", &renewed).await;
+    eventually(PATIENCE, "readiness tells", async || {
+        match faulty.scene.controller.page("/readyz").await {
+            (503, body) if body.contains("Secrets in namespace") => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+}

@@ -142,6 +142,7 @@ impl Stage {
             Caches { index: index.clone(), queue: Arc::new(Queue::default()), gate: Gate::open() };
         let reconciler = Reconciler {
             index,
+            watches: Arc::default(),
             writer: Writer::new(client.clone()),
             publisher: Publisher::new(
                 client.clone(),
