@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, WatchEvent, Watch
 use serde_json::json;
 
 use crate::support::proxy::{Asked, Fault, Gate, Proxy, WatchFault};
-use crate::support::{Cluster, Namespace, RouteFixture};
+use crate::support::{Cluster, Namespace, RouteFixture, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -113,6 +113,30 @@ async fn a_gate_holds_requests_until_it_opens() {
 
     patch.await.expect("it does not panic").expect("the patch is accepted");
     assert_eq!(ns.quiet(Duration::from_millis(100)).await, ["patch routes/shop"]);
+}
+
+#[tokio::test]
+async fn what_a_gate_holds_arrives_even_when_its_sender_is_gone() {
+    let ns = namespace_with_shop().await;
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let (_proxy, routes) = through(&ns, move |_| Fault::HoldBeforeForward(held.clone())).await;
+    let patch = tokio::spawn(async move {
+        let _ = routes.patch("shop", &PatchParams::default(), &labelled("late")).await;
+    });
+    gate.reached_by(1).await;
+    patch.abort();
+    let _ = patch.await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    gate.open();
+
+    eventually(SOON, "the late write arrives", async || match ns.writes() {
+        writes if writes.is_empty() => Err("not yet"),
+        _ => Ok(()),
+    })
+    .await;
+    assert_eq!(ns.route("shop").await["metadata"]["labels"]["is"], "late");
 }
 
 #[tokio::test]

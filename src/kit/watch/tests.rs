@@ -1,5 +1,7 @@
 //! Watches against a server that ends or refuses them.
 
+mod telling;
+
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},

@@ -77,7 +77,8 @@ pub enum Fault {
     Forward,
     /// Does something, then forwards.
     BeforeForward(Callback),
-    /// Forwards when the gate opens.
+    /// Forwards when the gate opens, whether or not the caller is still there: what is in the network
+    /// arrives.
     HoldBeforeForward(Gate),
     /// Does something when the server has answered, then passes the answer on.
     BeforeAnswer(Callback),
@@ -236,7 +237,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    async fn handle(&self, request: Request<Incoming>) -> Result<Answer, Error> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Error> {
         let uri = request.uri();
         let asked = Asked {
             method: request.method().clone(),
@@ -252,8 +253,13 @@ impl Shared {
                 self.forward(request).await
             }
             Fault::HoldBeforeForward(gate) => {
-                gate.pass().await;
-                self.forward(request).await
+                let request = whole_request(request).await?;
+                let late = async move {
+                    gate.pass().await;
+                    self.send(request).await
+                };
+                // As a task of its own: hyper drops ours when the caller hangs up.
+                tokio::spawn(late).await.map_err(Error::other)?
             }
             Fault::BeforeAnswer(callback) => {
                 let answer = self.forward(request).await;
@@ -274,8 +280,11 @@ impl Shared {
 
     /// Passes the request on with the caller's headers, and the answer back as it comes.
     async fn forward(&self, request: Request<Incoming>) -> Result<Answer, Error> {
+        self.send(whole_request(request).await?).await
+    }
+
+    async fn send(&self, request: Request<Bytes>) -> Result<Answer, Error> {
         let (mut head, body) = request.into_parts();
-        let body = body.collect().await.map_err(Error::other)?.to_bytes();
         // They speak of the connection to us, not of the one to the server.
         for header in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
             head.headers.remove(header);
@@ -291,6 +300,11 @@ impl Shared {
         head.version = http::Version::HTTP_11;
         Ok(Response::from_parts(head, body.map_err(Error::other).boxed_unsync()))
     }
+}
+
+async fn whole_request(request: Request<Incoming>) -> Result<Request<Bytes>, Error> {
+    let (head, body) = request.into_parts();
+    Ok(Request::from_parts(head, body.collect().await.map_err(Error::other)?.to_bytes()))
 }
 
 fn whole(bytes: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, Error> {

@@ -1,0 +1,116 @@
+//! What a watch tells of what a server says, in whatever manner it says it.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Client, client::Body};
+use serde_json::json;
+use tower::{BoxError, service_fn};
+
+use super::super::*;
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+fn answer(code: u16, body: serde_json::Value) -> Answer {
+    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+/// A watch over which nothing ever comes.
+fn silence() -> Answer {
+    let nothing = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+    Response::new(StreamBody::new(nothing).boxed_unsync())
+}
+
+/// Follows what this server says for so long; answers what it was asked and what was told.
+async fn followed(
+    lasting: Duration,
+    server: fn(&str) -> Answer,
+) -> (Vec<String>, Vec<Change<ConfigMap>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let answer = server(&query);
+        log.lock().unwrap().push(query);
+        async move { Ok::<_, BoxError>(answer) }
+    });
+    let follow = Follow {
+        api: Api::namespaced(Client::new(service, "web"), "web"),
+        fields: Some("type=kubernetes.io/tls"),
+        timeout: Duration::from_secs(3),
+    };
+    let mut told = Vec::new();
+    let _ = tokio::time::timeout(lasting, follow.run(|change| told.push(change))).await;
+    let asked = asked.lock().unwrap().clone();
+    (asked, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_stays_refused_is_asked_for_ever_more_rarely() {
+    let refused = |_: &str| {
+        let status =
+            json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403 });
+        answer(403, status)
+    };
+    let (asked, told) = followed(Duration::from_secs(600), refused).await;
+    let failures: Vec<u32> = told
+        .iter()
+        .map(|change| match change {
+            Change::Failing(CallError::Forbidden, failures) => *failures,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let counted: Vec<u32> = (1..).take(failures.len()).collect();
+    assert_eq!(failures, counted, "a try to list is no sign of success");
+    assert!((20..60).contains(&asked.len()), "{} tries in ten minutes", asked.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_over_which_nothing_comes_is_opened_anew_a_little_after_its_time() {
+    let (asked, told) = followed(Duration::from_secs(60), |query| {
+        if query.contains("watch=true") {
+            return silence();
+        }
+        answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
+    })
+    .await;
+    assert!(matches!(&told[..], [Change::Listed(none)] if none.is_empty()), "{told:?}");
+    let watches: Vec<&String> = asked.iter().filter(|query| query.contains("watch=true")).collect();
+    assert!(watches.len() >= 6, "{} watches in a minute", watches.len());
+    assert!(
+        watches.iter().all(|query| query.contains("timeoutSeconds=3")
+            && query.contains("fieldSelector=type%3Dkubernetes.io%2Ftls")),
+        "{watches:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_in_a_list_that_cannot_be_decoded_hides_none_of_the_others() {
+    let (_, told) = followed(Duration::from_secs(1), |query| {
+        if query.contains("watch=true") {
+            return silence();
+        }
+        let good = |name: &str| json!({ "metadata": { "name": name, "namespace": "web" } });
+        let bad = json!({ "metadata": { "name": "b", "namespace": "web" }, "data": "a text" });
+        let items = [good("a"), bad, good("c")];
+        answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": items }))
+    })
+    .await;
+    let place = |name: &str| Place { namespace: "web".into(), name: name.into() };
+    let [Change::Applied(a), Change::Undecodable(b), Change::Applied(c), Change::Listed(all)] =
+        &told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!([Place::of(&a.metadata), Place::of(&c.metadata)], [place("a"), place("c")]);
+    assert_eq!(*b, place("b"));
+    assert_eq!(*all, HashSet::from([place("a"), place("b"), place("c")]), "it is there");
+}
