@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::support::{Cluster, eventually, tied};
 
-/// Tells [`harness_child`] how to end.
+/// The test that is started as a process of its own, and what tells it how to end.
+const CHILD: &str = "no_orphans::the_servers_of_a_cluster_run_while_its_tests_do";
 const ENDING: &str = "HARNESS_CHILD_ENDS_BY";
 
 #[tokio::test]
@@ -60,7 +61,7 @@ impl TestProcess {
     fn start(ending: &str) -> Self {
         let suite = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
-        command.args(["--exact", "no_orphans::harness_child", "--ignored", "--nocapture"]);
+        command.args(["--exact", CHILD, "--nocapture"]);
         command.env(ENDING, ending).env("TRUSTPLANE_SUITE", suite.path());
         let mut process = command
             .stdout(Stdio::piped())
@@ -109,12 +110,13 @@ async fn until_gone(processes: &[i32], folders: &[PathBuf]) {
     .await;
 }
 
-/// Not a test but the process that the tests above start and end; it fails when run by itself.
+/// By itself a test of the harness; the tests above start it as a process of its own and end that.
 #[tokio::test]
-#[ignore = "started by the tests of this module"]
-async fn harness_child() {
-    let ending = std::env::var(ENDING).expect("only the tests of no_orphans start this one");
+async fn the_servers_of_a_cluster_run_while_its_tests_do() {
     let cluster = Cluster::get().await;
+    assert!(cluster.process_ids().into_iter().all(tied::is_alive));
+    assert!(cluster.folders().iter().all(|folder| folder.exists()));
+    let Ok(ending) = std::env::var(ENDING) else { return };
     for pid in cluster.process_ids() {
         println!("process={pid}");
     }

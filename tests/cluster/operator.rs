@@ -5,7 +5,8 @@ use std::{process::Command, time::Duration};
 use crate::{
     scene::{PATIENCE, SILENCE, Scene},
     support::{
-        Cluster, Controller, Launch, RouteFixture, SecretFixture, eventually, pair,
+        Cluster, Controller, Launch, Namespace, Pair, RouteFixture, SecretFixture, eventually,
+        pair,
         proxy::{Fault, Gate, Proxy},
     },
 };
@@ -184,66 +185,51 @@ async fn metrics_tell_states_expiry_writes_and_times() {
     assert_eq!(scene.controller.page("/livez").await.0, 200);
 }
 
-#[tokio::test]
-async fn sigterm_finishes_the_write_under_way_and_exits_well() {
+/// A controller whose write of a pair is held up on its way to the API server.
+async fn held_up(prefix: &str, issued: &Pair) -> (Namespace, Controller, Proxy, Gate) {
     let cluster = Cluster::get().await;
-    let ns = cluster.namespace("graceful").await;
+    let ns = cluster.namespace(prefix).await;
     let gate = Gate::closed();
     let closed = gate.clone();
-    let proxy = Proxy::start(&cluster, move |asked| {
-        if asked.is_write_to("routes/shop") {
-            Fault::HoldBeforeForward(closed.clone())
-        } else {
-            Fault::Forward
-        }
+    let proxy = Proxy::start(&cluster, move |asked| match asked.is_write_to("routes/shop") {
+        true => Fault::HoldBeforeForward(closed.clone()),
+        false => Fault::Forward,
     })
     .await;
     let kubeconfig = cluster.account_kubeconfig_through(proxy.url());
     let mut controller = Launch::within(&ns).kubeconfig(kubeconfig).start();
     controller.ready().await;
-    let issued = pair::issued("shop.example.com");
-    SecretFixture::tls("shop-tls", &issued).create(&ns).await;
+    SecretFixture::tls("shop-tls", issued).create(&ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
     gate.reached_by(1).await;
+    (ns, controller, proxy, gate)
+}
 
-    let opening = gate.clone();
+#[tokio::test]
+async fn sigterm_finishes_the_write_under_way_and_exits_well() {
+    let issued = pair::issued("shop.example.com");
+    let (ns, mut controller, _proxy, gate) = held_up("graceful", &issued).await;
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        opening.open();
+        gate.open();
     });
+
     let (code, took) = controller.terminate().await;
 
     assert_eq!(code, 0);
     assert!(took < Duration::from_secs(10), "{took:?}");
     assert!(ns.route_holds("shop", &issued).await, "what was under way was finished");
-    assert_eq!(
-        ns.certificate_condition("shop").await,
-        Some((Some("Managed".to_owned()), "SecretInjected".to_owned())),
-    );
+    let said = Some((Some("Managed".to_owned()), "SecretInjected".to_owned()));
+    assert_eq!(ns.certificate_condition("shop").await, said);
 }
 
 #[tokio::test]
 async fn sigterm_is_obeyed_in_time_even_when_the_api_server_hangs() {
-    let cluster = Cluster::get().await;
-    let ns = cluster.namespace("hanging").await;
-    let gate = Gate::closed();
-    let closed = gate.clone();
-    let proxy = Proxy::start(&cluster, move |asked| {
-        if asked.is_write_to("routes/shop") {
-            Fault::HoldBeforeForward(closed.clone())
-        } else {
-            Fault::Forward
-        }
-    })
-    .await;
-    let kubeconfig = cluster.account_kubeconfig_through(proxy.url());
-    let mut controller = Launch::within(&ns).kubeconfig(kubeconfig).start();
-    controller.ready().await;
-    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&ns).await;
-    RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
-    gate.reached_by(1).await;
+    let issued = pair::issued("shop.example.com");
+    let (_ns, mut controller, _proxy, _gate) = held_up("hanging", &issued).await;
 
     let (code, took) = controller.terminate().await;
+
     assert_eq!(code, 0);
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
