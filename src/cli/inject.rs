@@ -52,17 +52,18 @@ Examples:
 Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Inject {
-    /// Serve this namespace only; repeat it for several [default: all namespaces]
+    /// Serve this namespace only; repeat it, or part names by commas, for several [default: all namespaces]
     #[arg(
         long = "namespace",
         short = 'n',
         env = "TRUSTPLANE_NAMESPACE",
+        value_parser = namespace_name,
         value_delimiter = ',',
         value_name = "NAME"
     )]
     namespaces: Vec<String>,
 
-    /// Log what would be written, and write nothing
+    /// Log what would be written, and write nothing, the Lease included
     #[arg(long, env = "TRUSTPLANE_DRY_RUN", value_parser = FalseyValueParser::new())]
     dry_run: bool,
 
@@ -77,7 +78,7 @@ pub struct Inject {
     on_invalid_secret: OnInvalidSecret,
 
     /// How long a Secret must be gone before its certificate is taken out of the Routes
-    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = humantime::parse_duration, default_value = "5s", value_name = "DURATION")]
+    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = duration, default_value = "5s", value_name = "DURATION")]
     secret_missing_grace: Duration,
 
     /// Which Routes get .status.certificate
@@ -102,6 +103,7 @@ pub struct Inject {
     #[arg(
         long,
         env = "TRUSTPLANE_LISTEN",
+        value_parser = socket_address,
         default_value = "127.0.0.1:8080",
         value_name = "ADDRESS"
     )]
@@ -152,8 +154,34 @@ enum Status {
     Off,
 }
 
+/// The API server's rule for names of namespaces.
+fn namespace_name(text: &str) -> Result<String, String> {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let inner = text.chars().all(|c| alphanumeric(c) || c == '-');
+    if text.is_empty()
+        || text.len() > 63
+        || !inner
+        || !text.starts_with(alphanumeric)
+        || !text.ends_with(alphanumeric)
+    {
+        return Err(
+            "it can't be the name of a namespace; leave it out to serve all namespaces".to_owned()
+        );
+    }
+    Ok(text.to_owned())
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 500ms, 5s or 10m"))
+}
+
 fn at_least_a_second(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = duration(text)?;
     if duration < Duration::from_secs(1) {
         return Err("must be at least 1s".to_owned());
     }
@@ -176,9 +204,15 @@ impl Inject {
         let clock = Clock::system();
         let deadline = Arc::new(watch::Sender::new(None));
         let gate = if self.elects() { Gate::until(deadline.subscribe()) } else { Gate::open() };
-        let config = client::config().await.context(
-            "no cluster found. Set KUBECONFIG, create ~/.kube/config, or run in a Pod with a ServiceAccount",
-        )?;
+        let config = client::config().await.map_err(no_cluster)?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            server = %config.cluster_url,
+            namespaces = if self.namespaces.is_empty() { "all".to_owned() } else { self.namespaces.join(",") },
+            dry_run = self.dry_run,
+            leader_elect = self.elects(),
+            "starting"
+        );
         let client = client::connect(config, gate.clone(), self.watch_timeout + SILENCE_MARGIN)
             .context("cannot use the cluster's configuration")?;
 
@@ -188,7 +222,7 @@ impl Inject {
         let (listener, address) = health::listen(self.listen).await.with_context(|| {
             format!("cannot listen on {}. Choose another address with --listen", self.listen)
         })?;
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "listening");
+        tracing::info!(%address, "listening");
         let ready = injector.clone();
         let health = Health { waiting_for: Box::new(move || ready.waiting_for()), registry };
         let stop_serving = CancellationToken::new();
@@ -234,7 +268,7 @@ impl Inject {
         let missing_grace = TimeDelta::from_std(self.secret_missing_grace)
             .context("--secret-missing-grace is too long")?;
         Ok(Options {
-            namespaces: self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect(),
+            namespaces: self.namespaces.clone(),
             policy: Policy {
                 on_invalid: match self.on_invalid_secret {
                     OnInvalidSecret::Default => OnInvalid::Default,
@@ -253,6 +287,18 @@ impl Inject {
             dry_run: self.dry_run,
             instance: self.instance(),
         })
+    }
+}
+
+/// Of the two ways to a cluster, tells why the one failed that was meant.
+fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
+    let next =
+        "Set KUBECONFIG, mend or create ~/.kube/config, or run in a Pod with a ServiceAccount";
+    match std::error::Error::source(&error) {
+        Some(kubeconfig) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
+            anyhow::anyhow!("no usable cluster: {kubeconfig}. {next}")
+        }
+        _ => anyhow::anyhow!("no usable cluster: {error}. {next}"),
     }
 }
 

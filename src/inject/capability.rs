@@ -25,7 +25,7 @@ pub enum StatusField {
 pub async fn status_field(client: &Client) -> Result<StatusField, CallError> {
     let request = Request::get(format!("/openapi/v3/apis/{GROUP}/{VERSION}"))
         .body(Vec::new())
-        .map_err(|_| CallError::Unreachable)?;
+        .map_err(|error| CallError::Unreachable { why: error.to_string() })?;
     let document: Value = call::bounded(client.request(request)).await?;
     Ok(read(&document))
 }

@@ -191,6 +191,11 @@ impl Index {
         self.routes.keys().cloned().collect()
     }
 
+    /// How many Routes and TLS Secrets are known.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.routes.len(), self.secrets.len())
+    }
+
     /// How many Routes are in which state; `None` where no TLS is terminated.
     pub fn states(&self) -> HashMap<(Option<State>, Reason), u64> {
         let mut counts = HashMap::new();

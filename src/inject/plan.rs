@@ -215,12 +215,19 @@ pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy:
     plan
 }
 
-/// What can be said of a Route while a fight over its pair is waited out: what stands there now.
-pub fn while_contested(route: &RouteFacts, now: DateTime<Utc>, policy: &Policy) -> Plan {
-    let holds_certificate =
-        matches!(route.tls, Tls::Terminated { holding: Holding::Certificate(..), .. });
-    let state = if holds_certificate { State::Custom } else { State::Default };
-    let verdict = words::contested_meanwhile(state);
+/// What can be said of a Route while its write is held back or refused: what stands there now.
+pub fn meanwhile(
+    route: &RouteFacts,
+    (reason, message): (Reason, String),
+    now: DateTime<Utc>,
+    policy: &Policy,
+) -> Plan {
+    let state = match route.tls {
+        Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. } => State::Managed,
+        Tls::Terminated { holding: Holding::Certificate(_, Owner::Theirs), .. } => State::Custom,
+        _ => State::Default,
+    };
+    let verdict = Verdict { state: Some(state), reason, message };
     let covered = policy.status.covers(route);
     let conditions = condition::unless_said(&verdict, &route.conditions, now);
     Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }

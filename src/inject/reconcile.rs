@@ -31,7 +31,7 @@ use crate::{
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
         watches::Watches,
-        words::{self, Notice, Severity, Verdict},
+        words::{self, Notice, Reason, Severity, Verdict},
     },
     kit::{
         call::{self, CallError},
@@ -202,22 +202,19 @@ impl Reconciler {
     ) -> Result<Option<Instant>, ApplyError> {
         if self.dry_run {
             if !plan.is_nothing() {
-                tracing::info!(route = %route.at, row = plan.row, ?plan, "would write");
+                let why = plan.verdict.as_ref().map_or("", |verdict| &verdict.message);
+                tracing::info!(route = %route.at, why, "would {}", words::doing(plan.write));
+                tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
             }
             return Ok(self.look_again(plan.look_again));
         }
         let mut now_is = route.clone();
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
-                let meanwhile = plan::while_contested(route, self.clock.now(), &self.policy);
-                let conditions = meanwhile.conditions.as_ref().filter(|_| self.keeps_status());
-                if let Some(conditions) = conditions {
-                    self.write_status(route, &meanwhile, conditions).await?;
-                }
-                self.note_state(route, &meanwhile);
+                self.say_meanwhile(route, words::contested_meanwhile()).await?;
                 return Ok(Some(wait));
             }
-            now_is = self.write_pair(route, write, pair).await?;
+            now_is = self.write_pair(route, plan, write, pair).await?;
             if !write.stands_in(&now_is) {
                 // Something between us and the store changed our write. What was planned to be
                 // said is not so; the next turn counts it as undone.
@@ -248,6 +245,7 @@ impl Reconciler {
     async fn write_pair(
         &self,
         route: &RouteFacts,
+        plan: &Plan,
         write: Write,
         pair: Option<&Pair>,
     ) -> Result<RouteFacts, ApplyError> {
@@ -256,7 +254,7 @@ impl Reconciler {
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let written = written?;
-        tracing::info!(route = %route.at, ?write, "written");
+        log_write(route, plan, write);
         if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);
         }
@@ -370,6 +368,20 @@ impl Reconciler {
         at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
     }
 
+    /// While the write has to wait, the condition must not claim that it was done.
+    async fn say_meanwhile(
+        &self,
+        route: &RouteFacts,
+        said: (Reason, String),
+    ) -> Result<(), ApplyError> {
+        let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
+        if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
+            self.write_status(route, &meanwhile, conditions).await?;
+        }
+        self.note_state(route, &meanwhile);
+        Ok(())
+    }
+
     /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
     pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
         let Some(notice) = words::not_done(error) else { return };
@@ -377,6 +389,10 @@ impl Reconciler {
         match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
             Ok(standing) => self.told(standing),
             Err(error) => self.could_not_tell(&route, &error),
+        }
+        // Where the status can't be written either, the Event and the metrics have to do.
+        if let Err(error) = self.say_meanwhile(&route, (notice.reason, notice.note)).await {
+            tracing::debug!(route = %at, %error, "the failure could not be said in status");
         }
     }
 
@@ -421,6 +437,21 @@ impl Contests {
 
     fn new(route: &RouteFacts) -> Self {
         Self { uid: route.uid.clone(), pair: Contest::new(None), status: Contest::new(None) }
+    }
+}
+
+/// One line a write, with what an operator searches for; a pair that goes for a bad reason is a
+/// warning.
+fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
+    let secret = route.secret().map(|secret| secret.name);
+    let secret = secret.as_deref().unwrap_or_default();
+    let why = plan.verdict.as_ref().map_or("", |verdict| &verdict.message);
+    let done = words::doing(Some(write));
+    match write.target() {
+        None if !plan.standing.is_empty() => {
+            tracing::warn!(route = %route.at, secret, why, "written: {done}");
+        }
+        _ => tracing::info!(route = %route.at, secret, why, "written: {done}"),
     }
 }
 

@@ -141,6 +141,7 @@ impl Injector {
         }
         followers.spawn(self.clone().resync());
         followers.spawn(self.clone().tidy());
+        followers.spawn(self.clone().say_when_ready());
 
         let mut workers = JoinSet::new();
         for _ in 0..self.options.concurrency {
@@ -269,7 +270,13 @@ impl Injector {
 
     fn watch_failing(&self, watched: &Watched, error: CallError, failures: u32) {
         self.reconciler.metrics.watch_restarted(watched.kind.as_str());
-        let hint = hint(&error);
+        let hint = match (&error, &watched.scope) {
+            (CallError::Forbidden, Some(namespace)) => format!(
+                ". Grant it with: kubectl -n {namespace} create rolebinding trustplane-inject \
+                 --clusterrole=trustplane-inject --serviceaccount=trustplane:trustplane"
+            ),
+            _ => hint(&error).to_owned(),
+        };
         if failures == 1 {
             tracing::debug!(watch = %watched, %error, "watch failed; opening it again");
         } else {
@@ -329,6 +336,14 @@ impl Injector {
             ticks.tick().await;
             self.add_all();
         }
+    }
+
+    async fn say_when_ready(self: Arc<Self>) {
+        self.ready_to_decide().await;
+        let (routes, secrets) = self.index().sizes();
+        tracing::info!(routes, tls_secrets = secrets, "watching");
+        // The others of its set are there for good, and one that ends ends the process.
+        std::future::pending().await
     }
 
     async fn tidy(self: Arc<Self>) {

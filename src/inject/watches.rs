@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn a_hiccup_does_not_end_readiness_and_a_lasting_failure_does() {
         let (mut watches, now) = listed();
-        watches.failing(&secrets("web"), CallError::Unreachable, 1, now);
+        watches.failing(&secrets("web"), CallError::Unreachable { why: String::new() }, 1, now);
         assert!(watches.waiting_for(now).is_empty());
-        watches.failing(&secrets("web"), CallError::Unreachable, 3, now);
+        watches.failing(&secrets("web"), CallError::Unreachable { why: String::new() }, 3, now);
         assert_eq!(watches.waiting_for(now).len(), 1);
         assert!(watches.waiting_for(now + Duration::from_secs(60)).is_empty());
     }

@@ -64,8 +64,12 @@ pub enum CallError {
     #[error("the API server's answer could not be decoded")]
     Undecodable,
     /// No connection, or one that broke.
-    #[error("the API server could not be reached")]
-    Unreachable,
+    #[error("the API server could not be reached ({why})")]
+    Unreachable {
+        /// What the connection died of. Such errors speak of addresses and certificates, never of
+        /// what was sent.
+        why: String,
+    },
 }
 
 impl CallError {
@@ -84,7 +88,7 @@ impl CallError {
             Self::Timeout(_) => "timeout",
             Self::NotLeader => "not-leader",
             Self::Undecodable => "undecodable",
-            Self::Unreachable => "unreachable",
+            Self::Unreachable { .. } => "unreachable",
         }
     }
 }
@@ -111,8 +115,22 @@ impl From<kube::Error> for CallError {
             kube::Error::Api(status) => Self::from(status.as_ref()),
             kube::Error::Service(cause) if cause.is::<NotLeader>() => Self::NotLeader,
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Undecodable,
-            _ => Self::Unreachable,
+            kube::Error::Service(cause) => Self::unreachable(cause.as_ref()),
+            kube::Error::HyperError(cause) => Self::unreachable(cause),
+            kube::Error::ReadEvents(cause) => Self::unreachable(cause),
+            _ => Self::Unreachable { why: "no usable connection".to_owned() },
         }
+    }
+}
+
+impl CallError {
+    fn unreachable(error: &dyn std::error::Error) -> Self {
+        // The innermost cause is the telling one: "Connection refused", "UnknownIssuer".
+        let mut cause = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        Self::Unreachable { why: cause.to_string() }
     }
 }
 

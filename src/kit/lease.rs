@@ -8,7 +8,7 @@
 //! The holder stops writing `MARGIN` before anybody else may take over. The deadline counts from
 //! the moment *before* the renewal was sent: however late the answer came, others count from later.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -42,6 +42,20 @@ pub struct Candidate {
     pub name: &'static str,
     /// Who we are; unique per process.
     pub identity: String,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+fn hint(error: &CallError) -> &'static str {
+    match error {
+        CallError::Forbidden => ". Grant it with the Role in deploy/base/lease-role.yaml",
+        CallError::NotFound => ". Is there such a namespace? Set it with --leader-elect-namespace",
+        _ => "",
+    }
 }
 
 /// What we last saw of the Lease, and when it last changed by our own clock.
@@ -89,6 +103,7 @@ pub struct Election {
     clock: Clock,
     deadline: Arc<watch::Sender<Option<Instant>>>,
     seen: Option<Seen>,
+    stands_by: bool,
 }
 
 impl Election {
@@ -100,7 +115,7 @@ impl Election {
         deadline: Arc<watch::Sender<Option<Instant>>>,
     ) -> Self {
         let api = Api::namespaced(client, &candidate.namespace);
-        Self { api, candidate, clock, deadline, seen: None }
+        Self { api, candidate, clock, deadline, seen: None, stands_by: false }
     }
 
     /// Runs until cancelled. Whoever runs this must stop the process when it ends by itself.
@@ -130,23 +145,30 @@ impl Election {
         let before = Instant::now();
         let step = decide(self.seen.as_ref(), &self.candidate.identity, before);
         let written = match step {
-            Step::Wait => return self.lead_until(None),
+            Step::Wait => {
+                if !std::mem::replace(&mut self.stands_by, true) {
+                    tracing::info!(lease = %self.candidate, leader = self.holder(), "standing by");
+                }
+                return self.lead_until(None);
+            }
             Step::Create => self.create().await,
             Step::Take | Step::Renew => self.replace(&step).await,
         };
         match written {
             Ok(lease) => {
+                self.stands_by = false;
                 if !self.leads() {
-                    tracing::info!(lease = %self.candidate.name, "leading");
+                    tracing::info!(lease = %self.candidate, "leading");
                 }
                 self.seen = Some(Seen { lease, unchanged_since: before });
                 self.lead_until(Some(before + DURATION - MARGIN));
             }
             Err(error) => {
                 if matches!(error, CallError::Conflict | CallError::AlreadyExists) {
-                    tracing::debug!(lease = %self.candidate.name, "another replica was first");
+                    tracing::debug!(lease = %self.candidate, "another replica was first");
                 } else {
-                    tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be written");
+                    let hint = hint(&error);
+                    tracing::warn!(%error, lease = %self.candidate, "the lease could not be written{hint}");
                 }
                 // What we know is outdated. If the lease turns out not to be ours, that's it; if
                 // nothing turns out, the deadline stands until it passes by itself.
@@ -158,9 +180,12 @@ impl Election {
         }
     }
 
+    fn holder(&self) -> Option<&str> {
+        self.seen.as_ref()?.lease.spec.as_ref()?.holder_identity.as_deref()
+    }
+
     fn holds(&self) -> bool {
-        let spec = self.seen.as_ref().and_then(|seen| seen.lease.spec.as_ref());
-        spec.and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.candidate.identity)
+        self.holder() == Some(self.candidate.identity.as_str())
     }
 
     fn leads(&self) -> bool {
@@ -169,7 +194,7 @@ impl Election {
 
     fn lead_until(&self, deadline: Option<Instant>) {
         if deadline.is_none() && self.deadline.borrow().is_some() {
-            tracing::warn!(lease = %self.candidate.name, "another replica leads now");
+            tracing::warn!(lease = %self.candidate, "another replica leads now");
         }
         self.deadline.send_replace(deadline);
     }
@@ -187,7 +212,7 @@ impl Election {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, lease = %self.candidate.name, "the lease could not be read");
+                tracing::warn!(%error, lease = %self.candidate, "the lease could not be read");
             }
         }
     }
@@ -247,8 +272,8 @@ impl Election {
             )
             .await
             {
-                Ok(_) => tracing::info!(lease = %self.candidate.name, "released"),
-                Err(error) => tracing::warn!(%error, lease = %self.candidate.name, "not released"),
+                Ok(_) => tracing::info!(lease = %self.candidate, "released"),
+                Err(error) => tracing::warn!(%error, lease = %self.candidate, "not released"),
             }
         }
     }

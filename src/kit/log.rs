@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
-use tracing::{Metadata, Subscriber, level_filters::LevelFilter};
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::{
     EnvFilter, Layer, filter::FilterFn, fmt, layer::SubscriberExt, registry::LookupSpan,
     util::SubscriberInitExt,
@@ -20,8 +20,9 @@ pub enum LogFormat {
 
 /// Starts logging; RUST_LOG chooses the levels, `info` by default.
 pub fn init(format: LogFormat) {
-    let levels =
-        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    // What the client library says about a failed request, we say better and once.
+    let levels = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_client::client::builder=off"));
     tracing_subscriber::registry()
         .with(lines(format).with_filter(discreet()).with_filter(levels))
         .init();

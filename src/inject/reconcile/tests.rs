@@ -473,3 +473,25 @@ async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so
     let condition = stage.condition();
     assert_ne!(condition, "The certificate of Secret shop-tls stands in the Route.");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
+    let (old, renewed) = (pair(0), pair(0));
+    let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
+    stage.secret(Some(tls_secret(&old)));
+    stage.turn().await.unwrap();
+    assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
+
+    stage.world().pair_code = Some(403);
+    stage.secret(Some(tls_secret(&renewed)));
+    let error = stage.turn().await.unwrap_err();
+    stage.reconciler.complain(&stage.at, &error).await;
+
+    assert!(stage.condition().starts_with("trustplane may not write this Route."));
+    let metrics = stage.metrics();
+    assert!(metrics.contains("state=\"Managed\",reason=\"InjectionFailed\""), "{metrics}");
+
+    stage.world().pair_code = None;
+    stage.turn().await.unwrap();
+    assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
+}

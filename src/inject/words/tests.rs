@@ -1,0 +1,97 @@
+//! What we say, in full.
+
+use super::*;
+use crate::inject::facts::ObjectRef;
+use crate::{inject::facts::tests::Draft, tls::Field};
+
+#[test]
+fn a_contest_names_who_wrote_last_if_that_is_known_and_what_to_do() {
+    let told = contested(Some("argocd-controller"));
+    assert_eq!(told.reason, Reason::CertificateContested);
+    assert_eq!((told.severity, told.action), (Severity::Warning, "BackOff"));
+    assert_eq!(
+        told.note,
+        "Something else keeps changing the certificate that was injected into this Route, so \
+         the next attempts wait up to 5 minutes. The last to write it was argocd-controller. \
+         Let it ignore spec.tls.certificate, spec.tls.key and the annotation \
+         trustplane.dev/injected, or remove the annotation route.openshift.io/tls-secret-name."
+    );
+    let unknown = contested(None).note;
+    assert!(unknown.contains("wait up to 5 minutes. Let it ignore"), "{unknown}");
+}
+
+#[test]
+fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
+    let route = || ObjectRef::new("web", "shop");
+    let told = |cause| not_done(&ApplyError::Pair { route: route(), cause });
+    let forbidden = told(CallError::Forbidden).unwrap();
+    assert_eq!(forbidden.reason, Reason::InjectionFailed);
+    assert!(forbidden.note.contains("kubectl apply -k deploy/base"), "{}", forbidden.note);
+    let refused = CallError::Invalid { code: 422, fields: "spec.tls.key".into() };
+    let refused = told(refused).unwrap().note;
+    assert!(refused.contains("refused the content of spec.tls.key (HTTP 422)"), "{refused}");
+    assert!(refused.contains("routes/custom-host"), "{refused}");
+    let passing =
+        [CallError::Conflict, CallError::NotFound, CallError::Unreachable { why: String::new() }];
+    assert!(passing.into_iter().all(|cause| told(cause).is_none()));
+
+    let secret = ObjectRef::new("web", "shop-tls");
+    let cause = CallError::Forbidden;
+    let unread = not_done(&ApplyError::Secret { route: route(), secret, cause }).unwrap().note;
+    assert!(unread.contains("may not read Secret shop-tls"), "{unread}");
+}
+
+#[test]
+fn of_a_long_value_only_the_beginning_is_quoted() {
+    let value = "läden/".repeat(50);
+    let route = Draft::edge().annotated(&value).facts();
+    let why = Unusable::InvalidName(&value);
+    let said = unusable(&route, &why, Consequence::ServesDefault).notice().note;
+    let beginning: String = value.chars().take(63).collect();
+    assert!(said.starts_with(&format!("\"{beginning}\" can't be the name")), "{said}");
+}
+
+#[test]
+fn line_breaks_and_control_characters_in_a_value_are_escaped() {
+    let route = Draft::edge().annotated("shop\n\u{202e}tls").facts();
+    let why = Unusable::InvalidName("shop\n\u{202e}tls");
+    let said = unusable(&route, &why, Consequence::ServesDefault).notice().note;
+    assert!(said.starts_with("\"shop\\n\\u{202e}tls\" can't"), "{said}");
+    let why = Unusable::WrongType("Opa\nque");
+    let said = unusable(&route, &why, Consequence::ServesDefault).notice().note;
+    assert!(said.contains("of type \"Opa\\nque\", not"), "{said}");
+}
+
+#[test]
+fn every_problem_is_listed() {
+    let problems = [
+        Problem::Missing { field: Field::Certificate },
+        Problem::NotText { field: Field::Key },
+        Problem::KeyMismatch,
+    ];
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let [one, two, three] = &texts[..] else { panic!("three problems") };
+    assert_eq!(listed(&problems), format!("(1) {one}; (2) {two}; (3) {three}"));
+    assert_eq!(listed(&problems[..1]), *one);
+    assert_eq!(listed(&[]), "");
+}
+
+#[test]
+fn what_a_secret_that_can_not_be_used_means_is_said_for_each_consequence() {
+    let route = Draft::edge().annotated("shop-tls").facts();
+    let why = Unusable::WrongType("Opaque");
+    let said = |consequence| unusable(&route, &why, consequence).notice().note;
+    let default = said(Consequence::ServesDefault);
+    assert!(default.contains("so the router serves its default certificate."), "{default}");
+    let theirs = said(Consequence::KeepsTheirs);
+    assert!(theirs.contains("so the certificate that stands in the Route stays."), "{theirs}");
+    let last = said(Consequence::KeepsLastGood);
+    assert!(last.contains("so the last good certificate stays in the Route."), "{last}");
+}
+
+#[test]
+fn reasons_are_spelled_as_kubernetes_spells_them() {
+    assert_eq!(Reason::CACertificateMismatch.as_str(), "CACertificateMismatch");
+    assert_eq!(Reason::SecretNotFound.as_str(), "SecretNotFound");
+    assert_eq!(State::ALL.map(State::as_str), ["Default", "Custom", "Managed"]);
+}
