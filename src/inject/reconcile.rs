@@ -202,8 +202,8 @@ impl Reconciler {
     ) -> Result<Option<Instant>, ApplyError> {
         if self.dry_run {
             if !plan.is_nothing() {
-                let why = plan.verdict.as_ref().map_or("", |verdict| &verdict.message);
-                tracing::info!(route = %route.at, why, "would {}", words::doing(plan.write));
+                let result = outcome_in_words(plan);
+                tracing::info!(route = %route.at, result, "would {}", words::doing(plan.write));
                 tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
             }
             return Ok(self.look_again(plan.look_again));
@@ -445,14 +445,19 @@ impl Contests {
 fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
     let secret = route.secret().map(|secret| secret.name);
     let secret = secret.as_deref().unwrap_or_default();
-    let why = plan.verdict.as_ref().map_or("", |verdict| &verdict.message);
+    let result = outcome_in_words(plan);
     let done = words::doing(Some(write));
     match write.target() {
         None if !plan.standing.is_empty() => {
-            tracing::warn!(route = %route.at, secret, why, "written: {done}");
+            tracing::warn!(route = %route.at, secret, result, "written: {done}");
         }
-        _ => tracing::info!(route = %route.at, secret, why, "written: {done}"),
+        _ => tracing::info!(route = %route.at, secret, result, "written: {done}"),
     }
+}
+
+fn outcome_in_words(plan: &Plan) -> &str {
+    let told = plan.happened.as_ref().map(|notice| notice.note.as_str());
+    told.or(plan.verdict.as_ref().map(|verdict| verdict.message.as_str())).unwrap_or_default()
 }
 
 fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
