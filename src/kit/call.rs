@@ -180,6 +180,13 @@ mod tests {
         assert!(!shown.contains("BEGIN"), "{shown}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_never_answered_ends_after_its_time() {
+        let start = tokio::time::Instant::now();
+        let error = bounded(std::future::pending::<kube::Result<()>>()).await.unwrap_err();
+        assert_eq!((error, start.elapsed()), (CallError::Timeout(TIMEOUT), TIMEOUT));
+    }
+
     #[test]
     fn an_undecodable_answer_is_not_quoted() {
         let error = serde_json::from_str::<u8>("\"-----BEGIN PRIVATE KEY-----\"").unwrap_err();

@@ -254,3 +254,17 @@ async fn our_requests_carry_our_name_and_version() {
     let agent = concat!("trustplane/", env!("CARGO_PKG_VERSION"));
     assert!(ours.iter().all(|entry| entry.user_agent == agent), "{:?}", ours[0].user_agent);
 }
+
+#[tokio::test]
+async fn secrets_of_other_types_are_neither_listed_nor_watched() {
+    let scene = Scene::new("selector").await;
+    scene.ns.quiet(SILENCE).await;
+    let requests = scene.ns.cluster().audit().by_account();
+    let ours = requests.iter().filter(|entry| {
+        entry.namespace == scene.ns.name() && entry.resource == "secrets" && entry.verb != "get"
+    });
+    let (selecting, other): (Vec<&str>, Vec<&str>) = ours
+        .map(|entry| entry.uri.as_str())
+        .partition(|uri| uri.contains("fieldSelector=type%3Dkubernetes.io%2Ftls"));
+    assert_eq!((selecting.len(), other.len()), (2, 0), "a list and a watch: {other:?}");
+}

@@ -271,10 +271,10 @@ async fn conflicts_throttling_and_errors_are_lived_through_without_a_wrong_write
             return Fault::Forward;
         }
         match count.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Fault::answer(409, "the object has been modified"),
-            2 => Fault::answer(429, "slow down"),
-            3 => Fault::answer(500, "oops"),
-            4 => Fault::DropRequest,
+            0..5 => Fault::answer(409, "the object has been modified"),
+            5 => Fault::answer(429, "slow down"),
+            6 => Fault::answer(500, "oops"),
+            7 => Fault::DropRequest,
             _ => Fault::Forward,
         }
     })
@@ -287,6 +287,17 @@ async fn conflicts_throttling_and_errors_are_lived_through_without_a_wrong_write
     let writes = faulty.scene.settles("shop", "Managed", "SecretInjected").await;
     assert_eq!(writes.to("routes/shop"), ["patch routes/shop"]);
     assert!(faulty.scene.ns.route_holds("shop", &issued).await);
+    // Each was told to us: the client repeats nothing by itself.
+    let metrics = faulty.scene.controller.metrics().await;
+    for (outcome, count) in
+        [("conflict", 5), ("too-many-requests", 1), ("server-error", 1), ("unreachable", 1)]
+    {
+        let line =
+            format!("trustplane_writes_total{{kind=\"pair\",outcome=\"{outcome}\"}} {count}");
+        assert!(metrics.lines().any(|told| told == line), "{line}\n{metrics}");
+    }
+    let gave_up = "trustplane_reconcile_failures_total{category=\"conflict\"} 1";
+    assert!(metrics.lines().any(|told| told == gave_up), "the fourth in a row waits\n{metrics}");
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! The wiring.
 
-use std::{convert::Infallible, sync::atomic::AtomicBool};
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicBool, AtomicU16},
+};
 
 use chrono::Utc;
 use http::{Request, Response};
 use kube::client::Body;
+use serde_json::json;
 use tower::{BoxError, service_fn};
 
 use super::*;
@@ -46,11 +50,24 @@ async fn a_standby_remembers_nothing_of_routes_that_are_gone() {
     assert_eq!(depth, 0, "names of Routes that are gone pile up for as long as it stands by");
 }
 
-/// One worker whose caches are complete, and no API server worth asking.
-fn injector(clock: Clock) -> Arc<Injector> {
-    let nothing = service_fn(async |_: Request<Body>| {
-        Ok::<_, Infallible>(Response::builder().status(404).body(Body::empty()).unwrap())
+/// A server that refuses everything with the code of the moment, and asks for half a minute.
+fn refusing(code: Arc<AtomicU16>) -> Client {
+    let server = service_fn(move |_: Request<Body>| {
+        let code = code.load(Ordering::SeqCst);
+        let reason = if code == 404 { "NotFound" } else { "Unknown" };
+        let status = json!({
+            "kind": "Status", "status": "Failure", "code": code, "reason": reason,
+            "details": { "retryAfterSeconds": 30 },
+        });
+        let body = Body::from(status.to_string().into_bytes());
+        let answer = Response::builder().status(code).body(body).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
     });
+    Client::new(server, "web")
+}
+
+/// A controller that knows nothing yet.
+fn starting(client: Client, gate: Gate, clock: Clock) -> Arc<Injector> {
     let options = Options {
         namespaces: vec![],
         policy: Policy { status: StatusScope::Off, ..Policy::default() },
@@ -60,21 +77,50 @@ fn injector(clock: Clock) -> Arc<Injector> {
         dry_run: false,
         instance: "test".to_owned(),
     };
-    let client = Client::new(nothing, "web");
-    let injector = Injector::new(client, Gate::open(), clock, options, &mut Registry::default());
-    for kind in [Kind::Route, Kind::Secret] {
-        injector.watch_listed(&Watched { kind, scope: None });
+    Injector::new(client, gate, clock, options, &mut Registry::default())
+}
+
+/// A controller whose caches are complete.
+fn injector(client: Client, clock: Clock) -> Arc<Injector> {
+    synced(starting(client, Gate::open(), clock))
+}
+
+fn synced(injector: Arc<Injector>) -> Arc<Injector> {
+    for watched in watches() {
+        injector.watch_listed(&watched);
     }
     injector
+}
+
+fn watches() -> [Watched; 2] {
+    [Kind::Route, Kind::Secret].map(|kind| Watched { kind, scope: None })
+}
+
+/// A Route that asks for a Secret, which only the server can tell of.
+fn asking(injector: &Injector) -> ObjectRef {
+    let facts = Draft::edge().annotated("shop-tls").facts();
+    let at = facts.at.clone();
+    injector.index().route_applied(facts, Instant::now());
+    at
+}
+
+/// Gives the Route a turn; answers after how long the next one is due.
+async fn turn(injector: &Injector, at: &ObjectRef) -> Duration {
+    injector.turn(at).await;
+    let start = Instant::now();
+    assert_eq!(injector.queue.next().await, *at);
+    injector.queue.done(at);
+    start.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_makes_a_decision_panic_stops_no_other_and_is_tried_again() {
     let harmless = AtomicBool::new(false);
-    let injector = injector(Clock::from_fn(move || {
+    let clock = Clock::from_fn(move || {
         assert!(harmless.swap(true, Ordering::SeqCst), "a bug, planted on purpose");
         Utc::now()
-    }));
+    });
+    let injector = injector(refusing(Arc::new(404.into())), clock);
     for name in ["shop", "blog"] {
         let facts = Draft::edge().named("web", name).facts();
         injector.index().route_applied(facts, Instant::now());
@@ -88,5 +134,125 @@ async fn a_route_that_makes_a_decision_panic_stops_no_other_and_is_tried_again()
     assert_eq!(settled(), 1, "the other Route got its turn");
     tokio::time::sleep(Backoff::OBJECT.first).await;
     assert_eq!(settled(), 2, "and it after its back-off");
+    worker.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
+    let code = Arc::new(AtomicU16::new(500));
+    let injector = injector(refusing(code.clone()), Clock::system());
+    let at = asking(&injector);
+    for failures in 1..=6 {
+        let longest = Backoff::OBJECT.ceiling(failures);
+        let wait = turn(&injector, &at).await;
+        // Timers are whole milliseconds.
+        let range = longest / 2..=longest + Duration::from_millis(1);
+        assert!(range.contains(&wait), "{wait:?} after {failures}");
+    }
+    code.store(404, Ordering::SeqCst);
+    injector.turn(&at).await;
+    assert_eq!(injector.index().states().len(), 1, "there is no such Secret, and that is known");
+
+    code.store(500, Ordering::SeqCst);
+    let wait = turn(&injector, &at).await;
+    assert!(wait <= Backoff::OBJECT.first + Duration::from_millis(1), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_time_gets_it() {
+    let injector = injector(refusing(Arc::new(429.into())), Clock::system());
+    let at = asking(&injector);
+    let wait = turn(&injector, &at).await;
+    assert!(wait >= Duration::from_secs(30), "{wait:?}");
+}
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_from_half_a_list_but_a_watch_that_fails_holds_nobody_up() {
+    let injector = starting(refusing(Arc::new(404.into())), Gate::open(), Clock::system());
+    injector.queue.add(asking(&injector));
+    let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
+    let [routes, secrets] = &watches();
+    let settled = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        injector.index().states().len()
+    };
+    assert_eq!(settled().await, 0, "both are being listed");
+    injector.watch_listed(routes);
+    assert_eq!(settled().await, 0, "one is being listed");
+    injector.watch_failing(secrets, CallError::Forbidden, 1);
+    assert_eq!(settled().await, 1);
+    worker.abort();
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_after_its_list_leaves_the_controller_ready() {
+    let injector = starting(refusing(Arc::new(404.into())), Gate::open(), Clock::system());
+    let watches = watches();
+    injector.watch_failing(&watches[0], CallError::Gone, 1);
+    assert_eq!(injector.waiting_for().len(), 2, "no list came");
+    for watched in &watches {
+        injector.watch_listed(watched);
+    }
+    assert_eq!(injector.waiting_for(), Vec::<String>::new());
+    injector.watch_failing(&watches[0], CallError::Gone, 1);
+    assert_eq!(injector.waiting_for(), Vec::<String>::new(), "its cache is complete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_route_gets_a_turn_at_every_resync() {
+    let injector = injector(refusing(Arc::new(404.into())), Clock::system());
+    let at = asking(&injector);
+    let start = Instant::now();
+    let resync = tokio::spawn(injector.clone().resync());
+    for turn in 1..=3 {
+        assert_eq!(injector.queue.next().await, at);
+        injector.queue.done(&at);
+        assert_eq!(start.elapsed().as_secs(), 600 * turn);
+    }
+    resync.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_can_no_longer_be_decoded_is_not_decided_from_what_it_was() {
+    let server = service_fn(async |request: Request<Body>| {
+        let shop = |spec| {
+            json!({
+                "apiVersion": "route.openshift.io/v1", "kind": "Route", "spec": spec,
+                "metadata": { "name": "shop", "namespace": "web", "uid": "1", "resourceVersion": "7" },
+            })
+        };
+        let list = json!({
+            "metadata": { "resourceVersion": "7" }, "items": [shop(json!({ "host": "a" }))],
+        });
+        let event = json!({ "type": "MODIFIED", "object": shop(json!("a text")) });
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        if watch {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        let text = if watch { format!("{event}\n") } else { list.to_string() };
+        Ok::<_, Infallible>(Response::new(Body::from(text.into_bytes())))
+    });
+    let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
+    let follower = tokio::spawn(injector.clone().follow_routes(None));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(injector.index().all(), [ObjectRef::new("web", "shop")]);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(injector.index().all(), []);
+    follower.abort();
+}
+#[tokio::test(start_paused = true)]
+async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_held_again() {
+    let in_five = Instant::now() + Duration::from_secs(5);
+    let (lease, deadline) = watch::channel(Some(in_five));
+    let client = refusing(Arc::new(404.into()));
+    let injector = synced(starting(client, Gate::until(deadline), Clock::system()));
+    let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    injector.queue.add(asking(&injector));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(injector.index().states().len(), 0, "nothing is decided without the lease");
+
+    lease.send_replace(Some(Instant::now() + Duration::from_secs(5)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(injector.index().states().len(), 1);
     worker.abort();
 }

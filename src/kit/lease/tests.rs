@@ -133,3 +133,29 @@ fn the_holder_stops_before_anybody_else_may_start() {
     let earliest_taker = held_by(THEM, renewed);
     assert_eq!(decide(Some(&earliest_taker), US, holder_stops), Step::Wait);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_before_the_lease_was_written_however_late_the_answer_came() {
+    let slow = service_fn(async |request: Request<Body>| {
+        let (code, body) = match *request.method() {
+            Method::GET => {
+                let status = json!({ "kind": "Status", "code": 404, "reason": "NotFound" });
+                (404, status)
+            }
+            _ => {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                (201, json!({ "metadata": { "name": "lease", "resourceVersion": "1" } }))
+            }
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        Ok::<_, BoxError>(Response::builder().status(code).body(body).unwrap())
+    });
+    let deadline = Arc::new(watch::Sender::new(None));
+    let candidate = Candidate { namespace: "web".into(), name: "lease", identity: US.to_owned() };
+    let client = Client::new(slow, "web");
+    let mut election = Election::new(client, candidate, Clock::system(), deadline.clone());
+    let start = Instant::now();
+    election.round().await;
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    assert_eq!(*deadline.borrow(), Some(start + DURATION - MARGIN));
+}
