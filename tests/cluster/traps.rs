@@ -61,7 +61,8 @@ async fn a_410_as_the_answer_to_a_watch_makes_it_list_again() {
     let issued = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &issued).create(&faulty.scene.ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&faulty.scene.ns).await;
-    faulty.scene.holds("shop", &issued).await;
+    // To the end: a turn under way would read the Secret anew.
+    faulty.scene.settles("shop", "Managed", "SecretInjected").await;
 
     // As an aggregated server does: the version is lost until somebody lists.
     let lost = Arc::new(AtomicBool::new(true));
@@ -208,7 +209,7 @@ async fn a_half_open_watch_is_given_up_and_what_it_missed_is_caught_up() {
     let issued = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &issued).create(&faulty.scene.ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&faulty.scene.ns).await;
-    faulty.scene.holds("shop", &issued).await;
+    faulty.scene.settles("shop", "Managed", "SecretInjected").await;
 
     stall.store(true, Ordering::SeqCst);
     eventually(PATIENCE, "a watch that stalls", async || {
