@@ -12,8 +12,8 @@ help: ## Show this list
 test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 	rm -rf $(SUITE)
 	mkdir -p $(SUITE) && chmod 700 $(SUITE)
-	$(CARGO) test --locked 2>&1 | tee $(SUITE)/cargo-test.log
-	$(CARGO) test --locked --test afterwards
+	$(CARGO) test --locked -- --show-output 2>&1 | tee $(SUITE)/cargo-test.log
+	$(CARGO) test --locked --test afterwards -- --show-output
 
 .PHONY: test-long
 test-long: ## The long variants: more crashes, more Routes, more random cases
