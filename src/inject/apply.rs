@@ -17,7 +17,10 @@ use crate::{
         note::Note,
         plan::Write,
     },
-    kit::call::{self, CallError},
+    kit::{
+        call::{self, CallError},
+        seeded::{self, Bug},
+    },
     names::{FIELD_MANAGER, INJECTED_ANNOTATION},
     tls::Pair,
 };
@@ -117,11 +120,38 @@ impl Writer {
     ) -> Result<RouteFacts, ApplyError> {
         let change = change(route, write, pair)
             .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
+        #[cfg(feature = "seeded-bugs")]
+        let (change, route) = &self.in_two_steps(change, route).await?;
+        #[cfg(feature = "seeded-bugs")]
+        let change = change.clone();
         let patch = Patch::Merge(with_preconditions(change, route));
         let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
             .await
             .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
+    }
+
+    /// Sends half of the change ahead and answers the other half.
+    #[cfg(feature = "seeded-bugs")]
+    async fn in_two_steps(
+        &self,
+        mut change: Value,
+        route: &RouteFacts,
+    ) -> Result<(Value, RouteFacts), ApplyError> {
+        let mut ahead = change.clone();
+        if seeded::has(Bug::TwoWrites) && change["spec"]["tls"]["key"].is_string() {
+            ahead["spec"]["tls"].as_object_mut().and_then(|tls| tls.remove("key"));
+        } else if seeded::has(Bug::NoteAfterwards) && change["spec"]["tls"]["key"].is_string() {
+            ahead.as_object_mut().and_then(|fields| fields.remove("metadata"));
+            change.as_object_mut().and_then(|fields| fields.remove("spec"));
+        } else {
+            return Ok((change, route.clone()));
+        }
+        let patch = Patch::Merge(with_preconditions(ahead, route));
+        let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
+            .await
+            .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
+        Ok((change, RouteFacts::read(&written)))
     }
 
     /// Writes `.status.certificate`. Answers what the Route is now.
@@ -155,7 +185,12 @@ fn change(route: &RouteFacts, write: Write, pair: Option<&Pair>) -> Option<Value
         Write::Inject(fingerprint) => {
             let pair = planned(fingerprint)?;
             let (certificate, key) = (pair.certificate(), pair.key().expose());
-            noting(json!(note(route, pair)), json!({ "certificate": certificate, "key": key }))
+            let mut tls = json!({ "certificate": certificate, "key": key });
+            if seeded::has(Bug::ReplacesWholeTls) {
+                tls["insecureEdgeTerminationPolicy"] = Value::Null;
+                tls["destinationCACertificate"] = Value::Null;
+            }
+            noting(json!(note(route, pair)), tls)
         }
         Write::NoteAlone(fingerprint) => noting_only(json!(note(route, planned(fingerprint)?))),
         Write::Clear => noting(Value::Null, json!({ "certificate": null, "key": null })),
@@ -179,6 +214,9 @@ fn noting_only(note: Value) -> Value {
 }
 
 fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
+    if seeded::has(Bug::NoPrecondition) {
+        return change;
+    }
     change["metadata"]["uid"] = json!(route.uid);
     change["metadata"]["resourceVersion"] = json!(route.version);
     change

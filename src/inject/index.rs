@@ -17,6 +17,7 @@ use crate::inject::{
     plan::SecretSeen,
     words::{Reason, State},
 };
+use crate::kit::seeded::{self, Bug};
 
 /// For so long a watch may still bring what was before our own write.
 const ECHO: Duration = Duration::from_secs(30);
@@ -119,6 +120,9 @@ impl Index {
     pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
         // A new absence has a grace of its own, whatever an outdated answer left behind.
         self.missing.remove(at);
+        if seeded::has(Bug::SecretStaysCached) {
+            return self.asking_for(at);
+        }
         match self.secrets.remove(at) {
             Some(_) => self.asking_for(at),
             None => Vec::new(),
@@ -186,9 +190,11 @@ impl Index {
         }
     }
 
-    /// All Routes.
+    /// All Routes, in the order of their names: runs with the same seed must not differ.
     pub fn all(&self) -> Vec<ObjectRef> {
-        self.routes.keys().cloned().collect()
+        let mut all: Vec<_> = self.routes.keys().cloned().collect();
+        all.sort_unstable();
+        all
     }
 
     /// How many Routes and TLS Secrets are known.
@@ -222,10 +228,12 @@ impl Index {
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
         // In this order: a Secret that is still asked for keeps what is remembered of it.
-        if let Some(secret) = facts.secret() {
+        let keeps_old = seeded::has(Bug::IndexKeepsOldName) && before.is_some();
+        if let Some(secret) = facts.secret().filter(|_| !keeps_old) {
             self.asking.entry(secret).or_default().insert(at.name.clone());
         }
-        if let Some(before) = before.as_ref().filter(|before| before.facts.wanted != facts.wanted) {
+        let renamed = |before: &&Entry| before.facts.wanted != facts.wanted && !keeps_old;
+        if let Some(before) = before.as_ref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
         let settled =
@@ -246,6 +254,8 @@ impl Index {
 
     fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
         let names = self.asking.get(secret).into_iter().flatten();
+        let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
+        let names = names.take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
     }
 }
@@ -276,6 +286,7 @@ fn absent<'a>(
     listed: &HashSet<ObjectRef>,
 ) -> Vec<ObjectRef> {
     known
+        .filter(|_| !seeded::has(Bug::RelistForgetsNothing))
         .filter(|at| scope.as_ref().is_none_or(|namespace| *namespace == at.namespace))
         .filter(|at| !listed.contains(*at))
         .cloned()

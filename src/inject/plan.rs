@@ -16,6 +16,7 @@ use crate::{
         facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
         words::{self, Notice, Reason, State, Verdict},
     },
+    kit::seeded::{self, Bug},
     tls::{self, Fingerprint, PairFacts, Problem},
 };
 
@@ -301,6 +302,9 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 impl Policy {
     /// When a Secret that is missing since then counts as gone.
     fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
+        if seeded::has(Bug::NoGrace) {
+            return since;
+        }
         since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
@@ -414,7 +418,9 @@ impl<'a> Row<'a> {
 
     fn usable(pair: &'a PairFacts, holding: Holding) -> Self {
         match holding {
-            Holding::Certificate(held, Owner::Ours) if held == pair.fingerprint => {
+            Holding::Certificate(held, Owner::Ours)
+                if held == pair.fingerprint && !seeded::has(Bug::RewritesAlways) =>
+            {
                 Self::UpToDate(pair)
             }
             Holding::Certificate(held, Owner::Theirs) if held == pair.fingerprint => {

@@ -37,6 +37,7 @@ use crate::{
         call::{self, CallError},
         clock::Clock,
         events::{Message, Publisher, Said, Standing},
+        seeded::{self, Bug},
     },
     names::FIELD_MANAGER,
     tls::{self, Fingerprint, Pair},
@@ -113,6 +114,9 @@ impl Reconciler {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
                     match self.reread(at).await? {
+                        Some(reread) if seeded::has(Bug::BlindRetry) => {
+                            route.version = RouteFacts::read(&reread).version;
+                        }
                         Some(reread) => route = RouteFacts::read(&reread),
                         None => return Ok(None),
                     }
@@ -169,9 +173,15 @@ impl Reconciler {
             return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
-        let secret = call::bounded(api.get_opt(&at.name)).await.map_err(|cause| {
-            ApplyError::Secret { route: route.at.clone(), secret: at.clone(), cause }
-        })?;
+        let secret = if seeded::has(Bug::ClearsFromCache) && self.index().secret(&at).is_none() {
+            None
+        } else {
+            call::bounded(api.get_opt(&at.name)).await.map_err(|cause| ApplyError::Secret {
+                route: route.at.clone(),
+                secret: at.clone(),
+                cause,
+            })?
+        };
         let Some(secret) = secret else {
             // Counted on the monotonic clock: one that is set back must not stretch the grace.
             let missing_for = {
@@ -209,6 +219,11 @@ impl Reconciler {
             return Ok(self.look_again(plan.look_again));
         }
         let mut now_is = route.clone();
+        if let Some(conditions) = plan.conditions.as_ref().filter(|_| seeded::has(Bug::StatusFirst))
+        {
+            now_is = self.writer.write_status(&now_is, conditions).await?;
+        }
+        let route = if seeded::has(Bug::StatusFirst) { &now_is.clone() } else { route };
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
                 self.say_meanwhile(route, words::contested_meanwhile()).await?;
@@ -254,6 +269,9 @@ impl Reconciler {
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let written = written?;
+        if let (true, Some(pair)) = (seeded::has(Bug::KeyInLog), pair) {
+            tracing::debug!(key = pair.key().expose(), "written");
+        }
         log_write(route, plan, write);
         if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);

@@ -1,7 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -148,6 +148,7 @@ impl Injector {
             workers.spawn(self.clone().work(stop.clone()));
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             Some(_) = followers.join_next() => return Err(RunError::WatchEnded),
             Some(_) = workers.join_next(), if !stop.is_cancelled() => {
@@ -363,6 +364,7 @@ impl Injector {
     async fn work(self: Arc<Self>, stop: CancellationToken) {
         let mut gate = self.gate.clone();
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = self.ready_to_decide() => {}
         }
@@ -443,7 +445,7 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
     if namespaces.is_empty() {
         vec![None]
     } else {
-        let unique: HashSet<&String> = namespaces.iter().collect();
+        let unique: BTreeSet<&String> = namespaces.iter().collect();
         unique.into_iter().map(|namespace| Some(namespace.as_str().into())).collect()
     }
 }
