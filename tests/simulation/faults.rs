@@ -180,9 +180,7 @@ impl Faults {
 
     /// Those that begin before this step; crashes are armed from the start.
     pub fn due(&mut self, step: usize) -> Vec<Fault> {
-        let begins = |fault: &Fault| {
-            fault.at == step && !matches!(fault.what, What::Crash { .. })
-        };
+        let begins = |fault: &Fault| fault.at == step && !matches!(fault.what, What::Crash { .. });
         let (due, rest) = std::mem::take(&mut self.armed).into_iter().partition(begins);
         self.armed = rest;
         due
@@ -216,7 +214,8 @@ impl Faults {
         now: Instant,
     ) -> Met {
         let mut met = Met { crash: self.crash(replica, number), ..Met::default() };
-        for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0) {
+        for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
+        {
             match active.what {
                 What::Refuse { which, code, done, .. } if which.covers(method, target) => {
                     active.left -= 1;
@@ -260,7 +259,8 @@ impl Faults {
 
     pub fn event(&mut self, replica: usize, watched: Watched, version: u64, now: Instant) -> Fate {
         let mut held: Option<Instant> = None;
-        for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0) {
+        for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
+        {
             match active.what {
                 What::Freeze(frozen) if frozen == watched && version > active.version => {
                     held = held.max(Some(active.until));

@@ -15,7 +15,10 @@ pub enum Actor {
     GitOps,
     Router,
     /// The controller: which replica, and which process of it.
-    Ours { replica: usize, life: u32 },
+    Ours {
+        replica: usize,
+        life: u32,
+    },
 }
 
 impl Actor {
@@ -39,8 +42,7 @@ impl Target {
         let mut parts = path.trim_matches('/').split('/');
         let prefix = if parts.next() == Some("apis") { 2 } else { 1 };
         let mut parts = parts.skip(prefix).map(str::to_owned).peekable();
-        let mut target =
-            Self { watch: query.contains("watch=true"), ..Self::default() };
+        let mut target = Self { watch: query.contains("watch=true"), ..Self::default() };
         if parts.peek().is_some_and(|part| part == "namespaces") {
             parts.next();
             target.namespace = parts.next();

@@ -70,7 +70,11 @@ fn main() -> ExitCode {
         totals.escaped,
         start.elapsed().as_secs_f64()
     );
-    if totals.violations == 0 && totals.escaped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if totals.violations == 0 && totals.escaped == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn everything(totals: &mut Totals) {
@@ -106,11 +110,8 @@ fn number(variable: &str) -> Option<u64> {
 fn all_hold(name: &str, cases: &[Case]) -> usize {
     let start = Instant::now();
     let outcomes = parallel::map(cases, |case| run(case, None));
-    let failed: Vec<(&Case, &Outcome)> = cases
-        .iter()
-        .zip(&outcomes)
-        .filter(|(_, outcome)| !outcome.violations.is_empty())
-        .collect();
+    let failed: Vec<(&Case, &Outcome)> =
+        cases.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.violations.is_empty()).collect();
     let seconds = start.elapsed().as_secs_f64();
     println!("{name}: {} cases, {} violations, {seconds:.1} s", cases.len(), failed.len());
     for (case, outcome) in failed.iter().take(SHOWN) {

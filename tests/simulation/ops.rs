@@ -215,7 +215,9 @@ impl World {
             Op::Reapply(route) => self.reapply(GitOps, route),
             Op::Fight(route, lasts) => self.fight(route, lasts),
             Op::Admit(route) => self.admit(Router, route),
-            Op::PutSecret(route, secret, content) => self.put_secret(CertManager, route, secret, content),
+            Op::PutSecret(route, secret, content) => {
+                self.put_secret(CertManager, route, secret, content)
+            }
             Op::DeleteSecret(route, secret) => self.delete(User, &secret.path(route)),
             Op::RecreateSecret(route, secret, content) => {
                 self.delete(CertManager, &secret.path(route));
@@ -275,7 +277,11 @@ impl World {
             "uid": "00000000-0000-0000-0000-000000000001", "controller": true,
         }]);
         let owners = if owned { owner } else { Value::Null };
-        self.merge(Actor::User, &route.path(), json!({ "metadata": { "ownerReferences": owners } }));
+        self.merge(
+            Actor::User,
+            &route.path(),
+            json!({ "metadata": { "ownerReferences": owners } }),
+        );
     }
 
     fn terminate(&self, route: RouteId, shape: Shape) {
@@ -291,7 +297,8 @@ impl World {
     fn restore(&self, route: RouteId) {
         let Some(mut stands) = self.read(&route.path()) else { return };
         if let Some(metadata) = stands["metadata"].as_object_mut() {
-            metadata.retain(|name, _| ["name", "namespace", "annotations"].contains(&name.as_str()));
+            metadata
+                .retain(|name, _| ["name", "namespace", "annotations"].contains(&name.as_str()));
         }
         self.delete(Actor::User, &route.path());
         self.post(Actor::User, &route.collection(), stands);

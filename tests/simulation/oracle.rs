@@ -54,8 +54,10 @@ pub fn violations(world: &World) -> Vec<String> {
 pub fn leaks(world: &World, log: &str) -> Vec<String> {
     let journal = world.journal();
     let events = journal.commits.iter().filter(|commit| commit.change.kind.plural == "events");
-    let events: String =
-        events.filter_map(|commit| commit.change.after.as_ref()).map(|event| event.to_string()).collect();
+    let events: String = events
+        .filter_map(|commit| commit.change.after.as_ref())
+        .map(|event| event.to_string())
+        .collect();
     let places = [("a log", log), ("an Event", &events), ("a metric", &world.metrics())];
     let leaking = |text: &str| pool().needles.iter().any(|needle| text.contains(needle.as_str()));
     places
@@ -149,9 +151,8 @@ impl History<'_> {
     /// An Event about a Route that never was (I8).
     fn mistaken_event(&self, event: &Value) -> Option<String> {
         let uid = event["regarding"]["uid"].as_str().or(event["involvedObject"]["uid"].as_str());
-        let mut routes = self.journal.commits.iter().filter(|commit| {
-            commit.change.kind.plural == "routes"
-        });
+        let mut routes =
+            self.journal.commits.iter().filter(|commit| commit.change.kind.plural == "routes");
         let known = routes.any(|commit| {
             let state = commit.change.after.as_ref();
             state.is_some_and(|route| route["metadata"]["uid"].as_str() == uid)
@@ -219,18 +220,22 @@ impl History<'_> {
         let mut last_write: HashMap<&str, usize> = HashMap::new();
         let mut found = Vec::new();
         let commits = &self.journal.commits;
-        for (number, commit) in commits.iter().enumerate().filter(|(_, commit)| self.is_pair(commit)) {
+        for (number, commit) in
+            commits.iter().enumerate().filter(|(_, commit)| self.is_pair(commit))
+        {
             let Some(after) = &commit.change.after else { continue };
             let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
             let Some(before) = last_write.insert(uid, number) else { continue };
             let changed = commits[before + 1..number].iter().any(|between| {
-                let foreign = !between.by.is_ours() && between.change.kind.plural == "routes"
+                let foreign = !between.by.is_ours()
+                    && between.change.kind.plural == "routes"
                     && between.change.name == commit.change.name;
                 foreign || between.change.kind.plural == "secrets"
             });
             if !changed {
                 let version = commit.change.version;
-                found.push(format!("I5: version {version} repeats a write of ours without a cause"));
+                found
+                    .push(format!("I5: version {version} repeats a write of ours without a cause"));
             }
         }
         found
@@ -266,7 +271,9 @@ impl History<'_> {
             writes.push((pair, commit.at));
         }
         let fights = series.values().filter(|writes| writes.len() > FIGHT);
-        fights.map(|writes| format!("{} times the same write in ten minutes", writes.len())).collect()
+        fights
+            .map(|writes| format!("{} times the same write in ten minutes", writes.len()))
+            .collect()
     }
 
     /// Once everything is in its place, nothing is written any more (I1).
@@ -375,7 +382,8 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
         };
         all.into_iter().map(plain).collect::<Vec<_>>()
     };
-    (told(before) == told(after)).then(|| "I5: the condition got a new time, and says the same".to_owned())
+    (told(before) == told(after))
+        .then(|| "I5: the condition got a new time, and says the same".to_owned())
 }
 
 /// The type that is True, and the reason.
@@ -398,14 +406,16 @@ fn not_converged(world: &World) -> Vec<String> {
             .all(kinds::event())
             .filter(|event| event["type"] == "Warning")
             .map(|event| {
-                let uid = event["regarding"]["uid"].as_str().or(event["involvedObject"]["uid"].as_str());
+                let uid =
+                    event["regarding"]["uid"].as_str().or(event["involvedObject"]["uid"].as_str());
                 let reason = event["reason"].as_str();
                 (uid.unwrap_or_default().to_owned(), reason.unwrap_or_default().to_owned())
             })
             .collect();
         let check = |route: &Arc<Value>| {
             let route = Model((**route).clone());
-            let place = format!("{}/{}", route.0["metadata"]["namespace"], route.0["metadata"]["name"]);
+            let place =
+                format!("{}/{}", route.0["metadata"]["namespace"], route.0["metadata"]["name"]);
             let secret = deciding_secret(&route).and_then(|name| {
                 let namespace = route.0["metadata"]["namespace"].as_str().unwrap_or_default();
                 store.get(kinds::secret(), namespace, name).cloned()
@@ -464,4 +474,3 @@ fn wrong_end(
     let silent = warning.filter(|reason| !warned.contains(&(uid.clone(), (*reason).to_owned())));
     silent.map(|reason| format!("no Event warns of {reason}"))
 }
-

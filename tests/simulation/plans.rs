@@ -24,7 +24,8 @@ pub fn crash_everywhere() -> Vec<Case> {
     for (story, calls) in stories.iter().zip(calls) {
         for call in 0..calls {
             for moment in [Moment::BeforeSend, Moment::AfterCommit] {
-                let fault = Fault { at: 0, lasts: Duration::ZERO, what: What::Crash { call, moment } };
+                let fault =
+                    Fault { at: 0, lasts: Duration::ZERO, what: What::Crash { call, moment } };
                 plans.push(with(story, format!("crash at call {call}, {moment:?}"), vec![fault]));
             }
         }
@@ -76,9 +77,26 @@ pub fn api_faults() -> Vec<Case> {
         ("503", A_WHILE, vec![refuse(Which::Everything, 503, Done::No, 20)]),
         ("503 after the commit", A_WHILE, vec![refuse(Which::Patches, 503, Done::Yes, 3)]),
         ("504 after the commit", MINUTE, vec![refuse(Which::Everything, 504, Done::Yes, 5)]),
-        ("no answer, not done", MINUTE, vec![What::Lose { which: Which::Everything, done: Done::No, most: 5 }]),
-        ("no answer, but done", MINUTE, vec![What::Lose { which: Which::Patches, done: Done::Yes, most: 3 }]),
-        ("410 at the start of watches", 2 * MINUTE, both(|watched| What::Refuse { which: Which::Watches(watched), code: 410, done: Done::No, most: 3 })),
+        (
+            "no answer, not done",
+            MINUTE,
+            vec![What::Lose { which: Which::Everything, done: Done::No, most: 5 }],
+        ),
+        (
+            "no answer, but done",
+            MINUTE,
+            vec![What::Lose { which: Which::Patches, done: Done::Yes, most: 3 }],
+        ),
+        (
+            "410 at the start of watches",
+            2 * MINUTE,
+            both(|watched| What::Refuse {
+                which: Which::Watches(watched),
+                code: 410,
+                done: Done::No,
+                most: 3,
+            }),
+        ),
         ("410 as an event", MINUTE, both(|watched| What::Damage(watched, Damage::Gone))),
         ("half-open watches", MINUTE, both(|watched| What::Damage(watched, Damage::HalfOpen))),
         ("watches reset", MINUTE, both(|watched| What::Damage(watched, Damage::Reset))),
@@ -89,8 +107,16 @@ pub fn api_faults() -> Vec<Case> {
         ("403 on Secrets", 3 * MINUTE, forbidden(Watched::Secrets)),
         ("401", MINUTE, vec![refuse(Which::Everything, 401, Done::No, u32::MAX)]),
         ("Events refused", MINUTE, vec![refuse(Which::Events, 403, Done::No, u32::MAX)]),
-        ("10 s latency", MINUTE, vec![What::Slow { which: Which::Everything, by: Duration::from_secs(10) }]),
-        ("9 s latency", MINUTE, vec![What::Slow { which: Which::Everything, by: Duration::from_secs(9) }]),
+        (
+            "10 s latency",
+            MINUTE,
+            vec![What::Slow { which: Which::Everything, by: Duration::from_secs(10) }],
+        ),
+        (
+            "9 s latency",
+            MINUTE,
+            vec![What::Slow { which: Which::Everything, by: Duration::from_secs(9) }],
+        ),
         ("history forgotten", MINUTE, vec![What::Compact]),
     ];
     let mut plans = Vec::new();
@@ -98,7 +124,8 @@ pub fn api_faults() -> Vec<Case> {
         for (name, lasts, whats) in &faults {
             // From the beginning, and in the middle of it.
             for at in [0, 2] {
-                let faults = whats.iter().map(|what| Fault { at, lasts: *lasts, what: what.clone() });
+                let faults =
+                    whats.iter().map(|what| Fault { at, lasts: *lasts, what: what.clone() });
                 plans.push(with(&story, format!("{name} from step {at}"), faults.collect()));
             }
         }
@@ -118,8 +145,7 @@ fn forbidden(watched: Watched) -> Vec<What> {
 
 /// Two replicas: the leader dies, is cut off, cannot renew, or is slow.
 pub fn replicas() -> Vec<Case> {
-    let no_lease =
-        What::Refuse { which: Which::Leases, code: 503, done: Done::No, most: u32::MAX };
+    let no_lease = What::Refuse { which: Which::Leases, code: 503, done: Done::No, most: u32::MAX };
     let slow = |which, seconds| What::Slow { which, by: Duration::from_secs(seconds) };
     let faults: Vec<(&str, Vec<What>)> = vec![
         ("nothing", vec![]),

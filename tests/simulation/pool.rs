@@ -118,7 +118,9 @@ impl Content {
             Self::ALL.into_iter().map(entry).collect()
         });
         let kind = secret["type"].as_str().unwrap_or_default();
-        *held.get(&(kind, secret["data"].to_string())).expect("every Secret's content is of the pool")
+        *held
+            .get(&(kind, secret["data"].to_string()))
+            .expect("every Secret's content is of the pool")
     }
 
     pub fn pair(self) -> Option<&'static Pair> {

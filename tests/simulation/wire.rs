@@ -137,7 +137,8 @@ impl Wire {
         })?;
         let (head, body) = answer.into_parts();
         if sent.target.watch && head.status.is_success() {
-            let watched = if sent.target.is_about("routes") { Watched::Routes } else { Watched::Secrets };
+            let watched =
+                if sent.target.is_about("routes") { Watched::Routes } else { Watched::Secrets };
             let lines = body.into_data_stream().map(|chunk| chunk.map_err(BoxError::from));
             let stream = self.clone().events(watched, lines.boxed());
             return Ok((Response::from_parts(head, StreamBody::new(stream)), Bytes::new()));
@@ -178,7 +179,9 @@ impl Wire {
             let (wire, mut lines) = state?;
             let next = timeout(SILENCE, lines.next()).await;
             let line = match next {
-                Err(_) => return Some((Err("the connection was silent for too long".into()), None)),
+                Err(_) => {
+                    return Some((Err("the connection was silent for too long".into()), None));
+                }
                 Ok(None) => return None,
                 Ok(Some(Err(error))) => return Some((Err(error), None)),
                 Ok(Some(Ok(line))) => line,

@@ -88,24 +88,56 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "the pair is changed by hand",
-            vec![put(Good(0)), annotated(SHOP), SetPair(SHOP, Good(4)), DropPair(SHOP), DropCertificate(SHOP)],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                SetPair(SHOP, Good(4)),
+                DropPair(SHOP),
+                DropCertificate(SHOP),
+            ],
         ),
         ("detached", vec![put(Good(0)), annotated(SHOP), Detach(SHOP), put(Good(1))]),
         (
             "the Route is made again",
-            vec![put(Good(0)), annotated(SHOP), RecreateRoute(SHOP, Some(FIRST)), RecreateRoute(SHOP, None)],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                RecreateRoute(SHOP, Some(FIRST)),
+                RecreateRoute(SHOP, None),
+            ],
         ),
         (
             "the Route is restored from a backup",
-            vec![put(Good(0)), annotated(SHOP), RestoreRoute(SHOP), DeleteSecret(SHOP, FIRST), Nothing],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                RestoreRoute(SHOP),
+                DeleteSecret(SHOP, FIRST),
+                Nothing,
+            ],
         ),
         (
             "one Secret, three Routes",
-            vec![put(Good(0)), annotated(SHOP), annotated(BLOG), annotated(DOCS), put(Good(1)), DeleteSecret(SHOP, FIRST), Nothing],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                annotated(BLOG),
+                annotated(DOCS),
+                put(Good(1)),
+                DeleteSecret(SHOP, FIRST),
+                Nothing,
+            ],
         ),
         (
             "two namespaces, the same names",
-            vec![put(Good(0)), annotated(SHOP), annotated(OPS), PutSecret(OPS, FIRST, Good(1)), DeleteSecret(SHOP, FIRST), Nothing],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                annotated(OPS),
+                PutSecret(OPS, FIRST, Good(1)),
+                DeleteSecret(SHOP, FIRST),
+                Nothing,
+            ],
         ),
         (
             "termination changes",
@@ -124,7 +156,13 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "externalCertificate",
-            vec![put(Good(0)), annotated(SHOP), SetExternal(SHOP), put(Good(1)), DropExternal(SHOP)],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                SetExternal(SHOP),
+                put(Good(1)),
+                DropExternal(SHOP),
+            ],
         ),
         (
             "the Route's own authority",
@@ -139,7 +177,12 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "GitOps fights back",
-            vec![put(Good(0)), annotated(SHOP), Reapply(SHOP), Fight(SHOP, Duration::from_secs(400))],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                Reapply(SHOP),
+                Fight(SHOP, Duration::from_secs(400)),
+            ],
         ),
         (
             "the router drops what it does not know",
@@ -147,7 +190,14 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "a deletion that takes its time",
-            vec![put(Good(0)), annotated(SHOP), DeleteSlowly(SHOP), put(Good(1)), FinishDeletion(SHOP), annotated(SHOP)],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                DeleteSlowly(SHOP),
+                put(Good(1)),
+                FinishDeletion(SHOP),
+                annotated(SHOP),
+            ],
         ),
         (
             "the Secret changes its type",
@@ -166,7 +216,14 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "the note is stripped and forged",
-            vec![put(Good(0)), annotated(SHOP), StripNote(SHOP), ForgeNote(SHOP), DeleteSecret(SHOP, FIRST), Nothing],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                StripNote(SHOP),
+                ForgeNote(SHOP),
+                DeleteSecret(SHOP, FIRST),
+                Nothing,
+            ],
         ),
         (
             "what does not concern us",
@@ -275,16 +332,46 @@ fn op(rng: &mut Rng, route: RouteId, secret: SecretId) -> Op {
         26 => Op::StripNote(route),
         27 => Op::ForgeNote(route),
         28 => Op::SetPair(route, content(rng)),
-        29 => if rng.bool() { Op::DropPair(route) } else { Op::DropCertificate(route) },
+        29 => {
+            if rng.bool() {
+                Op::DropPair(route)
+            } else {
+                Op::DropCertificate(route)
+            }
+        }
         30 => Op::Terminate(route, shape(rng)),
-        31 => if rng.bool() { Op::SetExternal(route) } else { Op::DropExternal(route) },
+        31 => {
+            if rng.bool() {
+                Op::SetExternal(route)
+            } else {
+                Op::DropExternal(route)
+            }
+        }
         32 => Op::SetAuthority(
             route,
             *rng.choice(&[None, Some(Authority::Ours), Some(Authority::Stranger)]).expect("some"),
         ),
-        33 => if rng.bool() { Op::OwnByIngress(route) } else { Op::Disown(route) },
-        34 => if rng.bool() { Op::Label(route) } else { Op::ChangeHost(route) },
-        35 => if rng.bool() { Op::DeleteSlowly(route) } else { Op::FinishDeletion(route) },
+        33 => {
+            if rng.bool() {
+                Op::OwnByIngress(route)
+            } else {
+                Op::Disown(route)
+            }
+        }
+        34 => {
+            if rng.bool() {
+                Op::Label(route)
+            } else {
+                Op::ChangeHost(route)
+            }
+        }
+        35 => {
+            if rng.bool() {
+                Op::DeleteSlowly(route)
+            } else {
+                Op::FinishDeletion(route)
+            }
+        }
         36 => Op::Reapply(route),
         37 => Op::Fight(route, Duration::from_secs(rng.u64(..30))),
         38 => Op::Admit(route),

@@ -231,8 +231,13 @@ impl World {
         let skew = TimeDelta::minutes(45) * i32::try_from(replica).expect("a few replicas");
         let clock = clock(self.start, skew);
         let mut registry = Registry::default();
-        let injector =
-            Injector::new(client.clone(), gate, clock.clone(), self.options(replica), &mut registry);
+        let injector = Injector::new(
+            client.clone(),
+            gate,
+            clock.clone(),
+            self.options(replica),
+            &mut registry,
+        );
         lock(&self.registries).push(registry);
         let stop = CancellationToken::new();
         let identity = format!("replica-{replica}-{life}");
