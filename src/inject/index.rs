@@ -83,6 +83,15 @@ impl Index {
         }
     }
 
+    /// The API server was asked and said this. Kept, because a decision is made of it: where the
+    /// watch brings next what it brought before, that is a change again.
+    pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
+        let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
+        if self.routes.get(&facts.at).is_some_and(takes_it) {
+            self.insert(facts, None, now);
+        }
+    }
+
     /// A Route is gone.
     pub fn route_gone(&mut self, at: &ObjectRef) {
         if let Some(entry) = self.routes.remove(at) {
@@ -123,16 +132,20 @@ impl Index {
         if seeded::has(Bug::SecretStaysCached) {
             return self.asking_for(at);
         }
-        match self.secrets.remove(at) {
-            Some(_) => self.asking_for(at),
-            None => Vec::new(),
-        }
+        self.secrets.remove(at);
+        // Known to the watch or not: a Route may hold its pair since a turn that asked the server.
+        self.asking_for(at)
     }
 
-    /// A list of TLS Secrets is through: answers the Routes of those that were lost.
+    /// A list of TLS Secrets is through: answers the Routes of all that are asked for and not
+    /// there. One that came and went while the watch was down was never known here, and its pair
+    /// may stand in a Route all the same.
     pub fn secrets_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        let lost: Vec<_> = absent(self.secrets.keys(), scope, listed);
-        lost.iter().flat_map(|at| self.secret_gone(at)).collect()
+        for at in absent(self.secrets.keys(), scope, listed) {
+            self.secret_gone(&at);
+        }
+        let not_there = absent(self.asking.keys(), scope, listed);
+        not_there.iter().flat_map(|at| self.asking_for(at)).collect()
     }
 
     /// What is known of a Route.
@@ -280,17 +293,23 @@ fn is_older(version: &str, than: &str) -> bool {
     }
 }
 
+fn covers(scope: &Scope, at: &ObjectRef) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == at.namespace)
+}
+
 fn absent<'a>(
     known: impl Iterator<Item = &'a ObjectRef>,
     scope: &Scope,
     listed: &HashSet<ObjectRef>,
 ) -> Vec<ObjectRef> {
-    known
+    let mut absent: Vec<_> = known
         .filter(|_| !seeded::has(Bug::RelistForgetsNothing))
-        .filter(|at| scope.as_ref().is_none_or(|namespace| *namespace == at.namespace))
+        .filter(|at| covers(scope, at))
         .filter(|at| !listed.contains(*at))
         .cloned()
-        .collect()
+        .collect();
+    absent.sort_unstable();
+    absent
 }
 
 #[cfg(test)]

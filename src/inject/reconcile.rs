@@ -157,9 +157,13 @@ impl Reconciler {
 
     async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
-        call::bounded(api.get_opt(&at.name))
+        let route = call::bounded(api.get_opt(&at.name))
             .await
-            .map_err(|cause| ApplyError::Read { route: at.clone(), cause })
+            .map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
+        if let Some(route) = &route {
+            self.index().route_looked_at(RouteFacts::read(route), Instant::now());
+        }
+        Ok(route)
     }
 
     /// A consistent read: what is written is never decided from a cache alone.

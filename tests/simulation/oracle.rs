@@ -19,7 +19,7 @@ use trustplane::{
 };
 
 use crate::{
-    journal::{Call, Commit, Journal},
+    journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
     table::{self, Asked, Model},
     world::World,
@@ -177,7 +177,17 @@ impl History<'_> {
             let expected = route.after(write, seen.pair(&route), None);
             write.is_some() && same(&expected.0, after)
         });
-        (!justified).then(|| "the table asks for another write, or none".to_owned())
+        (!justified).then(|| {
+            let asked: Vec<_> = reads
+                .iter()
+                .map(|seen| {
+                    let asked = seen.asked(&route);
+                    let write = route.write(asked, self.time(call.sent), self.policy);
+                    format!("row {} {write:?} of {:?}", route.row(asked), seen.content())
+                })
+                .collect();
+            format!("the table asks for another write: {}", asked.join(" or "))
+        })
     }
 
     /// What the process was told about the Route's Secret; one answer where it does not matter.
@@ -193,11 +203,10 @@ impl History<'_> {
                 && call.target.namespace.as_deref() == namespace
                 && call.target.name.as_deref() == Some(name)
         });
-        for read in reads {
-            let Some((at, code, object)) = &read.answered else { continue };
-            if *at > write.sent {
-                continue;
-            }
+        let mut answers: Vec<_> = reads.filter_map(|read| read.answered.as_ref()).collect();
+        answers.retain(|(at, ..)| *at <= write.sent);
+        answers.sort_by_key(|(at, ..)| *at);
+        for (at, code, object) in answers {
             let secret = match code {
                 200 => object.clone(),
                 404 => None,
@@ -226,11 +235,14 @@ impl History<'_> {
             let Some(after) = &commit.change.after else { continue };
             let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
             let Some(before) = last_write.insert(uid, number) else { continue };
-            let changed = commits[before + 1..number].iter().any(|between| {
-                let foreign = !between.by.is_ours()
+            let decided = self.call(&commits[before]).sent - FRESH;
+            let changed = commits[..number].iter().enumerate().any(|(at, between)| {
+                let foreign = at > before
+                    && !between.by.is_ours()
                     && between.change.kind.plural == "routes"
                     && between.change.name == commit.change.name;
-                foreign || between.change.kind.plural == "secrets"
+                // A Secret may have changed while the first of the two was on its way.
+                foreign || (between.at >= decided && between.change.kind.plural == "secrets")
             });
             if !changed {
                 let version = commit.change.version;
@@ -261,12 +273,13 @@ impl History<'_> {
     }
 
     fn fights(&self) -> Vec<String> {
-        let mut series: HashMap<&str, Vec<(&Value, Instant)>> = HashMap::new();
+        // A process that starts anew has forgotten the fight.
+        let mut series: HashMap<(&str, Actor), Vec<(&Value, Instant)>> = HashMap::new();
         for commit in self.journal.commits.iter().filter(|commit| self.is_pair(commit)) {
             let Some(after) = &commit.change.after else { continue };
             let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
             let pair = &after["spec"]["tls"]["certificate"];
-            let writes = series.entry(uid).or_default();
+            let writes = series.entry((uid, commit.by)).or_default();
             writes.retain(|(same, at)| *same == pair && commit.at - *at < TEN_MINUTES);
             writes.push((pair, commit.at));
         }

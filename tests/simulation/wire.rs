@@ -95,7 +95,11 @@ impl Wire {
             let answer = wire.deliver(sent).await;
             let _ = reply.send(answer);
         });
-        replied.await?
+        // What the production client does with a connection that is silent for too long.
+        match timeout(SILENCE, replied).await {
+            Ok(answer) => answer?,
+            Err(_) => Err("the connection was silent for too long".into()),
+        }
     }
 
     async fn deliver(self, sent: Sent) -> Result<Answer, BoxError> {
