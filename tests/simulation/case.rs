@@ -19,6 +19,8 @@ pub struct Case {
     pub replicas: usize,
     /// `--on-invalid-secret=keep`.
     pub keep: bool,
+    /// Whether the faults end; where they do not, a resync must do.
+    pub mended: bool,
     /// Whether the quiet at the end lasts for two resyncs.
     pub sees_resyncs: bool,
     /// Whether what is logged is read.
@@ -66,6 +68,9 @@ pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
         .expect("a runtime");
     let outcome = runtime.block_on(async {
         let world = World::run(case).await;
+        if std::env::var_os("TRUSTPLANE_TRACE").is_some() {
+            oracle::print(&world);
+        }
         let mut violations = oracle::violations(&world);
         violations.extend(oracle::leaks(&world, &log.text()));
         Outcome { violations, busy_calls: world.busy_calls(), digest: oracle::digest(&world) }

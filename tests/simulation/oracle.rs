@@ -81,6 +81,21 @@ pub fn digest(world: &World) -> u64 {
     hasher.finish()
 }
 
+/// Shows what happened, call by call: `TRUSTPLANE_TRACE=1` together with one seed or one plan.
+pub fn print(world: &World) {
+    let journal = world.journal();
+    let start = journal.calls[0].sent;
+    let mut commits = journal.commits.iter().peekable();
+    for (number, call) in journal.calls.iter().enumerate() {
+        let code = call.answered.as_ref().map(|(_, code, _)| *code);
+        println!("{:?} {:?} {} {} {code:?}", call.sent - start, call.by, call.method, call.path);
+        while let Some(commit) = commits.next_if(|commit| commit.call <= number) {
+            let change = &commit.change;
+            println!("    version {} at {:?}", change.version, commit.at - start);
+        }
+    }
+}
+
 struct History<'a> {
     journal: &'a Journal,
     policy: &'a Policy,

@@ -10,6 +10,7 @@ use crate::{
 };
 
 const A_WHILE: Duration = Duration::from_secs(30);
+const FOR_EVER: Duration = Duration::from_secs(100_000);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn with(story: &Case, name: String, faults: Vec<Fault>) -> Case {
@@ -121,6 +122,10 @@ pub fn api_faults() -> Vec<Case> {
     ];
     let mut plans = Vec::new();
     for story in stories() {
+        let fault = |what| Fault { at: 2, lasts: FOR_EVER, what };
+        let faults_for_good = forbidden(Watched::Secrets).into_iter().map(fault).collect();
+        let case = with(&story, "403 on Secrets for good".to_owned(), faults_for_good);
+        plans.push(Case { mended: false, ..case });
         for (name, lasts, whats) in &faults {
             // From the beginning, and in the middle of it.
             for at in [0, 2] {

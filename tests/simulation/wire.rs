@@ -115,6 +115,9 @@ impl Wire {
             sleep(back).await;
             return Ok(self.refuse(sent.call, code));
         }
+        if sent.target.watch && self.world.refuses_lost_version(&sent.parts.uri) {
+            return Ok(self.refuse(sent.call, 410));
+        }
         let (answer, object) = self.commit(&sent).await?;
         if sent.met.crash == Some(Moment::AfterCommit) {
             self.world.crash(self.replica);

@@ -71,6 +71,7 @@ pub struct World {
     undecodable: Mutex<Vec<Value>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     start: Instant,
+    refuses_lost_versions: bool,
 }
 
 #[derive(Default)]
@@ -117,6 +118,7 @@ impl World {
             undecodable: Mutex::default(),
             background: Mutex::default(),
             start,
+            refuses_lost_versions: case.seed % 2 == 1,
         };
         for name in ["web", "ops", "trustplane"] {
             let namespace = json!({
@@ -142,14 +144,19 @@ impl World {
             world.perform(&step.op);
         }
         world.begin_faults(case.steps.len());
-        if let Some(end) = { world.faults().end() } {
+        let end = world.faults().end().filter(|_| case.mended);
+        if let Some(end) = end {
             sleep_until(end).await;
         }
         let background = std::mem::take(&mut *lock(&world.background));
         for task in background {
             task.await.expect("no background work panics");
         }
-        world.faults().heal();
+        if case.mended {
+            world.faults().heal();
+        } else {
+            sleep(RESYNC).await;
+        }
         let undecodable = std::mem::take(&mut *lock(&world.undecodable));
         for object in undecodable {
             world.touch(&object);
@@ -322,6 +329,15 @@ impl World {
     pub fn server_for(&self, lagging: bool) -> ApiServer {
         let behind = lock(&self.lagging).clone();
         behind.filter(|_| lagging).unwrap_or_else(|| self.api.clone())
+    }
+
+    /// Of a version that is forgotten some servers tell with an event, others refuse to begin.
+    pub fn refuses_lost_version(&self, uri: &http::Uri) -> bool {
+        let mut parameters = uri.query().unwrap_or_default().split('&');
+        let version = parameters.find_map(|one| one.strip_prefix("resourceVersion="));
+        let Some(version) = version.and_then(|text| text.parse().ok()) else { return false };
+        self.refuses_lost_versions
+            && self.api.with(|store| store.changes_since(version).is_err())
     }
 
     /// All metrics of all processes, as they would be scraped.
