@@ -1,0 +1,6 @@
+//! The whole product on one machine, without a cluster.
+
+pub mod authority;
+pub mod kubeconfig;
+pub mod loopback;
+pub mod serve;
