@@ -106,7 +106,9 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
         | ("Event", "reportingComponent" | "regarding" | "deprecatedSource")
         | ("Event", "deprecatedFirstTimestamp" | "deprecatedLastTimestamp") => Some(Zero::Shown),
         ("Event", "reportingInstance") if definition.contains(".core.") => Some(Zero::Shown),
-        ("EventSeries", "lastObservedTime") => Some(Zero::Shown),
+        ("EventSeries", "lastObservedTime") | ("NamespaceCondition", "lastTransitionTime") => {
+            Some(Zero::Shown)
+        }
         (_, "metadata") => Some(Zero::Shown),
         ("Namespace" | "Lease" | "Service" | "StatefulSet", "spec" | "status")
         | ("ServiceStatus", "loadBalancer")

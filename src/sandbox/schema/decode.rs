@@ -1,10 +1,19 @@
 //! Reads a built-in kind as Go's decoder and encoder together would leave it.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Map, Value};
 
 use super::{Schema, Shape, Zero};
+
+/// As Go reads it: whatever the last letter's spare bits are.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// A value of the wrong type. Says where, never what: it may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,8 +156,8 @@ fn zero_of(schema: &Schema) -> Value {
 fn bytes(text: String) -> Result<Value, DecodeError> {
     use base64::DecodeError as Bad;
     let clean: String = text.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
-    match STANDARD.decode(&clean) {
-        Ok(_) => Ok(clean.into()),
+    match LENIENT.decode(&clean) {
+        Ok(bytes) => Ok(LENIENT.encode(bytes).into()),
         Err(Bad::InvalidByte(at, _) | Bad::InvalidLastSymbol(at, _)) => {
             Err(DecodeError::Base64 { at })
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Store, meta, shape, timestamp};
 use crate::sandbox::{
@@ -251,18 +251,19 @@ impl Store {
 
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
     let version = text(object, &["metadata", "resourceVersion"]);
-    if version.is_empty() || version == "0" {
+    if matches!(version, "" | "0") {
         if kind.unconditional_update {
             return Ok(());
         }
         let why = "must be specified for an update";
         let cause = Cause::invalid("metadata.resourceVersion", "0", why);
-        return Err(Refusal::invalid(kind, name, vec![cause]));
+        return Err(Refusal::invalid_resource(kind, name, vec![cause]));
     }
-    if version == text(current, &["metadata", "resourceVersion"]) {
-        return Ok(());
+    match version.parse::<u64>() {
+        Err(_) => Err(Refusal::unreadable_version(version)),
+        Ok(_) if version == text(current, &["metadata", "resourceVersion"]) => Ok(()),
+        Ok(_) => Err(Refusal::outdated(kind, name)),
     }
-    Err(Refusal::outdated(kind, name))
 }
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
@@ -299,7 +300,11 @@ fn fits(object: &Value) -> Result<(), Refusal> {
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
 fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
-    let mut object = body;
+    let mut object = match body {
+        // Go's decoder takes it for an object without fields.
+        Value::Null if !kind.is_custom() => Value::Object(Map::new()),
+        other => other,
+    };
     check_type(kind, &object)?;
     let mut unknown = Vec::new();
     let refuse = |error: schema::DecodeError| {
@@ -323,6 +328,9 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
     tell_unknown(kind, unknown, call)?;
+    if let Some(warning) = meta::without_duplicate_owners(&mut object) {
+        call.warnings.push(warning);
+    }
     rules::default(kind, &mut object);
     Ok(shape::to_stored(kind, object))
 }
