@@ -243,6 +243,13 @@ impl Refusal {
         Self::plain(400, "BadRequest", message)
     }
 
+    /// The object has no name, though the path has.
+    pub fn nameless(name: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))
+    }
+
     /// The version is no longer remembered.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::plain(410, "Expired", message)
@@ -313,6 +320,11 @@ impl Refusal {
         };
         let message = format!("Internal error occurred: {message}");
         Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)) }
+    }
+
+    /// A failure that Kubernetes answers with 500 and nothing but a message.
+    pub fn unexplained(message: &str) -> Self {
+        Self::plain(500, "", message)
     }
 
     /// With one more cause that belongs to no field.

@@ -112,7 +112,7 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
         _ if kind.is_custom() => return schema::validate(&kind.schema, object, None, ""),
         "Secret" => secret::validate(object),
         "ConfigMap" => config_map::validate(object),
-        "Lease" => lease::validate(object),
+        "Lease" => return lease::validate(object),
         "Event" => return event::validate(kind, object),
         "Namespace" => namespace::validate(object),
         "Service" => service::validate(object),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{ApiServer, answer, answer::Answer, path::Target, watch};
 use crate::sandbox::{
     kinds::{Kind, text},
+    patch,
     refusal::{Cause, Refusal},
     select::Selector,
     store::{
@@ -16,6 +17,8 @@ use crate::sandbox::{
         VersionMatch,
     },
 };
+
+const MOST_OPERATIONS: usize = 10_000;
 
 /// The query of a request.
 pub(super) struct Params(HashMap<String, String>);
@@ -248,7 +251,15 @@ impl Request<'_> {
         match self.content_type() {
             "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
             "application/json-patch+json" => {
-                Ok(Patch::Json(serde_json::from_slice(body).map_err(broken)?))
+                let operations: Vec<patch::Operation> =
+                    serde_json::from_slice(body).map_err(broken)?;
+                let many = operations.len();
+                if many > MOST_OPERATIONS {
+                    return Err(Refusal::too_large(format!(
+                        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
+                    )));
+                }
+                Ok(Patch::Json(operations))
             }
             "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
                 Ok(Patch::Strategic(change()?))

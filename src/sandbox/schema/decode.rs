@@ -79,7 +79,14 @@ pub fn decode(
         }
         (Shape::Bytes, Value::String(text)) => bytes(text),
         (Shape::Time, Value::String(text)) => time(&text, path, SecondsFormat::Secs),
-        (Shape::MicroTime, Value::String(text)) => time(&text, path, SecondsFormat::Micros),
+        (Shape::MicroTime, Value::String(text)) => {
+            let (_, fraction) = text.split_once('.').unwrap_or_default();
+            let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+            if digits != 6 {
+                return Err(DecodeError::Time { path: path.to_owned() });
+            }
+            time(&text, path, SecondsFormat::Micros)
+        }
         (Shape::Integer, Value::Number(number)) => match number.as_i64() {
             Some(small) if schema.format != "int32" || i32::try_from(small).is_ok() => {
                 Ok(small.into())

@@ -191,10 +191,11 @@ impl Store {
         let mut object = shape::from_stored(kind, &current).into_owned();
         match patch {
             Patch::Merge(change) => patch::merge(&mut object, change),
-            Patch::Json(operations) => patch::apply(&mut object, operations)
-                .map_err(|why| Refusal::unprocessable(&why.to_string()))?,
-            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)
-                .map_err(|why| Refusal::bad_request(why.to_string()))?,
+            Patch::Json(operations) => patch::apply(&mut object, operations)?,
+            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)?,
+        }
+        if !kind.is_custom() && text(&object, &["apiVersion"]).is_empty() {
+            return Err(Refusal::nameless(name));
         }
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
             400 if kind.is_custom() && refusal.message.starts_with("the ") => refusal,
@@ -279,9 +280,7 @@ fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
 fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal> {
     same_namespace(object, namespace)?;
     match meta::name_of(object) {
-        "" => Err(Refusal::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
+        "" => Err(Refusal::nameless(name)),
         other if other != name => Err(Refusal::bad_request(format!(
             "the name of the object ({other}) does not match the name on the URL ({name})"
         ))),
