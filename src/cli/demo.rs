@@ -52,7 +52,7 @@ pub struct Demo {
     #[arg(long)]
     exit: bool,
 
-    /// How long to wait after each step [default: 1.5s on a terminal, else 0s]
+    /// How long to wait between steps [default: 1.5s on a terminal, else 0s]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pause: Option<Duration>,
 

@@ -46,7 +46,7 @@ pub struct Tour {
     pub default: Shown,
     /// How long a step may take to show what it should.
     pub patience: Duration,
-    /// How long a visitor gets to read.
+    /// How long a visitor gets to read before the next step.
     pub pause: Duration,
 }
 
@@ -108,6 +108,9 @@ impl Tour {
         let pairs = steps::Pairs::new(Utc::now()).map_err(TourError::from)?;
         let mut outcomes = Vec::new();
         for (number, step) in (1..).zip(steps::all(&pairs, &self.default)) {
+            if number > 1 {
+                sleep(self.pause).await;
+            }
             tell(Progress::Begins(number, &step))?;
             let start = Instant::now();
             let acted = step.act.carry_out(&self.client, &pairs).await;
@@ -115,7 +118,6 @@ impl Tour {
             let outcome = self.look_until(number, &step, start).await;
             tell(Progress::Ends(&outcome))?;
             outcomes.push(outcome);
-            sleep(self.pause).await;
         }
         Ok(outcomes)
     }

@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::Request;
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::{Api, Client, Config};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use trustplane::sandbox::shown::Shown;
+use trustplane::sandbox::tour::probe::probe;
 
 use crate::tied::{self, Tied};
 
@@ -103,8 +107,8 @@ async fn the_tour_for_scripts_is_one_json_object() {
     let steps = report["steps"].as_array().unwrap();
     assert_eq!(steps.len(), STEPS);
     for step in steps {
-        assert_eq!(step["differences"], serde_json::json!([]));
-        assert!(step["served"]["Ok"]["certificate"]["sha256"].is_string(), "{step}");
+        assert_eq!(step["differences"], json!([]));
+        assert!(step["served"]["certificate"]["sha256"].is_string(), "{step}");
         assert!(step["seconds"].is_f64());
     }
     assert!(!demo.output().contains("PRIVATE KEY"), "a key is shown");
@@ -228,4 +232,75 @@ fn a_file_that_is_there_is_not_overwritten_with_a_kubeconfig() {
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("exists already"), "{said}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
+/// Whatever a library logs at its most talkative.
+#[tokio::test]
+async fn neither_a_key_nor_the_token_reaches_the_log_at_any_level() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, kubeconfig) = (folder.path().join("output"), folder.path().join("kubeconfig"));
+    let mut command = tied::command(Path::new(PROGRAM), &log, None);
+    command.args(["sandbox", "-o", "json", "--api-port", "0", "--edge-port", "0", "--kubeconfig"]);
+    command.arg(&kubeconfig).env("RUST_LOG", "trace");
+    let mut sandbox = Running { tied: Tied::spawn(command).unwrap(), folder };
+    let output = sandbox.says("\"pid\":").await;
+    let access = output.lines().find(|line| line.starts_with('{')).unwrap();
+    let access: Value = serde_json::from_str(access).unwrap();
+    let edge = access["edge"].as_str().unwrap().parse().unwrap();
+
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let token = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
+    let read = Kubeconfig::read_from(&kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(read, &Default::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let pair = trustplane::sandbox::authority::self_signed("any", &[], chrono::Utc::now()).unwrap();
+    let key = BASE64_STANDARD.encode(pair.key.expose());
+    let certificate = BASE64_STANDARD.encode(&pair.certificate);
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "shop-tls" }, "type": "kubernetes.io/tls",
+        "data": { "tls.crt": certificate, "tls.key": key },
+    });
+    let route = json!({
+        "apiVersion": "route.openshift.io/v1",
+        "kind": "Route",
+        "metadata": {
+            "name": "shop",
+            "annotations": { "route.openshift.io/tls-secret-name": "shop-tls" },
+        },
+        "spec": {
+            "host": "shop.example.com",
+            "to": { "kind": "Service", "name": "any" },
+            "tls": { "termination": "edge" },
+        },
+    });
+    for (path, object) in [
+        ("/api/v1/namespaces/default/secrets", secret),
+        ("/apis/route.openshift.io/v1/namespaces/default/routes", route),
+    ] {
+        let request = Request::post(path).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        assert!(client.request::<Value>(request).await.is_ok(), "{path} takes it");
+    }
+    let sha256 = Shown::of(&pair.der).sha256;
+    let start = Instant::now();
+    while probe(edge, "shop.example.com").await.unwrap().certificate.sha256 != sha256 {
+        assert!(start.elapsed() < PATIENCE, "the pair is not served");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (code, _) = sandbox.stop(Signal::TERM).await;
+    assert_eq!(code, Some(0));
+
+    let output = sandbox.output();
+    assert!(output.contains("TRACE"), "the log is at its most talkative");
+    let body: Vec<_> = pair.key.expose().lines().filter(|line| !line.contains("-----")).collect();
+    for (what, part) in [
+        ("key", body[0]),
+        ("key in base64", &key[40..80]),
+        ("label of a key", "PRIVATE KEY"),
+        ("token", token),
+    ] {
+        assert!(!output.contains(part), "the {what} is in the log");
+    }
 }

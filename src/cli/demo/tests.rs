@@ -35,4 +35,5 @@ fn the_report_for_scripts_says_whether_all_held() {
     let failed = read(&[outcome(1, &[]), outcome(2, &["no Event"])]);
     assert_eq!(failed["holds"], false);
     assert_eq!(failed["steps"][1]["differences"][0], "no Event");
+    assert_eq!(failed["steps"][1]["served"]["error"], "nobody looked");
 }

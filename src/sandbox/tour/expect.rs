@@ -1,6 +1,6 @@
 //! What a step of the tour should show, against what was seen. Pure.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::probe::Served;
 use crate::inject::words::{Reason, State};
@@ -20,11 +20,22 @@ pub struct Expected {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// By a TLS client at the edge, or why it got nothing.
+    #[serde(serialize_with = "or_error")]
     pub served: Result<Served, String>,
     /// In the Route.
     pub condition: Option<Told>,
     /// Of the Route's Events, the newest.
     pub event: Option<Told>,
+}
+
+fn or_error<S: Serializer>(
+    served: &Result<Served, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match served {
+        Ok(served) => served.serialize(serializer),
+        Err(why) => serializer.collect_map([("error", why)]),
+    }
 }
 
 /// A condition or an Event.
