@@ -9,13 +9,16 @@ use serde_json::{Value, json};
 use super::{ApiServer, answer, answer::Answer, path::Target, watch};
 use crate::sandbox::{
     kinds::{Kind, text},
-    refusal::Refusal,
+    patch,
+    refusal::{Cause, Refusal},
     select::Selector,
     store::{
         Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query,
         VersionMatch,
     },
 };
+
+const MOST_OPERATIONS: usize = 10_000;
 
 /// The query of a request.
 pub(super) struct Params(HashMap<String, String>);
@@ -53,13 +56,23 @@ pub(super) fn serve(
 ) -> Result<Answer, Refusal> {
     let params = Params::of(parts);
     let request = Request { server, target, parts, params };
+    if target.subresource.as_deref() == Some("finalize") && parts.method != Method::PUT {
+        return Err(Refusal::method_not_allowed());
+    }
     match (&parts.method, &target.name) {
         (&Method::GET | &Method::HEAD, Some(name)) => request.get(name),
         (&Method::GET | &Method::HEAD, None) => request.list_or_watch(),
-        (&Method::POST, None) => request.create(&body),
+        (&Method::POST, None) if target.kind.namespaced != target.namespace.is_empty() => {
+            request.create(&body)
+        }
         (&Method::PUT, Some(name)) => request.update(name, &body),
         (&Method::PATCH, Some(name)) => request.patch(name, &body),
-        (&Method::DELETE, Some(name)) => request.delete(name, &body),
+        (&Method::DELETE, Some(name)) if target.subresource.is_none() => {
+            request.delete(name, &body)
+        }
+        (&Method::DELETE, None) if target.kind.namespaced && !target.namespace.is_empty() => {
+            request.delete_all(&body)
+        }
         _ => Err(Refusal::method_not_allowed()),
     }
 }
@@ -81,32 +94,32 @@ impl Request<'_> {
     }
 
     fn part(&self) -> Part {
-        if self.target.subresource.is_some() { Part::Status } else { Part::Main }
+        match self.target.subresource.as_deref() {
+            None => Part::Main,
+            Some("finalize") => Part::Finalize,
+            Some(_) => Part::Status,
+        }
     }
 
-    fn call(&self) -> Result<Call, Refusal> {
+    /// `options` is what Kubernetes calls the query of this verb.
+    fn call(&self, options: &str) -> Result<Call, Refusal> {
         let mut call = Call::at(self.server.inner.clock.now());
-        call.dry_run = match self.params.text("dryRun") {
-            "" => false,
-            "All" => true,
+        let mut causes = Vec::new();
+        match self.params.text("dryRun") {
+            "" => {}
+            "All" => call.dry_run = true,
+            other => causes.push(Cause::unsupported("dryRun", &format!("{other:?}"), &["All"])),
+        }
+        match self.params.text("fieldValidation") {
+            "Ignore" => call.unknown_fields = FieldValidation::Ignore,
+            "" | "Warn" => call.unknown_fields = FieldValidation::Warn,
+            "Strict" => call.unknown_fields = FieldValidation::Strict,
             other => {
-                let why =
-                    format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
-                return Err(Refusal::bad_request(why));
+                let known = ["Ignore", "Strict", "Warn"];
+                causes.push(Cause::unsupported("fieldValidation", &format!("{other:?}"), &known));
             }
-        };
-        call.unknown_fields = match self.params.text("fieldValidation") {
-            "Ignore" => FieldValidation::Ignore,
-            "" | "Warn" => FieldValidation::Warn,
-            "Strict" => FieldValidation::Strict,
-            other => {
-                let why = format!(
-                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-                );
-                return Err(Refusal::bad_request(why));
-            }
-        };
-        Ok(call)
+        }
+        if causes.is_empty() { Ok(call) } else { Err(Refusal::invalid_options(options, causes)) }
     }
 
     fn get(&self, name: &str) -> Result<Answer, Refusal> {
@@ -128,15 +141,27 @@ impl Request<'_> {
             let format = answer::format(self.parts)?;
             return watch::open(self.server, self.target, selector, format, &self.params);
         }
+        self.check_numbers()?;
         let query = Query {
             selector,
-            limit: self.params.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+            limit: self.params.text("limit").parse().unwrap_or(0),
             continued: self.params.text("continue").to_owned(),
             version: self.version_match()?,
         };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
         self.shown(Answer::list(self.kind(), list))
+    }
+
+    fn check_numbers(&self) -> Result<(), Refusal> {
+        for name in ["limit", "timeoutSeconds"] {
+            let text = self.params.text(name);
+            if !text.is_empty() && text.parse::<i64>().is_err() {
+                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
+                return Err(Refusal::bad_request(why));
+            }
+        }
+        Ok(())
     }
 
     fn version_match(&self) -> Result<VersionMatch, Refusal> {
@@ -148,20 +173,41 @@ impl Request<'_> {
                 ))
             })?),
         };
+        let refuse = |cause: Cause| Err(Refusal::invalid_options("ListOptions", vec![cause]));
+        let forbid = |why: &str| refuse(Cause::forbidden("resourceVersionMatch", why));
+        let continued = !self.params.text("continue").is_empty();
         match (self.params.text("resourceVersionMatch"), version) {
-            ("", Some(0)) => Ok(VersionMatch::Latest),
-            ("" | "NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
+            ("", _) if continued && version.is_some_and(|version| version > 0) => {
+                Err(Refusal::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ))
+            }
+            ("", None | Some(0)) => Ok(VersionMatch::Latest),
+            ("", Some(version)) if self.params.text("limit").is_empty() => {
+                Ok(VersionMatch::NotOlderThan(version))
+            }
+            // A page of a version is of exactly that version.
+            ("", Some(version)) => Ok(VersionMatch::Exact(version)),
+            (_, None) => {
+                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            }
+            _ if continued => forbid("resourceVersionMatch is forbidden when continue is provided"),
+            ("Exact", Some(0)) => {
+                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            }
             ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
-            ("", None) => Ok(VersionMatch::Latest),
-            (other, _) => Err(Refusal::bad_request(format!(
-                "resourceVersionMatch: {other:?} does not fit the resourceVersion"
-            ))),
+            ("NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
+            (other, _) => {
+                let known = ["Exact", "NotOlderThan", ""];
+                let shown = format!("{other:?}");
+                refuse(Cause::unsupported("resourceVersionMatch", &shown, &known))
+            }
         }
     }
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let object = self.object(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("CreateOptions")?;
         let created = self
             .server
             .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
@@ -170,7 +216,7 @@ impl Request<'_> {
 
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
         let object = self.object(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("UpdateOptions")?;
         let (existed, object) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
@@ -183,7 +229,7 @@ impl Request<'_> {
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
         let patch = self.read_patch(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("PatchOptions")?;
         let object = self.server.with(|store| {
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         })?;
@@ -205,7 +251,15 @@ impl Request<'_> {
         match self.content_type() {
             "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
             "application/json-patch+json" => {
-                Ok(Patch::Json(serde_json::from_slice(body).map_err(broken)?))
+                let operations: Vec<patch::Operation> =
+                    serde_json::from_slice(body).map_err(broken)?;
+                let many = operations.len();
+                if many > MOST_OPERATIONS {
+                    return Err(Refusal::too_large(format!(
+                        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
+                    )));
+                }
+                Ok(Patch::Json(operations))
             }
             "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
                 Ok(Patch::Strategic(change()?))
@@ -227,47 +281,94 @@ impl Request<'_> {
     }
 
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let mut call = self.call()?;
-        let options = self.delete_options(body, &mut call)?;
+        let (options, mut call) = self.delete_options(body)?;
         let deleted = self
             .server
             .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call))?;
         match deleted {
-            Deleted::Gone(object) => {
+            Deleted::Gone(object) if !self.kind().returns_deleted => {
                 self.written(Answer::json(success(self.kind(), &object)), call)
             }
-            Deleted::Waiting(object) => self.written(Answer::object(self.kind(), object), call),
+            Deleted::Gone(object) | Deleted::Waiting(object) => {
+                self.written(Answer::object(self.kind(), object), call)
+            }
         }
     }
 
-    fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<DeleteOptions, Refusal> {
-        let options: Value = if body.is_empty() { json!({}) } else { self.object(body)? };
-        let owned = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        if options["dryRun"].as_array().is_some_and(|values| values.iter().any(|one| one == "All"))
-        {
-            call.dry_run = true;
-        }
-        let propagation = match self.params.text("propagationPolicy") {
-            "" => text(&options, &["propagationPolicy"]),
-            given => given,
-        };
-        let propagation = match propagation {
-            "" => None,
-            "Orphan" => Some(Propagation::Orphan),
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            other => {
-                let why = format!("propagationPolicy: Unsupported value: {other:?}");
+    fn delete_all(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let (options, mut call) = self.delete_options(body)?;
+        let query = Query { selector: self.selector()?, ..Query::default() };
+        let list = self.server.with(|store| {
+            store.delete_all(self.kind(), &self.target.namespace, &query, &options, &mut call)
+        })?;
+        self.written(Answer::list(self.kind(), list), call)
+    }
+
+    /// From the body, or from the query where there is no body.
+    fn delete_options(&self, body: &[u8]) -> Result<(DeleteOptions, Call), Refusal> {
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options: Value = if body.is_empty() {
+            let mut options = json!({});
+            for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", "dryRun"] {
+                match self.params.text(name) {
+                    "" => {}
+                    text if name == "dryRun" => options[name] = json!([text]),
+                    text => options[name] = serde_json::from_str(text).unwrap_or(json!(text)),
+                }
+            }
+            options
+        } else {
+            let options = self.object(body)?;
+            let name = text(&options, &["kind"]);
+            if !matches!(name, "" | "DeleteOptions") {
+                let why = format!("no kind {name:?} is registered for that version");
                 return Err(Refusal::bad_request(why));
             }
+            options
         };
-        let grace = self.params.text("gracePeriodSeconds").parse().ok();
-        Ok(DeleteOptions {
-            uid: owned(text(&options, &["preconditions", "uid"])),
-            version: owned(text(&options, &["preconditions", "resourceVersion"])),
-            grace: grace.or_else(|| options["gracePeriodSeconds"].as_i64()),
+        let mut causes = Vec::new();
+        for value in options["dryRun"].as_array().into_iter().flatten() {
+            match value.as_str() {
+                Some("All") => call.dry_run = true,
+                _ => causes.push(Cause::unsupported("dryRun", &value.to_string(), &["All"])),
+            }
+        }
+        let propagation =
+            match (text(&options, &["propagationPolicy"]), &options["orphanDependents"]) {
+                ("", Value::Bool(true)) => Some(Propagation::Orphan),
+                ("", _) => None,
+                (_, Value::Bool(_)) => {
+                    let why = "orphanDependents and deletionPropagation cannot be both set";
+                    causes.push(Cause::invalid("propagationPolicy", "", why));
+                    None
+                }
+                ("Orphan", _) => Some(Propagation::Orphan),
+                ("Background", _) => Some(Propagation::Background),
+                ("Foreground", _) => Some(Propagation::Foreground),
+                (other, _) => {
+                    let known = ["Foreground", "Background", "Orphan"];
+                    causes.push(Cause::unsupported(
+                        "propagationPolicy",
+                        &format!("{other:?}"),
+                        &known,
+                    ));
+                    None
+                }
+            };
+        if !causes.is_empty() {
+            return Err(Refusal::invalid_options("DeleteOptions", causes));
+        }
+        let precondition = |name| {
+            let value = options["preconditions"].get(name).and_then(Value::as_str);
+            value.map(str::to_owned)
+        };
+        let options = DeleteOptions {
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+            grace: options["gracePeriodSeconds"].as_i64(),
             propagation,
-        })
+        };
+        Ok((options, call))
     }
 
     fn content_type(&self) -> &str {
