@@ -336,8 +336,7 @@ impl World {
         let mut parameters = uri.query().unwrap_or_default().split('&');
         let version = parameters.find_map(|one| one.strip_prefix("resourceVersion="));
         let Some(version) = version.and_then(|text| text.parse().ok()) else { return false };
-        self.refuses_lost_versions
-            && self.api.with(|store| store.changes_since(version).is_err())
+        self.refuses_lost_versions && self.api.with(|store| store.changes_since(version).is_err())
     }
 
     /// All metrics of all processes, as they would be scraped.
