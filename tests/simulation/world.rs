@@ -234,8 +234,8 @@ impl World {
         *lock(&self.replicas[replica].lease) = elects.then(|| deadline.subscribe());
         let wire = Wire { world: self.clone(), replica, life };
         let client = client::over(wire, gate.clone());
-        // Three quarters of an hour apart: nothing may rest on two machines' clocks agreeing.
-        let skew = TimeDelta::minutes(45) * i32::try_from(replica).expect("a few replicas");
+        // Nothing may rest on the clocks of two machines agreeing.
+        let skew = TimeDelta::minutes(10) * i32::try_from(replica).expect("a few replicas");
         let clock = clock(self.start, skew);
         let mut registry = Registry::default();
         let injector = Injector::new(
