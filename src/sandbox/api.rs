@@ -10,6 +10,8 @@ mod discovery;
 mod objects;
 mod openapi;
 mod path;
+mod protobuf;
+mod table;
 mod watch;
 
 use std::{

@@ -6,7 +6,14 @@ use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::{Value, json};
 
-use super::{ApiServer, answer, answer::Answer, path::Target, watch};
+use super::{
+    ApiServer, answer,
+    answer::Answer,
+    path::Target,
+    protobuf,
+    table::{Include, Table},
+    watch::{self, View},
+};
 use crate::sandbox::{
     kinds::{Kind, text},
     patch,
@@ -139,7 +146,8 @@ impl Request<'_> {
         let selector = self.selector()?;
         if self.params.flag("watch") {
             let format = answer::format(self.parts)?;
-            return watch::open(self.server, self.target, selector, format, &self.params);
+            let view = View { selector, format, table: self.table() };
+            return watch::open(self.server, self.target, view, &self.params);
         }
         self.check_numbers()?;
         let query = Query {
@@ -384,6 +392,11 @@ impl Request<'_> {
                     self.kind().kind, place_of(&error)
                 ))
             }),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
+                Refusal::unsupported_media_type(
+                    "the sandbox reads protobuf only of what kubectl create makes: send application/json",
+                )
+            }),
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
                 serde_saphyr::from_str(&text)
@@ -397,8 +410,13 @@ impl Request<'_> {
 
     /// In the format that the client wants.
     fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
-        answer::format(self.parts)?;
-        Ok(answer)
+        let format = answer::format(self.parts)?;
+        Ok(answer.shown_as(format, self.table()))
+    }
+
+    fn table(&self) -> Table {
+        let include = Include::of(self.params.text("includeObject"));
+        Table { kind: self.kind(), now: self.server.inner.clock.now(), include }
     }
 
     fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {
