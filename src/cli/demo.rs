@@ -26,7 +26,7 @@ use crate::{
 /// A step may take this much longer than the grace for a missing Secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to read a block.
-const PAUSE: Duration = Duration::from_millis(1500);
+const PAUSE: Duration = Duration::from_secs(2);
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ pub struct Demo {
     #[arg(long)]
     exit: bool,
 
-    /// How long to wait between steps [default: 1.5s on a terminal, else 0s]
+    /// How long to wait between steps [default: 2s on a terminal, else 0s]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pause: Option<Duration>,
 
