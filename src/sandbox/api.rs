@@ -7,6 +7,7 @@ mod accept;
 mod answer;
 mod body;
 mod discovery;
+mod list_options;
 mod objects;
 mod openapi;
 mod path;
