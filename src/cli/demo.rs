@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// Shows the whole job on this machine in half a minute, without a cluster.
 ///
-/// Starts what `trustplane sandbox` starts, and then does what a user would do: a Route, an
+/// Starts what trustplane sandbox starts, and then does what a user would do: a Route, an
 /// annotation, a renewal, a deleted Secret, a wrong key. After each step it shows which certificate
 /// a TLS client really got, the Route's condition, and its newest Event. Afterwards the sandbox
 /// stays up to go on by hand.

@@ -28,7 +28,7 @@ const EDGE_PORT: u16 = 8443;
 
 /// Runs an API server, the injector and a TLS edge on this machine, to try things out.
 ///
-/// The API server speaks to kubectl; the injector is the one of `trustplane inject`; the edge stands
+/// The API server speaks to kubectl; the injector is the one of trustplane inject; the edge stands
 /// in for OpenShift's router and serves every Route's host with the certificate in the Route. All
 /// three run in this process, listen on 127.0.0.1 only, and keep everything in memory.
 #[derive(Debug, Args)]
