@@ -7,9 +7,11 @@ mod accept;
 mod answer;
 mod body;
 mod discovery;
+mod list_options;
 mod objects;
 mod openapi;
 mod path;
+mod protobuf;
 mod table;
 mod watch;
 

@@ -70,19 +70,22 @@ impl Answer {
     }
 
     /// In the format that the client wants. What is no object stays as it is.
-    pub fn shown_as(mut self, format: Format, table: Table) -> Self {
+    pub fn shown_as(mut self, format: Format, table: Table) -> Result<Self, Refusal> {
         self.content = match (format, self.content) {
             (Format::Table, Content::Object(_, object)) => Content::Value(table.of_object(&object)),
             (Format::Table, Content::List(_, list)) => Content::Value(table.of_list(&list)),
             (Format::Metadata, Content::Object(_, object)) => {
                 Content::Value(table::partial(&object))
             }
-            (Format::Metadata, Content::List(_, list)) => {
+            (Format::MetadataList, Content::List(_, list)) => {
                 Content::Value(table::partial_list(&list))
+            }
+            (Format::Metadata, Content::List(..)) | (Format::MetadataList, Content::Object(..)) => {
+                return Err(Refusal::not_acceptable());
             }
             (_, content) => content,
         };
-        self
+        Ok(self)
     }
 
     pub fn created(mut self) -> Self {
