@@ -6,6 +6,7 @@
 //! rooms below: `write` for create, update and patch, `delete` for deletion, and `collect` for what
 //! controllers make of a deletion.
 
+mod address;
 mod collect;
 mod delete;
 mod list;
@@ -21,6 +22,7 @@ use std::{
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
+pub(super) use self::meta::validate_labels;
 pub use self::{
     delete::{DeleteOptions, Deleted, Propagation},
     list::{List, Query, VersionMatch},

@@ -113,6 +113,9 @@ impl Store {
         if version.is_some_and(|version| version != "" && version != "0") {
             return Err(Refusal::version_on_create());
         }
+        if kind == kinds::service() {
+            self.give_addresses(&mut object);
+        }
         fits(&object)?;
         if call.dry_run {
             return Ok(Arc::new(object));
@@ -217,6 +220,9 @@ impl Store {
         check_version(kind, name, &object, current)?;
         meta::carry_over(&mut object, current);
         rules::prepare_update(kind, part, &mut object, current);
+        if kind == kinds::service() && part == Part::Main {
+            self.give_addresses(&mut object);
+        }
         if object == **current {
             return Ok(current.clone());
         }
