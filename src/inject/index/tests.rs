@@ -179,7 +179,28 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_and_one_that_it_bri
     let listed = HashSet::from([at("web", "kept")]);
     assert_eq!(index.secrets_listed(&None, &listed), [shop()]);
     assert_eq!(index.secret(&secret()), None);
-    assert_eq!(index.secrets_listed(&None, &listed), [], "lost once");
+}
+
+#[test]
+fn a_secret_that_came_and_went_while_its_watch_was_down_concerns_its_routes() {
+    let (mut index, _) = knowing(&[route("1")]);
+    // No event told of it, but a turn that asked the API server may have injected its pair.
+    assert_eq!(index.secrets_listed(&None, &HashSet::new()), [shop()]);
+    assert_eq!(index.secret_gone(&secret()), [shop()], "and so does a word of its end");
+}
+
+#[test]
+fn a_route_that_was_read_again_and_comes_back_as_it_was_before_is_a_change() {
+    let (mut index, now) = knowing(&[route("5")]);
+    index.route_looked_at(changed("6").facts(), now);
+    assert!(index.route_applied(route("7").facts(), now), "decided from 6, and 7 is not 6");
+}
+
+#[test]
+fn a_route_that_was_read_before_the_watch_brought_something_newer_is_not_kept() {
+    let (mut index, now) = knowing(&[route("9")]);
+    index.route_looked_at(changed("6").facts(), now);
+    assert_eq!(version(&index, &shop()), "9");
 }
 
 #[test]
