@@ -207,7 +207,7 @@ impl History<'_> {
 
     /// What the process was told about the Route's Secret; one answer where it does not matter.
     fn reads(&self, write: &Call, route: &Model) -> Vec<Seen> {
-        let nothing = Seen { secret: None, missing_since: DateTime::<Utc>::MIN_UTC };
+        let nothing = Seen::new(None, DateTime::<Utc>::MIN_UTC);
         let Some(name) = deciding_secret(route) else { return vec![nothing] };
         let namespace = route.0["metadata"]["namespace"].as_str();
         let mut missing_since = None;
@@ -232,8 +232,7 @@ impl History<'_> {
                 None => missing_since.or(Some(self.time(*at))),
             };
             if write.sent - *at <= FRESH {
-                let missing_since = missing_since.unwrap_or_default();
-                seen.push(Seen { secret, missing_since });
+                seen.push(Seen::new(secret, missing_since.unwrap_or_default()));
             }
         }
         seen
@@ -316,10 +315,21 @@ impl History<'_> {
 /// What a process knew of a Secret.
 struct Seen {
     secret: Option<Arc<Value>>,
-    missing_since: DateTime<Utc>,
+    /// As far as the table asks: whether it is there, and if not, since when.
+    seen: SecretSeen,
 }
 
 impl Seen {
+    fn new(secret: Option<Arc<Value>>, missing_since: DateTime<Utc>) -> Self {
+        let seen = match &secret {
+            Some(secret) => {
+                SecretSeen::WrongType(secret["type"].as_str().unwrap_or_default().into())
+            }
+            None => SecretSeen::Missing { since: missing_since },
+        };
+        Self { secret, seen }
+    }
+
     fn content(&self) -> Option<Content> {
         self.secret.as_ref().map(|secret| Content::of(secret))
     }
@@ -329,12 +339,8 @@ impl Seen {
         self.content().and_then(Content::pair).filter(|_| !refused)
     }
 
-    fn asked(&self, route: &Model) -> Asked<'static> {
-        static WRONG_TYPE: std::sync::LazyLock<SecretSeen> =
-            std::sync::LazyLock::new(|| SecretSeen::WrongType("Opaque".into()));
-        let missing = || Box::leak(Box::new(SecretSeen::Missing { since: self.missing_since }));
-        let seen = if self.secret.is_some() { &*WRONG_TYPE } else { missing() };
-        Asked { seen, pair: self.pair(route), named: is_named(route) }
+    fn asked(&self, route: &Model) -> Asked<'_> {
+        Asked { seen: &self.seen, pair: self.pair(route), named: is_named(route) }
     }
 }
 
@@ -448,7 +454,7 @@ fn not_converged(world: &World) -> Vec<String> {
                 let namespace = route.0["metadata"]["namespace"].as_str().unwrap_or_default();
                 store.get(kinds::secret(), namespace, name).cloned()
             });
-            let seen = Seen { secret, missing_since: DateTime::<Utc>::MIN_UTC };
+            let seen = Seen::new(secret, DateTime::<Utc>::MIN_UTC);
             let wrong = wrong_end(&route, &seen, &world.policy, &warned)?;
             Some(format!("I1: Route {place}: {wrong}"))
         };
