@@ -302,12 +302,21 @@ fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal>
 }
 
 fn fits(object: &Value) -> Result<(), Refusal> {
-    // Only long texts can make an object large; most objects need no second look.
-    let size = serde_json::to_vec(object).map_or(0, |bytes| bytes.len());
-    if size > LARGEST {
+    // Escaping makes a text longer, so what comes near is looked at closely.
+    if weight(object) > LARGEST / 2 && object.to_string().len() > LARGEST {
         return Err(Refusal::too_large_for_store());
     }
     Ok(())
+}
+
+/// How many bytes of text there are.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        _ => 8,
+    }
 }
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
