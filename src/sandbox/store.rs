@@ -224,3 +224,6 @@ pub(super) fn stored_as(kind: &Kind) -> &'static Kind {
 fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,8 @@ pub struct Call {
     pub dry_run: bool,
     /// What becomes of unknown fields.
     pub unknown_fields: FieldValidation,
+    /// Fields that occur twice in the body, of which only the last is left.
+    pub doubled_fields: Vec<String>,
     /// What the caller should be told, filled in by the write.
     pub warnings: Vec<String>,
 }
@@ -33,7 +35,13 @@ pub struct Call {
 impl Call {
     /// A call that is meant, at that time.
     pub fn at(now: DateTime<Utc>) -> Self {
-        Self { now, dry_run: false, unknown_fields: FieldValidation::Ignore, warnings: vec![] }
+        Self {
+            now,
+            dry_run: false,
+            unknown_fields: FieldValidation::Ignore,
+            doubled_fields: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 }
 
@@ -294,12 +302,21 @@ fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal>
 }
 
 fn fits(object: &Value) -> Result<(), Refusal> {
-    // Only long texts can make an object large; most objects need no second look.
-    let size = serde_json::to_vec(object).map_or(0, |bytes| bytes.len());
-    if size > LARGEST {
+    // Escaping makes a text longer, so what comes near is looked at closely.
+    if weight(object) > LARGEST / 2 && object.to_string().len() > LARGEST {
         return Err(Refusal::too_large_for_store());
     }
     Ok(())
+}
+
+/// How many bytes of text there are.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        _ => 8,
+    }
 }
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
@@ -396,11 +413,13 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
 }
 
 fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<(), Refusal> {
-    if unknown.is_empty() {
+    let doubled = std::mem::take(&mut call.doubled_fields);
+    if unknown.is_empty() && doubled.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> =
-        unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+    let doubled = doubled.iter().map(|field| format!("duplicate field \"{field}\""));
+    let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
+    let told: Vec<String> = doubled.chain(unknown).collect();
     match call.unknown_fields {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => call.warnings.extend(told),
