@@ -99,11 +99,16 @@ impl Answer {
 
 /// The answer to what is not done.
 pub(super) fn refusal(refusal: &Refusal) -> Response<Body> {
-    let mut response = Response::new(Body::from(refusal.to_status().to_string().into_bytes()));
+    let (text, content_type) = if refusal.is_plain_text() {
+        (refusal.message.clone(), "text/plain; charset=utf-8")
+    } else {
+        (refusal.to_status().to_string(), JSON)
+    };
+    let mut response = Response::new(Body::from(text.into_bytes()));
     *response.status_mut() =
         StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Some(seconds) = refusal.details.as_ref().map(|details| details.retry_after)
         && seconds > 0
     {
@@ -138,7 +143,11 @@ impl Serialize for Listed<'_> {
         let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("kind", &format!("{}List", self.kind.kind))?;
         map.serialize_entry("apiVersion", &self.kind.api_version())?;
-        map.serialize_entry("metadata", &list_meta(self.list))?;
+        let mut metadata = list_meta(self.list);
+        if self.kind.is_custom() && self.list.continued.is_empty() {
+            metadata["continue"] = "".into();
+        }
+        map.serialize_entry("metadata", &metadata)?;
         map.serialize_entry("items", &Items(self.kind, &self.list.items))?;
         map.end()
     }

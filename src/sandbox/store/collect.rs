@@ -18,9 +18,12 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Where an object is.
 type Place = (&'static Kind, Box<str>, Box<str>);
 
+/// Slot of the kind, namespace and name.
+type Key = (usize, Box<str>, Box<str>);
+
 /// Who refers to which uid as its owner.
 #[derive(Clone, Default)]
-pub(super) struct Dependents(HashMap<Box<str>, BTreeSet<(usize, Box<str>, Box<str>)>>);
+pub(super) struct Dependents(HashMap<Box<str>, BTreeSet<Key>>);
 
 impl Dependents {
     pub(super) fn replace(&mut self, change: &Change) {
@@ -178,7 +181,7 @@ impl Store {
     fn disown(&mut self, kind: &Kind, namespace: &str, name: &str, uid: &str) {
         let Some(object) = self.get(kind, namespace, name) else { return };
         let mut object = Value::clone(object);
-        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+        if let Some(Value::Array(owners)) = object["metadata"].get_mut("ownerReferences") {
             owners.retain(|owner| text(owner, &["uid"]) != uid);
             if owners.is_empty() {
                 meta::of(&mut object).remove("ownerReferences");
@@ -206,7 +209,7 @@ impl Store {
     fn drop_finalizer(&mut self, kind: &Kind, namespace: &str, name: &str, finalizer: &str) {
         let Some(object) = self.get(kind, namespace, name) else { return };
         let mut object = Value::clone(object);
-        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        if let Some(Value::Array(finalizers)) = object["metadata"].get_mut("finalizers") {
             finalizers.retain(|one| one != finalizer);
             if finalizers.is_empty() {
                 meta::of(&mut object).remove("finalizers");

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{Store, meta, shape, timestamp};
+use super::{Store, meta, shape, stored_as, timestamp};
 use crate::sandbox::{
     kinds::{self, Kind, text},
     patch,
@@ -97,10 +97,11 @@ impl Store {
         rules::prepare_create(kind, &mut object);
         let name = meta::name_of(&object).to_owned();
         let mut causes = meta::validate(kind, &object);
-        causes.extend(rules::validate(kind, &object));
+        rules::validate(kind, &object, &mut causes);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(kind, &name, causes));
+            return Err(Refusal::invalid(stored_as(kind), &name, causes));
         }
+        call.warnings.extend(rules::warnings(kind, &object, None));
         if let Some(existing) = self.get(kind, namespace, &name) {
             let mut refusal = Refusal::already_exists(kind, &name);
             if meta::is_terminating(existing) {
@@ -191,13 +192,11 @@ impl Store {
         let mut object = shape::from_stored(kind, &current).into_owned();
         match patch {
             Patch::Merge(change) => patch::merge(&mut object, change),
-            Patch::Json(operations) => patch::apply(&mut object, operations)
-                .map_err(|why| Refusal::unprocessable(&why.to_string()))?,
-            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)
-                .map_err(|why| Refusal::bad_request(why.to_string()))?,
+            Patch::Json(operations) => patch::apply(&mut object, operations)?,
+            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)?,
         }
+        check_patched_type(kind, name, &object)?;
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
-            400 if kind.is_custom() && refusal.message.starts_with("the ") => refusal,
             400 => Refusal::invalid_patch(&refusal.message),
             _ => refusal,
         })?;
@@ -223,10 +222,11 @@ impl Store {
         }
         let mut causes = meta::validate(kind, &object);
         causes.extend(meta::validate_update(&object, current));
-        causes.extend(rules::validate_update(kind, part, &object, current));
+        rules::validate_update(kind, part, &object, current, &mut causes);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(kind, name, causes));
+            return Err(Refusal::invalid(stored_as(kind), name, causes));
         }
+        call.warnings.extend(rules::warnings(kind, &object, Some(current)));
         fits(&object)?;
         if call.dry_run {
             return Ok(Arc::new(object));
@@ -251,18 +251,19 @@ impl Store {
 
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
     let version = text(object, &["metadata", "resourceVersion"]);
-    if version.is_empty() || version == "0" {
+    if matches!(version, "" | "0") {
         if kind.unconditional_update {
             return Ok(());
         }
         let why = "must be specified for an update";
         let cause = Cause::invalid("metadata.resourceVersion", "0", why);
-        return Err(Refusal::invalid(kind, name, vec![cause]));
+        return Err(Refusal::invalid_resource(kind, name, vec![cause]));
     }
-    if version == text(current, &["metadata", "resourceVersion"]) {
-        return Ok(());
+    match version.parse::<u64>() {
+        Err(_) => Err(Refusal::unreadable_version(version)),
+        Ok(_) if version == text(current, &["metadata", "resourceVersion"]) => Ok(()),
+        Ok(_) => Err(Refusal::outdated(kind, name)),
     }
-    Err(Refusal::outdated(kind, name))
 }
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
@@ -278,9 +279,7 @@ fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
 fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal> {
     same_namespace(object, namespace)?;
     match meta::name_of(object) {
-        "" => Err(Refusal::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
+        "" => Err(Refusal::nameless(name)),
         other if other != name => Err(Refusal::bad_request(format!(
             "the name of the object ({other}) does not match the name on the URL ({name})"
         ))),
@@ -299,7 +298,11 @@ fn fits(object: &Value) -> Result<(), Refusal> {
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
 fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
-    let mut object = body;
+    let mut object = match body {
+        // Go's decoder takes it for an object without fields.
+        Value::Null if !kind.is_custom() => Value::Object(Map::new()),
+        other => other,
+    };
     check_type(kind, &object)?;
     let mut unknown = Vec::new();
     let refuse = |error: schema::DecodeError| {
@@ -323,8 +326,29 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
     tell_unknown(kind, unknown, call)?;
+    if let Some(warning) = meta::without_duplicate_owners(&mut object) {
+        call.warnings.push(warning);
+    }
     rules::default(kind, &mut object);
     Ok(shape::to_stored(kind, object))
+}
+
+/// A patch may not make something else of the object.
+fn check_patched_type(kind: &Kind, name: &str, object: &Value) -> Result<(), Refusal> {
+    let version = text(object, &["apiVersion"]);
+    match (kind.is_custom(), version) {
+        (false, "") => Err(Refusal::nameless(name)),
+        (true, "") => {
+            let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            Err(Refusal::internal(why))
+        }
+        (true, version) if version != kind.api_version() => {
+            let why = format!("must be {}", kind.api_version());
+            let cause = Cause::invalid("apiVersion", &format!("{version:?}"), why);
+            Err(Refusal::invalid(kind, name, vec![cause]))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
@@ -351,6 +375,10 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
         )));
+    }
+    if kind.is_custom() && name != kind.kind {
+        let cause = Cause::invalid("kind", &format!("{name:?}"), format!("must be {}", kind.kind));
+        return Err(Refusal::invalid(kind, meta::name_of(object), vec![cause]).told_of(kind, name));
     }
     if !name.is_empty() && name != kind.kind {
         return Err(Refusal::bad_request(format!(
