@@ -7,9 +7,12 @@ mod accept;
 mod answer;
 mod body;
 mod discovery;
+mod list_options;
 mod objects;
 mod openapi;
 mod path;
+mod protobuf;
+mod table;
 mod watch;
 
 use std::{

@@ -298,7 +298,9 @@ impl Refusal {
 
     /// A watch from a version that is none.
     pub fn bad_watch_version(text: &str) -> Self {
-        let message = format!("resourceVersion: Invalid value: {text:?}: invalid syntax");
+        let message = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
         Self::plain(500, "", message)
     }
 

@@ -207,7 +207,7 @@ fn key(namespace: &str, name: &str) -> String {
 }
 
 /// The kind in whose shape objects of this kind are stored.
-fn stored_as(kind: &Kind) -> &'static Kind {
+pub(super) fn stored_as(kind: &Kind) -> &'static Kind {
     let same = |one: &&Kind| one.slot == kind.slot;
     // Every kind is an entry of the table, and the first of a slot is the stored one.
     kinds::all().iter().find(same).unwrap_or(kinds::event())

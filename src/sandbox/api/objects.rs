@@ -6,16 +6,21 @@ use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::{Value, json};
 
-use super::{ApiServer, answer, answer::Answer, path::Target, watch};
+use super::{
+    ApiServer, answer,
+    answer::Answer,
+    list_options::ListOptions,
+    path::Target,
+    protobuf,
+    table::{Include, Table},
+    watch::{self, View},
+};
 use crate::sandbox::{
     kinds::{Kind, text},
     patch,
     refusal::{Cause, Refusal},
     select::Selector,
-    store::{
-        Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query,
-        VersionMatch,
-    },
+    store::{Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query},
 };
 
 const MOST_OPERATIONS: usize = 10_000;
@@ -37,13 +42,8 @@ impl Params {
         self.0.get(name).is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "False"))
     }
 
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        match self.text(name) {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                Refusal::bad_request(format!("invalid value for {name}: {text:?} is no number"))
-            }),
-        }
+    pub fn is_set(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 }
 
@@ -139,70 +139,14 @@ impl Request<'_> {
         let selector = self.selector()?;
         if self.params.flag("watch") {
             let format = answer::format(self.parts)?;
-            return watch::open(self.server, self.target, selector, format, &self.params);
+            let view = View { selector, format, table: self.table() };
+            return watch::open(self.server, self.target, view, &self.params);
         }
-        self.check_numbers()?;
-        let query = Query {
-            selector,
-            limit: self.params.text("limit").parse().unwrap_or(0),
-            continued: self.params.text("continue").to_owned(),
-            version: self.version_match()?,
-        };
+        let ListOptions { limit, continued, version } = ListOptions::read(&self.params)?;
+        let query = Query { selector, limit, continued, version };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
         self.shown(Answer::list(self.kind(), list))
-    }
-
-    fn check_numbers(&self) -> Result<(), Refusal> {
-        for name in ["limit", "timeoutSeconds"] {
-            let text = self.params.text(name);
-            if !text.is_empty() && text.parse::<i64>().is_err() {
-                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-                return Err(Refusal::bad_request(why));
-            }
-        }
-        Ok(())
-    }
-
-    fn version_match(&self) -> Result<VersionMatch, Refusal> {
-        let version = match self.params.text("resourceVersion") {
-            "" => None,
-            text => Some(text.parse::<u64>().map_err(|_| {
-                Refusal::bad_request(format!(
-                    "invalid resource version: resourceVersion: Invalid value: {text:?}"
-                ))
-            })?),
-        };
-        let refuse = |cause: Cause| Err(Refusal::invalid_options("ListOptions", vec![cause]));
-        let forbid = |why: &str| refuse(Cause::forbidden("resourceVersionMatch", why));
-        let continued = !self.params.text("continue").is_empty();
-        match (self.params.text("resourceVersionMatch"), version) {
-            ("", _) if continued && version.is_some_and(|version| version > 0) => {
-                Err(Refusal::bad_request(
-                    "specifying resource version is not allowed when using continue",
-                ))
-            }
-            ("", None | Some(0)) => Ok(VersionMatch::Latest),
-            ("", Some(version)) if self.params.text("limit").is_empty() => {
-                Ok(VersionMatch::NotOlderThan(version))
-            }
-            // A page of a version is of exactly that version.
-            ("", Some(version)) => Ok(VersionMatch::Exact(version)),
-            (_, None) => {
-                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
-            }
-            _ if continued => forbid("resourceVersionMatch is forbidden when continue is provided"),
-            ("Exact", Some(0)) => {
-                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
-            }
-            ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
-            ("NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
-            (other, _) => {
-                let known = ["Exact", "NotOlderThan", ""];
-                let shown = format!("{other:?}");
-                refuse(Cause::unsupported("resourceVersionMatch", &shown, &known))
-            }
-        }
     }
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
@@ -384,6 +328,11 @@ impl Request<'_> {
                     self.kind().kind, place_of(&error)
                 ))
             }),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
+                Refusal::unsupported_media_type(
+                    "the sandbox reads protobuf only of what kubectl create makes: send application/json",
+                )
+            }),
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
                 serde_saphyr::from_str(&text)
@@ -397,8 +346,13 @@ impl Request<'_> {
 
     /// In the format that the client wants.
     fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
-        answer::format(self.parts)?;
-        Ok(answer)
+        let format = answer::format(self.parts)?;
+        answer.shown_as(format, self.table())
+    }
+
+    fn table(&self) -> Table {
+        let include = Include::of(self.params.text("includeObject"));
+        Table { kind: self.kind(), now: self.server.inner.clock.now(), include }
     }
 
     fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {

@@ -7,12 +7,22 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{sync::watch as signal, time::Instant};
 
-use super::{ApiServer, accept::Format, answer::Answer, body::Body, objects::Params, path::Target};
+use super::{
+    ApiServer,
+    accept::Format,
+    answer::Answer,
+    body::Body,
+    list_options::{Start, WatchOptions},
+    objects::Params,
+    path::Target,
+    table::{self, Table},
+};
 use crate::sandbox::{
     kinds::Kind,
     refusal::Refusal,
+    schema,
     select::Selector,
-    store::{Change, Query, from_stored},
+    store::{Change, Query, from_stored, stored_as},
 };
 
 /// A watch that names no timeout ends after this long.
@@ -21,37 +31,38 @@ const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
 /// The last bookmark comes so long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What a watch shows.
+pub(super) struct View {
+    pub selector: Selector,
+    pub format: Format,
+    pub table: Table,
+}
+
 /// Answers with the stream of a watch.
 pub(super) fn open(
     server: &ApiServer,
     target: &Target,
-    selector: Selector,
-    _format: Format,
+    view: View,
     params: &Params,
 ) -> Result<Answer, Refusal> {
-    let initial = params.flag("sendInitialEvents");
-    let version = match params.text("resourceVersion") {
-        "" => 0,
-        text => text.parse::<u64>().map_err(|_| Refusal::bad_watch_version(text))?,
-    };
-    let timeout = params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-    let deadline = Instant::now() + timeout.map_or(LONGEST, Duration::from_secs);
+    let options = WatchOptions::read(params)?;
+    let deadline = Instant::now() + options.timeout.unwrap_or(LONGEST);
     let mut watch = Watch {
         server: server.clone(),
         changed: server.inner.version.subscribe(),
         kind: target.kind,
         namespace: target.namespace.clone(),
-        selector,
-        seen: version,
+        view,
+        columns_told: false,
+        seen: 0,
         ready: VecDeque::new(),
-        bookmarks: params.flag("allowWatchBookmarks").then(|| next_bookmark(deadline)),
+        bookmarks: options.bookmarks.then(|| next_bookmark(deadline)).flatten(),
         deadline,
         ended: false,
     };
-    if version == 0 || initial {
-        watch.send_what_is(initial)?;
-    } else {
-        watch.catch_up();
+    match options.start {
+        Start::Now => watch.send_what_is(options.bookmarks)?,
+        Start::After(version) => watch.catch_up(version),
     }
     let events = stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
@@ -65,7 +76,8 @@ struct Watch {
     changed: signal::Receiver<u64>,
     kind: &'static Kind,
     namespace: String,
-    selector: Selector,
+    view: View,
+    columns_told: bool,
     /// Everything up to this version was looked at.
     seen: u64,
     ready: VecDeque<Bytes>,
@@ -100,7 +112,7 @@ impl Watch {
 
     /// What is there already, as if it were new.
     fn send_what_is(&mut self, marked: bool) -> Result<(), Refusal> {
-        let query = Query { selector: self.selector.clone(), ..Query::default() };
+        let query = Query { selector: self.view.selector.clone(), ..Query::default() };
         let list = self.server.with(|store| store.list(self.kind, &self.namespace, &query))?;
         for object in &list.items {
             self.push("ADDED", object);
@@ -113,8 +125,8 @@ impl Watch {
     }
 
     /// What happened since the version that the client knows, if that is still remembered.
-    fn catch_up(&mut self) {
-        let from = self.seen;
+    fn catch_up(&mut self, from: u64) {
+        self.seen = from;
         let gone = self.server.with(|store| store.changes_since(from).err());
         match gone {
             None => self.look(),
@@ -151,7 +163,7 @@ impl Watch {
 
     /// An object that the selector does not cover any more is as good as deleted.
     fn tell(&mut self, change: &Change) {
-        let covered = |object: &&Arc<Value>| self.selector.matches(object);
+        let covered = |object: &&Arc<Value>| self.view.selector.matches(object);
         let before = change.before.as_ref().filter(covered);
         let after = change.after.as_ref().filter(covered);
         match (before, after) {
@@ -167,8 +179,21 @@ impl Watch {
     }
 
     fn push(&mut self, what: &str, object: &Value) {
-        let object = from_stored(self.kind, object);
-        self.push_event(what, &object);
+        match self.view.format {
+            Format::Table => {
+                let first = !std::mem::replace(&mut self.columns_told, true);
+                self.view.table.now = self.server.inner.clock.now();
+                let table = self.view.table.of_event(object, first);
+                self.push_event(what, &table);
+            }
+            Format::Metadata | Format::MetadataList => {
+                self.push_event(what, &table::partial(object))
+            }
+            Format::Plain | Format::Discovery => {
+                let object = from_stored(self.kind, object);
+                self.push_event(what, &object);
+            }
+        }
     }
 
     fn push_event(&mut self, what: &str, object: &Value) {
@@ -182,24 +207,20 @@ impl Watch {
         self.ready.push_back(line.into());
     }
 
+    /// An object with nothing in it but the version.
     fn push_bookmark(&mut self, annotations: Value) {
-        let mut metadata = json!({ "resourceVersion": self.seen.to_string() });
+        let mut bookmark = empty(stored_as(self.kind));
+        bookmark["metadata"] = json!({ "resourceVersion": self.seen.to_string() });
         if !annotations.is_null() {
-            metadata["annotations"] = annotations;
+            bookmark["metadata"]["annotations"] = annotations;
         }
-        if !self.kind.is_custom() {
-            metadata["creationTimestamp"] = Value::Null;
-        }
-        let bookmark = json!({
-            "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
-        });
-        self.push_event("BOOKMARK", &bookmark);
+        self.push("BOOKMARK", &bookmark);
     }
 
     fn bookmark_if_due(&mut self) {
         let now = Instant::now();
         if self.bookmarks.is_some_and(|due| due <= now) && now < self.deadline {
-            self.bookmarks = Some(next_bookmark(self.deadline).max(now + FAREWELL));
+            self.bookmarks = next_bookmark(self.deadline);
             self.push_bookmark(Value::Null);
         }
     }
@@ -210,7 +231,20 @@ impl Watch {
     }
 }
 
-fn next_bookmark(deadline: Instant) -> Instant {
-    let farewell = deadline.checked_sub(FAREWELL).unwrap_or(deadline);
-    (Instant::now() + BETWEEN_BOOKMARKS).min(farewell)
+fn next_bookmark(deadline: Instant) -> Option<Instant> {
+    let now = Instant::now();
+    let farewell = deadline.checked_sub(FAREWELL).filter(|farewell| *farewell > now)?;
+    Some(farewell.min(now + BETWEEN_BOOKMARKS))
+}
+
+/// What Go's encoder shows of an object without content.
+fn empty(kind: &Kind) -> Value {
+    let mut object = json!({});
+    if !kind.is_custom() {
+        // Nothing in it can be of the wrong type.
+        object = schema::decode(&kind.schema, object, "", &mut Vec::new()).unwrap_or_default();
+    }
+    object["kind"] = kind.kind.into();
+    object["apiVersion"] = kind.api_version().into();
+    object
 }
