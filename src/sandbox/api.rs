@@ -7,6 +7,7 @@ mod accept;
 mod answer;
 mod body;
 mod discovery;
+mod document;
 mod list_options;
 mod objects;
 mod openapi;

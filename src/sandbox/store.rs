@@ -6,6 +6,7 @@
 //! rooms below: `write` for create, update and patch, `delete` for deletion, and `collect` for what
 //! controllers make of a deletion.
 
+mod address;
 mod collect;
 mod delete;
 mod list;
@@ -21,6 +22,7 @@ use std::{
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
+pub(super) use self::meta::validate_labels;
 pub use self::{
     delete::{DeleteOptions, Deleted, Propagation},
     list::{List, Query, VersionMatch},
@@ -217,3 +219,6 @@ pub(super) fn stored_as(kind: &Kind) -> &'static Kind {
 fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
+
+#[cfg(test)]
+mod tests;

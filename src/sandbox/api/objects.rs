@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     ApiServer, answer,
     answer::Answer,
+    document,
     list_options::ListOptions,
     path::Target,
     protobuf,
@@ -150,8 +151,9 @@ impl Request<'_> {
     }
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let object = self.object(body)?;
+        let (object, doubled) = self.object(body)?;
         let mut call = self.call("CreateOptions")?;
+        call.doubled_fields = doubled;
         let created = self
             .server
             .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
@@ -159,8 +161,9 @@ impl Request<'_> {
     }
 
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let object = self.object(body)?;
+        let (object, doubled) = self.object(body)?;
         let mut call = self.call("UpdateOptions")?;
+        call.doubled_fields = doubled;
         let (existed, object) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
@@ -172,28 +175,31 @@ impl Request<'_> {
     }
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let patch = self.read_patch(body)?;
+        let (patch, doubled) = self.read_patch(body)?;
         let mut call = self.call("PatchOptions")?;
+        call.doubled_fields = doubled;
         let object = self.server.with(|store| {
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         })?;
         self.written(Answer::object(self.kind(), object), call)
     }
 
-    fn read_patch(&self, body: &[u8]) -> Result<Patch, Refusal> {
+    fn read_patch(&self, body: &[u8]) -> Result<(Patch, Vec<String>), Refusal> {
         let broken = |error: serde_json::Error| {
             Refusal::bad_request(format!("error decoding patch: {}", place_of(&error)))
         };
-        let change = || -> Result<Value, Refusal> {
-            let change: Value = serde_json::from_slice(body).map_err(broken)?;
+        let change = || {
+            let (change, doubled) = document::parse(body).map_err(broken)?;
             if change.is_object() {
-                Ok(change)
+                Ok((change, doubled))
             } else {
                 Err(Refusal::bad_request("error decoding patch: it is no object"))
             }
         };
         match self.content_type() {
-            "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
+            "application/merge-patch+json" => {
+                change().map(|(change, doubled)| (Patch::Merge(change), doubled))
+            }
             "application/json-patch+json" => {
                 let operations: Vec<patch::Operation> =
                     serde_json::from_slice(body).map_err(broken)?;
@@ -203,10 +209,10 @@ impl Request<'_> {
                         "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
                     )));
                 }
-                Ok(Patch::Json(operations))
+                Ok((Patch::Json(operations), Vec::new()))
             }
             "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
-                Ok(Patch::Strategic(change()?))
+                change().map(|(change, doubled)| (Patch::Strategic(change), doubled))
             }
             "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
                 Err(Refusal::unsupported_media_type(
@@ -262,7 +268,7 @@ impl Request<'_> {
             }
             options
         } else {
-            let options = self.object(body)?;
+            let (options, _) = self.object(body)?;
             let name = text(&options, &["kind"]);
             if !matches!(name, "" | "DeleteOptions") {
                 let why = format!("no kind {name:?} is registered for that version");
@@ -320,22 +326,27 @@ impl Request<'_> {
         value.unwrap_or_default().split(';').next().unwrap_or_default().trim()
     }
 
-    fn object(&self, body: &[u8]) -> Result<Value, Refusal> {
+    /// The object in the body, and the fields that it has twice.
+    fn object(&self, body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
         match self.content_type() {
-            "" | "application/json" | "*/*" => serde_json::from_slice(body).map_err(|error| {
+            "" | "application/json" | "*/*" => document::parse(body).map_err(|error| {
                 Refusal::bad_request(format!(
                     "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
                     self.kind().kind, place_of(&error)
                 ))
             }),
-            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
+            "application/vnd.kubernetes.protobuf" => {
+                let object = protobuf::decode(body).map(|object| (object, Vec::new()));
+                object.ok_or_else(|| {
                 Refusal::unsupported_media_type(
                     "the sandbox reads protobuf only of what kubectl create makes: send application/json",
                 )
-            }),
+            })
+            }
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
                 serde_saphyr::from_str(&text)
+                    .map(|object| (object, Vec::new()))
                     .map_err(|_| Refusal::bad_request("error converting YAML to JSON"))
             }
             other => Err(Refusal::unsupported_media_type(format!(

@@ -26,6 +26,8 @@ pub struct Call {
     pub dry_run: bool,
     /// What becomes of unknown fields.
     pub unknown_fields: FieldValidation,
+    /// Fields that occur twice in the body, of which only the last is left.
+    pub doubled_fields: Vec<String>,
     /// What the caller should be told, filled in by the write.
     pub warnings: Vec<String>,
 }
@@ -33,7 +35,13 @@ pub struct Call {
 impl Call {
     /// A call that is meant, at that time.
     pub fn at(now: DateTime<Utc>) -> Self {
-        Self { now, dry_run: false, unknown_fields: FieldValidation::Ignore, warnings: vec![] }
+        Self {
+            now,
+            dry_run: false,
+            unknown_fields: FieldValidation::Ignore,
+            doubled_fields: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 }
 
@@ -112,6 +120,9 @@ impl Store {
         let version = meta::of(&mut object).remove("resourceVersion");
         if version.is_some_and(|version| version != "" && version != "0") {
             return Err(Refusal::version_on_create());
+        }
+        if kind == kinds::service() {
+            self.give_addresses(&mut object);
         }
         fits(&object)?;
         if call.dry_run {
@@ -217,6 +228,9 @@ impl Store {
         check_version(kind, name, &object, current)?;
         meta::carry_over(&mut object, current);
         rules::prepare_update(kind, part, &mut object, current);
+        if kind == kinds::service() && part == Part::Main {
+            self.give_addresses(&mut object);
+        }
         if object == **current {
             return Ok(current.clone());
         }
@@ -390,11 +404,13 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
 }
 
 fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<(), Refusal> {
-    if unknown.is_empty() {
+    let doubled = std::mem::take(&mut call.doubled_fields);
+    if unknown.is_empty() && doubled.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> =
-        unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+    let doubled = doubled.iter().map(|field| format!("duplicate field \"{field}\""));
+    let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
+    let told: Vec<String> = doubled.chain(unknown).collect();
     match call.unknown_fields {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => call.warnings.extend(told),
