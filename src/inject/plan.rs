@@ -223,12 +223,19 @@ pub fn meanwhile(
     now: DateTime<Utc>,
     policy: &Policy,
 ) -> Plan {
+    if route.custody != Custody::Free {
+        return Plan::nothing();
+    }
     let state = match route.tls {
-        Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. } => State::Managed,
-        Tls::Terminated { holding: Holding::Certificate(_, Owner::Theirs), .. } => State::Custom,
-        _ => State::Default,
+        Tls::NotSecured | Tls::Passthrough => None,
+        Tls::External => Some(State::Custom),
+        Tls::Terminated { holding, .. } => Some(match holding {
+            Holding::Certificate(_, Owner::Ours) => State::Managed,
+            Holding::Certificate(_, Owner::Theirs) => State::Custom,
+            Holding::Nothing | Holding::KeyOnly(_) => State::Default,
+        }),
     };
-    let verdict = Verdict { state: Some(state), reason, message };
+    let verdict = Verdict { state, reason, message };
     let covered = policy.status.covers(route);
     let conditions = condition::unless_said(&verdict, &route.conditions, now);
     Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }

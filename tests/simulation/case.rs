@@ -8,7 +8,7 @@ use std::{
 
 use trustplane::kit::seeded::{self, Bug};
 
-use crate::{faults::Fault, ops::Op, oracle, world::World};
+use crate::{faults::Fault, ops::Op, oracle, pool::Content, world::World};
 
 /// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
@@ -27,6 +27,20 @@ pub struct Case {
     pub logs: bool,
     pub steps: Vec<Step>,
     pub faults: Vec<Fault>,
+}
+
+impl Case {
+    /// Secrets of other types are not watched: what they do is noticed at the next resync, as
+    /// docs/inject.md says.
+    pub fn has_opaque_secrets(&self) -> bool {
+        self.steps.iter().any(|step| {
+            let content = match step.op {
+                Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) => content,
+                _ => return false,
+            };
+            content == Content::Opaque
+        })
+    }
 }
 
 /// A wait, and then something that somebody does.

@@ -395,6 +395,10 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
     if !same(&untouched.0, before) || others["status"]["ingress"] != before["status"]["ingress"] {
         return Some("I2: a status write touched something else".to_owned());
     }
+    let anything = SecretSeen::WrongType("".into());
+    if route.row(Asked { seen: &anything, pair: None, named: true }) == 1 {
+        return Some("a Route that is not ours got a condition".to_owned());
+    }
     let holds = !route.certificate().is_empty();
     let truth = match (route.0["spec"].get("tls"), holds) {
         (None, _) => None,

@@ -154,7 +154,8 @@ impl World {
         }
         if case.mended {
             world.faults().heal();
-        } else {
+        }
+        if !case.mended || case.has_opaque_secrets() {
             sleep(RESYNC).await;
         }
         let undecodable = std::mem::take(&mut *lock(&world.undecodable));
