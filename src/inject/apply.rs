@@ -120,38 +120,18 @@ impl Writer {
     ) -> Result<RouteFacts, ApplyError> {
         let change = change(route, write, pair)
             .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
-        #[cfg(feature = "seeded-bugs")]
-        let (change, route) = &self.in_two_steps(change, route).await?;
-        #[cfg(feature = "seeded-bugs")]
-        let change = change.clone();
+        match in_two_steps(&change) {
+            Some((ahead, then)) => self.send(&self.send(route, ahead).await?, then).await,
+            None => self.send(route, change).await,
+        }
+    }
+
+    async fn send(&self, route: &RouteFacts, change: Value) -> Result<RouteFacts, ApplyError> {
         let patch = Patch::Merge(with_preconditions(change, route));
         let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
             .await
             .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
-    }
-
-    /// Sends half of the change ahead and answers the other half.
-    #[cfg(feature = "seeded-bugs")]
-    async fn in_two_steps(
-        &self,
-        mut change: Value,
-        route: &RouteFacts,
-    ) -> Result<(Value, RouteFacts), ApplyError> {
-        let mut ahead = change.clone();
-        if seeded::has(Bug::TwoWrites) && change["spec"]["tls"]["key"].is_string() {
-            ahead["spec"]["tls"].as_object_mut().and_then(|tls| tls.remove("key"));
-        } else if seeded::has(Bug::NoteAfterwards) && change["spec"]["tls"]["key"].is_string() {
-            ahead.as_object_mut().and_then(|fields| fields.remove("metadata"));
-            change.as_object_mut().and_then(|fields| fields.remove("spec"));
-        } else {
-            return Ok((change, route.clone()));
-        }
-        let patch = Patch::Merge(with_preconditions(ahead, route));
-        let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
-            .await
-            .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
-        Ok((change, RouteFacts::read(&written)))
     }
 
     /// Writes `.status.certificate`. Answers what the Route is now.
@@ -197,6 +177,22 @@ fn change(route: &RouteFacts, write: Write, pair: Option<&Pair>) -> Option<Value
         Write::ClearKey => noting(Value::Null, json!({ "key": null })),
         Write::DropNote => noting_only(Value::Null),
     })
+}
+
+/// Only a seeded bug parts what belongs together.
+fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
+    let without = |place: &str, name: &str| {
+        let mut rest = change.clone();
+        rest.pointer_mut(place)?.as_object_mut()?.remove(name)?;
+        Some(rest)
+    };
+    if seeded::has(Bug::TwoWrites) {
+        Some((without("/spec/tls", "key")?, change.clone()))
+    } else if seeded::has(Bug::NoteAfterwards) {
+        Some((without("", "metadata")?, without("", "spec")?))
+    } else {
+        None
+    }
 }
 
 fn note(route: &RouteFacts, pair: &Pair) -> String {

@@ -223,11 +223,11 @@ impl Reconciler {
             return Ok(self.look_again(plan.look_again));
         }
         let mut now_is = route.clone();
-        if let Some(conditions) = plan.conditions.as_ref().filter(|_| seeded::has(Bug::StatusFirst))
-        {
-            now_is = self.writer.write_status(&now_is, conditions).await?;
+        if let (true, Some(conditions)) = (seeded::has(Bug::StatusFirst), &plan.conditions) {
+            let early = self.writer.write_status(route, conditions).await?;
+            let rest = Plan { conditions: None, ..plan.clone() };
+            return Box::pin(self.carry_out(&early, &rest, pair)).await;
         }
-        let route = if seeded::has(Bug::StatusFirst) { &now_is.clone() } else { route };
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
                 self.say_meanwhile(route, words::contested_meanwhile()).await?;
