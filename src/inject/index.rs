@@ -75,7 +75,9 @@ impl Index {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
         let takes_it = |entry: &Entry| {
-            entry.facts.uid == facts.uid && !is_older(&facts.version, &entry.facts.version)
+            entry.facts.uid == facts.uid
+                && (seeded::has(Bug::WrittenHidesNewer)
+                    || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(takes_it) {
             let awaited = Some((facts.version.clone(), now));
@@ -115,7 +117,9 @@ impl Index {
         seen: SecretSeen,
         changed: Option<Instant>,
     ) -> Vec<ObjectRef> {
-        self.missing.remove(&at);
+        if !seeded::has(Bug::GraceNeverRestarts) {
+            self.missing.remove(&at);
+        }
         let same = self.secrets.get(&at).is_some_and(|known| known.seen == seen);
         if same {
             return Vec::new();
@@ -128,7 +132,9 @@ impl Index {
     /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
     pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
         // A new absence has a grace of its own, whatever an outdated answer left behind.
-        self.missing.remove(at);
+        if !seeded::has(Bug::GraceNeverRestarts) {
+            self.missing.remove(at);
+        }
         if seeded::has(Bug::SecretStaysCached) {
             return self.asking_for(at);
         }
@@ -145,6 +151,10 @@ impl Index {
             self.secret_gone(&at);
         }
         let not_there = absent(self.asking.keys(), scope, listed);
+        for at in &not_there {
+            // Nobody knows since when: an answer of long ago must not take its grace.
+            self.missing.remove(at);
+        }
         not_there.iter().flat_map(|at| self.asking_for(at)).collect()
     }
 
@@ -184,6 +194,9 @@ impl Index {
     /// The API server was asked and said this. Where the watch said something else, one of them is
     /// behind: whatever the watch says next, even what it said before, must count as a change.
     pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>) {
+        if seeded::has(Bug::LookedAtForgotten) {
+            return;
+        }
         if self.secrets.get(at).is_some_and(|known| Some(&known.seen) != seen) {
             self.secrets.remove(at);
         }

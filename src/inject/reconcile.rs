@@ -180,11 +180,14 @@ impl Reconciler {
         let secret = if seeded::has(Bug::ClearsFromCache) && self.index().secret(&at).is_none() {
             None
         } else {
-            call::bounded(api.get_opt(&at.name)).await.map_err(|cause| ApplyError::Secret {
-                route: route.at.clone(),
-                secret: at.clone(),
-                cause,
-            })?
+            match call::bounded(api.get_opt(&at.name)).await {
+                Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
+                other => other.map_err(|cause| ApplyError::Secret {
+                    route: route.at.clone(),
+                    secret: at.clone(),
+                    cause,
+                })?,
+            }
         };
         let Some(secret) = secret else {
             // Counted on the monotonic clock: one that is set back must not stretch the grace.
@@ -239,7 +242,8 @@ impl Reconciler {
                 // said is not so; the next turn counts it as undone.
                 return Ok(Some(Instant::now()));
             }
-            if let Some(notice) = &plan.happened {
+            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            if let Some(notice) = told {
                 self.tell(route, notice).await;
             }
         }

@@ -39,6 +39,7 @@ use crate::{
         clock::Clock,
         events::Publisher,
         queue::Queue,
+        seeded::{self, Bug},
         watch::{Change, Follow, Place},
     },
     names::INJECT_REPORTER,
@@ -423,7 +424,10 @@ impl Injector {
             *failures = failures.saturating_add(1);
             *failures
         };
-        let wait = Backoff::OBJECT.after(failures).max(at_least);
+        let mut wait = Backoff::OBJECT.after(failures).max(at_least);
+        if seeded::has(Bug::HammersOnFailure) {
+            wait = Duration::from_millis(1);
+        }
         self.queue.add_at(at.clone(), Instant::now() + wait);
         wait
     }

@@ -51,11 +51,25 @@ pub enum Bug {
     LosesChangesAtWork,
     /// The Secret that a Route asked for before still counts as the one it asks for.
     IndexKeepsOldName,
+    /// HTTP 5xx to the read of a Secret counts as its absence.
+    ClearsOnServerError,
+    /// No Event tells of what was done.
+    HappenedNeverTold,
+    /// What failed is tried again at once, whatever Retry-After says.
+    HammersOnFailure,
+    /// A lasting problem is said once and never again.
+    NeverRenewsEvents,
+    /// A Secret that came back and went again has no grace.
+    GraceNeverRestarts,
+    /// The answer to our write hides what the watch brought before it.
+    WrittenHidesNewer,
+    /// What the server said about a Secret is not held against the cache.
+    LookedAtForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 29] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
@@ -78,6 +92,13 @@ impl Bug {
         Self::KeyInLog,
         Self::LosesChangesAtWork,
         Self::IndexKeepsOldName,
+        Self::ClearsOnServerError,
+        Self::HappenedNeverTold,
+        Self::HammersOnFailure,
+        Self::NeverRenewsEvents,
+        Self::GraceNeverRestarts,
+        Self::WrittenHidesNewer,
+        Self::LookedAtForgotten,
     ];
 }
 

@@ -49,7 +49,7 @@ pub struct Store {
 }
 
 /// One change of one object.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Change {
     /// The version that it made.
     pub version: u64,
@@ -199,6 +199,19 @@ impl Store {
     fn new_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(LETTERS[self.random.usize(..LETTERS.len())])).collect()
+    }
+}
+
+/// Where and when; what stands in the object may be a key.
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match (&self.before, &self.after) {
+            (None, _) => "created",
+            (_, None) => "deleted",
+            _ => "changed",
+        };
+        let Self { version, kind, namespace, name, .. } = self;
+        write!(f, "Change({version}: {} {namespace}/{name} {what})", kind.plural)
     }
 }
 

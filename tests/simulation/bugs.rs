@@ -23,6 +23,7 @@ pub struct Catch {
 pub fn hunt() -> Vec<Catch> {
     let plans: Vec<Case> = workloads::stories()
         .into_iter()
+        .chain(plans::hours())
         .chain(plans::api_faults())
         .chain(plans::unobserved())
         .chain(plans::stale())

@@ -23,6 +23,8 @@ pub struct Case {
     pub mended: bool,
     /// Whether the quiet at the end lasts for two resyncs.
     pub sees_resyncs: bool,
+    /// How much longer it is watched: problems that last are said again every hour.
+    pub afterwards: Duration,
     /// Whether what is logged is read.
     pub logs: bool,
     pub steps: Vec<Step>,
@@ -48,6 +50,17 @@ impl Case {
 pub struct Step {
     pub wait: Duration,
     pub op: Op,
+}
+
+impl Step {
+    /// Puts a Secret that the router would refuse in the place of one that nobody watches.
+    pub fn without_opaque_secrets(&mut self) {
+        if let Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) = &mut self.op
+            && *content == Content::Opaque
+        {
+            *content = Content::Mismatched;
+        }
+    }
 }
 
 /// What became of a simulation.
@@ -85,7 +98,7 @@ pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
         if std::env::var_os("TRUSTPLANE_TRACE").is_some() {
             oracle::print(&world);
         }
-        let mut violations = oracle::violations(&world);
+        let mut violations = oracle::violations(&world, case);
         violations.extend(oracle::leaks(&world, &log.text()));
         Outcome { violations, busy_calls: world.busy_calls(), digest: oracle::digest(&world) }
     });

@@ -26,6 +26,8 @@ pub enum What {
     Lose { which: Which, done: Done, most: u32 },
     /// Calls take this much longer.
     Slow { which: Which, by: Duration },
+    /// Calls are carried out at once, and answered this much later.
+    SlowAnswer { which: Which, by: Duration },
     /// What changes from now on reaches the watch only afterwards.
     Freeze(Watched),
     /// The watch's next event arrives damaged.
@@ -34,7 +36,7 @@ pub enum What {
     Lag,
     /// The watch breaks and can't be opened; afterwards the changes in between are gone (410).
     Gap(Watched),
-    /// History is forgotten and every watch breaks.
+    /// History is forgotten: a watch that begins at an old version meets a 410.
     Compact,
     /// Nothing goes in or out of this replica.
     Pause { replica: usize },
@@ -146,6 +148,7 @@ pub struct Met {
     pub refused: Option<(u16, Done)>,
     pub lost: Option<Done>,
     pub slower: Duration,
+    pub answered_later: Duration,
     pub held_until: Option<Instant>,
     pub lagging: bool,
 }
@@ -226,6 +229,9 @@ impl Faults {
                     met.lost.get_or_insert(done);
                 }
                 What::Slow { which, by } if which.covers(method, target) => met.slower += by,
+                What::SlowAnswer { which, by } if which.covers(method, target) => {
+                    met.answered_later += by;
+                }
                 What::Gap(watched) if Which::Watches(watched).covers(method, target) => {
                     met.refused.get_or_insert((503, Done::No));
                 }

@@ -98,6 +98,7 @@ fn plans() -> Vec<(&'static str, Vec<Case>)> {
         ("unobserved", plans::unobserved()),
         ("API faults", plans::api_faults()),
         ("two replicas", plans::replicas()),
+        ("hours", plans::hours()),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! What must hold of every history: the invariants I1 to I8 of the injector, and that what it says
 //! is so. The decisions are held against the table read a second time (`table`).
 
+mod habits;
+
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
@@ -19,6 +21,7 @@ use trustplane::{
 };
 
 use crate::{
+    case::Case,
     journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
     table::{self, Asked, Model},
@@ -32,10 +35,15 @@ const FIGHT: usize = 15;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// Everything that is wrong with this history.
-pub fn violations(world: &World) -> Vec<String> {
+pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let journal = world.journal();
     let mut found = journal.wrongs.clone();
     let history = History { journal: &journal, policy: &world.policy };
+    if case.faults.is_empty() {
+        found.extend(history.untold());
+        found.extend(history.hasty_clears());
+    }
+    found.extend(history.hot_loops(case.steps.len()));
     found.extend(journal.calls.iter().filter_map(|call| history.not_ours_to_send(call)));
     found.extend(history.strange_reads());
     let own = journal.commits.iter().filter(|commit| commit.by.is_ours());
@@ -45,6 +53,9 @@ pub fn violations(world: &World) -> Vec<String> {
     found.extend(history.fights());
     let quiet_from = world.calls_until_quiet.load(Ordering::Relaxed) as usize;
     found.extend(history.writes_in_the_quiet(quiet_from));
+    if !case.afterwards.is_zero() {
+        found.extend(history.not_renewed(Instant::now()));
+    }
     drop(journal);
     found.extend(not_converged(world));
     found
@@ -300,14 +311,6 @@ impl History<'_> {
         let fights = series.values().filter(|writes| writes.len() > FIGHT);
         fights
             .map(|writes| format!("{} times the same write in ten minutes", writes.len()))
-            .collect()
-    }
-
-    /// Once everything is in its place, nothing is written any more (I1).
-    fn writes_in_the_quiet(&self, from: usize) -> Vec<String> {
-        let late = self.journal.calls.iter().skip(from).filter(|call| call.by.is_ours());
-        late.filter(|call| call.is_write() && !call.target.is_about("leases"))
-            .map(|call| format!("I1: {} {} although nothing changed", call.method, call.path))
             .collect()
     }
 }

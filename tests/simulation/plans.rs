@@ -119,6 +119,10 @@ pub fn api_faults() -> Vec<Case> {
             vec![What::Slow { which: Which::Everything, by: Duration::from_secs(9) }],
         ),
         ("history forgotten", MINUTE, vec![What::Compact]),
+        ("Secrets can't be read", MINUTE, vec![refuse(Which::Secret, 503, Done::No, u32::MAX)]),
+        ("Secrets are forbidden", MINUTE, vec![refuse(Which::Secret, 403, Done::No, u32::MAX)]),
+        ("patches are answered late", MINUTE, late(Which::Patches)),
+        ("Secrets are answered late", MINUTE, late(Which::Secret)),
     ];
     let mut plans = Vec::new();
     for story in stories() {
@@ -136,6 +140,22 @@ pub fn api_faults() -> Vec<Case> {
         }
     }
     plans
+}
+
+fn late(which: Which) -> Vec<What> {
+    vec![What::SlowAnswer { which, by: Duration::from_secs(5) }]
+}
+
+/// Problems that last for hours.
+pub fn hours() -> Vec<Case> {
+    let lasting = ["Secret deleted", "Secret broken and mended", "one Secret, three Routes"];
+    let stories = stories().into_iter().filter(|story| lasting.contains(&story.name.as_str()));
+    let long = |story: Case| Case {
+        name: format!("for hours: {}", story.name),
+        afterwards: Duration::from_secs(3 * 60 * 60),
+        ..story
+    };
+    stories.map(long).collect()
 }
 
 /// The watch breaks, and neither it nor a list is allowed any more.

@@ -123,7 +123,7 @@ impl Wire {
             self.world.crash(self.replica);
             return pending().await;
         }
-        sleep(back).await;
+        sleep(back + sent.met.answered_later).await;
         match (sent.met.lost, sent.met.refused) {
             (Some(_), _) => pending().await,
             (None, Some((code, _))) => Ok(self.refuse(sent.call, code)),

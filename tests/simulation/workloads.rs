@@ -45,6 +45,29 @@ pub fn stories() -> Vec<Case> {
             vec![put(Good(0)), annotated(SHOP), DeleteSecret(SHOP, FIRST), put(Good(1))],
         ),
         (
+            "Secret gone, back, and gone again",
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                DeleteSecret(SHOP, FIRST),
+                put(Good(0)),
+                Nothing,
+                DeleteSecret(SHOP, FIRST),
+                Nothing,
+            ],
+        ),
+        (
+            "changed, looked at, and changed back",
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                put(Good(1)),
+                DropPair(SHOP),
+                put(Good(0)),
+                Nothing,
+            ],
+        ),
+        (
             "Secret replaced at once, twice",
             vec![
                 put(Good(0)),
@@ -249,6 +272,7 @@ fn story(number: usize, name: &str, ops: Vec<Op>) -> Case {
         replicas: 1,
         keep: false,
         mended: true,
+        afterwards: Duration::ZERO,
         sees_resyncs: true,
         logs: true,
         steps,
@@ -278,6 +302,10 @@ pub fn random(seed: u64) -> Case {
         let (route, asked) = secret(&mut rng);
         Step { wait: wait(&mut rng), op: op(&mut rng, route, asked) }
     }));
+    // What Secrets of other types do is noticed at a resync, which would mend other things too.
+    if rng.u8(..12) > 0 {
+        steps.iter_mut().for_each(Step::without_opaque_secrets);
+    }
     let faults = (0..rng.usize(..5)).map(|_| fault(&mut rng, steps.len())).collect();
     Case {
         name: format!("seed {seed}"),
@@ -285,6 +313,7 @@ pub fn random(seed: u64) -> Case {
         replicas: if rng.u8(..8) == 0 { 2 } else { 1 },
         keep: rng.u8(..5) == 0,
         mended: true,
+        afterwards: Duration::ZERO,
         sees_resyncs: rng.u8(..4) == 0,
         logs: rng.u8(..8) == 0,
         steps,
@@ -386,7 +415,7 @@ fn fault(rng: &mut Rng, steps: usize) -> Fault {
     let watched = *rng.choice(&Watched::BOTH).expect("some");
     let done = if rng.bool() { Done::Yes } else { Done::No };
     let most = rng.u32(1..10);
-    let what = match rng.u8(..14) {
+    let what = match rng.u8(..15) {
         0..3 => {
             let moment = if rng.bool() { Moment::BeforeSend } else { Moment::AfterCommit };
             What::Crash { call: rng.u32(..80), moment }
@@ -404,6 +433,7 @@ fn fault(rng: &mut Rng, steps: usize) -> Fault {
         10 => What::Lag,
         11 => What::Gap(watched),
         12 => What::Compact,
+        13 => What::SlowAnswer { which, by: Duration::from_millis(rng.u64(..9_000)) },
         _ => What::Pause { replica: rng.usize(..2) },
     };
     Fault { at: rng.usize(..steps), lasts: Duration::from_millis(rng.u64(100..60_000)), what }

@@ -152,6 +152,9 @@ impl World {
         for task in background {
             task.await.expect("no background work panics");
         }
+        sleep(REST).await;
+        let busy = world.replicas[0].calls.load(Ordering::Relaxed);
+        world.busy_calls.store(busy, Ordering::Relaxed);
         if case.mended {
             world.faults().heal();
         }
@@ -162,15 +165,13 @@ impl World {
         for object in undecodable {
             world.touch(&object);
         }
-        sleep(REST).await;
-        let busy = world.replicas[0].calls.load(Ordering::Relaxed);
-        world.busy_calls.store(busy, Ordering::Relaxed);
         sleep(SETTLE).await;
         let calls = u32::try_from(world.journal().calls.len()).expect("a simulation is short");
         world.calls_until_quiet.store(calls, Ordering::Relaxed);
         if case.sees_resyncs {
             sleep(2 * RESYNC).await;
         }
+        sleep(case.afterwards).await;
         for supervisor in supervisors {
             supervisor.abort();
         }

@@ -411,3 +411,22 @@ fn the_grace_of_a_secret_counts_from_its_own_deletion_and_not_from_an_earlier_on
     let missing_for = index.secret_missing(&secret(), tomorrow);
     assert_eq!(missing_for, Duration::ZERO, "so it is cleared without any grace");
 }
+
+/// Two Routes ask for the Secret. The first asked the server before it was made, and the answer
+/// (404) is late; meanwhile the watch brought the Secret, the second Route got its pair, and the
+/// first asks for another. Then the Secret is replaced in a gap of the watch.
+#[test]
+fn a_secret_that_goes_unseen_has_a_grace_of_its_own_whatever_a_late_answer_said_long_ago() {
+    let blog = Draft::edge().annotated("shop-tls").named("web", "blog");
+    let (mut index, now) = knowing(&[route("1"), blog]);
+    index.secret_applied(secret(), usable("1"), Some(now));
+    index.secret_found(&secret());
+    index.route_applied(Draft::edge().annotated("other-tls").version("2").facts(), now);
+    index.secret_looked_at(&secret(), None);
+    index.secret_missing(&secret(), now);
+    let later = now + seconds(3_600);
+    let concerned = index.secrets_listed(&None, &HashSet::new());
+    assert!(concerned.contains(&at("web", "blog")));
+    let missing_for = index.secret_missing(&secret(), later);
+    assert_eq!(missing_for, Duration::ZERO, "the grace of a Secret that was just deleted is over");
+}
