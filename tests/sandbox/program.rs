@@ -164,6 +164,20 @@ async fn the_sandbox_is_its_owners_alone_and_ends_within_two_seconds_whoever_is_
 }
 
 #[tokio::test]
+async fn a_terminal_that_is_closed_ends_sandbox_and_demo_and_leaves_nothing() {
+    for (command, signal) in
+        [("sandbox", Signal::HUP), ("demo", Signal::HUP), ("demo", Signal::QUIT)]
+    {
+        let mut running = Running::start(&[command, "--secret-missing-grace", "300ms"]);
+        running.says("Ctrl-C ends it").await;
+        let (code, took) = running.stop(signal).await;
+        assert_eq!(code, Some(0), "{command}: {}", running.output());
+        assert!(took < Duration::from_secs(2), "{command}: {took:?}");
+        assert!(!running.kubeconfig().exists(), "{command} leaves the kubeconfig behind");
+    }
+}
+
+#[tokio::test]
 async fn the_sandbox_says_how_to_reach_it_and_what_it_does_not_do() {
     let mut sandbox = Running::start(&["sandbox"]);
     let output = sandbox.says("Ctrl-C ends it").await;
