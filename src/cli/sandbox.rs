@@ -156,6 +156,12 @@ impl Sandbox {
             Output::Text => welcome(&access),
             Output::Json => format!("{}\n", serde_json::to_string(&access)?),
         })?;
+        if self.no_inject && self.settings.output == Output::Text {
+            let kubeconfig = &access.kubeconfig;
+            print(&format!(
+                "\nNobody injects here. Do it with: KUBECONFIG={kubeconfig} trustplane inject\n"
+            ))?;
+        }
         until_stopped(session, &stop, self.settings.output).await
     }
 }
