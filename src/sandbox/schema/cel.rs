@@ -43,14 +43,24 @@ impl Rule {
     }
 
     /// Whether the rule holds. One that can't be evaluated does not, as in Kubernetes.
-    pub fn holds(&self, value: &Value) -> Result<bool, String> {
-        let mut context = Context::with_env(ENVIRONMENT.clone());
-        context.add_variable_from_value("self", converted(value));
-        match self.program.execute(&context) {
+    pub fn holds(&self, subject: &Subject) -> Result<bool, String> {
+        match self.program.execute(&subject.0) {
             Ok(cel::Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("the rule gives no bool".to_owned()),
             Err(error) => Err(error.to_string()),
         }
+    }
+}
+
+/// A value that rules are asked about. Making it copies the value, so it is made once for all.
+pub struct Subject(Context<'static, 'static>);
+
+impl Subject {
+    /// The value as rules see it.
+    pub fn of(value: &Value) -> Self {
+        let mut context = Context::with_env(ENVIRONMENT.clone());
+        context.add_variable_from_value("self", converted(value));
+        Self(context)
     }
 }
 

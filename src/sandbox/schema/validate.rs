@@ -1,8 +1,10 @@
 //! Whether a custom resource keeps its schema. Values are quoted only where they are no secret.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
 
-use super::{List, Schema, Shape};
+use super::{List, Schema, Shape, Subject};
 use crate::sandbox::refusal::Cause;
 
 /// Adds everything that is wrong with the object to what is known to be wrong already. What stood
@@ -94,8 +96,9 @@ fn check_rules(
     if before == Some(value) || value.is_null() {
         return;
     }
+    let subject = OnceCell::new();
     for rule in &schema.rules {
-        match rule.holds(value) {
+        match rule.holds(subject.get_or_init(|| Subject::of(value))) {
             Ok(true) => {}
             Ok(false) => {
                 let field = format!("{path}{}", rule.field);
