@@ -15,7 +15,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 pub use self::{
-    cel::{Rule, Subject},
+    cel::Rule,
     decode::{DecodeError, decode},
     defaults::{default, prune},
     validate::validate,

@@ -1,64 +1,69 @@
 //! JSON whose doubled fields are noticed: of two with the same name only the last one counts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// The value, and the paths of fields that occur twice.
-pub(super) fn parse(text: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
-    let notes = Notes::default();
-    let value = read(text, &notes)?;
-    if !notes.doubled.get() {
-        return Ok((value, Vec::new()));
-    }
-    // Rare, so the paths are worth a second reading.
-    let notes = Notes { paths: Some(RefCell::default()), ..Notes::default() };
-    let value = read(text, &notes)?;
-    let paths = notes.paths.map(|paths| paths.into_inner().found).unwrap_or_default();
-    Ok((value, paths))
+pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
+    // What is no text is read the slow way, for the sake of its error.
+    let Ok(text) = std::str::from_utf8(bytes) else { return read(bytes) };
+    let value = text.parse::<Value>()?;
+    if fields_of(&value) == colons(text) { Ok((value, Vec::new())) } else { read(bytes) }
 }
 
-fn read(text: &[u8], notes: &Notes) -> serde_json::Result<Value> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    let value = Noting(notes).deserialize(&mut reader)?;
+/// How many fields there are in all.
+fn fields_of(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.len() + map.values().map(fields_of).sum::<usize>(),
+        Value::Array(list) => list.iter().map(fields_of).sum(),
+        _ => 0,
+    }
+}
+
+/// How many colons stand outside of strings: one a field, whether it is doubled or not.
+fn colons(text: &str) -> usize {
+    let (mut count, mut inside) = (0, false);
+    for part in text.split('"') {
+        let backslashes = part.len() - part.trim_end_matches('\\').len();
+        if !inside {
+            count += part.matches(':').count();
+            inside = true;
+        } else if backslashes % 2 == 0 {
+            inside = false;
+        }
+    }
+    count
+}
+
+fn read(bytes: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
+    let notes = Notes::default();
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = Noting(&notes).deserialize(&mut reader)?;
     reader.end()?;
-    Ok(value)
+    Ok((value, notes.twice.into_inner()))
 }
 
 #[derive(Default)]
 struct Notes {
-    doubled: Cell<bool>,
-    paths: Option<RefCell<Paths>>,
-}
-
-#[derive(Default)]
-struct Paths {
-    here: Vec<String>,
-    found: Vec<String>,
+    here: RefCell<Vec<String>>,
+    twice: RefCell<Vec<String>>,
 }
 
 impl Notes {
-    fn enter(&self, step: impl FnOnce() -> String) {
-        if let Some(paths) = &self.paths {
-            paths.borrow_mut().here.push(step());
-        }
+    fn enter(&self, step: String) {
+        self.here.borrow_mut().push(step);
     }
 
     fn leave(&self) {
-        if let Some(paths) = &self.paths {
-            paths.borrow_mut().here.pop();
-        }
+        self.here.borrow_mut().pop();
     }
 
     /// The field that was just entered is there already.
     fn twice(&self) {
-        self.doubled.set(true);
-        if let Some(paths) = &self.paths {
-            let mut paths = paths.borrow_mut();
-            let path = paths.here.join("");
-            paths.found.push(path.trim_start_matches('.').to_owned());
-        }
+        let path = self.here.borrow().concat();
+        self.twice.borrow_mut().push(path.trim_start_matches('.').to_owned());
     }
 }
 
@@ -111,7 +116,7 @@ impl<'de> Visitor<'de> for Noting<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            self.0.enter(|| format!("[{}]", list.len()));
+            self.0.enter(format!("[{}]", list.len()));
             let item = items.next_element_seed(self)?;
             self.0.leave();
             match item {
@@ -124,7 +129,7 @@ impl<'de> Visitor<'de> for Noting<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            self.0.enter(|| format!(".{name}"));
+            self.0.enter(format!(".{name}"));
             if map.contains_key(&name) {
                 self.0.twice();
             }
@@ -141,6 +146,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn quotes_and_colons_inside_of_strings_are_no_fields() {
+        let text = br#"{"a:\"b\\":":\\\":","c":{"d":":"}}"#;
+        assert_eq!(colons(std::str::from_utf8(text).unwrap()), 3);
+        assert_eq!(parse(text).unwrap().1, Vec::<String>::new());
+    }
 
     #[test]
     fn the_last_of_two_fields_counts_and_both_are_noticed() {

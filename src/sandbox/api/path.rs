@@ -56,7 +56,9 @@ impl Path {
         let known = |kind: &Kind| kind.group == group && kind.version == version;
         match Target::parse(group, version, rest) {
             Some(target) => Ok(Self::Object(target)),
-            None if kinds::all().iter().any(known) => Err(Refusal::no_such_path()),
+            None if group.is_empty() || kinds::all().iter().any(known) => {
+                Err(Refusal::no_such_path())
+            }
             None => Err(Refusal::nothing_there()),
         }
     }

@@ -10,7 +10,7 @@ use tokio::{sync::watch as signal, time::Instant};
 use super::{
     ApiServer,
     accept::Format,
-    answer::Answer,
+    answer::{Answer, push},
     body::Body,
     list_options::{Start, WatchOptions},
     objects::Params,
@@ -197,13 +197,9 @@ impl Watch {
     }
 
     fn push_event(&mut self, what: &str, object: &Value) {
-        let mut line = Vec::with_capacity(512);
-        line.extend_from_slice(b"{\"type\":\"");
-        line.extend_from_slice(what.as_bytes());
-        line.extend_from_slice(b"\",\"object\":");
-        // Writing a value to memory can't fail.
-        let _ = serde_json::to_writer(&mut line, object);
-        line.extend_from_slice(b"}\n");
+        let mut line = format!("{{\"type\":\"{what}\",\"object\":");
+        push(&mut line, object);
+        line.push_str("}\n");
         self.ready.push_back(line.into());
     }
 

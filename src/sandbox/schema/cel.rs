@@ -42,25 +42,27 @@ impl Rule {
         Ok(Self { program, message, field })
     }
 
-    /// Whether the rule holds. One that can't be evaluated does not, as in Kubernetes.
-    pub fn holds(&self, subject: &Subject) -> Result<bool, String> {
-        match self.program.execute(&subject.0) {
+    /// The rules that do not hold for a value, with the reason of those that can't be evaluated.
+    pub(super) fn broken<'a>(rules: &'a [Self], value: &Value) -> Vec<(&'a Self, Option<String>)> {
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let mut context = Context::with_env(ENVIRONMENT.clone());
+        context.add_variable_from_value("self", converted(value));
+        let outcome = |rule: &'a Self| match rule.holds(&context) {
+            Ok(true) => None,
+            Ok(false) => Some((rule, None)),
+            Err(why) => Some((rule, Some(why))),
+        };
+        rules.iter().filter_map(outcome).collect()
+    }
+
+    fn holds(&self, context: &Context<'_, '_>) -> Result<bool, String> {
+        match self.program.execute(context) {
             Ok(cel::Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("the rule gives no bool".to_owned()),
             Err(error) => Err(error.to_string()),
         }
-    }
-}
-
-/// A value that rules are asked about. Making it copies the value, so it is made once for all.
-pub struct Subject(Context<'static, 'static>);
-
-impl Subject {
-    /// The value as rules see it.
-    pub fn of(value: &Value) -> Self {
-        let mut context = Context::with_env(ENVIRONMENT.clone());
-        context.add_variable_from_value("self", converted(value));
-        Self(context)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Whether a custom resource keeps its schema. Values are quoted only where they are no secret.
 
-use std::cell::OnceCell;
-
 use serde_json::Value;
 
-use super::{List, Schema, Shape, Subject};
+use super::{List, Rule, Schema, Shape};
 use crate::sandbox::refusal::Cause;
 
 /// Adds everything that is wrong with the object to what is known to be wrong already. What stood
@@ -96,19 +94,11 @@ fn check_rules(
     if before == Some(value) || value.is_null() {
         return;
     }
-    let subject = OnceCell::new();
-    for rule in &schema.rules {
-        match rule.holds(subject.get_or_init(|| Subject::of(value))) {
-            Ok(true) => {}
-            Ok(false) => {
-                let field = format!("{path}{}", rule.field);
-                causes.push(Cause::invalid(field, "", &rule.message));
-            }
-            Err(why) => {
-                let why = format!("rule evaluation error: {why}");
-                causes.push(Cause::invalid(path, "", why));
-            }
-        }
+    for (rule, failure) in Rule::broken(&schema.rules, value) {
+        causes.push(match failure {
+            None => Cause::invalid(format!("{path}{}", rule.field), "", &rule.message),
+            Some(why) => Cause::invalid(path, "", format!("rule evaluation error: {why}")),
+        });
     }
     match (&schema.shape, value) {
         (Shape::Object(_) | Shape::Map(_), Value::Object(map)) => {

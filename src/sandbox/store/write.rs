@@ -302,30 +302,20 @@ fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal>
 }
 
 fn fits(object: &Value) -> Result<(), Refusal> {
-    // Most objects are so far from the limit that they need not be written out to see.
-    if most_bytes(object) <= LARGEST {
-        return Ok(());
-    }
-    let size = serde_json::to_vec(object).map_or(0, |bytes| bytes.len());
-    if size > LARGEST {
+    // Escaping makes a text longer, so what comes near is looked at closely.
+    if weight(object) > LARGEST / 2 && object.to_string().len() > LARGEST {
         return Err(Refusal::too_large_for_store());
     }
     Ok(())
 }
 
-/// How long the object would be if every letter in it had to be escaped.
-fn most_bytes(value: &Value) -> usize {
-    const ESCAPED: usize = 6;
-    const LONGEST_NUMBER: usize = 32;
+/// How many bytes of text there are.
+fn weight(value: &Value) -> usize {
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => LONGEST_NUMBER,
-        Value::String(text) => 2 + ESCAPED * text.len(),
-        Value::Array(list) => 2 + list.iter().map(|item| 1 + most_bytes(item)).sum::<usize>(),
-        Value::Object(map) => {
-            let fields =
-                map.iter().map(|(name, value)| 4 + ESCAPED * name.len() + most_bytes(value));
-            2 + fields.sum::<usize>()
-        }
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        _ => 8,
     }
 }
 
