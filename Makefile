@@ -35,6 +35,11 @@ lint: needs ## Format and clippy, warnings denied
 build: ## The optimised binary, target/release/trustplane
 	$(CARGO) build --locked --release
 
+.PHONY: bench-sandbox
+bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.md
+	mkdir -p target
+	$(CARGO) bench --locked --bench sandbox -- --json target/bench-sandbox.json
+
 .PHONY: toolbox
 toolbox: ## Build kube-apiserver, etcd, kubectl for the tests, once
 	@e2e/toolbox/build >/dev/null
