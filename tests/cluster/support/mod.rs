@@ -35,3 +35,4 @@ pub use eventually::{eventually, eventually_equals};
 pub use fixtures::{RouteFixture, SecretFixture};
 pub use namespace::{CertificateState, Namespace, SeenEvent};
 pub use pair::Pair;
+pub use servers::toolbox;

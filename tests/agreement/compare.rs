@@ -1,0 +1,69 @@
+//! Where two answers differ.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::side::Answer;
+
+/// One place where two answers differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// A JSON pointer into the body, or `code`, `warnings`, `content type`.
+    pub place: String,
+    pub left: Value,
+    pub right: Value,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} / {}", self.place, self.left, self.right)
+    }
+}
+
+/// Every place where two normalised answers differ.
+pub fn answers(left: &Answer, right: &Answer) -> Vec<Difference> {
+    let mut found = Vec::new();
+    values("code", &left.code.into(), &right.code.into(), &mut found);
+    let text = |text: &str| Value::from(text);
+    values("content type", &text(&left.content_type), &text(&right.content_type), &mut found);
+    values(
+        "warnings",
+        &left.warnings.as_slice().into(),
+        &right.warnings.as_slice().into(),
+        &mut found,
+    );
+    values("", &left.body, &right.body, &mut found);
+    found
+}
+
+/// Every place where two JSON values differ.
+pub fn values(place: &str, left: &Value, right: &Value, found: &mut Vec<Difference>) {
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) => {
+            let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for name in names {
+                let field = |fields: &serde_json::Map<String, Value>| fields.get(name).cloned();
+                // A missing field is not the same as one that is null.
+                let (a, b) = (field(a), field(b));
+                let absent = || Value::from("(absent)");
+                if a.is_some() && b.is_some() || a != b {
+                    let (a, b) = (a.unwrap_or_else(absent), b.unwrap_or_else(absent));
+                    values(&format!("{place}/{name}"), &a, &b, found);
+                }
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                values(&format!("{place}/{index}"), a, b, found);
+            }
+        }
+        _ if left == right => {}
+        _ => found.push(Difference {
+            place: place.to_owned(),
+            left: left.clone(),
+            right: right.clone(),
+        }),
+    }
+}
