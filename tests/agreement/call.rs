@@ -26,6 +26,17 @@ pub struct Call {
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Body,
+    /// Asked again until both sides say the same, and this: controllers of a real cluster take their
+    /// time.
+    pub until: Option<Until>,
+}
+
+/// What a [`Call`] waits for.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    Code(u16),
+    /// A list of so many.
+    Items(usize),
 }
 
 /// What is sent with a [`Call`].
@@ -47,6 +58,7 @@ impl Call {
             query: Vec::new(),
             headers: Vec::new(),
             body: Body::Nothing,
+            until: None,
         }
     }
 
@@ -95,6 +107,10 @@ impl Call {
         self.headers.retain(|(other, _)| *other != name);
         self.headers.push((name, value));
         self
+    }
+
+    pub fn until(self, until: Until) -> Self {
+        Self { until: Some(until), ..self }
     }
 
     /// Whether the answer goes on until somebody ends it.

@@ -44,33 +44,56 @@ pub fn is_long() -> bool {
 /// Compares at least so many operations. A difference comes back as a report that shows how to
 /// repeat it.
 pub async fn compare(pair: &Pair, seed: u64, operations: usize) -> Result<Tally, String> {
+    match first_failure(pair, seed, operations).await {
+        Ok(tally) => Ok(tally),
+        Err(Failure { seed, steps, found }) => Err(report(pair, seed, &steps, *found).await),
+    }
+}
+
+/// A sequence on which the two sides differ, as it was found.
+pub struct Failure {
+    pub seed: u64,
+    pub steps: Vec<Call>,
+    pub found: Box<Disagreement>,
+}
+
+/// As [`compare`], without making the failure shorter.
+pub async fn first_failure(pair: &Pair, seed: u64, operations: usize) -> Result<Tally, Failure> {
     let start = Instant::now();
     let sequences = (0..operations.div_ceil(LENGTH) as u64).map(|number| async move {
-        let steps = Generator::new(seed + number).sequence(LENGTH);
+        let seed = seed + number;
+        let steps = Generator::new(seed).sequence(LENGTH);
         match sequence::run(pair, &steps).await {
             Ok(compared) => Ok(compared),
-            Err(found) => Err((seed + number, steps, found)),
+            Err(found) => Err(Failure { seed, steps, found }),
         }
     });
     let mut sequences = futures::stream::iter(sequences).buffer_unordered(AT_ONCE);
     let mut tally = Tally::default();
     while let Some(done) = sequences.next().await {
-        match done {
-            Ok(compared) => tally.add(&compared),
-            Err((seed, steps, found)) => {
-                drop(sequences);
-                return Err(report(pair, seed, &steps, *found).await);
-            }
-        }
+        tally.add(&done?);
     }
     tally.took = start.elapsed();
     Ok(tally)
 }
 
+/// Compares sequences that were written by hand, all at once: some wait for controllers. Returns what
+/// differs.
+pub async fn scenarios(pair: &Pair, scenarios: Vec<(&'static str, Vec<Call>)>) -> Vec<String> {
+    let runs = scenarios.iter().map(|(name, steps)| async move {
+        let failure = sequence::run(pair, steps).await.err();
+        failure.map(|found| format!("{name}: {found}"))
+    });
+    futures::future::join_all(runs).await.into_iter().flatten().collect()
+}
+
 async fn report(pair: &Pair, seed: u64, steps: &[Call], found: Disagreement) -> String {
     let first = found.to_string();
     let (steps, found) = shrink(pair, steps, found).await;
-    let mut text = format!("TRUSTPLANE_SEED={seed} has a sequence on which {} and {} differ:\n", pair.left.name, pair.right.name);
+    let mut text = format!(
+        "TRUSTPLANE_SEED={seed} has a sequence on which {} and {} differ:\n",
+        pair.left.name, pair.right.name
+    );
     for (index, step) in steps.iter().enumerate() {
         text.push_str(&format!("  {index}. {step}\n"));
     }
@@ -152,7 +175,10 @@ impl Compared {
     fn verb(&self) -> String {
         let of = |kind: &&crate::generate::Kind| {
             let place = self.path.strip_prefix(&format!("{}/", kind.base()));
-            let place = place.and_then(|place| if kind.namespaced { place.split('/').nth(2) } else { Some(place) });
+            let place =
+                place.and_then(
+                    |place| if kind.namespaced { place.split('/').nth(2) } else { Some(place) },
+                );
             let everywhere = self.path == kind.everywhere();
             everywhere || place.is_some_and(|place| place.split('/').next() == Some(kind.plural))
         };

@@ -1,6 +1,7 @@
 //! The comparison itself can be believed: two real servers agree, and a wrong answer is found.
 
-use crate::compared::{self, compare};
+use crate::compared::{self, compare, first_failure};
+use crate::liar::{LIES, lying};
 use crate::real::Real;
 use crate::sequence::Pair;
 
@@ -11,4 +12,16 @@ async fn two_real_servers_agree() {
     let count = std::env::var("OPS").map_or(2000, |n| n.parse().unwrap());
     let tally = compare(&pair, compared::seed(), count).await.unwrap_or_else(|why| panic!("{why}"));
     println!("{tally}\ngaps {:?}", tally.gaps());
+
+    for lie in LIES {
+        let pair = Pair { right: lying(&pair.right, *lie), ..pair.clone() };
+        match first_failure(&pair, compared::seed(), 1_000).await {
+            Ok(_) => println!("NOT FOUND: {}", lie.name),
+            Err(failure) => println!("{}: {}", lie.name, failure.found),
+        }
+    }
+    for scenarios in [crate::lifecycle::scenarios(), crate::cases::scenarios()] {
+        let failures = compared::scenarios(&pair, scenarios).await;
+        println!("{}", failures.join("\n"));
+    }
 }

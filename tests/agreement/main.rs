@@ -11,11 +11,14 @@
 mod support;
 
 mod call;
+mod cases;
 mod compare;
 mod compared;
 mod differences;
 mod generate;
 mod harness;
+mod liar;
+mod lifecycle;
 mod memory;
 mod normal;
 mod real;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::side::Answer;
 
 /// The numbers that one side's answers were given so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Numbering {
     seen: HashMap<(&'static str, String), usize>,
     names: Vec<(String, String)>,
@@ -119,6 +119,9 @@ impl Numbering {
         if text.contains("ResourceVersion in precondition") {
             text = self.versions_in(&text);
         }
+        if text.contains("esource version: ") {
+            text = text.replace(|character: char| character.is_ascii_digit(), "");
+        }
         text
     }
 
@@ -210,7 +213,8 @@ mod tests {
 
     #[test]
     fn two_servers_numbers_agree_where_the_relations_between_their_answers_do() {
-        let object = |uid: &str, rv: &str| json!({ "metadata": { "uid": uid, "resourceVersion": rv } });
+        let object =
+            |uid: &str, rv: &str| json!({ "metadata": { "uid": uid, "resourceVersion": rv } });
         let (one, two) =
             ("0b4f7c4e-7a2b-4f3c-8d51-6f1a2b3c4d5e", "11111111-7a2b-4f3c-8d51-6f1a2b3c4d5e");
         let (mut left, mut right) = (Numbering::default(), Numbering::default());

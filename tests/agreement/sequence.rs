@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::call::{Body, Call};
+use crate::call::{Body, Call, Until};
 use crate::compare::{self, Difference};
 use crate::differences;
 use crate::memory::Memory;
@@ -17,6 +17,8 @@ use crate::side::{Answer, Side, Watching};
 
 /// How long watches that differ are given to become equal.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the controllers of a real cluster may take. Its namespaces wait for five seconds alone.
+const CONTROLLERS: Duration = Duration::from_secs(25);
 /// How long watches that agree must stay so.
 const QUIET: Duration = Duration::from_millis(30);
 
@@ -91,6 +93,25 @@ pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disag
 
 impl Run<'_> {
     async fn step(&mut self, step: usize, call: &Call) -> Result<(), Box<Disagreement>> {
+        let start = Instant::now();
+        loop {
+            let numbering = (self.left.numbering.clone(), self.right.numbering.clone());
+            match self.try_step(step, call).await {
+                Ok(answer) if call.until.is_none_or(|until| is_reached(until, &answer)) => {
+                    return Ok(());
+                }
+                Err(found) if call.until.is_none() || start.elapsed() > CONTROLLERS => {
+                    return Err(found);
+                }
+                _ => {
+                    (self.left.numbering, self.right.numbering) = numbering;
+                    tokio::time::sleep(QUIET).await;
+                }
+            }
+        }
+    }
+
+    async fn try_step(&mut self, step: usize, call: &Call) -> Result<Answer, Box<Disagreement>> {
         if call.may_be_stale() {
             tokio::join!(self.left.catch_up(call), self.right.catch_up(call));
         }
@@ -104,21 +125,21 @@ impl Run<'_> {
         } else {
             tokio::join!(self.left.ask(call), self.right.ask(call))
         };
-        self.compare(step, call, left, right)?;
+        self.compare(step, call, &left, &right)?;
         if call.method == Method::DELETE {
             tokio::join!(self.left.let_owners_go(call), self.right.let_owners_go(call));
         }
-        Ok(())
+        Ok(left)
     }
 
     fn compare(
         &mut self,
         step: usize,
         call: &Call,
-        left: Answer,
-        right: Answer,
+        left: &Answer,
+        right: &Answer,
     ) -> Result<(), Box<Disagreement>> {
-        let seen = (self.left.normal(call, &left), self.right.normal(call, &right));
+        let seen = (self.left.normal(call, left), self.right.normal(call, right));
         let found = compare::answers(&seen.0, &seen.1);
         let known = match found.as_slice() {
             [] => None,
@@ -223,8 +244,7 @@ impl Half<'_> {
     /// The events that can be compared. Bookmarks come by the clock, but for the one that ends the
     /// initial events.
     fn own_events(&self, call: &Call, watching: &Watching) -> Vec<Value> {
-        let ends_initial =
-            |event: &Value| !event["object"]["metadata"]["annotations"].is_null();
+        let ends_initial = |event: &Value| !event["object"]["metadata"]["annotations"].is_null();
         let mut events = watching.events();
         events.retain(|event| event["type"] != "BOOKMARK" || ends_initial(event));
         events.retain(|event| event["type"] == "BOOKMARK" || self.is_ours(call, &event["object"]));
@@ -264,6 +284,15 @@ impl Half<'_> {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn is_reached(until: Until, answer: &Answer) -> bool {
+    match until {
+        Until::Code(code) => answer.code == code,
+        Until::Items(count) => {
+            answer.body["items"].as_array().is_some_and(|items| items.len() == count)
         }
     }
 }

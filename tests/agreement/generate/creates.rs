@@ -107,11 +107,18 @@ impl Generator {
     }
 
     fn with_unknown_fields(&mut self, call: Call) -> Call {
-        let place = self.pick(&["/unknown", "/metadata/unknown", "/spec/unknown", "/spec/to/unknown", "/spec/tls/deep/unknown", "/Data"]);
+        let place = self.pick(&[
+            "/unknown",
+            "/metadata/unknown",
+            "/spec/unknown",
+            "/spec/to/unknown",
+            "/spec/tls/deep/unknown",
+            "/Data",
+        ]);
         let call = changed(call, |object| {
             let target = place.split('/').skip(1).fold(object, |target, field| {
-                if target[field].is_null() {
-                    target[field] = json!({});
+                if !target.is_object() {
+                    *target = json!({});
                 }
                 &mut target[field]
             });
@@ -177,8 +184,12 @@ impl Generator {
             "\"text\"".to_owned(),
             "{}".to_owned(),
             "not json at all".to_owned(),
-            format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\",\"metadata\":{{\"name\":\"a\",\"name\":\"b\"}}}}"),
-            format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\",\"metadata\":{{\"name\":\"a\"}}}} trailing"),
+            format!(
+                "{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\",\"metadata\":{{\"name\":\"a\",\"name\":\"b\"}}}}"
+            ),
+            format!(
+                "{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\",\"metadata\":{{\"name\":\"a\"}}}} trailing"
+            ),
             format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\",\"metadata\":[]}}"),
             format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{name}\"}}"),
             format!("{{\"apiVersion\":7,\"kind\":\"{name}\"}}"),

@@ -22,12 +22,16 @@ pub use kinds::{KINDS, Kind};
 /// Makes calls up.
 pub struct Generator {
     rng: fastrand::Rng,
+    /// What this sequence is mostly about.
+    favourites: [&'static Kind; 2],
     generated: usize,
 }
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
-        Self { rng: fastrand::Rng::with_seed(seed), generated: 0 }
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let favourites = [any_kind(&mut rng), any_kind(&mut rng)];
+        Self { rng, favourites, generated: 0 }
     }
 
     /// So many calls that belong together.
@@ -51,15 +55,11 @@ impl Generator {
     }
 
     fn kind(&mut self) -> &'static Kind {
-        let mut weight = self.rng.u32(0..KINDS.iter().map(|kind| kind.weight).sum());
-        let falls_on = |kind: &&Kind| match weight.checked_sub(kind.weight) {
-            Some(rest) => {
-                weight = rest;
-                false
-            }
-            None => true,
-        };
-        KINDS.iter().find(falls_on).expect("weights add up")
+        match self.rng.u32(0..10) {
+            0..5 => self.favourites[0],
+            5..8 => self.favourites[1],
+            _ => any_kind(&mut self.rng),
+        }
     }
 
     /// True in so many of a hundred cases.
@@ -83,7 +83,7 @@ impl Generator {
 
     fn name(&mut self, kind: &Kind) -> &'static str {
         match kind.namespaced {
-            true => self.pick(&["a", "b", "c", "d"]),
+            true => self.pick(&["a", "a", "b", "b", "c"]),
             false => self.pick(&["${a}", "${b}", "${c}"]),
         }
     }
@@ -110,4 +110,16 @@ impl Generator {
         let how = self.pick(&["Strict", "Strict", "Warn", "Ignore", "Loose", ""]);
         call.with("fieldValidation", how)
     }
+}
+
+fn any_kind(rng: &mut fastrand::Rng) -> &'static Kind {
+    let mut weight = rng.u32(0..KINDS.iter().map(|kind| kind.weight).sum());
+    let falls_on = |kind: &&Kind| match weight.checked_sub(kind.weight) {
+        Some(rest) => {
+            weight = rest;
+            false
+        }
+        None => true,
+    };
+    KINDS.iter().find(falls_on).expect("weights add up")
 }

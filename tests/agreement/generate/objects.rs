@@ -144,8 +144,12 @@ impl Generator {
             } }),
             8 => json!({ "spec": {} }),
             9 => json!({}),
-            10 => json!({ "spec": { "leaseDurationSeconds": self.one_of(vec![json!(0), json!(-1), json!("15"), json!(1.5), json!(4_294_967_296_u64)]) } }),
-            11 => json!({ "spec": { "leaseTransitions": -1, "leaseDurationSeconds": 0, "holderIdentity": "" } }),
+            10 => {
+                json!({ "spec": { "leaseDurationSeconds": self.one_of(vec![json!(0), json!(-1), json!("15"), json!(1.5), json!(4_294_967_296_u64)]) } })
+            }
+            11 => {
+                json!({ "spec": { "leaseTransitions": -1, "leaseDurationSeconds": 0, "holderIdentity": "" } })
+            }
             12 => json!({ "spec": { "renewTime": self.pick(BAD_TIMES) } }),
             13 => json!({ "spec": { "renewTime": null, "acquireTime": acquired } }),
             14 => json!({ "spec": { "holderIdentity": 7 } }),
@@ -182,7 +186,9 @@ impl Generator {
                 "reportingComponent": self.pick(&["trustplane.dev/injector", "trustplane.dev/injector", "", "a b/c/d"]), "reportingInstance": "i-1",
             }),
             8 => json!({ "involvedObject": about, "type": "Odd", "eventTime": self.pick(TIMES) }),
-            9 => json!({ "involvedObject": about, "series": { "count": 2, "lastObservedTime": self.pick(TIMES) }, "eventTime": self.pick(TIMES), "reportingComponent": "a/b", "reportingInstance": "c", "action": "d", "reason": "e", "type": "Normal" }),
+            9 => {
+                json!({ "involvedObject": about, "series": { "count": 2, "lastObservedTime": self.pick(TIMES) }, "eventTime": self.pick(TIMES), "reportingComponent": "a/b", "reportingInstance": "c", "action": "d", "reason": "e", "type": "Normal" })
+            }
             10 => json!({ "message": "about nothing" }),
             _ => self.one_of(vec![
                 json!({ "involvedObject": "a" }),
@@ -236,7 +242,16 @@ impl Generator {
             16 => with("reason", "r".repeat(129).into()),
             17 => with("eventTime", self.pick(BAD_TIMES).into()),
             _ => {
-                let field = self.pick(&["eventTime", "reportingController", "reportingInstance", "action", "reason", "type", "regarding", "note"]);
+                let field = self.pick(&[
+                    "eventTime",
+                    "reportingController",
+                    "reportingInstance",
+                    "action",
+                    "reason",
+                    "type",
+                    "regarding",
+                    "note",
+                ]);
                 without(field)
             }
         }

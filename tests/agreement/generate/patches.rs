@@ -169,7 +169,11 @@ impl Generator {
             ]);
         }
         match self.rng.u32(0..8) {
-            0 => Call::patch(JSON, format!("{path}/status"), json!([{ "op": "add", "path": "/status", "value": status }])),
+            0 => Call::patch(
+                JSON,
+                format!("{path}/status"),
+                json!([{ "op": "add", "path": "/status", "value": status }]),
+            ),
             1 => Call::patch(STRATEGIC, format!("{path}/status"), change),
             _ => Call::merge(format!("{path}/status"), change),
         }
@@ -177,7 +181,20 @@ impl Generator {
 
     fn misshapen_patch(&mut self, path: &str) -> Call {
         let kind = ["application/merge-patch+json", JSON, STRATEGIC][self.rng.usize(0..3)];
-        let texts = ["", "{", "null", "[]", "7", "\"x\"", "[7]", "[{}]", "[{\"op\":7}]", "{} x", "{\"metadata\":7}", "{\"metadata\":{\"labels\":7}}"];
+        let texts = [
+            "",
+            "{",
+            "null",
+            "[]",
+            "7",
+            "\"x\"",
+            "[7]",
+            "[{}]",
+            "[{\"op\":7}]",
+            "{} x",
+            "{\"metadata\":7}",
+            "{\"metadata\":{\"labels\":7}}",
+        ];
         let text = self.pick(&texts).to_owned();
         let call = Call::patch(kind, path, Value::Null);
         match self.rng.u32(0..5) {

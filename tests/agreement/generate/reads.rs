@@ -4,18 +4,66 @@ use super::{Generator, Kind};
 use crate::call::Call;
 
 const LABELS: &[&str] = &[
-    "app=web", "app==db", "app!=web", "app in (web,db)", "app notin (web)", "app", "!app", "tier=front,app=web", "app=web,", "size>2",
-    "size<2", "app=", "", "app in ()", "kubernetes.io/metadata.name=${a}",
+    "app=web",
+    "app==db",
+    "app!=web",
+    "app in (web,db)",
+    "app notin (web)",
+    "app",
+    "!app",
+    "tier=front,app=web",
+    "app=web,",
+    "size>2",
+    "size<2",
+    "app=",
+    "",
+    "app in ()",
+    "kubernetes.io/metadata.name=${a}",
 ];
-const BAD_LABELS: &[&str] = &["app in", "a b", "=x", "app=we b", "app in (web", "-app=x", "app=web,,tier", "app>x", "!app=web", "app===x"];
+const BAD_LABELS: &[&str] = &[
+    "app in",
+    "a b",
+    "=x",
+    "app=we b",
+    "app in (web",
+    "-app=x",
+    "app=web,,tier",
+    "app>x",
+    "!app=web",
+    "app===x",
+];
 const FIELDS: &[&str] = &[
-    "metadata.name=a", "metadata.name!=a", "metadata.name==b", "metadata.namespace=${a}", "metadata.namespace=${b}",
-    "metadata.name=a,metadata.namespace=${a}", "metadata.name=", "", "metadata.name=\\,",
+    "metadata.name=a",
+    "metadata.name!=a",
+    "metadata.name==b",
+    "metadata.namespace=${a}",
+    "metadata.namespace=${b}",
+    "metadata.name=a,metadata.namespace=${a}",
+    "metadata.name=",
+    "",
+    "metadata.name=\\,",
 ];
-const BAD_FIELDS: &[&str] = &["metadata.name", "a=b=c", "metadata.labels.app=web", "spec.unknown=1", "=", "metadata.name=a,b", "metadata.uid=x", "\\=x"];
+const BAD_FIELDS: &[&str] = &[
+    "metadata.name",
+    "a=b=c",
+    "metadata.labels.app=web",
+    "spec.unknown=1",
+    "=",
+    "metadata.name=a,b",
+    "metadata.uid=x",
+    "\\=x",
+];
 const ACCEPT: &[&str] = &[
-    "application/json", "*/*", "application/yaml;q=0.5, application/json", "text/html", "image/png", "application/json;stream=watch", "",
-    TABLE, TABLE, "application/json;as=Table;v=v1;g=meta.k8s.io",
+    "application/json",
+    "*/*",
+    "application/yaml;q=0.5, application/json",
+    "text/html",
+    "image/png",
+    "application/json;stream=watch",
+    "",
+    TABLE,
+    TABLE,
+    "application/json;as=Table;v=v1;g=meta.k8s.io",
 ];
 /// What kubectl asks for to print objects.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
@@ -74,9 +122,10 @@ impl Generator {
             5 => call.with("labelSelector", self.pick(BAD_LABELS)),
             6..8 => call.with("fieldSelector", self.pick(FIELDS)),
             8 => call.with("fieldSelector", self.pick(BAD_FIELDS)),
-            9..11 => {
-                call.with("fieldSelector", self.pick(fields.map_or(FIELDS, |kind| kind.field_selectors)))
-            }
+            9..11 => call.with(
+                "fieldSelector",
+                self.pick(fields.map_or(FIELDS, |kind| kind.field_selectors)),
+            ),
             _ => {
                 let labels = self.pick(LABELS);
                 call.with("labelSelector", labels).with("fieldSelector", self.pick(FIELDS))
@@ -92,7 +141,10 @@ impl Generator {
             2 => call.with("resourceVersion", last).with("resourceVersionMatch", "Exact"),
             3 => call.with("resourceVersion", last).with("resourceVersionMatch", "NotOlderThan"),
             4 => call.with("resourceVersion", "0").with("resourceVersionMatch", "Exact"),
-            5 => call.with("resourceVersion", "0").with("resourceVersionMatch", "NotOlderThan").with("limit", "1"),
+            5 => call
+                .with("resourceVersion", "0")
+                .with("resourceVersionMatch", "NotOlderThan")
+                .with("limit", "1"),
             6 => call.with("resourceVersionMatch", "Exact"),
             7 => call.with("resourceVersion", last).with("resourceVersionMatch", "Newest"),
             _ => call.with("resourceVersion", last).with("limit", "1"),
@@ -105,7 +157,9 @@ impl Generator {
             1 => call.with("limit", "many"),
             2 => call.with("limit", "-1"),
             3 => call.with("continue", "nonsense"),
-            4 => call.with("continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MX0").with("resourceVersion", "1"),
+            4 => call
+                .with("continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MX0")
+                .with("resourceVersion", "1"),
             5 => call.with("timeoutSeconds", "soon"),
             6 => call.with("watch", "perhaps"),
             _ => call.with("sendInitialEvents", "true"),
@@ -119,7 +173,11 @@ impl Generator {
             _ => kind.everywhere(),
         };
         let call = Call::watch(path.clone());
-        let call = if kind.everywhere() != path || kind.namespaced { self.sometimes(45, call, Self::selected) } else { call };
+        let call = if kind.everywhere() != path || kind.namespaced {
+            self.sometimes(45, call, Self::selected)
+        } else {
+            call
+        };
         let object = format!("{path}/{}", self.name(kind));
         // The columns come with the first event, which may be another sequence's in a watch of everything.
         let call = match self.chance(10) && path != kind.everywhere() {
@@ -131,9 +189,18 @@ impl Generator {
             1 => call.with("resourceVersion", "0"),
             2..5 => call.with("resourceVersion", format!("${{list {path}}}")),
             5..7 => call.with("resourceVersion", format!("${{rv {object}}}")),
-            7..9 => call.with("resourceVersion", format!("${{stale {object}}}")).with("allowWatchBookmarks", "true"),
-            9 => call.with("sendInitialEvents", "true").with("resourceVersionMatch", "NotOlderThan").with("allowWatchBookmarks", "true"),
-            10 => call.with("sendInitialEvents", "true").with("resourceVersionMatch", "NotOlderThan").with("resourceVersion", "0").with("allowWatchBookmarks", "true"),
+            7..9 => call
+                .with("resourceVersion", format!("${{stale {object}}}"))
+                .with("allowWatchBookmarks", "true"),
+            9 => call
+                .with("sendInitialEvents", "true")
+                .with("resourceVersionMatch", "NotOlderThan")
+                .with("allowWatchBookmarks", "true"),
+            10 => call
+                .with("sendInitialEvents", "true")
+                .with("resourceVersionMatch", "NotOlderThan")
+                .with("resourceVersion", "0")
+                .with("allowWatchBookmarks", "true"),
             _ => self.misshapen_watch(call),
         }
     }
@@ -143,7 +210,9 @@ impl Generator {
             0 => call.with("resourceVersion", "abc"),
             1 => call.with("sendInitialEvents", "true"),
             2 => call.with("resourceVersionMatch", "Exact").with("resourceVersion", "1"),
-            3 => call.with("sendInitialEvents", "false").with("resourceVersionMatch", "NotOlderThan"),
+            3 => {
+                call.with("sendInitialEvents", "false").with("resourceVersionMatch", "NotOlderThan")
+            }
             4 => call.with("limit", "1").with("resourceVersion", "0"),
             _ => call.with("fieldSelector", "spec.unknown=1"),
         }

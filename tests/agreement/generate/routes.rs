@@ -9,7 +9,9 @@ impl Generator {
         let mut spec = json!({ "host": self.pick(&["a.example.com", "b.example.com"]), "to": { "kind": "Service", "name": self.pick(&["web", "shop"]) } });
         match self.rng.u32(0..20) {
             0..4 => {}
-            4..7 => spec["tls"] = json!({ "termination": "edge", "certificate": "not a certificate", "key": "not a key" }),
+            4..7 => {
+                spec["tls"] = json!({ "termination": "edge", "certificate": "not a certificate", "key": "not a key" })
+            }
             7 => spec["tls"] = self.tls(),
             8 => spec["tls"] = json!({}),
             9 => spec["to"] = self.target(),
@@ -24,7 +26,9 @@ impl Generator {
                 spec["httpHeaders"] = self.headers();
             }
             16 => spec["wildcardPolicy"] = self.pick(&["None", "Subdomain", "", "Some"]).into(),
-            17 => spec = json!({ "to": { "name": "web" }, "wildcardPolicy": "Subdomain", "subdomain": self.pick(&["x", "x.y", "-x", ""]) }),
+            17 => {
+                spec = json!({ "to": { "name": "web" }, "wildcardPolicy": "Subdomain", "subdomain": self.pick(&["x", "x.y", "-x", ""]) })
+            }
             18 => spec["more"] = json!({ "than": "known" }),
             _ => return self.misshapen_route(),
         }

@@ -32,7 +32,9 @@ impl Generator {
             5 => json!({ "metadata": { "labels": self.labels() } }),
             6 => json!({ "metadata": { "finalizers": null } }),
             7 => json!({ "metadata": self.odd_metadata() }),
-            8 => json!({ "metadata": { "annotations": { "note": "new" }, "finalizers": ["example.com/hold"] } }),
+            8 => {
+                json!({ "metadata": { "annotations": { "note": "new" }, "finalizers": ["example.com/hold"] } })
+            }
             _ => json!({ "metadata": { "uid": "other" } }),
         };
         let otherwise = self.object(kind);
@@ -79,7 +81,9 @@ impl Generator {
         // Only the status may change, whatever else is sent.
         let change = match self.rng.u32(0..3) {
             0 => json!({ "status": status }),
-            1 => json!({ "status": status, "spec": { "host": "ignored.example.com" }, "metadata": { "labels": { "by": "status" } } }),
+            1 => {
+                json!({ "status": status, "spec": { "host": "ignored.example.com" }, "metadata": { "labels": { "by": "status" } } })
+            }
             _ => json!({ "status": status, "metadata": { "resourceVersion": null } }),
         };
         let otherwise = self.object(kind);
