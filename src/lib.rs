@@ -7,4 +7,5 @@ pub mod cli;
 pub mod inject;
 pub mod kit;
 pub mod names;
+pub mod sandbox;
 pub mod tls;

@@ -1,0 +1,327 @@
+//! The verbs on objects.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use http::{Method, header::CONTENT_TYPE, request::Parts};
+use serde_json::{Value, json};
+
+use super::{ApiServer, answer, answer::Answer, path::Target, watch};
+use crate::sandbox::{
+    kinds::{Kind, text},
+    refusal::Refusal,
+    select::Selector,
+    store::{
+        Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query,
+        VersionMatch,
+    },
+};
+
+/// The query of a request.
+pub(super) struct Params(HashMap<String, String>);
+
+impl Params {
+    fn of(parts: &Parts) -> Self {
+        let query = parts.uri.query().unwrap_or_default();
+        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "False"))
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|_| {
+                Refusal::bad_request(format!("invalid value for {name}: {text:?} is no number"))
+            }),
+        }
+    }
+}
+
+/// Serves a request about objects.
+pub(super) fn serve(
+    server: &ApiServer,
+    target: &Target,
+    parts: &Parts,
+    body: Bytes,
+) -> Result<Answer, Refusal> {
+    let params = Params::of(parts);
+    let request = Request { server, target, parts, params };
+    match (&parts.method, &target.name) {
+        (&Method::GET | &Method::HEAD, Some(name)) => request.get(name),
+        (&Method::GET | &Method::HEAD, None) => request.list_or_watch(),
+        (&Method::POST, None) => request.create(&body),
+        (&Method::PUT, Some(name)) => request.update(name, &body),
+        (&Method::PATCH, Some(name)) => request.patch(name, &body),
+        (&Method::DELETE, Some(name)) => request.delete(name, &body),
+        _ => Err(Refusal::method_not_allowed()),
+    }
+}
+
+struct Request<'a> {
+    server: &'a ApiServer,
+    target: &'a Target,
+    parts: &'a Parts,
+    params: Params,
+}
+
+impl Request<'_> {
+    fn kind(&self) -> &'static Kind {
+        self.target.kind
+    }
+
+    fn place<'a>(&'a self, name: &'a str) -> (&'a str, &'a str) {
+        (&self.target.namespace, name)
+    }
+
+    fn part(&self) -> Part {
+        if self.target.subresource.is_some() { Part::Status } else { Part::Main }
+    }
+
+    fn call(&self) -> Result<Call, Refusal> {
+        let mut call = Call::at(self.server.inner.clock.now());
+        call.dry_run = match self.params.text("dryRun") {
+            "" => false,
+            "All" => true,
+            other => {
+                let why =
+                    format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
+                return Err(Refusal::bad_request(why));
+            }
+        };
+        call.unknown_fields = match self.params.text("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "" | "Warn" => FieldValidation::Warn,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let why = format!(
+                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+                );
+                return Err(Refusal::bad_request(why));
+            }
+        };
+        Ok(call)
+    }
+
+    fn get(&self, name: &str) -> Result<Answer, Refusal> {
+        let object =
+            self.server.with(|store| store.get(self.kind(), &self.target.namespace, name).cloned());
+        let object = object.ok_or_else(|| Refusal::not_found(self.kind(), name))?;
+        self.shown(Answer::object(self.kind(), object))
+    }
+
+    fn selector(&self) -> Result<Selector, Refusal> {
+        let (labels, fields) =
+            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
+        Selector::parse(self.kind(), labels, fields)
+    }
+
+    fn list_or_watch(&self) -> Result<Answer, Refusal> {
+        let selector = self.selector()?;
+        if self.params.flag("watch") {
+            let format = answer::format(self.parts)?;
+            return watch::open(self.server, self.target, selector, format, &self.params);
+        }
+        let query = Query {
+            selector,
+            limit: self.params.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+            continued: self.params.text("continue").to_owned(),
+            version: self.version_match()?,
+        };
+        let list =
+            self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
+        self.shown(Answer::list(self.kind(), list))
+    }
+
+    fn version_match(&self) -> Result<VersionMatch, Refusal> {
+        let version = match self.params.text("resourceVersion") {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| {
+                Refusal::bad_request(format!(
+                    "invalid resource version: resourceVersion: Invalid value: {text:?}"
+                ))
+            })?),
+        };
+        match (self.params.text("resourceVersionMatch"), version) {
+            ("", Some(0)) => Ok(VersionMatch::Latest),
+            ("" | "NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
+            ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
+            ("", None) => Ok(VersionMatch::Latest),
+            (other, _) => Err(Refusal::bad_request(format!(
+                "resourceVersionMatch: {other:?} does not fit the resourceVersion"
+            ))),
+        }
+    }
+
+    fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let object = self.object(body)?;
+        let mut call = self.call()?;
+        let created = self
+            .server
+            .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
+        self.written(Answer::object(self.kind(), created).created(), call)
+    }
+
+    fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+        let object = self.object(body)?;
+        let mut call = self.call()?;
+        let (existed, object) = self.server.with(|store| {
+            let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
+            let updated =
+                store.update(self.kind(), self.place(name), self.part(), object, &mut call);
+            (existed, updated)
+        });
+        let answer = Answer::object(self.kind(), object?);
+        self.written(if existed { answer } else { answer.created() }, call)
+    }
+
+    fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+        let patch = self.read_patch(body)?;
+        let mut call = self.call()?;
+        let object = self.server.with(|store| {
+            store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
+        })?;
+        self.written(Answer::object(self.kind(), object), call)
+    }
+
+    fn read_patch(&self, body: &[u8]) -> Result<Patch, Refusal> {
+        let broken = |error: serde_json::Error| {
+            Refusal::bad_request(format!("error decoding patch: {}", place_of(&error)))
+        };
+        let change = || -> Result<Value, Refusal> {
+            let change: Value = serde_json::from_slice(body).map_err(broken)?;
+            if change.is_object() {
+                Ok(change)
+            } else {
+                Err(Refusal::bad_request("error decoding patch: it is no object"))
+            }
+        };
+        match self.content_type() {
+            "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
+            "application/json-patch+json" => {
+                Ok(Patch::Json(serde_json::from_slice(body).map_err(broken)?))
+            }
+            "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
+                Ok(Patch::Strategic(change()?))
+            }
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                Err(Refusal::unsupported_media_type(
+                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
+                ))
+            }
+            other => Err(Refusal::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json{}: {other}",
+                if self.kind().is_custom() {
+                    ""
+                } else {
+                    ", application/strategic-merge-patch+json"
+                }
+            ))),
+        }
+    }
+
+    fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
+        let mut call = self.call()?;
+        let options = self.delete_options(body, &mut call)?;
+        let deleted = self
+            .server
+            .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call))?;
+        match deleted {
+            Deleted::Gone(object) => {
+                self.written(Answer::json(success(self.kind(), &object)), call)
+            }
+            Deleted::Waiting(object) => self.written(Answer::object(self.kind(), object), call),
+        }
+    }
+
+    fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<DeleteOptions, Refusal> {
+        let options: Value = if body.is_empty() { json!({}) } else { self.object(body)? };
+        let owned = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        if options["dryRun"].as_array().is_some_and(|values| values.iter().any(|one| one == "All"))
+        {
+            call.dry_run = true;
+        }
+        let propagation = match self.params.text("propagationPolicy") {
+            "" => text(&options, &["propagationPolicy"]),
+            given => given,
+        };
+        let propagation = match propagation {
+            "" => None,
+            "Orphan" => Some(Propagation::Orphan),
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            other => {
+                let why = format!("propagationPolicy: Unsupported value: {other:?}");
+                return Err(Refusal::bad_request(why));
+            }
+        };
+        let grace = self.params.text("gracePeriodSeconds").parse().ok();
+        Ok(DeleteOptions {
+            uid: owned(text(&options, &["preconditions", "uid"])),
+            version: owned(text(&options, &["preconditions", "resourceVersion"])),
+            grace: grace.or_else(|| options["gracePeriodSeconds"].as_i64()),
+            propagation,
+        })
+    }
+
+    fn content_type(&self) -> &str {
+        let value = self.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+    }
+
+    fn object(&self, body: &[u8]) -> Result<Value, Refusal> {
+        match self.content_type() {
+            "" | "application/json" | "*/*" => serde_json::from_slice(body).map_err(|error| {
+                Refusal::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
+                    self.kind().kind, place_of(&error)
+                ))
+            }),
+            "application/yaml" => {
+                let text = String::from_utf8_lossy(body);
+                serde_saphyr::from_str(&text)
+                    .map_err(|_| Refusal::bad_request("error converting YAML to JSON"))
+            }
+            other => Err(Refusal::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml: {other}"
+            ))),
+        }
+    }
+
+    /// In the format that the client wants.
+    fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
+        answer::format(self.parts)?;
+        Ok(answer)
+    }
+
+    fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {
+        answer.warnings = call.warnings;
+        self.shown(answer)
+    }
+}
+
+/// Where a text stops being JSON; what stands there may be a key.
+fn place_of(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
+}
+
+fn success(kind: &Kind, object: &Value) -> Value {
+    let mut details = json!({
+        "name": text(object, &["metadata", "name"]),
+        "kind": kind.plural,
+        "uid": text(object, &["metadata", "uid"]),
+    });
+    if !kind.group.is_empty() {
+        details["group"] = kind.group.into();
+    }
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": details,
+    })
+}

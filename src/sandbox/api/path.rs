@@ -1,0 +1,100 @@
+//! What a path is about.
+
+use percent_encoding::percent_decode_str;
+
+use crate::sandbox::{kinds, kinds::Kind};
+
+/// What a path is about.
+#[derive(Debug)]
+pub(super) enum Path {
+    /// `/livez`, `/readyz`, `/healthz`.
+    Healthy,
+    /// `/version`.
+    Version,
+    /// Below `/openapi`.
+    OpenApi(Vec<String>),
+    /// `/api`, `/apis` and the lists of kinds below.
+    Discovery(Vec<String>),
+    /// Objects.
+    Object(Target),
+}
+
+/// Which objects.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub kind: &'static Kind,
+    /// Empty: cluster-scoped, or all namespaces.
+    pub namespace: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+impl Path {
+    pub fn parse(path: &str) -> Option<Self> {
+        let steps: Vec<String> = path
+            .split('/')
+            .filter(|step| !step.is_empty())
+            .map(|step| percent_decode_str(step).decode_utf8_lossy().into_owned())
+            .collect();
+        let words: Vec<&str> = steps.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["livez" | "readyz" | "healthz", ..] => Some(Self::Healthy),
+            ["version"] => Some(Self::Version),
+            ["openapi", rest @ ..] => Some(Self::OpenApi(owned(rest))),
+            [] | ["api" | "apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
+                Some(Self::Discovery(steps))
+            }
+            ["api", version, rest @ ..] => Target::parse("", version, rest).map(Self::Object),
+            ["apis", group, version, rest @ ..] => {
+                Target::parse(group, version, rest).map(Self::Object)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Target {
+    fn parse(group: &str, version: &str, rest: &[&str]) -> Option<Self> {
+        let (namespace, rest) = match rest {
+            // A namespace's own subresources look like objects in it.
+            ["namespaces", namespace, subresource @ ("status" | "finalize")] => {
+                let kind = kinds::kind(group, version, "namespaces")?;
+                return Some(Self {
+                    kind,
+                    namespace: String::new(),
+                    name: Some((*namespace).to_owned()),
+                    subresource: Some((*subresource).to_owned()),
+                });
+            }
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(*name), None),
+            [plural, name, subresource] => (plural, Some(*name), Some(*subresource)),
+            _ => return None,
+        };
+        let kind = kinds::kind(group, version, plural)?;
+        let fits = match (kind.namespaced, namespace.is_empty()) {
+            (true, true) => name.is_none(),
+            (true, false) | (false, true) => true,
+            (false, false) => false,
+        };
+        let known = match subresource {
+            None => true,
+            Some("status") => kind.status,
+            Some(_) => false,
+        };
+        (fits && known).then(|| Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.map(str::to_owned),
+            subresource: subresource.map(str::to_owned),
+        })
+    }
+}

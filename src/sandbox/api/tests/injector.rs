@@ -1,0 +1,99 @@
+//! The production controller, unchanged, in a world of no sockets and no waiting.
+
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    inject::{
+        plan::Policy,
+        run::{Injector, Options},
+    },
+    kit::client::Gate,
+    names::SECRET_NAME_ANNOTATION,
+};
+
+const SECRETS: &str = "/api/v1/namespaces/web/secrets";
+
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+fn pair() -> Pair {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
+    parameters.not_before = rcgen::date_time_ymd(2026, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2040, 1, 1);
+    let certificate = parameters.self_signed(&key).unwrap().pem();
+    Pair { certificate, key: key.serialize_pem() }
+}
+
+fn tls_secret(pair: &Pair) -> Value {
+    json!({
+        "metadata": { "name": "shop-tls" }, "type": "kubernetes.io/tls",
+        "stringData": { "tls.crt": pair.certificate, "tls.key": pair.key },
+    })
+}
+
+fn injector(server: &ApiServer) -> std::sync::Arc<Injector> {
+    let options = Options {
+        namespaces: Vec::new(),
+        policy: Policy::default(),
+        concurrency: 2,
+        resync: Duration::from_secs(600),
+        watch_timeout: Duration::from_secs(60),
+        dry_run: false,
+        instance: "test".into(),
+    };
+    let registry = &mut Registry::default();
+    Injector::new(server.client(), Gate::open(), Clock::from_fn(noon), options, registry)
+}
+
+/// What the Route holds, and which condition is True for which reason.
+fn state(server: &ApiServer) -> (Option<Value>, String) {
+    let (_, route) = get(server, &format!("{ROUTES}/shop"));
+    let conditions = route["status"]["certificate"].as_array().cloned().unwrap_or_default();
+    let held = conditions.iter().find(|condition| condition["status"] == "True");
+    let told = held.map(|one| format!("{}/{}", one["type"], one["reason"]).replace('"', ""));
+    (route["spec"]["tls"].get("certificate").cloned(), told.unwrap_or_default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_injector_injects_renews_and_clears_a_pair() {
+    let server = server();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(injector(&server).run(stop.clone()));
+    let (old, new) = (pair(), pair());
+    let mut shop = route("shop");
+    shop["spec"]["tls"] = json!({ "termination": "edge" });
+    shop["metadata"]["annotations"] = json!({ SECRET_NAME_ANNOTATION: "shop-tls" });
+    ask(&server, Method::POST, SECRETS, tls_secret(&old));
+    ask(&server, Method::POST, ROUTES, shop);
+
+    let settle = || tokio::time::sleep(Duration::from_secs(30));
+    settle().await;
+    let injected = (Some(json!(old.certificate)), "Managed/SecretInjected".to_owned());
+    assert!(state(&server) == injected, "injected: {}", state(&server).1);
+
+    ask(&server, Method::PATCH, &format!("{SECRETS}/shop-tls"), tls_secret(&new));
+    settle().await;
+    let renewed = (Some(json!(new.certificate)), "Managed/SecretInjected".to_owned());
+    assert!(state(&server) == renewed, "renewed: {}", state(&server).1);
+
+    ask(&server, Method::DELETE, &format!("{SECRETS}/shop-tls"), Value::Null);
+    settle().await;
+    assert!(
+        state(&server) == (None, "Default/SecretNotFound".into()),
+        "cleared: {}",
+        state(&server).1
+    );
+    let (_, events) = get(&server, "/api/v1/namespaces/web/events");
+    assert!(events["items"].as_array().unwrap().iter().any(|one| one["type"] == "Warning"));
+
+    stop.cancel();
+    running.await.unwrap().unwrap();
+}

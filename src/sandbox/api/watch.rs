@@ -1,0 +1,216 @@
+//! Watches: what happened since a version, then what happens.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{sync::watch as signal, time::Instant};
+
+use super::{ApiServer, accept::Format, answer::Answer, body::Body, objects::Params, path::Target};
+use crate::sandbox::{
+    kinds::Kind,
+    refusal::Refusal,
+    select::Selector,
+    store::{Change, Query, from_stored},
+};
+
+/// A watch that names no timeout ends after this long.
+const LONGEST: Duration = Duration::from_secs(1800);
+const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
+/// The last bookmark comes so long before the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Answers with the stream of a watch.
+pub(super) fn open(
+    server: &ApiServer,
+    target: &Target,
+    selector: Selector,
+    _format: Format,
+    params: &Params,
+) -> Result<Answer, Refusal> {
+    let initial = params.flag("sendInitialEvents");
+    let version = match params.text("resourceVersion") {
+        "" => 0,
+        text => text.parse::<u64>().map_err(|_| Refusal::bad_watch_version(text))?,
+    };
+    let timeout = params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+    let deadline = Instant::now() + timeout.map_or(LONGEST, Duration::from_secs);
+    let mut watch = Watch {
+        server: server.clone(),
+        changed: server.inner.version.subscribe(),
+        kind: target.kind,
+        namespace: target.namespace.clone(),
+        selector,
+        seen: version,
+        ready: VecDeque::new(),
+        bookmarks: params.flag("allowWatchBookmarks").then(|| next_bookmark(deadline)),
+        deadline,
+        ended: false,
+    };
+    if version == 0 || initial {
+        watch.send_what_is(initial)?;
+    } else {
+        watch.catch_up();
+    }
+    let events = stream::unfold(watch, |mut watch| async move {
+        let event = watch.next().await?;
+        Some((event, watch))
+    });
+    Ok(Answer::stream(Body::stream(events.boxed())))
+}
+
+struct Watch {
+    server: ApiServer,
+    changed: signal::Receiver<u64>,
+    kind: &'static Kind,
+    namespace: String,
+    selector: Selector,
+    /// Everything up to this version was looked at.
+    seen: u64,
+    ready: VecDeque<Bytes>,
+    /// When the next bookmark is due, if any are wanted.
+    bookmarks: Option<Instant>,
+    deadline: Instant,
+    ended: bool,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.ended || Instant::now() >= self.deadline {
+                return None;
+            }
+            // Before looking, so that a change in between is not slept through.
+            self.changed.mark_unchanged();
+            self.look();
+            if !self.ready.is_empty() || self.ended {
+                continue;
+            }
+            let alarm = self.bookmarks.map_or(self.deadline, |due| due.min(self.deadline));
+            tokio::select! {
+                changed = self.changed.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(alarm) => self.bookmark_if_due(),
+            }
+        }
+    }
+
+    /// What is there already, as if it were new.
+    fn send_what_is(&mut self, marked: bool) -> Result<(), Refusal> {
+        let query = Query { selector: self.selector.clone(), ..Query::default() };
+        let list = self.server.with(|store| store.list(self.kind, &self.namespace, &query))?;
+        for object in &list.items {
+            self.push("ADDED", object);
+        }
+        self.seen = list.version;
+        if marked {
+            self.push_bookmark(json!({ "k8s.io/initial-events-end": "true" }));
+        }
+        Ok(())
+    }
+
+    /// What happened since the version that the client knows, if that is still remembered.
+    fn catch_up(&mut self) {
+        let from = self.seen;
+        let gone = self.server.with(|store| store.changes_since(from).err());
+        match gone {
+            None => self.look(),
+            Some(gone) => self.fail(&Refusal::expired(gone.to_string())),
+        }
+    }
+
+    fn look(&mut self) {
+        let from = self.seen;
+        let found = self.server.with(|store| {
+            let changes = store.unseen(from)?;
+            let concerned = changes.filter(|change| self.concerns(change)).cloned();
+            Ok((store.version(), concerned.collect::<Vec<_>>()))
+        });
+        match found {
+            Ok((version, changes)) => {
+                for change in changes {
+                    self.tell(&change);
+                }
+                // A watch from a version that is yet to come waits for it.
+                self.seen = self.seen.max(version);
+            }
+            Err(gone) => {
+                let gone: crate::sandbox::store::Gone = gone;
+                self.fail(&Refusal::expired(gone.to_string()));
+            }
+        }
+    }
+
+    fn concerns(&self, change: &Change) -> bool {
+        change.kind.slot == self.kind.slot
+            && (self.namespace.is_empty() || *self.namespace == *change.namespace)
+    }
+
+    /// An object that the selector does not cover any more is as good as deleted.
+    fn tell(&mut self, change: &Change) {
+        let covered = |object: &&Arc<Value>| self.selector.matches(object);
+        let before = change.before.as_ref().filter(covered);
+        let after = change.after.as_ref().filter(covered);
+        match (before, after) {
+            (None, Some(after)) => self.push("ADDED", after),
+            (Some(_), Some(after)) => self.push("MODIFIED", after),
+            (Some(before), None) => {
+                let mut last = Value::clone(before);
+                last["metadata"]["resourceVersion"] = change.version.to_string().into();
+                self.push("DELETED", &last);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn push(&mut self, what: &str, object: &Value) {
+        let object = from_stored(self.kind, object);
+        self.push_event(what, &object);
+    }
+
+    fn push_event(&mut self, what: &str, object: &Value) {
+        let mut line = Vec::with_capacity(512);
+        line.extend_from_slice(b"{\"type\":\"");
+        line.extend_from_slice(what.as_bytes());
+        line.extend_from_slice(b"\",\"object\":");
+        // Writing a value to memory can't fail.
+        let _ = serde_json::to_writer(&mut line, object);
+        line.extend_from_slice(b"}\n");
+        self.ready.push_back(line.into());
+    }
+
+    fn push_bookmark(&mut self, annotations: Value) {
+        let mut metadata = json!({ "resourceVersion": self.seen.to_string() });
+        if !annotations.is_null() {
+            metadata["annotations"] = annotations;
+        }
+        if !self.kind.is_custom() {
+            metadata["creationTimestamp"] = Value::Null;
+        }
+        let bookmark = json!({
+            "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
+        });
+        self.push_event("BOOKMARK", &bookmark);
+    }
+
+    fn bookmark_if_due(&mut self) {
+        let now = Instant::now();
+        if self.bookmarks.is_some_and(|due| due <= now) && now < self.deadline {
+            self.bookmarks = Some(next_bookmark(self.deadline).max(now + FAREWELL));
+            self.push_bookmark(Value::Null);
+        }
+    }
+
+    fn fail(&mut self, refusal: &Refusal) {
+        self.push_event("ERROR", &refusal.to_status());
+        self.ended = true;
+    }
+}
+
+fn next_bookmark(deadline: Instant) -> Instant {
+    let farewell = deadline.checked_sub(FAREWELL).unwrap_or(deadline);
+    (Instant::now() + BETWEEN_BOOKMARKS).min(farewell)
+}

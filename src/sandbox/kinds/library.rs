@@ -1,0 +1,151 @@
+//! The schemas of the built-in kinds, from k8s-openapi.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::StatefulSet,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Event, Namespace, Secret, Service, ServiceAccount},
+        events::v1::Event as NewEvent,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    schemars::generate::SchemaSettings,
+};
+use serde_json::{Map, Value};
+
+use super::Kind;
+use crate::sandbox::{
+    names::Syntax,
+    schema::{Library, Schema, Zero},
+};
+
+/// All definitions by name, as OpenAPI documents have them.
+pub fn definitions() -> &'static Map<String, Value> {
+    static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        let mut generator = SchemaSettings::openapi3().into_generator();
+        generator.subschema_for::<Namespace>();
+        generator.subschema_for::<Secret>();
+        generator.subschema_for::<ConfigMap>();
+        generator.subschema_for::<Service>();
+        generator.subschema_for::<ServiceAccount>();
+        generator.subschema_for::<Event>();
+        generator.subschema_for::<NewEvent>();
+        generator.subschema_for::<Lease>();
+        generator.subschema_for::<StatefulSet>();
+        generator.subschema_for::<ObjectMeta>();
+        generator.take_definitions(true)
+    });
+    &DEFINITIONS
+}
+
+/// What `metadata` of every kind looks like.
+pub fn object_meta() -> &'static Schema {
+    static META: LazyLock<Schema> =
+        LazyLock::new(|| schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    &META
+}
+
+fn schema(name: &str) -> Schema {
+    let library = Library { definitions: definitions(), zero };
+    // The definitions are compiled in, and every test of this room reads them all.
+    #[allow(clippy::panic)]
+    Schema::of_library(name, &library).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(super) struct Built {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub short_names: &'static [&'static str],
+}
+
+impl Built {
+    /// The kind with what most kinds have.
+    pub fn kind(self) -> Kind {
+        let package = match self.group {
+            "" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        };
+        let definition = format!("io.k8s.api.{package}.{}.{}", self.version, self.kind);
+        Kind {
+            group: self.group,
+            version: self.version,
+            kind: self.kind,
+            plural: self.plural,
+            singular: self.kind.to_lowercase().leak(),
+            short_names: self.short_names,
+            categories: &[],
+            namespaced: true,
+            status: false,
+            generation: false,
+            unconditional_update: true,
+            create_on_update: false,
+            names: Syntax::Subdomain,
+            fields: Vec::new(),
+            schema: schema(&definition),
+            definition,
+            crd: None,
+            slot: 0,
+        }
+    }
+}
+
+/// Which fields are pointers in Go, and which structs: OpenAPI does not tell.
+fn zero(definition: &str, field: &str) -> Option<Zero> {
+    let short = definition.rsplit('.').next().unwrap_or_default();
+    match (short, field) {
+        (_, "apiVersion" | "kind") if is_root(short) => Some(Zero::Shown),
+        ("Event", "series" | "related") => None,
+        (
+            "Event",
+            "eventTime" | "involvedObject" | "source" | "firstTimestamp" | "lastTimestamp",
+        )
+        | ("Event", "reportingComponent" | "regarding" | "deprecatedSource")
+        | ("Event", "deprecatedFirstTimestamp" | "deprecatedLastTimestamp") => Some(Zero::Shown),
+        ("Event", "reportingInstance") if definition.contains(".core.") => Some(Zero::Shown),
+        ("EventSeries", "lastObservedTime") => Some(Zero::Shown),
+        (_, "metadata") => Some(Zero::Shown),
+        ("Namespace" | "Lease" | "Service" | "StatefulSet", "spec" | "status")
+        | ("ServiceStatus", "loadBalancer")
+        | ("StatefulSetStatus", "availableReplicas")
+        | ("StatefulSetSpec", "updateStrategy")
+        | ("ServicePort", "targetPort")
+        | ("PodTemplateSpec", "spec")
+        | ("Container", "resources") => Some(Zero::Shown),
+        ("LeaseSpec", _)
+        | ("Secret" | "ConfigMap", "immutable")
+        | ("ObjectMeta", "deletionGracePeriodSeconds")
+        | ("OwnerReference", "controller" | "blockOwnerDeletion")
+        | ("ServiceAccount", "automountServiceAccountToken")
+        | ("ServiceSpec", "internalTrafficPolicy" | "ipFamilyPolicy" | "loadBalancerClass")
+        | ("ServiceSpec", "allocateLoadBalancerNodePorts" | "trafficDistribution")
+        | ("ServicePort", "appProtocol")
+        | ("StatefulSetSpec", "replicas" | "revisionHistoryLimit")
+        | ("StatefulSetStatus", "collisionCount")
+        | ("RollingUpdateStatefulSetStrategy", "partition")
+        | ("SecurityContext" | "PodSecurityContext", _)
+        | ("PersistentVolumeClaimSpec", "storageClassName" | "volumeMode") => Some(Zero::Kept),
+        ("PodSpec", "terminationGracePeriodSeconds" | "activeDeadlineSeconds" | "priority")
+        | ("PodSpec", "automountServiceAccountToken" | "shareProcessNamespace")
+        | ("PodSpec", "enableServiceLinks" | "hostUsers" | "setHostnameAsFQDN")
+        | ("Toleration", "tolerationSeconds")
+        | (_, "optional" | "defaultMode" | "mode") => Some(Zero::Kept),
+        _ => None,
+    }
+}
+
+fn is_root(short: &str) -> bool {
+    let roots = [
+        "Namespace",
+        "Secret",
+        "ConfigMap",
+        "Service",
+        "ServiceAccount",
+        "Event",
+        "Lease",
+        "StatefulSet",
+    ];
+    roots.contains(&short)
+}

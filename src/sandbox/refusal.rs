@@ -1,0 +1,333 @@
+//! What the API server says when it does not do what it was asked to. Pure.
+//!
+//! Codes, reasons and causes are those of Kubernetes. Values of Secrets and Routes are not quoted,
+//! even where Kubernetes does: a refusal ends up in logs.
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+
+/// A refusal as Kubernetes words it; turns into a Status object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The HTTP status.
+    pub code: u16,
+    /// For machines, such as `NotFound`; empty where Kubernetes gives none.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Box<Details>>,
+}
+
+/// `details` of a Status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Its plural, or its kind where it is invalid.
+    pub kind: String,
+    /// Its uid.
+    pub uid: String,
+    /// What exactly is wrong.
+    pub causes: Vec<Cause>,
+    /// When to try again.
+    pub retry_after: u32,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Such as `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// Path of the field.
+    pub field: String,
+}
+
+impl Cause {
+    /// The value is not a valid one; `shown` is the value as JSON, left out where it may be secret.
+    pub fn invalid(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
+        let message = if shown.is_empty() {
+            format!("Invalid value: {why}")
+        } else {
+            format!("Invalid value: {shown}: {why}")
+        };
+        Self { reason: "FieldValueInvalid", message, field: field.into() }
+    }
+
+    /// A value is needed.
+    pub fn required(field: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let why = why.to_string();
+        let message = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
+        Self { reason: "FieldValueRequired", message, field: field.into() }
+    }
+
+    /// The value is not one of a fixed set.
+    pub fn unsupported(field: impl Into<String>, shown: &str, known: &[&str]) -> Self {
+        let mut known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
+        known.sort();
+        let message = format!("Unsupported value: {shown}: supported values: {}", known.join(", "));
+        Self { reason: "FieldValueNotSupported", message, field: field.into() }
+    }
+
+    /// The field may not be set, or not be changed.
+    pub fn forbidden(field: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let message = format!("Forbidden: {why}");
+        Self { reason: "FieldValueForbidden", message, field: field.into() }
+    }
+
+    /// The value occurs twice.
+    pub fn duplicate(field: impl Into<String>, shown: &str) -> Self {
+        let message = format!("Duplicate value: {shown}");
+        Self { reason: "FieldValueDuplicate", message, field: field.into() }
+    }
+
+    /// The value has another type.
+    pub fn wrong_type(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
+        let Self { message, field, .. } = Self::invalid(field, shown, why);
+        Self { reason: "FieldValueTypeInvalid", message, field }
+    }
+
+    /// Too much of it.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        let message = format!("Too long: may not be more than {limit} bytes");
+        Self { reason: "FieldValueTooLong", message, field: field.into() }
+    }
+
+    /// Too many of them.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+        let message = format!("Too many: {actual}: must have at most {limit} items");
+        Self { reason: "FieldValueTooMany", message, field: field.into() }
+    }
+}
+
+impl Refusal {
+    fn about(code: u16, reason: &'static str, message: String, kind: &Kind, name: &str) -> Self {
+        let details = Details {
+            name: name.to_owned(),
+            group: kind.group.to_owned(),
+            kind: kind.plural.to_owned(),
+            ..Details::default()
+        };
+        Self { code, reason, message, details: Some(Box::new(details)) }
+    }
+
+    fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    /// There is no such object.
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.resource());
+        Self::about(404, "NotFound", message, kind, name)
+    }
+
+    /// There is no such path.
+    pub fn no_such_path() -> Self {
+        let details = Some(Box::default());
+        let message = "the server could not find the requested resource".to_owned();
+        Self { code: 404, reason: "NotFound", message, details }
+    }
+
+    /// The name is taken.
+    pub fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.resource());
+        Self::about(409, "AlreadyExists", message, kind, name)
+    }
+
+    /// The object is not what the request took it for.
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
+        Self::about(409, "Conflict", message, kind, name)
+    }
+
+    /// The object changed since the version that the request names.
+    pub fn outdated(kind: &Kind, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// It may not be done.
+    pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
+        Self::about(403, "Forbidden", message, kind, name)
+    }
+
+    /// The object breaks rules.
+    pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        let told: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let told = match told.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let of_group = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("{of_group} \"{name}\" is invalid: {told}");
+        let mut refusal = Self::about(422, "Invalid", message, kind, name);
+        if let Some(details) = &mut refusal.details {
+            details.kind = kind.kind.to_owned();
+            details.causes = causes;
+        }
+        refusal
+    }
+
+    /// What a patch makes of the object can't be decoded.
+    pub fn invalid_patch(why: &str) -> Self {
+        let cause = Cause::invalid("patch", "", why);
+        let message = format!(" \"\" is invalid: patch: {}", cause.message);
+        let details = Details { causes: vec![cause], ..Details::default() };
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
+    }
+
+    /// A patch that does not fit the object.
+    pub fn unprocessable(message: &str) -> Self {
+        let message =
+            format!("the server rejected our request due to an error in our request: {message}");
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::default()) }
+    }
+
+    /// The request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::plain(400, "BadRequest", message)
+    }
+
+    /// The version is no longer remembered.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::plain(410, "Expired", message)
+    }
+
+    /// The version is not there yet.
+    pub fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
+        let message = format!("Timeout: {message}");
+        Self { code: 504, reason: "Timeout", message, details: Some(Box::new(details)) }
+    }
+
+    /// The path exists, the method does not fit it.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        let details = Some(Box::default());
+        Self { code: 405, reason: "MethodNotAllowed", message: message.into(), details }
+    }
+
+    /// None of the asked for formats is spoken here.
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::plain(406, "NotAcceptable", message)
+    }
+
+    /// The format of the body is not spoken here.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// A new object has no version yet.
+    pub fn version_on_create() -> Self {
+        Self::plain(500, "", "resourceVersion should not be set on objects to be created")
+    }
+
+    /// A watch from a version that is none.
+    pub fn bad_watch_version(text: &str) -> Self {
+        let message = format!("resourceVersion: Invalid value: {text:?}: invalid syntax");
+        Self::plain(500, "", message)
+    }
+
+    /// etcd would not take it.
+    pub fn too_large_for_store() -> Self {
+        Self::plain(500, "", "etcdserver: request is too large")
+    }
+
+    /// The body is too big.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::plain(413, "RequestEntityTooLarge", message)
+    }
+
+    /// A failure that Kubernetes, too, answers with 500.
+    pub fn internal(message: &str) -> Self {
+        let details = Details {
+            causes: vec![Cause { reason: "", message: message.into(), field: String::new() }],
+            ..Details::default()
+        };
+        let message = format!("Internal error occurred: {message}");
+        Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)) }
+    }
+
+    /// With one more cause that belongs to no field.
+    pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
+        let cause = Cause { reason, message: message.to_owned(), field: field.to_owned() };
+        self.details.get_or_insert_default().causes.push(cause);
+        self
+    }
+
+    /// The Status object.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.to_value();
+        }
+        status
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let texts = [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                value[field] = text.as_str().into();
+            }
+        }
+        if self.retry_after > 0 {
+            value["retryAfterSeconds"] = self.retry_after.into();
+        }
+        if !self.causes.is_empty() {
+            value["causes"] = self.causes.iter().map(Cause::to_value).collect();
+        }
+        value
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let texts = [("reason", self.reason), ("message", &self.message), ("field", &self.field)];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                value[field] = text.into();
+            }
+        }
+        value
+    }
+}

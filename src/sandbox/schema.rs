@@ -1,0 +1,240 @@
+//! What objects look like: read from our CRDs, and for the built-in kinds from k8s-openapi. Pure.
+//!
+//! Two ways to use one tree. `decode` reads a built-in kind as Go's decoder does: unknown fields
+//! go, zero values of optional fields go, a wrong type is a bad request. A custom resource is
+//! pruned, defaulted and validated instead, and a wrong type is an invalid object.
+
+mod cel;
+mod decode;
+mod defaults;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+pub use self::{
+    cel::Rule,
+    decode::{DecodeError, decode},
+    defaults::{default, prune},
+    validate::validate,
+};
+
+/// One value's shape and limits.
+#[derive(Debug, Default)]
+pub struct Schema {
+    /// What it is.
+    pub shape: Shape,
+    /// Whether null is a value.
+    pub nullable: bool,
+    /// What becomes of a value that says nothing.
+    pub zero: Zero,
+    /// Stands in for an absent value.
+    pub default: Option<Value>,
+    /// The only values.
+    pub enumeration: Vec<Value>,
+    /// What texts match.
+    pub pattern: Option<Regex>,
+    /// `date-time`, `int32` and the like.
+    pub format: String,
+    /// Least and most letters, items or properties.
+    pub size: (Option<u64>, Option<u64>),
+    /// Least and greatest number.
+    pub range: (Option<f64>, Option<f64>),
+    /// What holds between fields.
+    pub rules: Vec<Rule>,
+}
+
+/// What kind of value it is.
+#[derive(Debug, Default)]
+pub enum Shape {
+    /// Anything.
+    #[default]
+    Any,
+    /// Named fields.
+    Object(Fields),
+    /// Any keys, alike values.
+    Map(Box<Schema>),
+    /// A list.
+    Array(Box<Schema>, List),
+    /// A text.
+    Text,
+    /// Bytes in base64.
+    Bytes,
+    /// A time, to the second.
+    Time,
+    /// A time, to the microsecond.
+    MicroTime,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// True or false.
+    Boolean,
+    /// A whole number or a text.
+    IntOrString,
+}
+
+/// Fields of an object.
+#[derive(Debug, Default)]
+pub struct Fields {
+    /// By name.
+    pub known: BTreeMap<String, Schema>,
+    /// Which must be there.
+    pub required: Vec<String>,
+    /// Whether others stay.
+    pub keeps_unknown: bool,
+}
+
+/// How a list is merged, and what must be unique in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum List {
+    /// Replaced as a whole.
+    #[default]
+    Atomic,
+    /// No value twice.
+    Set,
+    /// No combination of these keys twice.
+    Map(Vec<String>),
+}
+
+/// What Go's encoder does with a value that is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Zero {
+    /// Leaves it out, as of a field with `omitempty`.
+    #[default]
+    Dropped,
+    /// Shows it if it was given, as of a pointer.
+    Kept,
+    /// Shows it always.
+    Shown,
+}
+
+/// Definitions that `$ref` points to, and how zero values of their fields are told apart.
+pub struct Library<'a> {
+    /// By name.
+    pub definitions: &'a Map<String, Value>,
+    /// Answers for a definition and one of its fields.
+    pub zero: fn(&str, &str) -> Option<Zero>,
+}
+
+/// A schema that we ship and can't read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the schema: {0}")]
+pub struct SchemaError(String);
+
+impl Schema {
+    /// Reads a CRD's schema.
+    pub fn structural(source: &Value) -> Result<Self, SchemaError> {
+        let library = Library { definitions: &Map::new(), zero: |_, _| None };
+        Self::read(source, "", &library)
+    }
+
+    /// Reads a definition of a library.
+    pub fn of_library(name: &str, library: &Library<'_>) -> Result<Self, SchemaError> {
+        let definition = library.definitions.get(name);
+        let definition = definition.ok_or_else(|| SchemaError(format!("no definition {name}")))?;
+        Self::read(definition, name, library)
+    }
+
+    fn read(source: &Value, within: &str, library: &Library<'_>) -> Result<Self, SchemaError> {
+        // A reference that has a description beside it stands in an `allOf`.
+        let reference = source["$ref"].as_str().or_else(|| source["allOf"][0]["$ref"].as_str());
+        if let Some(name) = reference.and_then(|path| path.rsplit('/').next()) {
+            return match name.rsplit('.').next() {
+                Some("MicroTime") => Ok(Self { shape: Shape::MicroTime, ..Self::default() }),
+                _ => Self::of_library(name, library),
+            };
+        }
+        let bound = |names: [&str; 3]| names.iter().find_map(|name| source[*name].as_u64());
+        let pattern = source["pattern"].as_str().map(Regex::new).transpose();
+        Ok(Self {
+            shape: Shape::read(source, within, library)?,
+            nullable: source["nullable"] == true,
+            zero: Zero::Dropped,
+            default: source.get("default").cloned(),
+            enumeration: source["enum"].as_array().cloned().unwrap_or_default(),
+            pattern: pattern.map_err(|error| SchemaError(error.to_string()))?,
+            format: source["format"].as_str().unwrap_or_default().to_owned(),
+            size: (
+                bound(["minLength", "minItems", "minProperties"]),
+                bound(["maxLength", "maxItems", "maxProperties"]),
+            ),
+            range: (source["minimum"].as_f64(), source["maximum"].as_f64()),
+            rules: Rule::read_all(&source["x-kubernetes-validations"]).map_err(SchemaError)?,
+        })
+    }
+
+    /// The schema of a field of this object.
+    pub fn field(&self, name: &str) -> Option<&Schema> {
+        match &self.shape {
+            Shape::Object(fields) => fields.known.get(name),
+            Shape::Map(values) => Some(values),
+            _ => None,
+        }
+    }
+}
+
+impl Shape {
+    fn read(source: &Value, within: &str, library: &Library<'_>) -> Result<Self, SchemaError> {
+        if source["x-kubernetes-int-or-string"] == true {
+            return Ok(Self::IntOrString);
+        }
+        let child = |value: &Value| Ok(Box::new(Schema::read(value, "", library)?));
+        Ok(match source["type"].as_str() {
+            Some("object") => match source.get("additionalProperties") {
+                Some(values) if values.is_object() => Self::Map(child(values)?),
+                _ => Self::Object(Fields::read(source, within, library)?),
+            },
+            Some("array") => Self::Array(child(&source["items"])?, List::read(source)),
+            Some("string") => match source["format"].as_str() {
+                Some("byte") => Self::Bytes,
+                Some("date-time") => Self::Time,
+                _ => Self::Text,
+            },
+            Some("integer") => Self::Integer,
+            Some("number") => Self::Number,
+            Some("boolean") => Self::Boolean,
+            _ => Self::Any,
+        })
+    }
+}
+
+impl Fields {
+    fn read(source: &Value, within: &str, library: &Library<'_>) -> Result<Self, SchemaError> {
+        let texts = |value: &Value| -> Vec<String> {
+            let texts = value.as_array().into_iter().flatten();
+            texts.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        let required = texts(&source["required"]);
+        let mut known = BTreeMap::new();
+        for (name, property) in source["properties"].as_object().into_iter().flatten() {
+            let mut schema = Schema::read(property, "", library)?;
+            schema.zero = (library.zero)(within, name).unwrap_or_else(|| {
+                if required.contains(name) { Zero::Shown } else { Zero::Dropped }
+            });
+            known.insert(name.clone(), schema);
+        }
+        // An object without a word about its fields is open in a library, and empty in a CRD.
+        let open = source.get("properties").is_none() && !library.definitions.is_empty();
+        let keeps_unknown = open || source["x-kubernetes-preserve-unknown-fields"] == true;
+        Ok(Self { known, required, keeps_unknown })
+    }
+}
+
+impl List {
+    fn read(source: &Value) -> Self {
+        let keys = source["x-kubernetes-list-map-keys"].as_array();
+        match source["x-kubernetes-list-type"].as_str() {
+            Some("set") => Self::Set,
+            Some("map") => Self::Map(
+                keys.into_iter()
+                    .flatten()
+                    .filter_map(|key| key.as_str().map(str::to_owned))
+                    .collect(),
+            ),
+            _ => Self::Atomic,
+        }
+    }
+}

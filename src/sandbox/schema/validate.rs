@@ -1,0 +1,233 @@
+//! Whether a custom resource keeps its schema. Values are quoted only where they are no secret.
+
+use serde_json::Value;
+
+use super::{List, Schema, Shape};
+use crate::sandbox::refusal::Cause;
+
+/// Everything that is wrong with the value. What stood there before and stays is not judged anew.
+pub fn validate(schema: &Schema, value: &Value, before: Option<&Value>, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    check(schema, value, before, path, &mut causes);
+    if causes.is_empty() {
+        check_rules(schema, value, before, path, &mut causes);
+    } else if has_rules(schema) {
+        let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        causes.push(Cause::invalid("<nil>", "null", why));
+    }
+    causes
+}
+
+fn check(
+    schema: &Schema,
+    value: &Value,
+    before: Option<&Value>,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
+    if before == Some(value) || value.is_null() && schema.nullable {
+        return;
+    }
+    if let Some(cause) = wrong_type(&schema.shape, value, path) {
+        causes.push(cause);
+        return;
+    }
+    check_limits(schema, value, path, causes);
+    match (&schema.shape, value) {
+        (Shape::Object(fields), Value::Object(map)) => {
+            for name in fields.required.iter().filter(|name| !map.contains_key(*name)) {
+                causes.push(Cause::required(joined(path, name), ""));
+            }
+            for (name, value) in map {
+                if let Some(field) = fields.known.get(name) {
+                    let before = before.and_then(|before| before.get(name));
+                    check(field, value, before, &joined(path, name), causes);
+                }
+            }
+        }
+        (Shape::Map(values), Value::Object(map)) => {
+            for (name, value) in map {
+                let before = before.and_then(|before| before.get(name));
+                check(values, value, before, &joined(path, name), causes);
+            }
+        }
+        (Shape::Array(items, kind), Value::Array(list)) => {
+            check_unique(kind, list, path, causes);
+            for (at, item) in list.iter().enumerate() {
+                let before = counterpart(kind, item, at, before);
+                check(items, item, before, &format!("{path}[{at}]"), causes);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The entry of the old list that this one continues: only lists that are maps have such.
+fn counterpart<'a>(
+    kind: &List,
+    item: &Value,
+    _at: usize,
+    before: Option<&'a Value>,
+) -> Option<&'a Value> {
+    let List::Map(keys) = kind else { return None };
+    before?.as_array()?.iter().find(|old| keys.iter().all(|key| old.get(key) == item.get(key)))
+}
+
+fn check_rules(
+    schema: &Schema,
+    value: &Value,
+    before: Option<&Value>,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) {
+    if before == Some(value) || value.is_null() {
+        return;
+    }
+    for rule in &schema.rules {
+        match rule.holds(value) {
+            Ok(true) => {}
+            Ok(false) => {
+                let field = format!("{path}{}", rule.field);
+                causes.push(Cause::invalid(field, "", &rule.message));
+            }
+            Err(why) => {
+                let why = format!("rule evaluation error: {why}");
+                causes.push(Cause::invalid(path, "", why));
+            }
+        }
+    }
+    match (&schema.shape, value) {
+        (Shape::Object(_) | Shape::Map(_), Value::Object(map)) => {
+            for (name, value) in map {
+                if let Some(field) = schema.field(name) {
+                    let before = before.and_then(|before| before.get(name));
+                    check_rules(field, value, before, &joined(path, name), causes);
+                }
+            }
+        }
+        (Shape::Array(items, kind), Value::Array(list)) => {
+            for (at, item) in list.iter().enumerate() {
+                let before = counterpart(kind, item, at, before);
+                check_rules(items, item, before, &format!("{path}[{at}]"), causes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn has_rules(schema: &Schema) -> bool {
+    !schema.rules.is_empty()
+        || match &schema.shape {
+            Shape::Object(fields) => fields.known.values().any(has_rules),
+            Shape::Map(child) | Shape::Array(child, _) => has_rules(child),
+            _ => false,
+        }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn wrong_type(shape: &Shape, value: &Value, path: &str) -> Option<Cause> {
+    let (wanted, fits) = match shape {
+        Shape::Any => return None,
+        Shape::Object(_) | Shape::Map(_) => ("object", value.is_object()),
+        Shape::Array(..) => ("array", value.is_array()),
+        Shape::Text | Shape::Bytes | Shape::Time | Shape::MicroTime => {
+            ("string", value.is_string())
+        }
+        Shape::Integer => ("integer", is_integer(value)),
+        Shape::Number => ("number", value.is_number()),
+        Shape::Boolean => ("boolean", value.is_boolean()),
+        Shape::IntOrString => ("integer,string", is_integer(value) || value.is_string()),
+    };
+    if fits {
+        return None;
+    }
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let why = format!("{path} in body must be of type {wanted}: {found:?}");
+    Some(Cause::wrong_type(path, &format!("{found:?}"), why))
+}
+
+/// As Go sees it: 1.0 is one, too.
+fn is_integer(value: &Value) -> bool {
+    value.as_i64().is_some() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if !schema.enumeration.is_empty() && !schema.enumeration.contains(value) {
+        let known: Vec<&str> = schema.enumeration.iter().filter_map(Value::as_str).collect();
+        causes.push(Cause::unsupported(path, &value.to_string(), &known));
+    }
+    let mut refuse = |why: String| causes.push(Cause::invalid(path, "", why));
+    let (unit, size) = match value {
+        Value::String(text) => ("chars", text.chars().count()),
+        Value::Array(list) => ("items", list.len()),
+        Value::Object(map) => ("properties", map.len()),
+        _ => ("", 0),
+    };
+    if let (Some(least), true) = (schema.size.0, !unit.is_empty())
+        && (size as u64) < least
+    {
+        refuse(format!("{path} in body should be at least {least} {unit} long"));
+    }
+    if let (Some(most), true) = (schema.size.1, !unit.is_empty())
+        && (size as u64) > most
+    {
+        let limit = usize::try_from(most).unwrap_or(usize::MAX);
+        match unit {
+            "chars" => causes.push(Cause::too_long(path, limit)),
+            _ => causes.push(Cause::too_many(path, size, limit)),
+        }
+    }
+    let mut refuse = |shown: &str, why: String| causes.push(Cause::invalid(path, shown, why));
+    if let (Some(pattern), Some(text)) = (&schema.pattern, value.as_str())
+        && !pattern.is_match(text)
+    {
+        refuse("", format!("{path} in body should match '{}'", pattern.as_str()));
+    }
+    if let Some(number) = value.as_f64() {
+        let shown = value.to_string();
+        if let Some(least) = schema.range.0.filter(|least| number < *least) {
+            refuse(&shown, format!("{path} in body should be greater than or equal to {least}"));
+        }
+        if let Some(most) = schema.range.1.filter(|most| number > *most) {
+            refuse(&shown, format!("{path} in body should be less than or equal to {most}"));
+        }
+    }
+    if let Some(text) = value.as_str()
+        && matches!(schema.shape, Shape::Time)
+        && chrono::DateTime::parse_from_rfc3339(text).is_err()
+    {
+        refuse("", format!("{path} in body must be of type date-time"));
+    }
+}
+
+fn check_unique(kind: &List, list: &[Value], path: &str, causes: &mut Vec<Cause>) {
+    let key_of = |item: &Value| match kind {
+        List::Atomic => None,
+        List::Set => Some(item.to_string()),
+        List::Map(keys) => {
+            let shown = keys.iter().filter_map(|key| Some((key, item.get(key)?)));
+            let shown: serde_json::Map<_, _> =
+                shown.map(|(key, value)| (key.clone(), value.clone())).collect();
+            Some(Value::Object(shown).to_string())
+        }
+    };
+    let mut seen = std::collections::HashSet::new();
+    for (at, item) in list.iter().enumerate() {
+        if let Some(key) = key_of(item)
+            && !seen.insert(key.clone())
+        {
+            causes.push(Cause::duplicate(format!("{path}[{at}]"), &key));
+        }
+    }
+}

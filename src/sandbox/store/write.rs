@@ -1,0 +1,373 @@
+//! Create, update and patch: in the order in which the API server decodes, admits, completes,
+//! validates and stores.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::{Store, meta, shape, timestamp};
+use crate::sandbox::{
+    kinds::{self, Kind, text},
+    patch,
+    refusal::{Cause, Refusal},
+    rules, schema,
+};
+
+/// A write that needs more room in etcd is refused there.
+const LARGEST: usize = 1_572_864;
+
+/// What a write needs to know beyond the object.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The time of day.
+    pub now: DateTime<Utc>,
+    /// Whether everything happens but the write.
+    pub dry_run: bool,
+    /// What becomes of unknown fields.
+    pub unknown_fields: FieldValidation,
+    /// What the caller should be told, filled in by the write.
+    pub warnings: Vec<String>,
+}
+
+impl Call {
+    /// A call that is meant, at that time.
+    pub fn at(now: DateTime<Utc>) -> Self {
+        Self { now, dry_run: false, unknown_fields: FieldValidation::Ignore, warnings: vec![] }
+    }
+}
+
+/// What becomes of unknown fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, and the caller is told.
+    #[default]
+    Warn,
+    /// The request is refused.
+    Strict,
+}
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All but the status, where that is a subresource.
+    Main,
+    /// The status alone.
+    Status,
+}
+
+/// A change to an object, in the kind's own shape.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    /// RFC 7386.
+    Merge(Value),
+    /// RFC 6902.
+    Json(Vec<patch::Operation>),
+    /// Kubernetes' own, for built-in kinds.
+    Strategic(Value),
+}
+
+impl Store {
+    /// Stores a new object.
+    pub fn create(
+        &mut self,
+        kind: &Kind,
+        namespace: &str,
+        object: Value,
+        call: &mut Call,
+    ) -> Result<Arc<Value>, Refusal> {
+        let object = decode(kind, object, call)?;
+        same_namespace(&object, namespace)?;
+        self.create_decoded(kind, namespace, object, call)
+    }
+
+    fn create_decoded(
+        &mut self,
+        kind: &Kind,
+        namespace: &str,
+        mut object: Value,
+        call: &mut Call,
+    ) -> Result<Arc<Value>, Refusal> {
+        self.admit(kind, namespace, meta::name_of(&object))?;
+        self.fill_system_fields(&mut object, namespace, &timestamp(call.now));
+        rules::prepare_create(kind, &mut object);
+        let name = meta::name_of(&object).to_owned();
+        let mut causes = meta::validate(kind, &object);
+        causes.extend(rules::validate(kind, &object));
+        if !causes.is_empty() {
+            return Err(Refusal::invalid(kind, &name, causes));
+        }
+        if let Some(existing) = self.get(kind, namespace, &name) {
+            let mut refusal = Refusal::already_exists(kind, &name);
+            if meta::is_terminating(existing) {
+                refusal.message = format!("object is being deleted: {}", refusal.message);
+            }
+            return Err(refusal);
+        }
+        let version = meta::of(&mut object).remove("resourceVersion");
+        if version.is_some_and(|version| version != "" && version != "0") {
+            return Err(Refusal::version_on_create());
+        }
+        fits(&object)?;
+        if call.dry_run {
+            return Ok(Arc::new(object));
+        }
+        Ok(self.put(kind, namespace, &name, object))
+    }
+
+    /// Nothing is made in a namespace that is not there or on its way out.
+    fn admit(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), Refusal> {
+        if namespace.is_empty() {
+            return Ok(());
+        }
+        let found = self.get(kinds::namespace(), "", namespace);
+        let found = found.ok_or_else(|| Refusal::not_found(kinds::namespace(), namespace))?;
+        if meta::is_terminating(found) || text(found, &["status", "phase"]) == "Terminating" {
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
+            let told = format!("namespace {namespace} is being terminated");
+            return Err(Refusal::forbidden(kind, name, &why).with_cause(
+                "NamespaceTerminating",
+                &told,
+                "metadata.namespace",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Replaces an object, or its status.
+    pub fn update(
+        &mut self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        part: Part,
+        object: Value,
+        call: &mut Call,
+    ) -> Result<Arc<Value>, Refusal> {
+        let object = decode(kind, object, call)?;
+        same_name(&object, namespace, name)?;
+        let uid = text(&object, &["metadata", "uid"]);
+        let current = self.get(kind, namespace, name).cloned();
+        let Some(current) = current else {
+            if !kind.create_on_update || part == Part::Status {
+                return Err(Refusal::not_found(kind, name));
+            }
+            if !uid.is_empty() {
+                let why = format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                );
+                return Err(Refusal::conflict(kind, name, &why));
+            }
+            let mut object = object;
+            meta::of(&mut object).remove("resourceVersion");
+            return self.create_decoded(kind, namespace, object, call);
+        };
+        let actual = text(&current, &["metadata", "uid"]);
+        if !uid.is_empty() && uid != actual {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
+            );
+            return Err(Refusal::conflict(kind, name, &why));
+        }
+        self.replace(kind, (namespace, name), part, object, &current, call)
+    }
+
+    /// Changes an object, or its status.
+    pub fn patch(
+        &mut self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        part: Part,
+        patch: &Patch,
+        call: &mut Call,
+    ) -> Result<Arc<Value>, Refusal> {
+        let current = self.get(kind, namespace, name).cloned();
+        let current = current.ok_or_else(|| Refusal::not_found(kind, name))?;
+        let mut object = shape::from_stored(kind, &current).into_owned();
+        match patch {
+            Patch::Merge(change) => patch::merge(&mut object, change),
+            Patch::Json(operations) => patch::apply(&mut object, operations)
+                .map_err(|why| Refusal::unprocessable(&why.to_string()))?,
+            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)
+                .map_err(|why| Refusal::bad_request(why.to_string()))?,
+        }
+        let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
+            400 if kind.is_custom() && refusal.message.starts_with("the ") => refusal,
+            400 => Refusal::invalid_patch(&refusal.message),
+            _ => refusal,
+        })?;
+        same_namespace(&object, namespace)?;
+        same_name(&object, namespace, name)?;
+        self.replace(kind, (namespace, name), part, object, &current, call)
+    }
+
+    fn replace(
+        &mut self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        part: Part,
+        mut object: Value,
+        current: &Arc<Value>,
+        call: &mut Call,
+    ) -> Result<Arc<Value>, Refusal> {
+        check_version(kind, name, &object, current)?;
+        meta::carry_over(&mut object, current);
+        rules::prepare_update(kind, part, &mut object, current);
+        if object == **current {
+            return Ok(current.clone());
+        }
+        let mut causes = meta::validate(kind, &object);
+        causes.extend(meta::validate_update(&object, current));
+        causes.extend(rules::validate_update(kind, part, &object, current));
+        if !causes.is_empty() {
+            return Err(Refusal::invalid(kind, name, causes));
+        }
+        fits(&object)?;
+        if call.dry_run {
+            return Ok(Arc::new(object));
+        }
+        if meta::is_terminating(current) && rules::may_go(kind, &object) {
+            self.remove(kind, namespace, name);
+            self.after_deletion(kind, current, call.now);
+            return Ok(Arc::new(object));
+        }
+        Ok(self.put(kind, namespace, name, object))
+    }
+}
+
+fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
+    let version = text(object, &["metadata", "resourceVersion"]);
+    if version.is_empty() || version == "0" {
+        if kind.unconditional_update {
+            return Ok(());
+        }
+        let why = "must be specified for an update";
+        let cause = Cause::invalid("metadata.resourceVersion", "0", why);
+        return Err(Refusal::invalid(kind, name, vec![cause]));
+    }
+    if version == text(current, &["metadata", "resourceVersion"]) {
+        return Ok(());
+    }
+    Err(Refusal::outdated(kind, name))
+}
+
+fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
+    let named = text(object, &["metadata", "namespace"]);
+    if named.is_empty() || named == namespace {
+        return Ok(());
+    }
+    let why =
+        "the namespace of the provided object does not match the namespace sent on the request";
+    Err(Refusal::bad_request(why))
+}
+
+fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal> {
+    same_namespace(object, namespace)?;
+    match meta::name_of(object) {
+        "" => Err(Refusal::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        other if other != name => Err(Refusal::bad_request(format!(
+            "the name of the object ({other}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn fits(object: &Value) -> Result<(), Refusal> {
+    // Only long texts can make an object large; most objects need no second look.
+    let size = serde_json::to_vec(object).map_or(0, |bytes| bytes.len());
+    if size > LARGEST {
+        return Err(Refusal::too_large_for_store());
+    }
+    Ok(())
+}
+
+/// The body of a request as it is stored, with defaults, but before anybody looked at its content.
+fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
+    let mut object = body;
+    check_type(kind, &object)?;
+    let mut unknown = Vec::new();
+    let refuse = |error: schema::DecodeError| {
+        let kind_name = kind.kind;
+        let version = kind.version;
+        Refusal::bad_request(format!(
+            "{kind_name} in version \"{version}\" cannot be handled as a {kind_name}: {error}"
+        ))
+    };
+    if kind.is_custom() {
+        let metadata = object["metadata"].take();
+        let metadata = schema::decode(kinds::object_meta(), metadata, "metadata", &mut unknown);
+        let metadata = metadata.map_err(refuse)?;
+        schema::prune(&kind.schema, &mut object, "", &mut unknown);
+        schema::default(&kind.schema, &mut object);
+        object["metadata"] = metadata;
+    } else {
+        object = schema::decode(&kind.schema, object, "", &mut unknown).map_err(refuse)?;
+        meta::of(&mut object);
+    }
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    tell_unknown(kind, unknown, call)?;
+    rules::default(kind, &mut object);
+    Ok(shape::to_stored(kind, object))
+}
+
+fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
+    let unrecognized = |why: &str| {
+        let wanted = kind.kind;
+        let message =
+            format!("the object provided is unrecognized (must be of type {wanted}): {why}");
+        Err(Refusal::bad_request(message))
+    };
+    if !object.is_object() {
+        return unrecognized("couldn't get version/kind; json parse error");
+    }
+    let (version, name) = (text(object, &["apiVersion"]), text(object, &["kind"]));
+    if kind.is_custom() {
+        if name.is_empty() {
+            return unrecognized("Object 'Kind' is missing");
+        }
+        if version.is_empty() {
+            return unrecognized("Object 'apiVersion' is missing");
+        }
+    }
+    if !version.is_empty() && version != kind.api_version() {
+        let wanted = kind.api_version();
+        return Err(Refusal::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
+    }
+    if !name.is_empty() && name != kind.kind {
+        return Err(Refusal::bad_request(format!(
+            "{name} in version \"{}\" cannot be handled as a {}",
+            kind.version, kind.kind
+        )));
+    }
+    Ok(())
+}
+
+fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<(), Refusal> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> =
+        unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+    match call.unknown_fields {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => call.warnings.extend(told),
+        FieldValidation::Strict => {
+            return Err(Refusal::bad_request(format!(
+                "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+                kind.kind,
+                kind.version,
+                kind.kind,
+                told.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
