@@ -22,5 +22,6 @@ mod lifecycle;
 mod memory;
 mod normal;
 mod real;
+mod sandbox;
 mod sequence;
 mod side;
