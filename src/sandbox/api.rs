@@ -52,13 +52,26 @@ struct Inner {
     /// The version of the store, for watches to wait on.
     version: signal::Sender<u64>,
     clock: Clock,
+    /// Whether garbage is collected and namespaces are emptied.
+    controllers: bool,
 }
 
 impl ApiServer {
     /// A cluster with the namespaces that every cluster has and the kinds of the table.
     pub fn new(store: Store, clock: Clock) -> Self {
+        Self::start(store, clock, true)
+    }
+
+    /// The same without the controllers that collect garbage and empty namespaces: kube-apiserver
+    /// alone.
+    pub fn without_controllers(store: Store, clock: Clock) -> Self {
+        Self::start(store, clock, false)
+    }
+
+    fn start(store: Store, clock: Clock, controllers: bool) -> Self {
         let version = signal::Sender::new(store.version());
-        let server = Self { inner: Arc::new(Inner { store: Mutex::new(store), version, clock }) };
+        let inner = Inner { store: Mutex::new(store), version, clock, controllers };
+        let server = Self { inner: Arc::new(inner) };
         let mut call = Call::at(server.inner.clock.now());
         server.with(|store| {
             for name in NAMESPACES {
@@ -79,7 +92,11 @@ impl ApiServer {
     pub fn with<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
         // A panic in `work` of a test must not hide what it was about.
         let mut store = self.inner.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = store.version();
         let outcome = work(&mut store);
+        if self.inner.controllers && store.version() > before {
+            store.collect(before, self.inner.clock.now());
+        }
         let version = store.version();
         drop(store);
         self.inner.version.send_if_modified(|known| std::mem::replace(known, version) != version);

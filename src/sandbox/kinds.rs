@@ -45,6 +45,8 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// Whether a PUT makes what is not there.
     pub create_on_update: bool,
+    /// Whether a deletion answers with the object.
+    pub returns_deleted: bool,
     /// How names look.
     pub names: Syntax,
     /// Fields that can be selected by, apart from name and namespace.
@@ -114,7 +116,10 @@ fn built_in() -> Vec<Kind> {
     let event = |mut kind: Kind| {
         kind.create_on_update = true;
         kind.fields = match kind.group {
-            "" => event_fields("involvedObject", "source", "reportingComponent"),
+            "" => {
+                kind.names = Syntax::PathSegment;
+                event_fields("involvedObject", "source", "reportingComponent")
+            }
             _ => event_fields("regarding", "reason", "reportingController"),
         };
         kind
@@ -124,8 +129,9 @@ fn built_in() -> Vec<Kind> {
         Kind {
             namespaced: false,
             status: true,
+            returns_deleted: true,
             names: Syntax::Label,
-            fields: vec!["status.phase".into()],
+            fields: vec!["status.phase".into(), "name".into()],
             ..built("", "v1", "Namespace", "namespaces", &["ns"]).kind()
         },
         Kind { fields: vec!["type".into()], ..built("", "v1", "Secret", "secrets", &[]).kind() },
@@ -133,12 +139,16 @@ fn built_in() -> Vec<Kind> {
         Kind {
             status: true,
             create_on_update: true,
+            returns_deleted: true,
             names: Syntax::ServiceLabel,
             fields: vec!["spec.clusterIP".into(), "spec.type".into()],
             categories: &["all"],
             ..built("", "v1", "Service", "services", &["svc"]).kind()
         },
-        built("", "v1", "ServiceAccount", "serviceaccounts", &["sa"]).kind(),
+        Kind {
+            returns_deleted: true,
+            ..built("", "v1", "ServiceAccount", "serviceaccounts", &["sa"]).kind()
+        },
         event(built("events.k8s.io", "v1", "Event", "events", &["ev"]).kind()),
         Kind {
             unconditional_update: false,
@@ -239,6 +249,7 @@ impl Kind {
             return None;
         }
         Some(match (self.kind, field) {
+            ("Namespace", "name") => vec!["metadata.name".into()],
             ("Event", "source") => vec!["source.component".into(), "reportingComponent".into()],
             ("Event", "reportingController") => vec!["reportingComponent".into()],
             ("Event", _) if field.starts_with("regarding.") => {

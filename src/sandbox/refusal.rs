@@ -165,12 +165,7 @@ impl Refusal {
 
     /// The object breaks rules.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
-        let told: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        let told = match told.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
+        let told = told(&causes);
         let of_group = if kind.group.is_empty() {
             kind.kind.to_owned()
         } else {
@@ -183,6 +178,19 @@ impl Refusal {
             details.causes = causes;
         }
         refusal
+    }
+
+    /// The options of a request break rules.
+    pub fn invalid_options(options: &str, causes: Vec<Cause>) -> Self {
+        let details = Details {
+            group: "meta.k8s.io".to_owned(),
+            kind: options.to_owned(),
+            causes,
+            ..Details::default()
+        };
+        let told = told(&details.causes);
+        let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
     }
 
     /// What a patch makes of the object can't be decoded.
@@ -292,6 +300,20 @@ impl Refusal {
             status["details"] = details.to_value();
         }
         status
+    }
+}
+
+fn told(causes: &[Cause]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes {
+        let one = format!("{}: {}", cause.field, cause.message);
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
+    match told.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
     }
 }
 

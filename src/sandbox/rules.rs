@@ -1,88 +1,71 @@
 //! What holds for single kinds: defaults, what a write may not touch, and what is invalid. Pure.
 
+mod config_map;
+mod event;
+mod lease;
+mod namespace;
+mod secret;
+mod service;
+mod stateful_set;
+
 use serde_json::{Value, json};
 
-use super::{kinds::Kind, refusal::Cause, schema, store::Part};
+use super::{
+    kinds::{self, Kind},
+    names,
+    refusal::Cause,
+    schema,
+    store::Part,
+};
 
 /// Defaults of an object that was just decoded, in the kind's own shape.
 pub(super) fn default(kind: &Kind, object: &mut Value) {
     match kind.kind {
-        "Secret" => secret_defaults(object),
-        "Namespace" => namespace_defaults(object),
+        "Secret" => secret::default(object),
+        "Namespace" => namespace::default(object),
+        "Service" => service::default(object),
+        "StatefulSet" => stateful_set::default(object),
         _ => {}
-    }
-}
-
-fn secret_defaults(object: &mut Value) {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    let texts = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
-    if let Some(Value::Object(texts)) = texts {
-        if !object["data"].is_object() {
-            object["data"] = json!({});
-        }
-        for (key, text) in texts {
-            object["data"][key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
-        }
-    }
-    if object.get("type").is_none() {
-        object["type"] = "Opaque".into();
-    }
-}
-
-fn namespace_defaults(object: &mut Value) {
-    let name = object["metadata"]["name"].clone();
-    if name.as_str().is_some_and(|name| !name.is_empty()) {
-        if !object["metadata"]["labels"].is_object() {
-            object["metadata"]["labels"] = json!({});
-        }
-        object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
     }
 }
 
 /// What a new object gets, and what of it a client can't set.
 pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
-    if kind.is_custom() && kind.status {
-        remove(object, "status");
-    }
     match kind.kind {
-        "Namespace" => {
-            object["spec"] = json!({ "finalizers": ["kubernetes"] });
-            object["status"] = json!({ "phase": "Active" });
-        }
+        _ if kind.is_custom() && kind.status => remove(object, "status"),
+        "Namespace" => namespace::prepare_create(object),
+        "Lease" => lease::prepare(object),
         "Service" => object["status"] = json!({ "loadBalancer": {} }),
         "StatefulSet" => object["status"] = json!({ "replicas": 0, "availableReplicas": 0 }),
         _ => {}
     }
     if kind.generation {
         object["metadata"]["generation"] = 1.into();
-    } else if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("generation");
+    } else if kind.kind != "Event" {
+        remove(&mut object["metadata"], "generation");
     }
 }
 
 /// Undoes what this kind of update may not touch; counts the generation.
 pub(super) fn prepare_update(kind: &Kind, part: Part, object: &mut Value, current: &Value) {
+    match (kind.kind, part) {
+        ("Namespace", Part::Main) => {
+            restore(object, current, "spec");
+            restore(object, current, "status");
+        }
+        ("Namespace", Part::Finalize) => restore(object, current, "status"),
+        ("Lease", _) => lease::prepare(object),
+        ("Secret", _) => secret::prepare_update(object, current),
+        ("Service", Part::Main) => service::prepare_update(object, current),
+        _ => {}
+    }
     if !kind.status {
         return;
     }
     match part {
         Part::Main => restore(object, current, "status"),
-        Part::Status => {
-            let fields: Vec<String> = object
-                .as_object()
-                .into_iter()
-                .flat_map(|fields| fields.keys())
-                .chain(current.as_object().into_iter().flat_map(|fields| fields.keys()))
-                .filter(|name| *name != "status" && *name != "metadata")
-                .cloned()
-                .collect();
-            for field in fields {
-                restore(object, current, &field);
-            }
-            if kind.is_custom() {
-                restore(object, current, "metadata");
-            }
-        }
+        Part::Status => keep_all_but_status(kind, object, current),
+        Part::Finalize => {}
     }
     if kind.generation && part == Part::Main && differs(object, current) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
@@ -90,12 +73,26 @@ pub(super) fn prepare_update(kind: &Kind, part: Part, object: &mut Value, curren
     }
 }
 
+fn keep_all_but_status(kind: &Kind, object: &mut Value, current: &Value) {
+    let names = |value: &Value| -> Vec<String> {
+        value.as_object().into_iter().flat_map(|fields| fields.keys().cloned()).collect()
+    };
+    for field in names(object).into_iter().chain(names(current)) {
+        if field != "status" && field != "metadata" {
+            restore(object, current, &field);
+        }
+    }
+    if kind.is_custom() {
+        restore(object, current, "metadata");
+    }
+}
+
 /// Whether anything but metadata and status differs.
 fn differs(object: &Value, current: &Value) -> bool {
     let (Some(new), Some(old)) = (object.as_object(), current.as_object()) else { return false };
     let counts = |name: &&String| *name != "metadata" && *name != "status";
-    let names = new.keys().chain(old.keys()).filter(counts);
-    names.into_iter().any(|name| new.get(name) != old.get(name))
+    let mut names = new.keys().chain(old.keys()).filter(counts);
+    names.any(|name| new.get(name) != old.get(name))
 }
 
 fn restore(object: &mut Value, current: &Value, field: &str) {
@@ -113,29 +110,93 @@ fn remove(object: &mut Value, field: &str) {
 
 /// What is wrong with a new object.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
-    if kind.is_custom() {
-        return schema::validate(&kind.schema, object, None, "");
-    }
-    Vec::new()
+    let mut causes = match kind.kind {
+        _ if kind.is_custom() => return schema::validate(&kind.schema, object, None, ""),
+        "Secret" => secret::validate(object),
+        "ConfigMap" => config_map::validate(object),
+        "Lease" => lease::validate(object),
+        "Event" => return event::validate(kind, object),
+        "Namespace" => namespace::validate(object),
+        "Service" => service::validate(object),
+        "StatefulSet" => stateful_set::validate(object),
+        _ => Vec::new(),
+    };
+    causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
+    causes
 }
 
 /// What is wrong with a changed object.
 pub(super) fn validate_update(
     kind: &Kind,
-    _part: Part,
+    part: Part,
     object: &Value,
     current: &Value,
 ) -> Vec<Cause> {
-    if kind.is_custom() {
-        return schema::validate(&kind.schema, object, Some(current), "");
+    match (kind.kind, part) {
+        _ if kind.is_custom() => schema::validate(&kind.schema, object, Some(current), ""),
+        ("Secret", _) => secret::validate_update(object, current),
+        ("ConfigMap", _) => config_map::validate_update(object, current),
+        ("Lease", _) => lease::validate(object),
+        ("Event", _) => event::validate_update(kind, object, current),
+        ("Namespace", Part::Status) => namespace::validate_status(object),
+        ("Namespace", _) => namespace::validate(object),
+        ("Service", Part::Main) => service::validate_update(object, current),
+        ("StatefulSet", Part::Main) => stateful_set::validate_update(object, current),
+        _ => Vec::new(),
     }
-    Vec::new()
 }
 
 /// Whether nothing holds an object any more that is to be deleted.
 pub(super) fn may_go(kind: &Kind, object: &Value) -> bool {
     let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     none(&object["metadata"]["finalizers"])
-        && (kind.kind != "Namespace" || none(&object["spec"]["finalizers"]))
+        && (kind != kinds::namespace() || none(&object["spec"]["finalizers"]))
         && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+}
+
+/// Built-in kinds know three finalizers without a domain.
+fn finalizer_names(finalizers: &Value, path: &str) -> Vec<Cause> {
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let finalizers = finalizers.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let unknown = finalizers.filter(|name| !name.contains('/') && !STANDARD.contains(name));
+    let why = "name is neither a standard finalizer name nor is it fully qualified";
+    unknown.map(|name| Cause::invalid(path, &format!("{name:?}"), why)).collect()
+}
+
+/// Keys of `data` and the like, and how many bytes the values have.
+fn data_keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for key in data.as_object().into_iter().flat_map(|data| data.keys()) {
+        for why in names::data_key(key) {
+            causes.push(Cause::invalid(format!("{path}[{key}]"), &format!("{key:?}"), why));
+        }
+    }
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded_length(text: &str) -> usize {
+    let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+/// As much data as a Secret or ConfigMap holds.
+const LARGEST: usize = 1024 * 1024;
+
+fn unchanged(object: &Value, current: &Value, field: &str, told_as: &str) -> Option<Cause> {
+    let (new, old) = (&object[field], &current[field]);
+    (new != old).then(|| Cause::invalid(told_as, "", "field is immutable"))
+}
+
+/// What `immutable: true` forbids.
+fn kept_immutable(object: &Value, current: &Value, fields: &[&str]) -> Vec<Cause> {
+    if current["immutable"] != true {
+        return Vec::new();
+    }
+    let why = "field is immutable when `immutable` is set";
+    let mut causes = Vec::new();
+    if object["immutable"] != true {
+        causes.push(Cause::forbidden("immutable", why));
+    }
+    let changed = fields.iter().filter(|field| object[**field] != current[**field]);
+    causes.extend(changed.map(|field| Cause::forbidden(*field, why)));
+    causes
 }

@@ -3,8 +3,10 @@
 //!
 //! This file holds what etcd would: objects by kind, namespace and name, one counter of versions,
 //! the last changes. What the API server adds (defaults, rules, patches, finalizers) is in the
-//! rooms below: `write` for create, update and patch, `delete` for deletion and what follows of it.
+//! rooms below: `write` for create, update and patch, `delete` for deletion, and `collect` for what
+//! controllers make of a deletion.
 
+mod collect;
 mod delete;
 mod list;
 mod meta;
@@ -40,6 +42,7 @@ pub struct Store {
     changes: Arc<VecDeque<Change>>,
     remembered: usize,
     compacted: u64,
+    dependents: Arc<collect::Dependents>,
     random: fastrand::Rng,
 }
 
@@ -80,6 +83,7 @@ impl Store {
             changes: Arc::default(),
             remembered: history,
             compacted: 1,
+            dependents: Arc::default(),
             random: fastrand::Rng::with_seed(seed),
         }
     }
@@ -161,6 +165,12 @@ impl Store {
             before,
             after,
         };
+        let owned = |object: &Option<Arc<Value>>| {
+            object.as_ref().is_some_and(|object| collect::owners(object).next().is_some())
+        };
+        if owned(&change.before) || owned(&change.after) {
+            Arc::make_mut(&mut self.dependents).replace(&change);
+        }
         let changes = Arc::make_mut(&mut self.changes);
         changes.push_back(change);
         if changes.len() > self.remembered {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ApiServer, answer, answer::Answer, path::Target, watch};
 use crate::sandbox::{
     kinds::{Kind, text},
-    refusal::Refusal,
+    refusal::{Cause, Refusal},
     select::Selector,
     store::{
         Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query,
@@ -53,13 +53,21 @@ pub(super) fn serve(
 ) -> Result<Answer, Refusal> {
     let params = Params::of(parts);
     let request = Request { server, target, parts, params };
+    if target.subresource.as_deref() == Some("finalize") && parts.method != Method::PUT {
+        return Err(Refusal::method_not_allowed());
+    }
     match (&parts.method, &target.name) {
         (&Method::GET | &Method::HEAD, Some(name)) => request.get(name),
         (&Method::GET | &Method::HEAD, None) => request.list_or_watch(),
         (&Method::POST, None) => request.create(&body),
         (&Method::PUT, Some(name)) => request.update(name, &body),
         (&Method::PATCH, Some(name)) => request.patch(name, &body),
-        (&Method::DELETE, Some(name)) => request.delete(name, &body),
+        (&Method::DELETE, Some(name)) if target.subresource.is_none() => {
+            request.delete(name, &body)
+        }
+        (&Method::DELETE, None) if target.kind.namespaced && !target.namespace.is_empty() => {
+            request.delete_all(&body)
+        }
         _ => Err(Refusal::method_not_allowed()),
     }
 }
@@ -81,32 +89,32 @@ impl Request<'_> {
     }
 
     fn part(&self) -> Part {
-        if self.target.subresource.is_some() { Part::Status } else { Part::Main }
+        match self.target.subresource.as_deref() {
+            None => Part::Main,
+            Some("finalize") => Part::Finalize,
+            Some(_) => Part::Status,
+        }
     }
 
-    fn call(&self) -> Result<Call, Refusal> {
+    /// `options` is what Kubernetes calls the query of this verb.
+    fn call(&self, options: &str) -> Result<Call, Refusal> {
         let mut call = Call::at(self.server.inner.clock.now());
-        call.dry_run = match self.params.text("dryRun") {
-            "" => false,
-            "All" => true,
+        let mut causes = Vec::new();
+        match self.params.text("dryRun") {
+            "" => {}
+            "All" => call.dry_run = true,
+            other => causes.push(Cause::unsupported("dryRun", &format!("{other:?}"), &["All"])),
+        }
+        match self.params.text("fieldValidation") {
+            "Ignore" => call.unknown_fields = FieldValidation::Ignore,
+            "" | "Warn" => call.unknown_fields = FieldValidation::Warn,
+            "Strict" => call.unknown_fields = FieldValidation::Strict,
             other => {
-                let why =
-                    format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
-                return Err(Refusal::bad_request(why));
+                let known = ["Ignore", "Strict", "Warn"];
+                causes.push(Cause::unsupported("fieldValidation", &format!("{other:?}"), &known));
             }
-        };
-        call.unknown_fields = match self.params.text("fieldValidation") {
-            "Ignore" => FieldValidation::Ignore,
-            "" | "Warn" => FieldValidation::Warn,
-            "Strict" => FieldValidation::Strict,
-            other => {
-                let why = format!(
-                    "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-                );
-                return Err(Refusal::bad_request(why));
-            }
-        };
-        Ok(call)
+        }
+        if causes.is_empty() { Ok(call) } else { Err(Refusal::invalid_options(options, causes)) }
     }
 
     fn get(&self, name: &str) -> Result<Answer, Refusal> {
@@ -161,7 +169,7 @@ impl Request<'_> {
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let object = self.object(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("CreateOptions")?;
         let created = self
             .server
             .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
@@ -170,7 +178,7 @@ impl Request<'_> {
 
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
         let object = self.object(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("UpdateOptions")?;
         let (existed, object) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
@@ -183,7 +191,7 @@ impl Request<'_> {
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
         let patch = self.read_patch(body)?;
-        let mut call = self.call()?;
+        let mut call = self.call("PatchOptions")?;
         let object = self.server.with(|store| {
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         })?;
@@ -227,47 +235,88 @@ impl Request<'_> {
     }
 
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let mut call = self.call()?;
-        let options = self.delete_options(body, &mut call)?;
+        let (options, mut call) = self.delete_options(body)?;
         let deleted = self
             .server
             .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call))?;
         match deleted {
-            Deleted::Gone(object) => {
+            Deleted::Gone(object) if !self.kind().returns_deleted => {
                 self.written(Answer::json(success(self.kind(), &object)), call)
             }
-            Deleted::Waiting(object) => self.written(Answer::object(self.kind(), object), call),
+            Deleted::Gone(object) | Deleted::Waiting(object) => {
+                self.written(Answer::object(self.kind(), object), call)
+            }
         }
     }
 
-    fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<DeleteOptions, Refusal> {
-        let options: Value = if body.is_empty() { json!({}) } else { self.object(body)? };
-        let owned = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        if options["dryRun"].as_array().is_some_and(|values| values.iter().any(|one| one == "All"))
-        {
-            call.dry_run = true;
-        }
-        let propagation = match self.params.text("propagationPolicy") {
-            "" => text(&options, &["propagationPolicy"]),
-            given => given,
-        };
-        let propagation = match propagation {
-            "" => None,
-            "Orphan" => Some(Propagation::Orphan),
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            other => {
-                let why = format!("propagationPolicy: Unsupported value: {other:?}");
-                return Err(Refusal::bad_request(why));
+    fn delete_all(&self, body: &[u8]) -> Result<Answer, Refusal> {
+        let (options, mut call) = self.delete_options(body)?;
+        let query = Query { selector: self.selector()?, ..Query::default() };
+        let list = self.server.with(|store| {
+            store.delete_all(self.kind(), &self.target.namespace, &query, &options, &mut call)
+        })?;
+        self.written(Answer::list(self.kind(), list), call)
+    }
+
+    /// From the body, or from the query where there is no body.
+    fn delete_options(&self, body: &[u8]) -> Result<(DeleteOptions, Call), Refusal> {
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options: Value = if body.is_empty() {
+            let mut options = json!({});
+            for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", "dryRun"] {
+                match self.params.text(name) {
+                    "" => {}
+                    text if name == "dryRun" => options[name] = json!([text]),
+                    text => options[name] = serde_json::from_str(text).unwrap_or(json!(text)),
+                }
             }
+            options
+        } else {
+            self.object(body)?
         };
-        let grace = self.params.text("gracePeriodSeconds").parse().ok();
-        Ok(DeleteOptions {
-            uid: owned(text(&options, &["preconditions", "uid"])),
-            version: owned(text(&options, &["preconditions", "resourceVersion"])),
-            grace: grace.or_else(|| options["gracePeriodSeconds"].as_i64()),
+        let mut causes = Vec::new();
+        for value in options["dryRun"].as_array().into_iter().flatten() {
+            match value.as_str() {
+                Some("All") => call.dry_run = true,
+                _ => causes.push(Cause::unsupported("dryRun", &value.to_string(), &["All"])),
+            }
+        }
+        let propagation =
+            match (text(&options, &["propagationPolicy"]), &options["orphanDependents"]) {
+                ("", Value::Bool(true)) => Some(Propagation::Orphan),
+                ("", _) => None,
+                (_, Value::Bool(_)) => {
+                    let why = "orphanDependents and deletionPropagation cannot be both set";
+                    causes.push(Cause::invalid("propagationPolicy", "", why));
+                    None
+                }
+                ("Orphan", _) => Some(Propagation::Orphan),
+                ("Background", _) => Some(Propagation::Background),
+                ("Foreground", _) => Some(Propagation::Foreground),
+                (other, _) => {
+                    let known = ["Foreground", "Background", "Orphan"];
+                    causes.push(Cause::unsupported(
+                        "propagationPolicy",
+                        &format!("{other:?}"),
+                        &known,
+                    ));
+                    None
+                }
+            };
+        if !causes.is_empty() {
+            return Err(Refusal::invalid_options("DeleteOptions", causes));
+        }
+        let precondition = |name| {
+            let value = options["preconditions"].get(name).and_then(Value::as_str);
+            value.map(str::to_owned)
+        };
+        let options = DeleteOptions {
+            uid: precondition("uid"),
+            version: precondition("resourceVersion"),
+            grace: options["gracePeriodSeconds"].as_i64(),
             propagation,
-        })
+        };
+        Ok((options, call))
     }
 
     fn content_type(&self) -> &str {

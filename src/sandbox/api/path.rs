@@ -88,6 +88,7 @@ impl Target {
         let known = match subresource {
             None => true,
             Some("status") => kind.status,
+            Some("finalize") => kind == kinds::namespace(),
             Some(_) => false,
         };
         (fits && known).then(|| Self {

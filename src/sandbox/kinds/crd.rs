@@ -74,6 +74,7 @@ pub(super) fn read(source: &str) -> Result<Kind, CrdError> {
         generation: true,
         unconditional_update: false,
         create_on_update: false,
+        returns_deleted: false,
         names: Syntax::Subdomain,
         fields: fields.map(|path| path.trim_start_matches('.').to_owned()).collect(),
         schema: Schema::structural(&schema)?,

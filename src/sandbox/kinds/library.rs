@@ -82,6 +82,7 @@ impl Built {
             generation: false,
             unconditional_update: true,
             create_on_update: false,
+            returns_deleted: false,
             names: Syntax::Subdomain,
             fields: Vec::new(),
             schema: schema(&definition),

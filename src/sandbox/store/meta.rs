@@ -23,6 +23,12 @@ pub(super) fn of(object: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
+pub(super) fn remove_field(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
 pub(super) fn name_of(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }

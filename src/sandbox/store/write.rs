@@ -56,6 +56,8 @@ pub enum Part {
     Main,
     /// The status alone.
     Status,
+    /// The finalizers in the spec of a namespace.
+    Finalize,
 }
 
 /// A change to an object, in the kind's own shape.
@@ -152,7 +154,7 @@ impl Store {
         let uid = text(&object, &["metadata", "uid"]);
         let current = self.get(kind, namespace, name).cloned();
         let Some(current) = current else {
-            if !kind.create_on_update || part == Part::Status {
+            if !kind.create_on_update || part != Part::Main {
                 return Err(Refusal::not_found(kind, name));
             }
             if !uid.is_empty() {
@@ -229,12 +231,21 @@ impl Store {
         if call.dry_run {
             return Ok(Arc::new(object));
         }
-        if meta::is_terminating(current) && rules::may_go(kind, &object) {
+        Ok(self.store_or_finish(kind, (namespace, name), object))
+    }
+
+    /// Stores the object, unless it was only waiting for this change to go.
+    pub(super) fn store_or_finish(
+        &mut self,
+        kind: &Kind,
+        (namespace, name): (&str, &str),
+        object: Value,
+    ) -> Arc<Value> {
+        if meta::is_terminating(&object) && rules::may_go(kind, &object) {
             self.remove(kind, namespace, name);
-            self.after_deletion(kind, current, call.now);
-            return Ok(Arc::new(object));
+            return Arc::new(object);
         }
-        Ok(self.put(kind, namespace, name, object))
+        self.put(kind, namespace, name, object)
     }
 }
 

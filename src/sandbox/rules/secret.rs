@@ -1,0 +1,89 @@
+//! Secrets. Values are never quoted.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{
+    LARGEST, data_keys, decoded_length, finalizer_names, kept_immutable, remove, unchanged,
+};
+use crate::sandbox::{kinds::text, refusal::Cause};
+
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
+pub(super) fn default(object: &mut Value) {
+    if let Some(Value::Object(texts)) = object.get_mut("stringData").map(Value::take) {
+        if !object["data"].is_object() {
+            object["data"] = json!({});
+        }
+        for (key, text) in texts {
+            object["data"][key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
+        }
+    }
+    remove(object, "stringData");
+    if object.get("type").is_none() {
+        object["type"] = "Opaque".into();
+    }
+}
+
+pub(super) fn prepare_update(object: &mut Value, current: &Value) {
+    if text(object, &["type"]).is_empty() {
+        object["type"] = current["type"].clone();
+    }
+}
+
+pub(super) fn validate(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let data = &object["data"];
+    data_keys(data, "data", &mut causes);
+    let values = data.as_object().into_iter().flat_map(|data| data.values());
+    let size: usize = values.filter_map(Value::as_str).map(decoded_length).sum();
+    if size > LARGEST {
+        causes.push(Cause::too_long("data", LARGEST));
+    }
+    let needs = |keys: &[&str]| -> Vec<Cause> {
+        let missing = keys.iter().filter(|key| data.get(**key).is_none());
+        missing.map(|key| Cause::required(format!("data[{key}]"), "")).collect()
+    };
+    causes.extend(match text(object, &["type"]) {
+        "kubernetes.io/tls" => needs(&["tls.crt", "tls.key"]),
+        "kubernetes.io/dockercfg" => docker(data, ".dockercfg"),
+        "kubernetes.io/dockerconfigjson" => docker(data, ".dockerconfigjson"),
+        "kubernetes.io/basic-auth" => match needs(&["username", "password"]) {
+            missing if missing.len() == 2 => missing,
+            _ => Vec::new(),
+        },
+        "kubernetes.io/ssh-auth" if text(data, &["ssh-privatekey"]).is_empty() => {
+            vec![Cause::required("data[ssh-privatekey]", "")]
+        }
+        "kubernetes.io/service-account-token"
+            if text(object, &["metadata", "annotations", ACCOUNT]).is_empty() =>
+        {
+            vec![Cause::required(format!("metadata.annotations[{ACCOUNT}]"), "")]
+        }
+        _ => Vec::new(),
+    });
+    causes
+}
+
+fn docker(data: &Value, key: &str) -> Vec<Cause> {
+    let field = format!("data[{key}]");
+    let Some(content) = data.get(key).and_then(Value::as_str) else {
+        return vec![Cause::required(field, "")];
+    };
+    let content = STANDARD.decode(content).unwrap_or_default();
+    match serde_json::from_slice::<Value>(&content) {
+        Ok(Value::Object(_) | Value::Null) => Vec::new(),
+        _ => {
+            let shown = "\"<secret contents redacted>\"";
+            vec![Cause::invalid(field, shown, "it is no JSON object")]
+        }
+    }
+}
+
+pub(super) fn validate_update(object: &Value, current: &Value) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = unchanged(object, current, "type", "type").into_iter().collect();
+    causes.extend(kept_immutable(object, current, &["data"]));
+    causes.extend(validate(object));
+    causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
+    causes
+}
