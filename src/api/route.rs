@@ -57,7 +57,7 @@ pub struct TlsConfig {
 }
 
 /// `spec.tls.externalCertificate`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ExternalCertificate {
     /// The Secret that the router itself reads.
     #[serde(default)]

@@ -7,7 +7,7 @@
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
 
 use super::certificate::{Certificate, address};
-use super::pem::{self, Kind};
+use super::pem::{self, Block, Kind};
 use super::problem::{Field, Findings, Part, Problem};
 use super::signature::{self, Verdict};
 use super::{Pair, certificates};
@@ -24,15 +24,7 @@ pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
     }
     let mut findings = Findings::new(FIELD);
     let blocks = pem::blocks(FIELD, ca_certificate, &mut findings);
-    for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
-        findings.add(Problem::KeyOutsideItsField { field: FIELD, line: block.line });
-    }
-    let pool = certificates(FIELD, &blocks, &mut findings);
-    for (index, certificate) in pool.iter().enumerate() {
-        // HAProxy gets these certificates as part of the chain, so the same rules hold.
-        let part = Part::Certificate { field: FIELD, number: index + 1 };
-        certificate.chain_problems(part, &mut findings);
-    }
+    let pool = pool(FIELD, &blocks, &mut findings);
     // The pair holds a leaf that was read before, so this is not a problem but can't happen.
     if let Ok(leaf) = Certificate::read(&pair.leaf)
         && findings.is_empty()
@@ -41,6 +33,33 @@ pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
         findings.add(Problem::CaMismatch { why });
     }
     findings.into_problems()
+}
+
+/// Why the router would refuse a Route with this destinationCACertificate. Empty text is as good as
+/// none.
+pub fn destination_problems(destination_ca_certificate: &str) -> Vec<Problem> {
+    if destination_ca_certificate.is_empty() {
+        return Vec::new();
+    }
+    let field = Field::DestinationCaCertificate;
+    let mut findings = Findings::new(field);
+    let blocks = pem::blocks(field, destination_ca_certificate, &mut findings);
+    pool(field, &blocks, &mut findings);
+    findings.into_problems()
+}
+
+/// The certificates of a text that nothing but certificates belongs into.
+fn pool<'a>(field: Field, blocks: &'a [Block], findings: &mut Findings) -> Vec<Certificate<'a>> {
+    for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
+        findings.add(Problem::KeyOutsideItsField { field, line: block.line });
+    }
+    let pool = certificates(field, blocks, findings);
+    for (index, certificate) in pool.iter().enumerate() {
+        // HAProxy gets a caCertificate as part of the chain, so the same rules hold.
+        let part = Part::Certificate { field, number: index + 1 };
+        certificate.chain_problems(part, findings);
+    }
+    pool
 }
 
 /// Why none of the pool verifies the leaf: the reason of the candidate that came furthest.

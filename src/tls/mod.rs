@@ -36,7 +36,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::kit::redact::PrivateKeyPem;
 
-pub use authority::ca_problems;
+pub use authority::{ca_problems, destination_problems};
 pub use chain::ChainOrder;
 pub use problem::{Damage, Field, Part, Problem};
 pub use warning::{Warning, Wildcard, age_warning, next_change, warnings};

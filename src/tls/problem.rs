@@ -16,6 +16,8 @@ pub enum Field {
     Key,
     /// `spec.tls.caCertificate` of the Route.
     CaCertificate,
+    /// `spec.tls.destinationCACertificate` of the Route.
+    DestinationCaCertificate,
 }
 
 impl fmt::Display for Field {
@@ -24,6 +26,7 @@ impl fmt::Display for Field {
             Self::Certificate => "tls.crt",
             Self::Key => "tls.key",
             Self::CaCertificate => "the Route's caCertificate",
+            Self::DestinationCaCertificate => "the Route's destinationCACertificate",
         })
     }
 }

@@ -3,7 +3,7 @@
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 
-use super::super::{Problem, ca_problems};
+use super::super::{Problem, ca_problems, destination_problems};
 use super::accepted;
 use super::material::{Issued, Recipe, authority, block, ec, leaf, rsa};
 
@@ -247,4 +247,27 @@ fn weak_certificates_in_the_pool_are_problems_unless_self_signed() {
     assert!(said(&leaf().by(&small), &small.crt())[0].starts_with(
         "the key of certificate 1 of the Route's caCertificate is an RSA key of 1024 bits"
     ));
+}
+
+#[test]
+fn a_destination_ca_certificate_must_be_certificates_with_sound_signatures() {
+    let said = |text: &str| -> Vec<String> {
+        destination_problems(text).iter().map(Problem::to_string).collect()
+    };
+    let root = authority("root").self_signed();
+    assert!(said("").is_empty());
+    assert!(said(&root.crt()).is_empty());
+    assert_eq!(
+        said("words"),
+        [
+            "the Route's destinationCACertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line"
+        ]
+    );
+    let weak = authority("between").digest(MessageDigest::sha1()).by(&root);
+    assert_eq!(
+        said(&weak.crt()),
+        [
+            "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it issued anew with SHA-256 or better"
+        ]
+    );
 }

@@ -1,0 +1,108 @@
+//! Certificates that the sandbox makes for itself: for its API server, its edge, its backend and
+//! the tour. Their keys are made at start and end with the process.
+
+use chrono::{DateTime, Datelike, Days, Utc};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::kit::redact::PrivateKeyPem;
+
+/// As long as a certificate of Let's Encrypt lives.
+const LIFETIME: Days = Days::new(90);
+
+/// A certificate authority of one session.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+pub struct Issued {
+    /// PEM.
+    pub certificate: String,
+    /// PEM.
+    pub key: PrivateKeyPem,
+    /// The same certificate in DER.
+    pub der: CertificateDer<'static>,
+    key_der: PrivateKeyDer<'static>,
+}
+
+impl Issued {
+    /// The key as rustls takes it.
+    pub fn key_der(&self) -> PrivateKeyDer<'static> {
+        self.key_der.clone_key()
+    }
+
+    fn new(certificate: &rcgen::Certificate, key: &KeyPair) -> Self {
+        Self {
+            certificate: certificate.pem(),
+            key: PrivateKeyPem::new(key.serialize_pem()),
+            der: certificate.der().clone(),
+            key_der: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        }
+    }
+}
+
+impl Authority {
+    /// A new root with this common name.
+    pub fn new(name: &str, now: DateTime<Utc>) -> Result<Self, rcgen::Error> {
+        let mut params = named(name, &[], now)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// The root, PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// The root, DER.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        self.0.der()
+    }
+
+    /// A server's certificate for these hosts; the first is its common name.
+    pub fn issue(&self, hosts: &[&str], now: DateTime<Utc>) -> Result<Issued, rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = server(hosts.first().copied().unwrap_or_default(), hosts, now)?;
+        params.use_authority_key_identifier_extension = true;
+        Ok(Issued::new(&params.signed_by(&key, &self.0)?, &key))
+    }
+}
+
+/// A server's certificate that nobody vouches for.
+pub fn self_signed(name: &str, hosts: &[&str], now: DateTime<Utc>) -> Result<Issued, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    Ok(Issued::new(&server(name, hosts, now)?.self_signed(&key)?, &key))
+}
+
+fn server(
+    name: &str,
+    hosts: &[&str],
+    now: DateTime<Utc>,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = named(name, hosts, now)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+fn named(
+    name: &str,
+    hosts: &[&str],
+    now: DateTime<Utc>,
+) -> Result<CertificateParams, rcgen::Error> {
+    let hosts: Vec<String> = hosts.iter().copied().map(str::to_owned).collect();
+    let mut params = CertificateParams::new(hosts)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let day = |time: DateTime<Utc>| {
+        // Months and days of a calendar are small numbers.
+        date_time_ymd(time.year(), time.month() as u8, time.day() as u8)
+    };
+    // From yesterday on: clocks differ, and rcgen counts in days.
+    params.not_before = day(now - Days::new(1));
+    params.not_after = day(now + LIFETIME);
+    Ok(params)
+}

@@ -1,0 +1,182 @@
+//! The file that lets kubectl in. Whoever can read it can read every key in the sandbox, so it is
+//! its owner's alone from its first byte on, and goes when the sandbox goes.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use zeroize::Zeroizing;
+
+/// What cluster, user and context are called.
+const NAME: &str = "trustplane-sandbox";
+
+/// A kubeconfig on disk. Dropping it removes it.
+#[derive(Debug)]
+pub struct Kubeconfig {
+    path: PathBuf,
+    /// The folder that was made for it.
+    folder: Option<PathBuf>,
+}
+
+/// Why there is no kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The chosen path is taken.
+    #[error(
+        "{path} exists already. Choose another path with --kubeconfig, or remove the file if a \
+         sandbox that was killed left it behind",
+        path = .0.display()
+    )]
+    Exists(PathBuf),
+    /// It can't be written there.
+    #[error(
+        "cannot write the kubeconfig {path}. Choose a path in a folder of yours with --kubeconfig",
+        path = .path.display()
+    )]
+    Unwritable {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Kubeconfig {
+    /// Writes the file at the path, or in a new folder for temporary files.
+    pub fn write(
+        path: Option<&Path>,
+        server: &str,
+        authority_pem: &str,
+        token: &str,
+    ) -> Result<Self, KubeconfigError> {
+        let content = content(server, authority_pem, token);
+        let (path, folder) = match path {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let folder = private_folder()?;
+                (folder.join("kubeconfig"), Some(folder))
+            }
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        // From here on the folder goes, whatever happens next.
+        let mut kubeconfig = Self { path: PathBuf::new(), folder };
+        create(&path, content.as_bytes())?;
+        kubeconfig.path = path;
+        Ok(kubeconfig)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Kubeconfig {
+    fn drop(&mut self) {
+        if !self.path.as_os_str().is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+fn private_folder() -> Result<PathBuf, KubeconfigError> {
+    let folder = std::env::temp_dir().join(format!("{NAME}-{:016x}", fastrand::u64(..)));
+    // Not created with its parents: a folder that somebody else put there is an error.
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => Ok(folder),
+        Err(source) => Err(KubeconfigError::Unwritable { path: folder, source }),
+    }
+}
+
+fn create(path: &Path, content: &[u8]) -> Result<(), KubeconfigError> {
+    let unwritable = |source| KubeconfigError::Unwritable { path: path.to_owned(), source };
+    // `create_new` follows no link, so nobody can have the token written where they read it.
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(KubeconfigError::Exists(path.to_owned()));
+        }
+        Err(error) => return Err(unwritable(error)),
+    };
+    file.write_all(content).map_err(|error| {
+        let _ = fs::remove_file(path);
+        unwritable(error)
+    })
+}
+
+fn content(server: &str, authority_pem: &str, token: &str) -> Zeroizing<String> {
+    let authority = BASE64_STANDARD.encode(authority_pem);
+    Zeroizing::new(format!(
+        "\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {NAME}
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {NAME}
+  user:
+    token: {token}
+contexts:
+- name: {NAME}
+  context:
+    cluster: {NAME}
+    user: {NAME}
+    namespace: default
+current-context: {NAME}
+"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_file_and_its_folder_are_their_owners_alone_and_go_together() {
+        let written =
+            Kubeconfig::write(None, "https://127.0.0.1:6443", "authority", "token").unwrap();
+        let path = written.path().to_owned();
+        let folder = path.parent().unwrap().to_owned();
+        assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
+        let read: kube::config::Kubeconfig =
+            kube::config::Kubeconfig::read_from(&path).expect("kube reads it");
+        assert_eq!(read.current_context.as_deref(), Some(NAME));
+        drop(written);
+        assert!(!path.exists() && !folder.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_neither_overwritten_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::write(&path, "mine").unwrap();
+        let refused = Kubeconfig::write(Some(&path), "server", "authority", "token").unwrap_err();
+        assert!(refused.to_string().contains("exists already"), "{refused}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (folder.path().join("config"), folder.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(Kubeconfig::write(Some(&path), "server", "authority", "token").is_err());
+        assert!(!elsewhere.exists());
+    }
+}
