@@ -17,6 +17,7 @@ mod compared;
 mod differences;
 mod generate;
 mod harness;
+mod kubectl;
 mod liar;
 mod lifecycle;
 mod memory;

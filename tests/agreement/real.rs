@@ -24,6 +24,11 @@ impl Real {
         Self { _controllers: controllers, cluster }
     }
 
+    /// A file that lets kubectl in.
+    pub fn kubeconfig(&self) -> std::path::PathBuf {
+        self.cluster.kubeconfig(self.cluster.admin_access())
+    }
+
     /// A side that shows every answer as it comes.
     pub async fn side(&self, name: &'static str) -> Side {
         Side { name, client: self.cluster.admin_access().client_without_retries().await }
