@@ -126,7 +126,7 @@ impl ApiServer {
     }
 
     fn route(&self, parts: &Parts, body: Bytes) -> Result<Answer, Refusal> {
-        let path = Path::parse(parts.uri.path()).ok_or_else(Refusal::no_such_path)?;
+        let path = Path::parse(parts.uri.path())?;
         if let Path::Object(target) = &path {
             return objects::serve(self, target, parts, body);
         }

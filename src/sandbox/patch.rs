@@ -1,15 +1,46 @@
 //! Patches: merge, JSON, and strategic merge. Pure.
 
+mod json;
+mod strategic;
+
 use serde_json::{Map, Value};
 
-use super::kinds::Kind;
-
-pub use json_patch::PatchOperation as Operation;
+pub use self::json::Operation;
+use super::{kinds::Kind, refusal::Refusal};
 
 /// A patch that does not fit the object.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PatchError(String);
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// An operation of a JSON patch.
+    #[error("{0}")]
+    Operation(String),
+    /// A directive of the wrong form.
+    #[error("invalid patch format of {0}")]
+    Format(String),
+    /// Kubernetes, too, takes it for a failure of its own.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl PatchError {
+    fn bad(what: &str) -> Self {
+        Self::Format(what.trim_end_matches('/').to_owned())
+    }
+
+    fn no_key(key: &str) -> Self {
+        Self::Failed(format!("map does not contain key {key}: it is the merge key of its list"))
+    }
+}
+
+impl From<PatchError> for Refusal {
+    fn from(error: PatchError) -> Self {
+        match error {
+            PatchError::Operation(why) => Self::unprocessable(&why),
+            PatchError::Format(_) => Self::bad_request(error.to_string()),
+            PatchError::Failed(why) => Self::unexplained(&why),
+        }
+    }
+}
 
 /// RFC 7386.
 pub fn merge(into: &mut Value, change: &Value) {
@@ -31,13 +62,20 @@ pub fn merge(into: &mut Value, change: &Value) {
     }
 }
 
-/// RFC 6902: all operations, or none.
+/// A JSON patch. An error leaves the object half changed.
 pub fn apply(object: &mut Value, operations: &[Operation]) -> Result<(), PatchError> {
-    json_patch::patch(object, operations).map_err(|error| PatchError(error.to_string()))
+    json::apply(object, operations)
 }
 
 /// Kubernetes' own, for built-in kinds.
-pub fn strategic(_kind: &Kind, object: &mut Value, change: &Value) -> Result<(), PatchError> {
-    merge(object, change);
-    Ok(())
+pub fn strategic(kind: &Kind, object: &mut Value, change: &Value) -> Result<(), PatchError> {
+    match (object, change) {
+        (Value::Object(object), Value::Object(change)) => {
+            strategic::merge_map(Some(&kind.schema), object, change.clone())
+        }
+        _ => Err(PatchError::Format("it is no object".to_owned())),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,6 +138,16 @@ impl Refusal {
         Self { code: 404, reason: "NotFound", message, details }
     }
 
+    /// There is nothing at all below that path.
+    pub fn nothing_there() -> Self {
+        Self { code: 404, reason: "", message: "404 page not found\n".into(), details: None }
+    }
+
+    /// Whether it is told as plain text.
+    pub fn is_plain_text(&self) -> bool {
+        self.code == 404 && self.reason.is_empty()
+    }
+
     /// The name is taken.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
@@ -149,6 +159,16 @@ impl Refusal {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::about(409, "Conflict", message, kind, name)
+    }
+
+    /// The same where Kubernetes names the kind instead of the plural.
+    pub fn unmet_precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let mut refusal = Self::conflict(kind, name, why);
+        refusal.message = refusal.message.replacen(kind.plural, kind.kind, 1);
+        if let Some(details) = &mut refusal.details {
+            details.kind = kind.kind.to_owned();
+        }
+        refusal
     }
 
     /// The object changed since the version that the request names.
@@ -176,6 +196,16 @@ impl Refusal {
         if let Some(details) = &mut refusal.details {
             details.kind = kind.kind.to_owned();
             details.causes = causes;
+        }
+        refusal
+    }
+
+    /// The same where Kubernetes names the plural instead of the kind.
+    pub fn invalid_resource(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        let mut refusal = Self::invalid(kind, name, causes);
+        refusal.message = refusal.message.replacen(kind.kind, kind.plural, 1);
+        if let Some(details) = &mut refusal.details {
+            details.kind = kind.plural.to_owned();
         }
         refusal
     }
@@ -211,6 +241,13 @@ impl Refusal {
     /// The request makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(400, "BadRequest", message)
+    }
+
+    /// The object has no name, though the path has.
+    pub fn nameless(name: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))
     }
 
     /// The version is no longer remembered.
@@ -254,6 +291,11 @@ impl Refusal {
         Self::plain(500, "", "resourceVersion should not be set on objects to be created")
     }
 
+    /// A version that is none.
+    pub fn unreadable_version(text: &str) -> Self {
+        Self::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    }
+
     /// A watch from a version that is none.
     pub fn bad_watch_version(text: &str) -> Self {
         let message = format!("resourceVersion: Invalid value: {text:?}: invalid syntax");
@@ -278,6 +320,11 @@ impl Refusal {
         };
         let message = format!("Internal error occurred: {message}");
         Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)) }
+    }
+
+    /// A failure that Kubernetes answers with 500 and nothing but a message.
+    pub fn unexplained(message: &str) -> Self {
+        Self::plain(500, "", message)
     }
 
     /// With one more cause that belongs to no field.

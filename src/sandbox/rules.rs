@@ -41,8 +41,6 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
     }
     if kind.generation {
         object["metadata"]["generation"] = 1.into();
-    } else if kind.kind != "Event" {
-        remove(&mut object["metadata"], "generation");
     }
 }
 
@@ -114,7 +112,7 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
         _ if kind.is_custom() => return schema::validate(&kind.schema, object, None, ""),
         "Secret" => secret::validate(object),
         "ConfigMap" => config_map::validate(object),
-        "Lease" => lease::validate(object),
+        "Lease" => return lease::validate(object),
         "Event" => return event::validate(kind, object),
         "Namespace" => namespace::validate(object),
         "Service" => service::validate(object),
@@ -158,9 +156,13 @@ pub(super) fn may_go(kind: &Kind, object: &Value) -> bool {
 fn finalizer_names(finalizers: &Value, path: &str) -> Vec<Cause> {
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     let finalizers = finalizers.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let unknown = finalizers.filter(|name| !name.contains('/') && !STANDARD.contains(name));
+    let unknown =
+        finalizers.enumerate().filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
     let why = "name is neither a standard finalizer name nor is it fully qualified";
-    unknown.map(|name| Cause::invalid(path, &format!("{name:?}"), why)).collect()
+    let cause = |(at, name): (usize, &str)| {
+        Cause::invalid(format!("{path}[{at}]"), &format!("{name:?}"), why)
+    };
+    unknown.map(cause).collect()
 }
 
 /// Keys of `data` and the like, and how many bytes the values have.

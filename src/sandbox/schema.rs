@@ -117,6 +117,8 @@ pub struct Library<'a> {
     pub definitions: &'a Map<String, Value>,
     /// Answers for a definition and one of its fields.
     pub zero: fn(&str, &str) -> Option<Zero>,
+    /// How a field that is a list is merged; answers for a definition and one of its fields.
+    pub list: fn(&str, &str) -> List,
 }
 
 /// A schema that we ship and can't read.
@@ -127,7 +129,8 @@ pub struct SchemaError(String);
 impl Schema {
     /// Reads a CRD's schema.
     pub fn structural(source: &Value) -> Result<Self, SchemaError> {
-        let library = Library { definitions: &Map::new(), zero: |_, _| None };
+        let library =
+            Library { definitions: &Map::new(), zero: |_, _| None, list: |_, _| List::Atomic };
         Self::read(source, "", &library)
     }
 
@@ -214,6 +217,11 @@ impl Fields {
             schema.zero = (library.zero)(within, name).unwrap_or_else(|| {
                 if required.contains(name) { Zero::Shown } else { Zero::Dropped }
             });
+            if let (Shape::Array(_, kind), false) =
+                (&mut schema.shape, library.definitions.is_empty())
+            {
+                *kind = (library.list)(within, name);
+            }
             known.insert(name.clone(), schema);
         }
         // An object without a word about its fields is open in a library, and empty in a CRD.

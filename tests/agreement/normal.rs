@@ -6,7 +6,8 @@
 //!
 //! Left out for good: managedFields (the sandbox keeps none: see differences.rs), the
 //! resourceVersion of lists and bookmarks (the real server counts writes of its own in between), and
-//! what is inside a continue token.
+//! what is inside a continue token. Messages are compared, but for what a decoder says about a body
+//! that it cannot read: there the real server speaks of its own Go types, and quotes the body.
 
 use std::collections::HashMap;
 
@@ -33,6 +34,9 @@ impl Numbering {
         self.object("", &mut answer.body);
         if answer.code == 422 {
             sort_causes(&mut answer.body);
+        }
+        if let Some(Value::String(message)) = answer.body.get_mut("message") {
+            *message = without_decoder(message);
         }
         for warning in &mut answer.warnings {
             *warning = self.text(warning);
@@ -145,7 +149,7 @@ fn sort_causes(status: &mut Value) {
     if let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") {
         for cause in causes.iter_mut() {
             if let Some(Value::String(message)) = cause.get_mut("message") {
-                *message = without_whole_object(message);
+                *message = without_decoder(&without_whole_object(message));
             }
         }
         causes.sort_by_key(Value::to_string);
@@ -162,6 +166,19 @@ fn without_whole_object(message: &str) -> String {
     let quoted = message.find(": \"{").zip(message.rfind("}\": "));
     let Some((start, end)) = quoted else { return message.to_owned() };
     format!("{}: OBJECT: {}", &message[..start], &message[end + 4..])
+}
+
+/// A message up to where a decoder begins to speak. What it says of unknown fields is kept.
+fn without_decoder(message: &str) -> String {
+    if message.contains("strict decoding error") {
+        return message.to_owned();
+    }
+    let words = ["json: ", "parsing time ", "illegal base64", "json parse error", "yaml: ", "decoding error"];
+    let start = words.iter().filter_map(|words| message.find(words)).min();
+    match start {
+        Some(start) => format!("{}…", &message[..start]),
+        None => message.to_owned(),
+    }
 }
 
 fn is_list(kind: &str) -> bool {

@@ -99,11 +99,16 @@ impl Answer {
 
 /// The answer to what is not done.
 pub(super) fn refusal(refusal: &Refusal) -> Response<Body> {
-    let mut response = Response::new(Body::from(refusal.to_status().to_string().into_bytes()));
+    let (text, content_type) = if refusal.is_plain_text() {
+        (refusal.message.clone(), "text/plain; charset=utf-8")
+    } else {
+        (refusal.to_status().to_string(), JSON)
+    };
+    let mut response = Response::new(Body::from(text.into_bytes()));
     *response.status_mut() =
         StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Some(seconds) = refusal.details.as_ref().map(|details| details.retry_after)
         && seconds > 0
     {

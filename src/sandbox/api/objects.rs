@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{ApiServer, answer, answer::Answer, path::Target, watch};
 use crate::sandbox::{
     kinds::{Kind, text},
+    patch,
     refusal::{Cause, Refusal},
     select::Selector,
     store::{
@@ -16,6 +17,8 @@ use crate::sandbox::{
         VersionMatch,
     },
 };
+
+const MOST_OPERATIONS: usize = 10_000;
 
 /// The query of a request.
 pub(super) struct Params(HashMap<String, String>);
@@ -59,7 +62,9 @@ pub(super) fn serve(
     match (&parts.method, &target.name) {
         (&Method::GET | &Method::HEAD, Some(name)) => request.get(name),
         (&Method::GET | &Method::HEAD, None) => request.list_or_watch(),
-        (&Method::POST, None) => request.create(&body),
+        (&Method::POST, None) if target.kind.namespaced != target.namespace.is_empty() => {
+            request.create(&body)
+        }
         (&Method::PUT, Some(name)) => request.update(name, &body),
         (&Method::PATCH, Some(name)) => request.patch(name, &body),
         (&Method::DELETE, Some(name)) if target.subresource.is_none() => {
@@ -136,15 +141,27 @@ impl Request<'_> {
             let format = answer::format(self.parts)?;
             return watch::open(self.server, self.target, selector, format, &self.params);
         }
+        self.check_numbers()?;
         let query = Query {
             selector,
-            limit: self.params.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
+            limit: self.params.text("limit").parse().unwrap_or(0),
             continued: self.params.text("continue").to_owned(),
             version: self.version_match()?,
         };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
         self.shown(Answer::list(self.kind(), list))
+    }
+
+    fn check_numbers(&self) -> Result<(), Refusal> {
+        for name in ["limit", "timeoutSeconds"] {
+            let text = self.params.text(name);
+            if !text.is_empty() && text.parse::<i64>().is_err() {
+                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
+                return Err(Refusal::bad_request(why));
+            }
+        }
+        Ok(())
     }
 
     fn version_match(&self) -> Result<VersionMatch, Refusal> {
@@ -156,14 +173,35 @@ impl Request<'_> {
                 ))
             })?),
         };
+        let refuse = |cause: Cause| Err(Refusal::invalid_options("ListOptions", vec![cause]));
+        let forbid = |why: &str| refuse(Cause::forbidden("resourceVersionMatch", why));
+        let continued = !self.params.text("continue").is_empty();
         match (self.params.text("resourceVersionMatch"), version) {
-            ("", Some(0)) => Ok(VersionMatch::Latest),
-            ("" | "NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
+            ("", _) if continued && version.is_some_and(|version| version > 0) => {
+                Err(Refusal::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ))
+            }
+            ("", None | Some(0)) => Ok(VersionMatch::Latest),
+            ("", Some(version)) if self.params.text("limit").is_empty() => {
+                Ok(VersionMatch::NotOlderThan(version))
+            }
+            // A page of a version is of exactly that version.
+            ("", Some(version)) => Ok(VersionMatch::Exact(version)),
+            (_, None) => {
+                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            }
+            _ if continued => forbid("resourceVersionMatch is forbidden when continue is provided"),
+            ("Exact", Some(0)) => {
+                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            }
             ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
-            ("", None) => Ok(VersionMatch::Latest),
-            (other, _) => Err(Refusal::bad_request(format!(
-                "resourceVersionMatch: {other:?} does not fit the resourceVersion"
-            ))),
+            ("NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
+            (other, _) => {
+                let known = ["Exact", "NotOlderThan", ""];
+                let shown = format!("{other:?}");
+                refuse(Cause::unsupported("resourceVersionMatch", &shown, &known))
+            }
         }
     }
 
@@ -213,7 +251,15 @@ impl Request<'_> {
         match self.content_type() {
             "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
             "application/json-patch+json" => {
-                Ok(Patch::Json(serde_json::from_slice(body).map_err(broken)?))
+                let operations: Vec<patch::Operation> =
+                    serde_json::from_slice(body).map_err(broken)?;
+                let many = operations.len();
+                if many > MOST_OPERATIONS {
+                    return Err(Refusal::too_large(format!(
+                        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
+                    )));
+                }
+                Ok(Patch::Json(operations))
             }
             "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
                 Ok(Patch::Strategic(change()?))
@@ -272,7 +318,13 @@ impl Request<'_> {
             }
             options
         } else {
-            self.object(body)?
+            let options = self.object(body)?;
+            let name = text(&options, &["kind"]);
+            if !matches!(name, "" | "DeleteOptions") {
+                let why = format!("no kind {name:?} is registered for that version");
+                return Err(Refusal::bad_request(why));
+            }
+            options
         };
         let mut causes = Vec::new();
         for value in options["dryRun"].as_array().into_iter().flatten() {

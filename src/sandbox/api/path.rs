@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::sandbox::{kinds, kinds::Kind};
+use crate::sandbox::{kinds, kinds::Kind, refusal::Refusal};
 
 /// What a path is about.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Target {
 }
 
 impl Path {
-    pub fn parse(path: &str) -> Option<Self> {
+    pub fn parse(path: &str) -> Result<Self, Refusal> {
         let steps: Vec<String> = path
             .split('/')
             .filter(|step| !step.is_empty())
@@ -38,17 +38,26 @@ impl Path {
             .collect();
         let words: Vec<&str> = steps.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["livez" | "readyz" | "healthz", ..] => Some(Self::Healthy),
-            ["version"] => Some(Self::Version),
-            ["openapi", rest @ ..] => Some(Self::OpenApi(owned(rest))),
+            ["livez" | "readyz" | "healthz", ..] => Ok(Self::Healthy),
+            ["version"] => Ok(Self::Version),
+            ["openapi", rest @ ..] => Ok(Self::OpenApi(owned(rest))),
             [] | ["api" | "apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
-                Some(Self::Discovery(steps))
+                Ok(Self::Discovery(steps))
             }
-            ["api", version, rest @ ..] => Target::parse("", version, rest).map(Self::Object),
-            ["apis", group, version, rest @ ..] => {
-                Target::parse(group, version, rest).map(Self::Object)
-            }
-            _ => None,
+            ["api", version, rest @ ..] => Self::object("", version, rest),
+            ["apis", group, version, rest @ ..] => Self::object(group, version, rest),
+            _ => Err(Refusal::nothing_there()),
+        }
+    }
+}
+
+impl Path {
+    fn object(group: &str, version: &str, rest: &[&str]) -> Result<Self, Refusal> {
+        let known = |kind: &Kind| kind.group == group && kind.version == version;
+        match Target::parse(group, version, rest) {
+            Some(target) => Ok(Self::Object(target)),
+            None if kinds::all().iter().any(known) => Err(Refusal::no_such_path()),
+            None => Err(Refusal::nothing_there()),
         }
     }
 }

@@ -196,7 +196,7 @@ fn events_of_both_groups_are_the_same_objects() {
     let server = server();
     let event = json!({
         "metadata": { "name": "e" }, "regarding": { "kind": "Route", "name": "shop", "namespace": "web" },
-        "eventTime": "2026-01-01T00:00:00Z", "note": "look", "action": "Look", "reason": "Because",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "note": "look", "action": "Look", "reason": "Because",
         "type": "Normal", "reportingController": "trustplane.dev/test", "reportingInstance": "a",
     });
     let newer = "/apis/events.k8s.io/v1/namespaces/web/events";

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::Kind;
 use crate::sandbox::{
     names::Syntax,
-    schema::{Library, Schema, Zero},
+    schema::{Library, List, Schema, Zero},
 };
 
 /// All definitions by name, as OpenAPI documents have them.
@@ -47,7 +47,7 @@ pub fn object_meta() -> &'static Schema {
 }
 
 fn schema(name: &str) -> Schema {
-    let library = Library { definitions: definitions(), zero };
+    let library = Library { definitions: definitions(), zero, list };
     // The definitions are compiled in, and every test of this room reads them all.
     #[allow(clippy::panic)]
     Schema::of_library(name, &library).unwrap_or_else(|error| panic!("{error}"))
@@ -106,7 +106,9 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
         | ("Event", "reportingComponent" | "regarding" | "deprecatedSource")
         | ("Event", "deprecatedFirstTimestamp" | "deprecatedLastTimestamp") => Some(Zero::Shown),
         ("Event", "reportingInstance") if definition.contains(".core.") => Some(Zero::Shown),
-        ("EventSeries", "lastObservedTime") => Some(Zero::Shown),
+        ("EventSeries", "lastObservedTime") | ("NamespaceCondition", "lastTransitionTime") => {
+            Some(Zero::Shown)
+        }
         (_, "metadata") => Some(Zero::Shown),
         ("Namespace" | "Lease" | "Service" | "StatefulSet", "spec" | "status")
         | ("ServiceStatus", "loadBalancer")
@@ -135,6 +137,28 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
         | (_, "optional" | "defaultMode" | "mode") => Some(Zero::Kept),
         _ => None,
     }
+}
+
+/// Which lists are merged, and by which key: OpenAPI would tell, but k8s-openapi leaves it out.
+pub(in crate::sandbox) fn list(definition: &str, field: &str) -> List {
+    let short = definition.rsplit('.').next().unwrap_or_default();
+    let key = match (short, field) {
+        ("ObjectMeta", "finalizers") => return List::Set,
+        ("ObjectMeta", "ownerReferences") => "uid",
+        ("ServiceAccount", "secrets" | "imagePullSecrets")
+        | ("PodSpec", "containers" | "initContainers" | "ephemeralContainers" | "volumes")
+        | ("PodSpec", "imagePullSecrets" | "resourceClaims" | "schedulingGates")
+        | ("Container" | "EphemeralContainer", "env") => "name",
+        ("ServiceSpec", "ports") => "port",
+        ("Container" | "EphemeralContainer", "ports") => "containerPort",
+        ("Container" | "EphemeralContainer", "volumeMounts") => "mountPath",
+        ("Container" | "EphemeralContainer", "volumeDevices") => "devicePath",
+        ("PodSpec", "hostAliases") => "ip",
+        ("PodSpec", "topologySpreadConstraints") => "topologyKey",
+        (_, "conditions") => "type",
+        _ => return List::Atomic,
+    };
+    List::Map(vec![key.to_owned()])
 }
 
 fn is_root(short: &str) -> bool {

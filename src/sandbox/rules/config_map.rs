@@ -21,7 +21,7 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
         values.filter_map(Value::as_str).map(length).sum()
     };
     if texts(data, str::len) + texts(binary, decoded_length) > LARGEST {
-        causes.push(Cause::too_long("", LARGEST));
+        causes.push(Cause::too_long("[]", LARGEST));
     }
     causes
 }

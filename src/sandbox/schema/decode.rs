@@ -1,10 +1,19 @@
 //! Reads a built-in kind as Go's decoder and encoder together would leave it.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Map, Value};
 
 use super::{Schema, Shape, Zero};
+
+/// As Go reads it: whatever the last letter's spare bits are.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// A value of the wrong type. Says where, never what: it may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +79,14 @@ pub fn decode(
         }
         (Shape::Bytes, Value::String(text)) => bytes(text),
         (Shape::Time, Value::String(text)) => time(&text, path, SecondsFormat::Secs),
-        (Shape::MicroTime, Value::String(text)) => time(&text, path, SecondsFormat::Micros),
+        (Shape::MicroTime, Value::String(text)) => {
+            let (_, fraction) = text.split_once('.').unwrap_or_default();
+            let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+            if digits != 6 {
+                return Err(DecodeError::Time { path: path.to_owned() });
+            }
+            time(&text, path, SecondsFormat::Micros)
+        }
         (Shape::Integer, Value::Number(number)) => match number.as_i64() {
             Some(small) if schema.format != "int32" || i32::try_from(small).is_ok() => {
                 Ok(small.into())
@@ -147,8 +163,8 @@ fn zero_of(schema: &Schema) -> Value {
 fn bytes(text: String) -> Result<Value, DecodeError> {
     use base64::DecodeError as Bad;
     let clean: String = text.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
-    match STANDARD.decode(&clean) {
-        Ok(_) => Ok(clean.into()),
+    match LENIENT.decode(&clean) {
+        Ok(bytes) => Ok(LENIENT.encode(bytes).into()),
         Err(Bad::InvalidByte(at, _) | Bad::InvalidLastSymbol(at, _)) => {
             Err(DecodeError::Base64 { at })
         }

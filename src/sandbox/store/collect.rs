@@ -178,7 +178,7 @@ impl Store {
     fn disown(&mut self, kind: &Kind, namespace: &str, name: &str, uid: &str) {
         let Some(object) = self.get(kind, namespace, name) else { return };
         let mut object = Value::clone(object);
-        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+        if let Some(Value::Array(owners)) = object["metadata"].get_mut("ownerReferences") {
             owners.retain(|owner| text(owner, &["uid"]) != uid);
             if owners.is_empty() {
                 meta::of(&mut object).remove("ownerReferences");
@@ -206,7 +206,7 @@ impl Store {
     fn drop_finalizer(&mut self, kind: &Kind, namespace: &str, name: &str, finalizer: &str) {
         let Some(object) = self.get(kind, namespace, name) else { return };
         let mut object = Value::clone(object);
-        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        if let Some(Value::Array(finalizers)) = object["metadata"].get_mut("finalizers") {
             finalizers.retain(|one| one != finalizer);
             if finalizers.is_empty() {
                 meta::of(&mut object).remove("finalizers");

@@ -196,7 +196,7 @@ fn check_preconditions(
             let why = format!(
                 "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been {perhaps}"
             );
-            return Err(Refusal::conflict(kind, name, &why));
+            return Err(Refusal::unmet_precondition(kind, name, &why));
         }
     }
     Ok(())

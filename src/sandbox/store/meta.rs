@@ -33,6 +33,27 @@ pub(super) fn name_of(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
+/// Takes out all but the first reference to each owner; says so.
+pub(super) fn without_duplicate_owners(object: &mut Value) -> Option<String> {
+    let owners = object["metadata"].get_mut("ownerReferences")?.as_array_mut()?;
+    let mut seen = Vec::new();
+    let mut twice = Vec::new();
+    owners.retain(|owner| {
+        let uid = text(owner, &["uid"]).to_owned();
+        let new = !seen.contains(&uid);
+        if new {
+            seen.push(uid);
+        } else if !twice.contains(&uid) {
+            twice.push(uid);
+        }
+        new
+    });
+    let twice = twice.join(", ");
+    (!twice.is_empty()).then(|| format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {twice}"
+    ))
+}
+
 pub(super) fn finalizers(object: &Value) -> Vec<&str> {
     let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     finalizers.filter_map(Value::as_str).collect()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Store, meta, shape, timestamp};
 use crate::sandbox::{
@@ -191,10 +191,11 @@ impl Store {
         let mut object = shape::from_stored(kind, &current).into_owned();
         match patch {
             Patch::Merge(change) => patch::merge(&mut object, change),
-            Patch::Json(operations) => patch::apply(&mut object, operations)
-                .map_err(|why| Refusal::unprocessable(&why.to_string()))?,
-            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)
-                .map_err(|why| Refusal::bad_request(why.to_string()))?,
+            Patch::Json(operations) => patch::apply(&mut object, operations)?,
+            Patch::Strategic(change) => patch::strategic(kind, &mut object, change)?,
+        }
+        if !kind.is_custom() && text(&object, &["apiVersion"]).is_empty() {
+            return Err(Refusal::nameless(name));
         }
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
             400 if kind.is_custom() && refusal.message.starts_with("the ") => refusal,
@@ -251,18 +252,19 @@ impl Store {
 
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
     let version = text(object, &["metadata", "resourceVersion"]);
-    if version.is_empty() || version == "0" {
+    if matches!(version, "" | "0") {
         if kind.unconditional_update {
             return Ok(());
         }
         let why = "must be specified for an update";
         let cause = Cause::invalid("metadata.resourceVersion", "0", why);
-        return Err(Refusal::invalid(kind, name, vec![cause]));
+        return Err(Refusal::invalid_resource(kind, name, vec![cause]));
     }
-    if version == text(current, &["metadata", "resourceVersion"]) {
-        return Ok(());
+    match version.parse::<u64>() {
+        Err(_) => Err(Refusal::unreadable_version(version)),
+        Ok(_) if version == text(current, &["metadata", "resourceVersion"]) => Ok(()),
+        Ok(_) => Err(Refusal::outdated(kind, name)),
     }
-    Err(Refusal::outdated(kind, name))
 }
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
@@ -278,9 +280,7 @@ fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
 fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal> {
     same_namespace(object, namespace)?;
     match meta::name_of(object) {
-        "" => Err(Refusal::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
+        "" => Err(Refusal::nameless(name)),
         other if other != name => Err(Refusal::bad_request(format!(
             "the name of the object ({other}) does not match the name on the URL ({name})"
         ))),
@@ -299,7 +299,11 @@ fn fits(object: &Value) -> Result<(), Refusal> {
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
 fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
-    let mut object = body;
+    let mut object = match body {
+        // Go's decoder takes it for an object without fields.
+        Value::Null if !kind.is_custom() => Value::Object(Map::new()),
+        other => other,
+    };
     check_type(kind, &object)?;
     let mut unknown = Vec::new();
     let refuse = |error: schema::DecodeError| {
@@ -323,6 +327,9 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
     tell_unknown(kind, unknown, call)?;
+    if let Some(warning) = meta::without_duplicate_owners(&mut object) {
+        call.warnings.push(warning);
+    }
     rules::default(kind, &mut object);
     Ok(shape::to_stored(kind, object))
 }
