@@ -173,7 +173,7 @@ fn without_decoder(message: &str) -> String {
     if message.contains("strict decoding error") {
         return message.to_owned();
     }
-    let words = ["json: ", "parsing time ", "illegal base64", "json parse error", "yaml: ", "decoding error"];
+    let words = ["json: cannot", "parsing time ", "illegal base64", "json parse error", "yaml: ", "decoding error"];
     let start = words.iter().filter_map(|words| message.find(words)).min();
     match start {
         Some(start) => format!("{}…", &message[..start]),
