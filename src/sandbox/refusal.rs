@@ -327,6 +327,15 @@ impl Refusal {
         Self::plain(500, "", message)
     }
 
+    /// The same about a kind that the client made up.
+    pub fn told_of(mut self, kind: &Kind, name: &str) -> Self {
+        self.message = self.message.replacen(kind.kind, name, 1);
+        if let Some(details) = &mut self.details {
+            details.kind = name.to_owned();
+        }
+        self
+    }
+
     /// With one more cause that belongs to no field.
     pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
         let cause = Cause { reason, message: message.to_owned(), field: field.to_owned() };

@@ -106,32 +106,59 @@ fn remove(object: &mut Value, field: &str) {
     }
 }
 
-/// What is wrong with a new object.
-pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
-    let mut causes = match kind.kind {
-        _ if kind.is_custom() => return schema::validate(&kind.schema, object, None, ""),
+/// Adds what is wrong with a new object.
+pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
+    if kind.is_custom() {
+        return schema::validate(&kind.schema, object, None, causes);
+    }
+    causes.extend(match kind.kind {
         "Secret" => secret::validate(object),
         "ConfigMap" => config_map::validate(object),
-        "Lease" => return lease::validate(object),
-        "Event" => return event::validate(kind, object),
+        "Lease" => lease::validate(object),
+        "Event" => event::validate(kind, object),
         "Namespace" => namespace::validate(object),
         "Service" => service::validate(object),
         "StatefulSet" => stateful_set::validate(object),
         _ => Vec::new(),
-    };
-    causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
-    causes
+    });
+    if !matches!(kind.kind, "Lease" | "Event") {
+        causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
+    }
 }
 
-/// What is wrong with a changed object.
+/// What is not refused, but said.
+pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> Vec<String> {
+    if !kind.is_custom() {
+        return Vec::new();
+    }
+    let finalizers = |object: &Value| -> Vec<String> {
+        let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        list.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    };
+    let known = current.map(finalizers).unwrap_or_default();
+    let plain =
+        |name: &String| !name.contains('/') && !STANDARD_FINALIZERS.contains(&name.as_str());
+    let told = |name: String| {
+        format!(
+            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+        )
+    };
+    let new = finalizers(object).into_iter().filter(|name| plain(name) && !known.contains(name));
+    new.map(told).collect()
+}
+
+/// Adds what is wrong with a changed object.
 pub(super) fn validate_update(
     kind: &Kind,
     part: Part,
     object: &Value,
     current: &Value,
-) -> Vec<Cause> {
-    match (kind.kind, part) {
-        _ if kind.is_custom() => schema::validate(&kind.schema, object, Some(current), ""),
+    causes: &mut Vec<Cause>,
+) {
+    if kind.is_custom() {
+        return schema::validate(&kind.schema, object, Some(current), causes);
+    }
+    causes.extend(match (kind.kind, part) {
         ("Secret", _) => secret::validate_update(object, current),
         ("ConfigMap", _) => config_map::validate_update(object, current),
         ("Lease", _) => lease::validate(object),
@@ -141,7 +168,7 @@ pub(super) fn validate_update(
         ("Service", Part::Main) => service::validate_update(object, current),
         ("StatefulSet", Part::Main) => stateful_set::validate_update(object, current),
         _ => Vec::new(),
-    }
+    });
 }
 
 /// Whether nothing holds an object any more that is to be deleted.
@@ -154,10 +181,10 @@ pub(super) fn may_go(kind: &Kind, object: &Value) -> bool {
 
 /// Built-in kinds know three finalizers without a domain.
 fn finalizer_names(finalizers: &Value, path: &str) -> Vec<Cause> {
-    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     let finalizers = finalizers.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let unknown =
-        finalizers.enumerate().filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
+    let unknown = finalizers
+        .enumerate()
+        .filter(|(_, name)| !name.contains('/') && !STANDARD_FINALIZERS.contains(name));
     let why = "name is neither a standard finalizer name nor is it fully qualified";
     let cause = |(at, name): (usize, &str)| {
         Cause::invalid(format!("{path}[{at}]"), &format!("{name:?}"), why)
@@ -179,6 +206,8 @@ fn decoded_length(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
 }
+
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// As much data as a Secret or ConfigMap holds.
 const LARGEST: usize = 1024 * 1024;

@@ -143,7 +143,11 @@ impl Serialize for Listed<'_> {
         let mut map = serializer.serialize_map(Some(4))?;
         map.serialize_entry("kind", &format!("{}List", self.kind.kind))?;
         map.serialize_entry("apiVersion", &self.kind.api_version())?;
-        map.serialize_entry("metadata", &list_meta(self.list))?;
+        let mut metadata = list_meta(self.list);
+        if self.kind.is_custom() && self.list.continued.is_empty() {
+            metadata["continue"] = "".into();
+        }
+        map.serialize_entry("metadata", &metadata)?;
         map.serialize_entry("items", &Items(self.kind, &self.list.items))?;
         map.end()
     }

@@ -1,6 +1,10 @@
 //! The rules of `x-kubernetes-validations`, evaluated with the crate `cel`.
 
-use std::{fmt, sync::Arc, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use cel::{Context, Env, Program};
 use serde_json::Value;
@@ -14,7 +18,12 @@ pub struct Rule {
     pub field: String,
 }
 
-static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut environment = Env::stdlib();
+    // It fails only where it was added before.
+    let _ = environment.add_extension(cel::extensions::strings);
+    Arc::new(environment)
+});
 
 impl Rule {
     /// Reads the list of rules of a schema.
@@ -36,12 +45,28 @@ impl Rule {
     /// Whether the rule holds. One that can't be evaluated does not, as in Kubernetes.
     pub fn holds(&self, value: &Value) -> Result<bool, String> {
         let mut context = Context::with_env(ENVIRONMENT.clone());
-        let value = cel::to_value(value).map_err(|error| error.to_string())?;
-        context.add_variable_from_value("self", value);
+        context.add_variable_from_value("self", converted(value));
         match self.program.execute(&context) {
             Ok(cel::Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("the rule gives no bool".to_owned()),
             Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn converted(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(flag) => cel::Value::Bool(*flag),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => cel::Value::Int(whole),
+            None => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => text.as_str().into(),
+        Value::Array(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
+        Value::Object(map) => {
+            let entries = map.iter().map(|(name, value)| (name.clone(), converted(value)));
+            entries.collect::<HashMap<String, cel::Value>>().into()
         }
     }
 }

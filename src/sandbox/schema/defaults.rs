@@ -33,8 +33,20 @@ pub fn prune(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<S
                 prune(items, item, &format!("{path}[{at}]"), unknown);
             }
         }
+        (Shape::Integer | Shape::Number | Shape::IntOrString, value @ Value::Number(_)) => {
+            // Go writes a float without a fraction as a whole number.
+            if let Some(whole) = value.as_f64().and_then(whole) {
+                *value = whole.into();
+            }
+        }
         _ => {}
     }
+}
+
+fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[allow(clippy::cast_possible_truncation)]
+    (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
 }
 
 fn joined(path: &str, name: &str) -> String {

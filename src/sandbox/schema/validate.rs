@@ -5,17 +5,28 @@ use serde_json::Value;
 use super::{List, Schema, Shape};
 use crate::sandbox::refusal::Cause;
 
-/// Everything that is wrong with the value. What stood there before and stays is not judged anew.
-pub fn validate(schema: &Schema, value: &Value, before: Option<&Value>, path: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    check(schema, value, before, path, &mut causes);
-    if causes.is_empty() {
-        check_rules(schema, value, before, path, &mut causes);
+/// Adds everything that is wrong with the object to what is known to be wrong already. What stood
+/// there before and stays is not judged anew.
+pub fn validate(schema: &Schema, object: &Value, before: Option<&Value>, causes: &mut Vec<Cause>) {
+    check(schema, object, before, "", causes);
+    if !causes.iter().any(hides_the_rest) {
+        check_rules(schema, object, before, "", causes);
     } else if has_rules(schema) {
         let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
         causes.push(Cause::invalid("<nil>", "null", why));
     }
-    causes
+}
+
+/// Rules are not asked about an object that is not even of the right shape and size.
+fn hides_the_rest(cause: &Cause) -> bool {
+    let reasons = [
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    ];
+    reasons.contains(&cause.reason)
 }
 
 fn check(
@@ -207,7 +218,8 @@ fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cau
         && matches!(schema.shape, Shape::Time)
         && chrono::DateTime::parse_from_rfc3339(text).is_err()
     {
-        refuse("", format!("{path} in body must be of type date-time"));
+        let why = format!("{path} in body must be of type date-time");
+        causes.push(Cause::wrong_type(path, "", why));
     }
 }
 

@@ -18,9 +18,12 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Where an object is.
 type Place = (&'static Kind, Box<str>, Box<str>);
 
+/// Slot of the kind, namespace and name.
+type Key = (usize, Box<str>, Box<str>);
+
 /// Who refers to which uid as its owner.
 #[derive(Clone, Default)]
-pub(super) struct Dependents(HashMap<Box<str>, BTreeSet<(usize, Box<str>, Box<str>)>>);
+pub(super) struct Dependents(HashMap<Box<str>, BTreeSet<Key>>);
 
 impl Dependents {
     pub(super) fn replace(&mut self, change: &Change) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
-use super::{Store, meta, shape, timestamp};
+use super::{Store, meta, shape, stored_as, timestamp};
 use crate::sandbox::{
     kinds::{self, Kind, text},
     patch,
@@ -97,10 +97,11 @@ impl Store {
         rules::prepare_create(kind, &mut object);
         let name = meta::name_of(&object).to_owned();
         let mut causes = meta::validate(kind, &object);
-        causes.extend(rules::validate(kind, &object));
+        rules::validate(kind, &object, &mut causes);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(kind, &name, causes));
+            return Err(Refusal::invalid(stored_as(kind), &name, causes));
         }
+        call.warnings.extend(rules::warnings(kind, &object, None));
         if let Some(existing) = self.get(kind, namespace, &name) {
             let mut refusal = Refusal::already_exists(kind, &name);
             if meta::is_terminating(existing) {
@@ -194,11 +195,8 @@ impl Store {
             Patch::Json(operations) => patch::apply(&mut object, operations)?,
             Patch::Strategic(change) => patch::strategic(kind, &mut object, change)?,
         }
-        if !kind.is_custom() && text(&object, &["apiVersion"]).is_empty() {
-            return Err(Refusal::nameless(name));
-        }
+        check_patched_type(kind, name, &object)?;
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
-            400 if kind.is_custom() && refusal.message.starts_with("the ") => refusal,
             400 => Refusal::invalid_patch(&refusal.message),
             _ => refusal,
         })?;
@@ -224,10 +222,11 @@ impl Store {
         }
         let mut causes = meta::validate(kind, &object);
         causes.extend(meta::validate_update(&object, current));
-        causes.extend(rules::validate_update(kind, part, &object, current));
+        rules::validate_update(kind, part, &object, current, &mut causes);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(kind, name, causes));
+            return Err(Refusal::invalid(stored_as(kind), name, causes));
         }
+        call.warnings.extend(rules::warnings(kind, &object, Some(current)));
         fits(&object)?;
         if call.dry_run {
             return Ok(Arc::new(object));
@@ -334,6 +333,24 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
     Ok(shape::to_stored(kind, object))
 }
 
+/// A patch may not make something else of the object.
+fn check_patched_type(kind: &Kind, name: &str, object: &Value) -> Result<(), Refusal> {
+    let version = text(object, &["apiVersion"]);
+    match (kind.is_custom(), version) {
+        (false, "") => Err(Refusal::nameless(name)),
+        (true, "") => {
+            let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+            Err(Refusal::internal(why))
+        }
+        (true, version) if version != kind.api_version() => {
+            let why = format!("must be {}", kind.api_version());
+            let cause = Cause::invalid("apiVersion", &format!("{version:?}"), why);
+            Err(Refusal::invalid(kind, name, vec![cause]))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
     let unrecognized = |why: &str| {
         let wanted = kind.kind;
@@ -358,6 +375,10 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
         )));
+    }
+    if kind.is_custom() && name != kind.kind {
+        let cause = Cause::invalid("kind", &format!("{name:?}"), format!("must be {}", kind.kind));
+        return Err(Refusal::invalid(kind, meta::name_of(object), vec![cause]).told_of(kind, name));
     }
     if !name.is_empty() && name != kind.kind {
         return Err(Refusal::bad_request(format!(
