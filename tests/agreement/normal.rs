@@ -173,6 +173,9 @@ fn without_decoder(message: &str) -> String {
     if message.contains("strict decoding error") {
         return message.to_owned();
     }
+    if let Some(start) = message.find(" cannot be handled as a ") {
+        return message[..start].to_owned();
+    }
     let words = ["json: cannot", "parsing time ", "illegal base64", "json parse error", "yaml: ", "decoding error"];
     let start = words.iter().filter_map(|words| message.find(words)).min();
     match start {

@@ -140,7 +140,7 @@ impl Run<'_> {
         right: &Answer,
     ) -> Result<(), Box<Disagreement>> {
         let seen = (self.left.normal(call, left), self.right.normal(call, right));
-        let found = compare::answers(&seen.0, &seen.1);
+        let found = compare::answers(call, &seen.0, &seen.1);
         let known = match found.as_slice() {
             [] => None,
             _ => differences::known(call, &seen.0, &seen.1),
