@@ -10,6 +10,7 @@ mod discovery;
 mod objects;
 mod openapi;
 mod path;
+mod table;
 mod watch;
 
 use std::{

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub use self::{
     crd::{Column, Crd},
-    library::{definitions, object_meta},
+    library::{definitions, list as library_list, object_meta},
 };
 use super::{names::Syntax, schema::Schema};
 

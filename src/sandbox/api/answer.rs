@@ -9,7 +9,11 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{accept::Format, body::Body};
+use super::{
+    accept::Format,
+    body::Body,
+    table::{self, Table},
+};
 use crate::sandbox::{
     kinds::Kind,
     refusal::Refusal,
@@ -49,6 +53,10 @@ impl Answer {
         Self::new(Content::Value(value))
     }
 
+    pub fn typed(value: Value, content_type: &'static str) -> Self {
+        Self { content_type, ..Self::json(value) }
+    }
+
     pub fn object(kind: &'static Kind, object: Arc<Value>) -> Self {
         Self::new(Content::Object(kind, object))
     }
@@ -59,6 +67,22 @@ impl Answer {
 
     pub fn stream(body: Body) -> Self {
         Self::new(Content::Body(body))
+    }
+
+    /// In the format that the client wants. What is no object stays as it is.
+    pub fn shown_as(mut self, format: Format, table: Table) -> Self {
+        self.content = match (format, self.content) {
+            (Format::Table, Content::Object(_, object)) => Content::Value(table.of_object(&object)),
+            (Format::Table, Content::List(_, list)) => Content::Value(table.of_list(&list)),
+            (Format::Metadata, Content::Object(_, object)) => {
+                Content::Value(table::partial(&object))
+            }
+            (Format::Metadata, Content::List(_, list)) => {
+                Content::Value(table::partial_list(&list))
+            }
+            (_, content) => content,
+        };
+        self
     }
 
     pub fn created(mut self) -> Self {

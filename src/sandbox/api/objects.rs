@@ -6,7 +6,13 @@ use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::{Value, json};
 
-use super::{ApiServer, answer, answer::Answer, path::Target, watch};
+use super::{
+    ApiServer, answer,
+    answer::Answer,
+    path::Target,
+    table::{Include, Table},
+    watch::{self, View},
+};
 use crate::sandbox::{
     kinds::{Kind, text},
     patch,
@@ -139,7 +145,8 @@ impl Request<'_> {
         let selector = self.selector()?;
         if self.params.flag("watch") {
             let format = answer::format(self.parts)?;
-            return watch::open(self.server, self.target, selector, format, &self.params);
+            let view = View { selector, format, table: self.table() };
+            return watch::open(self.server, self.target, view, &self.params);
         }
         self.check_numbers()?;
         let query = Query {
@@ -397,8 +404,13 @@ impl Request<'_> {
 
     /// In the format that the client wants.
     fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
-        answer::format(self.parts)?;
-        Ok(answer)
+        let format = answer::format(self.parts)?;
+        Ok(answer.shown_as(format, self.table()))
+    }
+
+    fn table(&self) -> Table {
+        let include = Include::of(self.params.text("includeObject"));
+        Table { kind: self.kind(), now: self.server.inner.clock.now(), include }
     }
 
     fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {

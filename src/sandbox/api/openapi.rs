@@ -1,40 +1,185 @@
-//! OpenAPI documents.
+//! OpenAPI documents: what kubectl explains, validates with and merges by. Version 3 by group, and
+//! version 2 as one.
+
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use http::request::Parts;
 use serde_json::{Map, Value, json};
 
 use super::answer::Answer;
-use crate::sandbox::{kinds, kinds::Kind, refusal::Refusal};
+use crate::sandbox::{
+    kinds::{self, Kind, library_list},
+    refusal::Refusal,
+    schema::List,
+};
 
-pub(super) fn serve(path: &[String], _parts: &Parts) -> Result<Answer, Refusal> {
+const V2: &str = "application/json";
+
+pub(super) fn serve(path: &[String], parts: &Parts) -> Result<Answer, Refusal> {
     let words: Vec<&str> = path.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["v3"] => Ok(Answer::json(index())),
         ["v3", "api", version] => group("", version),
         ["v3", "apis", name, version] => group(name, version),
-        _ => Err(Refusal::no_such_path()),
+        ["v2"] => {
+            super::accept::Format::of(&parts.headers)?;
+            static DOCUMENT: LazyLock<Value> = LazyLock::new(version_2);
+            Ok(Answer::typed(DOCUMENT.clone(), V2))
+        }
+        _ => Err(Refusal::nothing_there()),
+    }
+}
+
+fn index() -> Value {
+    let mut paths = Map::new();
+    for kind in kinds::all() {
+        let path = group_path(kind);
+        let url = format!("/openapi/v3/{path}?hash=sandbox");
+        paths.insert(path, json!({ "serverRelativeURL": url }));
+    }
+    json!({ "paths": paths })
+}
+
+fn group_path(kind: &Kind) -> String {
+    match kind.group {
+        "" => format!("api/{}", kind.version),
+        group => format!("apis/{group}/{}", kind.version),
     }
 }
 
 fn group(group: &str, version: &str) -> Result<Answer, Refusal> {
     let of_group = |kind: &&Kind| kind.group == group && kind.version == version;
-    let mut schemas = Map::new();
-    for kind in kinds::all().iter().filter(of_group) {
-        let mut schema = match &kind.crd {
-            Some(crd) => crd.source.clone(),
-            None => kinds::definitions().get(&kind.definition).cloned().unwrap_or_default(),
-        };
-        schema["x-kubernetes-group-version-kind"] =
-            json!([{ "group": kind.group, "version": kind.version, "kind": kind.kind }]);
-        schemas.insert(kind.definition.clone(), schema);
+    let of_group: Vec<&'static Kind> = kinds::all().iter().filter(of_group).collect();
+    if of_group.is_empty() {
+        return Err(Refusal::nothing_there());
     }
-    if schemas.is_empty() {
-        return Err(Refusal::no_such_path());
+    let (mut paths, mut schemas) = (Map::new(), Map::new());
+    for kind in of_group {
+        paths.insert(object_path(kind), operations(kind));
+        add_definitions(kind, &mut schemas);
     }
-    let document: Value = json!({
+    Ok(Answer::json(json!({
         "openapi": "3.0.0",
         "info": { "title": "trustplane sandbox", "version": "v1.36.3" },
-        "paths": {},
+        "paths": paths,
         "components": { "schemas": schemas },
+    })))
+}
+
+fn object_path(kind: &Kind) -> String {
+    let namespaces = if kind.namespaced { "namespaces/{namespace}/" } else { "" };
+    format!("/{}/{namespaces}{}/{{name}}", group_path(kind), kind.plural)
+}
+
+/// The verbs, and the parameters by which kubectl finds out what the server can do.
+fn operations(kind: &Kind) -> Value {
+    let parameter =
+        |name: &str| json!({ "name": name, "in": "query", "schema": { "type": "string" } });
+    let parameters: Vec<Value> =
+        ["dryRun", "fieldManager", "fieldValidation"].map(parameter).to_vec();
+    let operation = |action: &str| {
+        json!({
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": group_version_kind(kind),
+            "parameters": parameters,
+            "responses": { "200": { "description": "OK" } },
+        })
+    };
+    json!({
+        "get": operation("get"), "put": operation("put"), "patch": operation("patch"),
+        "delete": operation("delete"),
+    })
+}
+
+fn group_version_kind(kind: &Kind) -> Value {
+    json!({ "group": kind.group, "version": kind.version, "kind": kind.kind })
+}
+
+/// The kind's schema and every one that it refers to.
+fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
+    let schema = match &kind.crd {
+        Some(crd) => {
+            let mut schema = crd.source.clone();
+            schema["properties"]["metadata"] = json!({ "$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" });
+            schema
+        }
+        None => library_schema(&kind.definition),
+    };
+    let mut wanted = references(&schema);
+    let mut schema = schema;
+    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(kind)]);
+    schemas.insert(kind.definition.clone(), schema);
+    while let Some(name) = wanted.pop_first() {
+        if !schemas.contains_key(&name) {
+            let schema = library_schema(&name);
+            wanted.extend(references(&schema));
+            schemas.insert(name, schema);
+        }
+    }
+}
+
+/// A definition of the library, with how its lists are merged.
+fn library_schema(name: &str) -> Value {
+    let mut schema = kinds::definitions().get(name).cloned().unwrap_or_default();
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (field, property) in properties.into_iter().flatten() {
+        match library_list(name, field) {
+            List::Atomic => {}
+            List::Set => property["x-kubernetes-patch-strategy"] = "merge".into(),
+            List::Map(keys) => {
+                property["x-kubernetes-patch-strategy"] = "merge".into();
+                property["x-kubernetes-patch-merge-key"] = keys.concat().into();
+            }
+        }
+    }
+    schema
+}
+
+fn references(schema: &Value) -> BTreeSet<String> {
+    match schema {
+        Value::Object(map) => {
+            let name =
+                map.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+            let own = name.map(str::to_owned);
+            own.into_iter().chain(map.values().flat_map(references)).collect()
+        }
+        Value::Array(list) => list.iter().flat_map(references).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn version_2() -> Value {
+    let mut definitions = Map::new();
+    let mut paths = Map::new();
+    for kind in kinds::all() {
+        add_definitions(kind, &mut definitions);
+        paths.insert(object_path(kind), operations(kind));
+    }
+    let document = json!({
+        "swagger": "2.0", "info": { "title": "trustplane sandbox", "version": "v1.36.3" },
+        "paths": paths, "definitions": definitions,
     });
-    Ok(Answer::json(document))
+    as_version_2(document)
+}
+
+/// References point elsewhere, and stand alone.
+fn as_version_2(value: Value) -> Value {
+    match value {
+        Value::Object(mut map) => {
+            let only = map.get_mut("allOf").and_then(Value::as_array_mut).and_then(Vec::pop);
+            if let Some(Value::Object(reference)) = only {
+                map.remove("allOf");
+                map.extend(reference);
+            }
+            let entries = map.into_iter().map(|(name, value)| match value {
+                Value::String(path) if name == "$ref" => {
+                    (name, path.replace("#/components/schemas/", "#/definitions/").into())
+                }
+                other => (name, as_version_2(other)),
+            });
+            Value::Object(entries.collect())
+        }
+        Value::Array(list) => list.into_iter().map(as_version_2).collect(),
+        other => other,
+    }
 }

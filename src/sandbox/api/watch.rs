@@ -7,7 +7,15 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{sync::watch as signal, time::Instant};
 
-use super::{ApiServer, accept::Format, answer::Answer, body::Body, objects::Params, path::Target};
+use super::{
+    ApiServer,
+    accept::Format,
+    answer::Answer,
+    body::Body,
+    objects::Params,
+    path::Target,
+    table::{self, Table},
+};
 use crate::sandbox::{
     kinds::Kind,
     refusal::Refusal,
@@ -21,12 +29,18 @@ const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
 /// The last bookmark comes so long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// What a watch shows.
+pub(super) struct View {
+    pub selector: Selector,
+    pub format: Format,
+    pub table: Table,
+}
+
 /// Answers with the stream of a watch.
 pub(super) fn open(
     server: &ApiServer,
     target: &Target,
-    selector: Selector,
-    _format: Format,
+    view: View,
     params: &Params,
 ) -> Result<Answer, Refusal> {
     let initial = params.flag("sendInitialEvents");
@@ -41,7 +55,8 @@ pub(super) fn open(
         changed: server.inner.version.subscribe(),
         kind: target.kind,
         namespace: target.namespace.clone(),
-        selector,
+        view,
+        columns_told: false,
         seen: version,
         ready: VecDeque::new(),
         bookmarks: params.flag("allowWatchBookmarks").then(|| next_bookmark(deadline)),
@@ -65,7 +80,8 @@ struct Watch {
     changed: signal::Receiver<u64>,
     kind: &'static Kind,
     namespace: String,
-    selector: Selector,
+    view: View,
+    columns_told: bool,
     /// Everything up to this version was looked at.
     seen: u64,
     ready: VecDeque<Bytes>,
@@ -100,7 +116,7 @@ impl Watch {
 
     /// What is there already, as if it were new.
     fn send_what_is(&mut self, marked: bool) -> Result<(), Refusal> {
-        let query = Query { selector: self.selector.clone(), ..Query::default() };
+        let query = Query { selector: self.view.selector.clone(), ..Query::default() };
         let list = self.server.with(|store| store.list(self.kind, &self.namespace, &query))?;
         for object in &list.items {
             self.push("ADDED", object);
@@ -151,7 +167,7 @@ impl Watch {
 
     /// An object that the selector does not cover any more is as good as deleted.
     fn tell(&mut self, change: &Change) {
-        let covered = |object: &&Arc<Value>| self.selector.matches(object);
+        let covered = |object: &&Arc<Value>| self.view.selector.matches(object);
         let before = change.before.as_ref().filter(covered);
         let after = change.after.as_ref().filter(covered);
         match (before, after) {
@@ -167,8 +183,19 @@ impl Watch {
     }
 
     fn push(&mut self, what: &str, object: &Value) {
-        let object = from_stored(self.kind, object);
-        self.push_event(what, &object);
+        match self.view.format {
+            Format::Table => {
+                let first = !std::mem::replace(&mut self.columns_told, true);
+                self.view.table.now = self.server.inner.clock.now();
+                let table = self.view.table.of_event(object, first);
+                self.push_event(what, &table);
+            }
+            Format::Metadata => self.push_event(what, &table::partial(object)),
+            Format::Plain | Format::Discovery => {
+                let object = from_stored(self.kind, object);
+                self.push_event(what, &object);
+            }
+        }
     }
 
     fn push_event(&mut self, what: &str, object: &Value) {
@@ -193,7 +220,7 @@ impl Watch {
         let bookmark = json!({
             "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
         });
-        self.push_event("BOOKMARK", &bookmark);
+        self.push("BOOKMARK", &bookmark);
     }
 
     fn bookmark_if_due(&mut self) {

@@ -140,7 +140,7 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
 }
 
 /// Which lists are merged, and by which key: OpenAPI would tell, but k8s-openapi leaves it out.
-pub(in crate::sandbox) fn list(definition: &str, field: &str) -> List {
+pub fn list(definition: &str, field: &str) -> List {
     let short = definition.rsplit('.').next().unwrap_or_default();
     let key = match (short, field) {
         ("ObjectMeta", "finalizers") => return List::Set,
