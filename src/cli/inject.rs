@@ -19,7 +19,7 @@ use crate::{
         clock::Clock,
         health::{self, Health},
         lease::{Candidate, Election},
-        log::{self, LogFormat},
+        log::{self, LogFormat, Loudness},
         shutdown,
     },
     names::INJECT_LEASE,
@@ -175,7 +175,7 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write it as 500ms, 5s or 10m"))
 }
@@ -191,7 +191,7 @@ fn at_least_a_second(text: &str) -> Result<Duration, String> {
 impl Inject {
     /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
-        log::init(self.log_format);
+        log::init(self.log_format, Loudness::Usual);
         let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
         let outcome = runtime.block_on(self.serve());
         // A name that is being looked up can't be interrupted; it must not hold up the exit.

@@ -18,11 +18,24 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging; RUST_LOG chooses the levels, `info` by default.
-pub fn init(format: LogFormat) {
+/// How much is logged where RUST_LOG does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loudness {
+    /// What happens.
+    Usual,
+    /// Nothing but errors: somebody reads what stands on the standard output.
+    Quiet,
+}
+
+/// Starts logging; RUST_LOG chooses the levels, before `loudness` does.
+pub fn init(format: LogFormat, loudness: Loudness) {
     // What the client library says about a failed request, we say better and once.
-    let levels = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,kube_client::client::builder=off"));
+    let levels = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(match loudness {
+            Loudness::Usual => "info,kube_client::client::builder=off",
+            Loudness::Quiet => "error,kube_client::client::builder=off",
+        })
+    });
     tracing_subscriber::registry()
         .with(lines(format).with_filter(discreet()).with_filter(levels))
         .init();

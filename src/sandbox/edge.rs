@@ -208,7 +208,7 @@ impl Edge {
                         self.table_mut().listed(&listed)
                     }
                     Change::Failing(error, failures) => {
-                        tracing::warn!(%error, failures, "the edge cannot watch Routes");
+                        tracing::debug!(%error, failures, "the edge opens its watch again");
                         Vec::new()
                     }
                 };

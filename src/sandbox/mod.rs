@@ -20,5 +20,7 @@ mod rules;
 pub mod schema;
 pub mod select;
 pub mod serve;
+pub mod session;
 pub mod shown;
 pub mod store;
+pub mod tour;

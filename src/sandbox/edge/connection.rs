@@ -95,7 +95,7 @@ async fn answer(edge: &Edge, opened: &Opened, request: Request<Incoming>) -> Res
     let found = edge.table().find(&host, request.uri().path());
     let (route, mut response) = match found {
         Found::Nobody => {
-            let line = format!("No Route is served at {host:?}{} | {with}", request.uri().path());
+            let line = format!("No Route is served at {host}{} | {with}", request.uri().path());
             (None, line_response(StatusCode::SERVICE_UNAVAILABLE, &line))
         }
         Found::Refused(route, why) => {

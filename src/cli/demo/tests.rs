@@ -1,0 +1,39 @@
+use super::*;
+use crate::sandbox::tour::expect::Seen;
+
+fn outcome(number: usize, differences: &[&str]) -> Outcome {
+    Outcome {
+        number,
+        title: "Something happens",
+        commands: &[],
+        seen: Seen { served: Err("nobody looked".to_owned()), condition: None, event: None },
+        seconds: 0.1,
+        differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+    }
+}
+
+#[test]
+fn a_step_that_did_not_show_what_it_should_fails_the_command() {
+    assert!(verdict(&[outcome(1, &[]), outcome(2, &[])]).is_ok());
+    let failed = verdict(&[outcome(1, &[]), outcome(2, &["no Event"]), outcome(3, &["no"])]);
+    let said = failed.unwrap_err().to_string();
+    assert!(said.starts_with("not every step showed what it should: 2, 3."), "{said}");
+}
+
+#[test]
+fn the_report_for_scripts_says_whether_all_held() {
+    let access = Access {
+        kubeconfig: "/tmp/kubeconfig".to_owned(),
+        server: "https://127.0.0.1:6443".to_owned(),
+        edge: ([127, 0, 0, 1], 8443).into(),
+        pid: 1,
+    };
+    let read = |outcomes: &[Outcome]| -> serde_json::Value {
+        serde_json::from_str(&report(&access, outcomes, 1.0)).unwrap()
+    };
+    assert_eq!(read(&[outcome(1, &[])])["holds"], true);
+    let failed = read(&[outcome(1, &[]), outcome(2, &["no Event"])]);
+    assert_eq!(failed["holds"], false);
+    assert_eq!(failed["steps"][1]["differences"][0], "no Event");
+    assert_eq!(failed["steps"][1]["served"]["error"], "nobody looked");
+}

@@ -1,0 +1,175 @@
+//! API server, injector and edge in one process: the injector is the one that ships, and has the
+//! API server in place of a cluster.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+
+use chrono::TimeDelta;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Api, Client, api::PostParams};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    api::ApiServer,
+    edge::{self, EdgeError},
+    loopback::Port,
+    serve::{self, ServeError},
+    shown::Shown,
+    store::Store,
+};
+use crate::{
+    inject::{
+        plan::{OnInvalid, Policy, StatusScope},
+        run::{Injector, Options as InjectorOptions, RunError},
+    },
+    kit::{
+        call::{self, CallError},
+        client::Gate,
+        clock::Clock,
+    },
+};
+
+/// How many changes a watch may fall behind.
+const HISTORY: usize = 100_000;
+/// What is under way at the end gets this long.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+/// The names under which OpenShift publishes the authority of its Services' certificates.
+const SERVICE_AUTHORITY: (&str, &str) = ("openshift-service-ca.crt", "service-ca.crt");
+
+/// What the command line chose.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The API server's port.
+    pub api_port: Port,
+    /// The edge's port.
+    pub edge_port: Port,
+    /// Where the kubeconfig goes; nowhere in particular if none is given.
+    pub kubeconfig: Option<&'a Path>,
+    /// How long a Secret must be gone before its certificate is taken out of the Routes.
+    pub missing_grace: TimeDelta,
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The API server can't be reached from outside.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The edge can't start.
+    #[error(transparent)]
+    Edge(#[from] EdgeError),
+    /// The cluster in this process can't be prepared.
+    #[error("cannot prepare the sandbox's cluster")]
+    Prepare(#[source] CallError),
+}
+
+/// A part that was to run as long as the sandbox, and did not.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox's {0} ended by itself")]
+pub struct PartEnded(&'static str);
+
+/// How to reach a sandbox.
+#[derive(Clone, Debug, Serialize)]
+pub struct Access {
+    /// The file for kubectl.
+    pub kubeconfig: String,
+    /// The API server's URL.
+    pub server: String,
+    /// Where the edge listens.
+    pub edge: SocketAddr,
+    /// Who runs it.
+    pub pid: u32,
+}
+
+impl Access {
+    /// A command that asks the edge for this host.
+    pub fn curl(&self, host: &str) -> String {
+        let port = self.edge.port();
+        format!("curl --resolve {host}:{port}:127.0.0.1 -k https://{host}:{port}/")
+    }
+}
+
+/// A sandbox that runs.
+pub struct Session {
+    api: serve::Serving,
+    edge: edge::Serving,
+    injector: JoinHandle<Result<(), RunError>>,
+    stop: CancellationToken,
+}
+
+impl Session {
+    /// Starts all parts.
+    pub async fn start(options: Options<'_>) -> Result<Self, StartError> {
+        let clock = Clock::system();
+        let api = ApiServer::new(Store::new(HISTORY, fastrand::u64(..)), clock.clone());
+        let client = api.client();
+        let serving = serve::Options { port: options.api_port, kubeconfig: options.kubeconfig };
+        let serving = serve::Serving::start(api, serving, &clock).await?;
+        let edge = edge::Serving::start(client.clone(), options.edge_port, clock.clone()).await?;
+        publish(&client, edge.service_authority()).await.map_err(StartError::Prepare)?;
+
+        let stop = CancellationToken::new();
+        let chosen = injector_options(options.missing_grace);
+        let injector = Injector::new(client, Gate::open(), clock, chosen, &mut Registry::default());
+        let injector = tokio::spawn(injector.run(stop.clone()));
+        Ok(Self { api: serving, edge, injector, stop })
+    }
+
+    /// How to reach it.
+    pub fn access(&self) -> Access {
+        Access {
+            kubeconfig: self.api.kubeconfig().display().to_string(),
+            server: format!("https://{}", self.api.address()),
+            edge: self.edge.address(),
+            pid: std::process::id(),
+        }
+    }
+
+    /// What the edge serves where a Route holds no certificate.
+    pub fn default_certificate(&self) -> &Shown {
+        self.edge.default_certificate()
+    }
+
+    /// Waits until a part ends by itself, which comes only by a bug.
+    pub async fn failed(&mut self) -> PartEnded {
+        tokio::select! {
+            () = self.api.ended() => PartEnded("API server"),
+            () = self.edge.ended() => PartEnded("edge"),
+            _ = &mut self.injector => PartEnded("injector"),
+        }
+    }
+
+    /// Ends all parts, and removes the kubeconfig.
+    pub async fn end(self) {
+        self.stop.cancel();
+        let _ = timeout(LAST_WRITES, self.injector).await;
+    }
+}
+
+/// As an installation has it, but for the grace.
+fn injector_options(missing_grace: TimeDelta) -> InjectorOptions {
+    InjectorOptions {
+        namespaces: Vec::new(),
+        policy: Policy { on_invalid: OnInvalid::Default, missing_grace, status: StatusScope::All },
+        concurrency: 16,
+        resync: Duration::from_secs(600),
+        watch_timeout: Duration::from_secs(60),
+        dry_run: false,
+        instance: "sandbox".to_owned(),
+    }
+}
+
+/// Lets users find what a `reencrypt` Route needs as destinationCACertificate.
+async fn publish(client: &Client, authority: &str) -> Result<(), CallError> {
+    let (name, key) = SERVICE_AUTHORITY;
+    let config_map = ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        data: Some(BTreeMap::from([(key.to_owned(), authority.to_owned())])),
+        ..ConfigMap::default()
+    };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    call::bounded(api.create(&PostParams::default(), &config_map)).await?;
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The tour on paper: a block a step, at most 100 columns wide. Pure: text in, text out. What
+//! writes it takes the colours out where they don't belong.
+
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+
+use super::{Outcome, expect::Told, steps::Step};
+
+/// No line is longer.
+pub const WIDTH: usize = 100;
+/// Where what was seen begins.
+const INDENT: usize = 25;
+
+const BOLD: Style = Style::new().bold();
+const FAINT: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default();
+
+/// What is shown when a step begins.
+pub fn begins(number: usize, step: &Step) -> String {
+    let mut text = format!("\n{BOLD}{number}  {}{BOLD:#}\n", step.title);
+    for (index, command) in step.commands.iter().enumerate() {
+        let continues = index > 0 && step.commands[index - 1].ends_with('\\');
+        let prompt = if continues { " " } else { "$" };
+        let _ = writeln!(text, "   {FAINT}{prompt} {command}{FAINT:#}");
+    }
+    text
+}
+
+/// What is shown when it is over.
+pub fn ends(outcome: &Outcome) -> String {
+    let (mark, style) = if outcome.holds() { ("✓", GOOD) } else { ("✗", BAD) };
+    let time = format!("{mark} {:.2} s", outcome.seconds);
+    let mut rows = Rows { text: String::new(), first: format!("{style}{time:<10}{style:#}") };
+    match &outcome.seen.served {
+        Ok(served) => {
+            rows.add("served", Style::new(), &served.certificate.to_string());
+            // The rest of the line names the certificate again.
+            let route = served.line.split(" | ").next().unwrap_or_default();
+            rows.add("answer", Style::new(), &format!("{} {route}", served.status));
+        }
+        Err(why) => rows.add("served", BAD, why),
+    }
+    match &outcome.seen.condition {
+        Some(Told { r#type, reason, .. }) => {
+            let style = if r#type == "Managed" { GOOD } else { WARNING };
+            rows.add("condition", style, &format!("{type} ({reason})"));
+        }
+        None => rows.add("condition", FAINT, "none"),
+    }
+    match &outcome.seen.event {
+        Some(Told { r#type, reason, message }) => {
+            let style = if r#type == "Warning" { WARNING } else { Style::new() };
+            rows.add("event", style, &format!("{reason}: {message}"));
+        }
+        None => rows.add("event", FAINT, "none"),
+    }
+    for difference in &outcome.differences {
+        rows.add("expected", BAD, difference);
+    }
+    rows.text
+}
+
+/// What is shown when all are over.
+pub fn summary(outcomes: &[Outcome], seconds: f64) -> String {
+    let (held, all) = (outcomes.iter().filter(|it| it.holds()).count(), outcomes.len());
+    let style = if held == all { GOOD } else { BAD };
+    let text = format!("{held} of {all} steps showed what they should, in {seconds:.1} s.");
+    format!("\n{style}{text}{style:#}\n")
+}
+
+struct Rows {
+    text: String,
+    first: String,
+}
+
+impl Rows {
+    fn add(&mut self, label: &str, style: Style, value: &str) {
+        let first = std::mem::replace(&mut self.first, " ".repeat(10));
+        for (index, line) in wrapped(value, WIDTH - INDENT).iter().enumerate() {
+            let _ = match index {
+                0 => writeln!(
+                    self.text,
+                    "   {first} {FAINT}{label:<10}{FAINT:#} {style}{line}{style:#}"
+                ),
+                _ => writeln!(self.text, "{:INDENT$}{style}{line}{style:#}", ""),
+            };
+        }
+    }
+}
+
+/// Broken at spaces; a word that is longer than a line has one of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { break };
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+    use crate::sandbox::{
+        shown::Shown,
+        tour::{expect::Seen, probe::Served},
+    };
+
+    fn outcome(differences: &[&str]) -> Outcome {
+        let certificate = Shown {
+            subject: "CN=shop.example.com".into(),
+            issuer: "CN=demo CA".into(),
+            serial: "1".into(),
+            sha256: "0123456789abcdef".into(),
+        };
+        let line = format!("Route shop/shop (edge) | certificate {certificate}");
+        let told = |r#type: &str, reason: &str, message: &str| {
+            Some(Told { r#type: r#type.into(), reason: reason.into(), message: message.into() })
+        };
+        Outcome {
+            number: 4,
+            title: "Something happens",
+            commands: &["kubectl get \\", "  routes"],
+            seen: Seen {
+                served: Ok(Served { certificate, status: 200, line }),
+                condition: told("Default", "SecretNotFound", "not shown"),
+                event: told("Warning", "SecretNotFound", &"many words ".repeat(12)),
+            },
+            seconds: 5.127,
+            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_block_shows_what_was_served_the_condition_and_the_event_within_the_width() {
+        let shown = strip_str(&ends(&outcome(&[]))).to_string();
+        let expected = "   ✓ 5.13 s   served     CN=shop.example.com, sha256 0123456789ab, issued by CN=demo CA
+              answer     200 Route shop/shop (edge)
+              condition  Default (SecretNotFound)
+              event      SecretNotFound: many words many words many words many words many words many
+                         words many words many words many words many words many words many words
+";
+        assert_eq!(shown, expected);
+        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn a_step_that_did_not_show_what_it_should_is_marked() {
+        let failed = outcome(&["the newest Event should be none"]);
+        assert!(!failed.holds());
+        let shown = strip_str(&ends(&failed)).to_string();
+        assert!(shown.starts_with("   ✗ 5.13 s   served"), "{shown}");
+        assert!(shown.ends_with("expected   the newest Event should be none\n"), "{shown}");
+        let summary = strip_str(&summary(&[outcome(&[]), failed], 7.0)).to_string();
+        assert_eq!(summary, "\n1 of 2 steps showed what they should, in 7.0 s.\n");
+    }
+
+    #[test]
+    fn every_line_of_every_step_is_within_the_width() {
+        let pairs = super::super::steps::Pairs::new(chrono::Utc::now()).unwrap();
+        let default = Shown::of(b"any");
+        for step in super::super::steps::all(&pairs, &default) {
+            let shown = strip_str(&begins(1, &step)).to_string();
+            assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+        }
+    }
+}

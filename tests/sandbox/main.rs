@@ -1,0 +1,11 @@
+//! The sandbox: its edge, its commands, its tour.
+
+mod broken_tour;
+mod edge;
+mod edge_behind;
+mod edge_status;
+mod program;
+mod stage;
+#[path = "../cluster/support/tied.rs"]
+#[allow(dead_code)]
+mod tied;
