@@ -10,6 +10,7 @@ mod discovery;
 mod objects;
 mod openapi;
 mod path;
+mod protobuf;
 mod table;
 mod watch;
 

@@ -10,6 +10,7 @@ use super::{
     ApiServer, answer,
     answer::Answer,
     path::Target,
+    protobuf,
     table::{Include, Table},
     watch::{self, View},
 };
@@ -390,6 +391,11 @@ impl Request<'_> {
                     "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
                     self.kind().kind, place_of(&error)
                 ))
+            }),
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
+                Refusal::unsupported_media_type(
+                    "the sandbox reads protobuf only of what kubectl create makes: send application/json",
+                )
             }),
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
