@@ -9,6 +9,7 @@ mod body;
 mod discovery;
 mod objects;
 mod openapi;
+mod params;
 mod path;
 mod protobuf;
 mod table;

@@ -115,6 +115,9 @@ fn built_in() -> Vec<Kind> {
     };
     let event = |mut kind: Kind| {
         kind.create_on_update = true;
+        if kind.group.is_empty() {
+            kind.names = Syntax::PathSegment;
+        }
         kind.fields = match kind.group {
             "" => {
                 kind.names = Syntax::PathSegment;
@@ -257,6 +260,19 @@ impl Kind {
             }
             _ => vec![field.to_owned()],
         })
+    }
+}
+
+impl Kind {
+    /// What is said of a field that can't be selected by.
+    pub fn unselectable(&self, field: &str) -> String {
+        if self.fields.is_empty() {
+            format!(
+                "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )
+        } else {
+            format!("field label not supported: {field}")
+        }
     }
 }
 

@@ -69,7 +69,8 @@ fn too_long(limit: usize) -> String {
 
 fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|one| format!("'{one}'")).collect();
-    let examples = examples.join(", or ");
+    // Two blanks, as Kubernetes has them.
+    let examples = examples.join(",  or ");
     format!("{message} (e.g. {examples}, regex used for validation is '{pattern}')")
 }
 
@@ -130,7 +131,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     let name = match key.split_once('/') {
         None => key,
         Some((_, rest)) if rest.contains('/') => {
-            let message = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+            let message = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
             let told = told(message, QUALIFIED, &["MyName", "my.name", "123-abc"]);
             return vec![format!(
                 "{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"

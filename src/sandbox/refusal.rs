@@ -19,6 +19,8 @@ pub struct Refusal {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// What the caller is told beside it.
+    pub warnings: Vec<String>,
 }
 
 /// `details` of a Status.
@@ -73,8 +75,7 @@ impl Cause {
 
     /// The value is not one of a fixed set.
     pub fn unsupported(field: impl Into<String>, shown: &str, known: &[&str]) -> Self {
-        let mut known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
-        known.sort();
+        let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", known.join(", "));
         Self { reason: "FieldValueNotSupported", message, field: field.into() }
     }
@@ -118,11 +119,11 @@ impl Refusal {
             kind: kind.plural.to_owned(),
             ..Details::default()
         };
-        Self { code, reason, message, details: Some(Box::new(details)) }
+        Self { code, reason, message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
     /// There is no such object.
@@ -135,12 +136,12 @@ impl Refusal {
     pub fn no_such_path() -> Self {
         let details = Some(Box::default());
         let message = "the server could not find the requested resource".to_owned();
-        Self { code: 404, reason: "NotFound", message, details }
+        Self { code: 404, reason: "NotFound", message, details, warnings: Vec::new() }
     }
 
     /// There is nothing at all below that path.
     pub fn nothing_there() -> Self {
-        Self { code: 404, reason: "", message: "404 page not found\n".into(), details: None }
+        Self { code: 404, reason: "", message: "404 page not found\n".into(), details: None, warnings: Vec::new() }
     }
 
     /// Whether it is told as plain text.
@@ -220,7 +221,7 @@ impl Refusal {
         };
         let told = told(&details.causes);
         let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     /// What a patch makes of the object can't be decoded.
@@ -228,14 +229,14 @@ impl Refusal {
         let cause = Cause::invalid("patch", "", why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     /// A patch that does not fit the object.
     pub fn unprocessable(message: &str) -> Self {
         let message =
             format!("the server rejected our request due to an error in our request: {message}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::default()) }
+        Self { code: 422, reason: "Invalid", message, details: Some(Box::default()), warnings: Vec::new() }
     }
 
     /// The request makes no sense.
@@ -265,14 +266,14 @@ impl Refusal {
         };
         let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
         let message = format!("Timeout: {message}");
-        Self { code: 504, reason: "Timeout", message, details: Some(Box::new(details)) }
+        Self { code: 504, reason: "Timeout", message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     /// The path exists, the method does not fit it.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let details = Some(Box::default());
-        Self { code: 405, reason: "MethodNotAllowed", message: message.into(), details }
+        Self { code: 405, reason: "MethodNotAllowed", message: message.into(), details, warnings: Vec::new() }
     }
 
     /// None of the asked for formats is spoken here.
@@ -284,6 +285,20 @@ impl Refusal {
     /// The format of the body is not spoken here.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// The format of the body is not one of these.
+    pub fn unknown_format(known: &[&str]) -> Self {
+        Self::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            known.join(", ")
+        ))
+    }
+
+    /// As the part of Kubernetes says it that serves the built-in kinds.
+    pub fn unsupported_patch_type() -> Self {
+        let refusal = Self::unsupported_media_type("415: Unsupported Media Type");
+        Self { details: Some(Box::default()), ..refusal }
     }
 
     /// A new object has no version yet.
@@ -298,7 +313,9 @@ impl Refusal {
 
     /// A watch from a version that is none.
     pub fn bad_watch_version(text: &str) -> Self {
-        let message = format!("resourceVersion: Invalid value: {text:?}: invalid syntax");
+        let message = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
         Self::plain(500, "", message)
     }
 
@@ -319,7 +336,7 @@ impl Refusal {
             ..Details::default()
         };
         let message = format!("Internal error occurred: {message}");
-        Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)) }
+        Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     /// A failure that Kubernetes answers with 500 and nothing but a message.

@@ -32,6 +32,9 @@ impl Numbering {
         }
         self.learn_names(&answer.body);
         self.object("", &mut answer.body);
+        if answer.code == 409 {
+            forget_etcd(&mut answer.body);
+        }
         if answer.code == 422 {
             sort_causes(&mut answer.body);
         }
@@ -144,7 +147,7 @@ impl Numbering {
     }
 }
 
-/// The server collects causes in the order of a Go map, and its message repeats them.
+/// Causes are a set: the server collects them in the order of a Go map, and its message repeats them.
 fn sort_causes(status: &mut Value) {
     if let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") {
         for cause in causes.iter_mut() {
@@ -153,11 +156,23 @@ fn sort_causes(status: &mut Value) {
             }
         }
         causes.sort_by_key(Value::to_string);
+        // Some rules are checked twice.
+        causes.dedup();
     }
     if let Some(Value::String(message)) = status.get_mut("message")
         && let Some(end) = message.find(" is invalid: ")
     {
         message.truncate(end);
+    }
+}
+
+/// Some conflicts are told with etcd's name for the object.
+fn forget_etcd(status: &mut Value) {
+    if let Some(Value::String(message)) = status.get_mut("message")
+        && let Some((before, rest)) = message.split_once("StorageError: invalid object")
+        && let Some((_, after)) = rest.split_once("AdditionalErrorMsg: ")
+    {
+        *message = format!("{before}{after}");
     }
 }
 

@@ -1,14 +1,16 @@
 //! The verbs on objects.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::{Value, json};
 
 use super::{
-    ApiServer, answer,
+    ApiServer,
+    accept::Format,
     answer::Answer,
+    params::{Params, is_delete_options, read_delete_options},
     path::Target,
     protobuf,
     table::{Include, Table},
@@ -17,42 +19,12 @@ use super::{
 use crate::sandbox::{
     kinds::{Kind, text},
     patch,
-    refusal::{Cause, Refusal},
+    refusal::Refusal,
     select::Selector,
-    store::{
-        Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query,
-        VersionMatch,
-    },
+    store::{Call, Deleted, Part, Patch, Query},
 };
 
 const MOST_OPERATIONS: usize = 10_000;
-
-/// The query of a request.
-pub(super) struct Params(HashMap<String, String>);
-
-impl Params {
-    fn of(parts: &Parts) -> Self {
-        let query = parts.uri.query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    pub fn text(&self, name: &str) -> &str {
-        self.0.get(name).map(String::as_str).unwrap_or_default()
-    }
-
-    pub fn flag(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "False"))
-    }
-
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        match self.text(name) {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                Refusal::bad_request(format!("invalid value for {name}: {text:?} is no number"))
-            }),
-        }
-    }
-}
 
 /// Serves a request about objects.
 pub(super) fn serve(
@@ -79,6 +51,12 @@ pub(super) fn serve(
         }
         (&Method::DELETE, None) if target.kind.namespaced && !target.namespace.is_empty() => {
             request.delete_all(&body)
+        }
+        (&Method::PUT | &Method::PATCH, None) if target.kind.is_custom() => {
+            Err(Refusal::bad_request("name must be provided"))
+        }
+        (&Method::POST | &Method::DELETE, None) if target.kind.is_custom() => {
+            Err(Refusal::nothing_there())
         }
         _ => Err(Refusal::method_not_allowed()),
     }
@@ -111,137 +89,109 @@ impl Request<'_> {
     /// `options` is what Kubernetes calls the query of this verb.
     fn call(&self, options: &str) -> Result<Call, Refusal> {
         let mut call = Call::at(self.server.inner.clock.now());
-        let mut causes = Vec::new();
-        match self.params.text("dryRun") {
-            "" => {}
-            "All" => call.dry_run = true,
-            other => causes.push(Cause::unsupported("dryRun", &format!("{other:?}"), &["All"])),
-        }
-        match self.params.text("fieldValidation") {
-            "Ignore" => call.unknown_fields = FieldValidation::Ignore,
-            "" | "Warn" => call.unknown_fields = FieldValidation::Warn,
-            "Strict" => call.unknown_fields = FieldValidation::Strict,
-            other => {
-                let known = ["Ignore", "Strict", "Warn"];
-                causes.push(Cause::unsupported("fieldValidation", &format!("{other:?}"), &known));
-            }
-        }
-        if causes.is_empty() { Ok(call) } else { Err(Refusal::invalid_options(options, causes)) }
+        self.params.write_options(options, &mut call)?;
+        Ok(call)
     }
 
     fn get(&self, name: &str) -> Result<Answer, Refusal> {
+        let format = self.format()?;
+        check_version(self.params.text("resourceVersion"))?;
         let object =
             self.server.with(|store| store.get(self.kind(), &self.target.namespace, name).cloned());
         let object = object.ok_or_else(|| Refusal::not_found(self.kind(), name))?;
-        self.shown(Answer::object(self.kind(), object))
-    }
-
-    fn selector(&self) -> Result<Selector, Refusal> {
-        let (labels, fields) =
-            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
-        Selector::parse(self.kind(), labels, fields)
+        self.shown(Answer::object(self.kind(), object), format)
     }
 
     fn list_or_watch(&self) -> Result<Answer, Refusal> {
-        let selector = self.selector()?;
+        let format = self.format()?;
+        let (labels, fields) =
+            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
+        let selector = Selector::parse(labels, fields)?;
+        let limit = self.params.number("limit")?;
+        self.params.number("timeoutSeconds")?;
         if self.params.flag("watch") {
-            let format = answer::format(self.parts)?;
-            let view = View { selector, format, table: self.table() };
+            self.params.initial_events()?;
+            let selector = selector.of(self.kind())?;
+            let view = View { selector, format, table: self.table(format)? };
             return watch::open(self.server, self.target, view, &self.params);
         }
-        self.check_numbers()?;
+        let version = self.params.version_match()?;
         let query = Query {
-            selector,
-            limit: self.params.text("limit").parse().unwrap_or(0),
+            selector: selector.of(self.kind())?,
+            limit: limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0),
             continued: self.params.text("continue").to_owned(),
-            version: self.version_match()?,
+            version,
         };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
-        self.shown(Answer::list(self.kind(), list))
-    }
-
-    fn check_numbers(&self) -> Result<(), Refusal> {
-        for name in ["limit", "timeoutSeconds"] {
-            let text = self.params.text(name);
-            if !text.is_empty() && text.parse::<i64>().is_err() {
-                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-                return Err(Refusal::bad_request(why));
-            }
-        }
-        Ok(())
-    }
-
-    fn version_match(&self) -> Result<VersionMatch, Refusal> {
-        let version = match self.params.text("resourceVersion") {
-            "" => None,
-            text => Some(text.parse::<u64>().map_err(|_| {
-                Refusal::bad_request(format!(
-                    "invalid resource version: resourceVersion: Invalid value: {text:?}"
-                ))
-            })?),
-        };
-        let refuse = |cause: Cause| Err(Refusal::invalid_options("ListOptions", vec![cause]));
-        let forbid = |why: &str| refuse(Cause::forbidden("resourceVersionMatch", why));
-        let continued = !self.params.text("continue").is_empty();
-        match (self.params.text("resourceVersionMatch"), version) {
-            ("", _) if continued && version.is_some_and(|version| version > 0) => {
-                Err(Refusal::bad_request(
-                    "specifying resource version is not allowed when using continue",
-                ))
-            }
-            ("", None | Some(0)) => Ok(VersionMatch::Latest),
-            ("", Some(version)) if self.params.text("limit").is_empty() => {
-                Ok(VersionMatch::NotOlderThan(version))
-            }
-            // A page of a version is of exactly that version.
-            ("", Some(version)) => Ok(VersionMatch::Exact(version)),
-            (_, None) => {
-                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
-            }
-            _ if continued => forbid("resourceVersionMatch is forbidden when continue is provided"),
-            ("Exact", Some(0)) => {
-                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
-            }
-            ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
-            ("NotOlderThan", Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
-            (other, _) => {
-                let known = ["Exact", "NotOlderThan", ""];
-                let shown = format!("{other:?}");
-                refuse(Cause::unsupported("resourceVersionMatch", &shown, &known))
-            }
-        }
+        self.shown(Answer::list(self.kind(), list), format)
     }
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let object = self.object(body)?;
+        let format = self.format()?;
+        self.check_content_type()?;
         let mut call = self.call("CreateOptions")?;
+        let object = self.object(body)?;
         let created = self
             .server
-            .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
-        self.written(Answer::object(self.kind(), created).created(), call)
+            .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call));
+        self.written(created.map(|object| self.answer(object).created()), call, format)
     }
 
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let object = self.object(body)?;
+        let format = self.format()?;
         let mut call = self.call("UpdateOptions")?;
-        let (existed, object) = self.server.with(|store| {
+        self.check_content_type()?;
+        let object = self.object(body)?;
+        let (existed, updated) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
                 store.update(self.kind(), self.place(name), self.part(), object, &mut call);
             (existed, updated)
         });
-        let answer = Answer::object(self.kind(), object?);
-        self.written(if existed { answer } else { answer.created() }, call)
+        let answer = |object| match existed {
+            true => self.answer(object),
+            false => self.answer(object).created(),
+        };
+        self.written(updated.map(answer), call, format)
     }
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let patch = self.read_patch(body)?;
+        self.check_patch_type()?;
+        let format = self.format()?;
         let mut call = self.call("PatchOptions")?;
-        let object = self.server.with(|store| {
+        let patched = self.server.with(|store| {
+            // What a patch says is read when there is something to patch.
+            if store.get(self.kind(), &self.target.namespace, name).is_none() {
+                return Err(Refusal::not_found(self.kind(), name));
+            }
+            let patch = self.read_patch(body)?;
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
-        })?;
-        self.written(Answer::object(self.kind(), object), call)
+        });
+        self.written(patched.map(|object| self.answer(object)), call, format)
+    }
+
+    fn answer(&self, object: Arc<Value>) -> Answer {
+        Answer::object(self.kind(), object)
+    }
+
+    fn check_patch_type(&self) -> Result<(), Refusal> {
+        let custom = self.kind().is_custom();
+        match self.content_type() {
+            "application/merge-patch+json" | "application/json-patch+json" => Ok(()),
+            "application/strategic-merge-patch+json" if !custom => Ok(()),
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                Err(Refusal::unsupported_media_type(
+                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
+                ))
+            }
+            _ if custom => Err(Refusal::unknown_format(&[
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/apply-patch+yaml",
+            ])),
+            _ => Err(Refusal::unsupported_patch_type()),
+        }
     }
 
     fn read_patch(&self, body: &[u8]) -> Result<Patch, Refusal> {
@@ -269,114 +219,59 @@ impl Request<'_> {
                 }
                 Ok(Patch::Json(operations))
             }
-            "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
-                Ok(Patch::Strategic(change()?))
-            }
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                Err(Refusal::unsupported_media_type(
-                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
-                ))
-            }
-            other => Err(Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json{}: {other}",
-                if self.kind().is_custom() {
-                    ""
-                } else {
-                    ", application/strategic-merge-patch+json"
-                }
-            ))),
+            _ => Ok(Patch::Strategic(change()?)),
         }
     }
 
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let (options, mut call) = self.delete_options(body)?;
+        let format = self.format()?;
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options = self.delete_options(body)?;
+        let kept = options["orphanDependents"] == false;
+        let options = read_delete_options(&options, &mut call)?;
         let deleted = self
             .server
-            .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call))?;
-        match deleted {
+            .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call));
+        let answer = |deleted| match deleted {
             Deleted::Gone(object) if !self.kind().returns_deleted => {
-                self.written(Answer::json(success(self.kind(), &object)), call)
+                Answer::json(success(self.kind(), &object))
             }
-            Deleted::Gone(object) | Deleted::Waiting(object) => {
-                self.written(Answer::object(self.kind(), object), call)
-            }
-        }
+            Deleted::Gone(object) => self.answer(object),
+            // Who asked so long ago that this was the way to ask is told that it is not over.
+            Deleted::Waiting(object) if kept => self.answer(object).accepted(),
+            Deleted::Waiting(object) => self.answer(object),
+        };
+        self.written(deleted.map(answer), call, format)
     }
 
     fn delete_all(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let (options, mut call) = self.delete_options(body)?;
-        let query = Query { selector: self.selector()?, ..Query::default() };
+        let format = self.format()?;
+        let (labels, fields) =
+            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
+        let selector = Selector::parse(labels, fields)?;
+        self.params.version_match()?;
+        let query = Query { selector: selector.of(self.kind())?, ..Query::default() };
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options = read_delete_options(&self.delete_options(body)?, &mut call)?;
         let list = self.server.with(|store| {
             store.delete_all(self.kind(), &self.target.namespace, &query, &options, &mut call)
-        })?;
-        self.written(Answer::list(self.kind(), list), call)
+        });
+        self.written(list.map(|list| Answer::list(self.kind(), list)), call, format)
     }
 
     /// From the body, or from the query where there is no body.
-    fn delete_options(&self, body: &[u8]) -> Result<(DeleteOptions, Call), Refusal> {
-        let mut call = Call::at(self.server.inner.clock.now());
-        let options: Value = if body.is_empty() {
-            let mut options = json!({});
-            for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", "dryRun"] {
-                match self.params.text(name) {
-                    "" => {}
-                    text if name == "dryRun" => options[name] = json!([text]),
-                    text => options[name] = serde_json::from_str(text).unwrap_or(json!(text)),
-                }
-            }
-            options
-        } else {
-            let options = self.object(body)?;
+    fn delete_options(&self, body: &[u8]) -> Result<Value, Refusal> {
+        if body.is_empty() {
+            return self.params.delete_options();
+        }
+        self.check_content_type()?;
+        let options = self.object(body)?;
+        if !is_delete_options(&options) {
             let name = text(&options, &["kind"]);
-            if !matches!(name, "" | "DeleteOptions") {
-                let why = format!("no kind {name:?} is registered for that version");
-                return Err(Refusal::bad_request(why));
-            }
-            options
-        };
-        let mut causes = Vec::new();
-        for value in options["dryRun"].as_array().into_iter().flatten() {
-            match value.as_str() {
-                Some("All") => call.dry_run = true,
-                _ => causes.push(Cause::unsupported("dryRun", &value.to_string(), &["All"])),
-            }
+            let why = format!("no kind {name:?} is registered for that version");
+            return Err(Refusal::bad_request(why));
         }
-        let propagation =
-            match (text(&options, &["propagationPolicy"]), &options["orphanDependents"]) {
-                ("", Value::Bool(true)) => Some(Propagation::Orphan),
-                ("", _) => None,
-                (_, Value::Bool(_)) => {
-                    let why = "orphanDependents and deletionPropagation cannot be both set";
-                    causes.push(Cause::invalid("propagationPolicy", "", why));
-                    None
-                }
-                ("Orphan", _) => Some(Propagation::Orphan),
-                ("Background", _) => Some(Propagation::Background),
-                ("Foreground", _) => Some(Propagation::Foreground),
-                (other, _) => {
-                    let known = ["Foreground", "Background", "Orphan"];
-                    causes.push(Cause::unsupported(
-                        "propagationPolicy",
-                        &format!("{other:?}"),
-                        &known,
-                    ));
-                    None
-                }
-            };
-        if !causes.is_empty() {
-            return Err(Refusal::invalid_options("DeleteOptions", causes));
-        }
-        let precondition = |name| {
-            let value = options["preconditions"].get(name).and_then(Value::as_str);
-            value.map(str::to_owned)
-        };
-        let options = DeleteOptions {
-            uid: precondition("uid"),
-            version: precondition("resourceVersion"),
-            grace: options["gracePeriodSeconds"].as_i64(),
-            propagation,
-        };
-        Ok((options, call))
+        Ok(options)
     }
 
     fn content_type(&self) -> &str {
@@ -402,26 +297,64 @@ impl Request<'_> {
                 serde_saphyr::from_str(&text)
                     .map_err(|_| Refusal::bad_request("error converting YAML to JSON"))
             }
-            other => Err(Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml: {other}"
-            ))),
+            _ => Err(self.unknown_format()),
         }
     }
 
+    fn check_content_type(&self) -> Result<(), Refusal> {
+        match self.content_type() {
+            "" | "application/json" | "application/yaml" => Ok(()),
+            "application/vnd.kubernetes.protobuf" if !self.kind().is_custom() => Ok(()),
+            _ => Err(self.unknown_format()),
+        }
+    }
+
+    fn unknown_format(&self) -> Refusal {
+        let known =
+            ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+        Refusal::unknown_format(if self.kind().is_custom() { &known[..2] } else { &known })
+    }
+
+    fn format(&self) -> Result<Format, Refusal> {
+        Format::of(&self.parts.headers)
+    }
+
     /// In the format that the client wants.
-    fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
-        let format = answer::format(self.parts)?;
-        Ok(answer.shown_as(format, self.table()))
+    fn shown(&self, answer: Answer, format: Format) -> Result<Answer, Refusal> {
+        Ok(answer.shown_as(format, self.table(format)?))
     }
 
-    fn table(&self) -> Table {
-        let include = Include::of(self.params.text("includeObject"));
-        Table { kind: self.kind(), now: self.server.inner.clock.now(), include }
+    fn table(&self, format: Format) -> Result<Table, Refusal> {
+        let include = match format {
+            Format::Table => Include::of(self.params.text("includeObject"))?,
+            _ => Include::Metadata,
+        };
+        Ok(Table { kind: self.kind(), now: self.server.inner.clock.now(), include })
     }
 
-    fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {
-        answer.warnings = call.warnings;
-        self.shown(answer)
+    /// Warnings are told whether or not the write was done.
+    fn written(
+        &self,
+        outcome: Result<Answer, Refusal>,
+        call: Call,
+        format: Format,
+    ) -> Result<Answer, Refusal> {
+        match outcome {
+            Ok(mut answer) => {
+                answer.warnings = call.warnings;
+                self.shown(answer, format)
+            }
+            Err(refusal) => Err(Refusal { warnings: call.warnings, ..refusal }),
+        }
+    }
+}
+
+/// A get may name a version, which must be one; the object is never older than that here.
+fn check_version(version: &str) -> Result<(), Refusal> {
+    match version {
+        "" => Ok(()),
+        text if text.parse::<u64>().is_ok() => Ok(()),
+        text => Err(Refusal::bad_watch_version(text)),
     }
 }
 

@@ -54,11 +54,23 @@ impl Path {
 impl Path {
     fn object(group: &str, version: &str, rest: &[&str]) -> Result<Self, Refusal> {
         let known = |kind: &Kind| kind.group == group && kind.version == version;
+        let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
         match Target::parse(group, version, rest) {
             Some(target) => Ok(Self::Object(target)),
-            None if kinds::all().iter().any(known) => Err(Refusal::no_such_path()),
-            None => Err(Refusal::nothing_there()),
+            None if kinds::all().iter().any(built_in) => Err(Refusal::no_such_path()),
+            None => Err(no_such_custom_path(group, version, rest)),
         }
+    }
+}
+
+/// Of a custom resource's parts the object is missed, whether or not it is there.
+fn no_such_custom_path(group: &str, version: &str, rest: &[&str]) -> Refusal {
+    match rest {
+        ["namespaces", _, plural, name, _] => match kinds::kind(group, version, plural) {
+            Some(kind) => Refusal::not_found(kind, name),
+            None => Refusal::nothing_there(),
+        },
+        _ => Refusal::nothing_there(),
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::answer::list_meta;
 use crate::sandbox::{
     kinds::{Column, Kind},
+    refusal::{Cause, Refusal},
     store::{List, from_stored},
 };
 
@@ -30,11 +31,16 @@ pub(super) enum Include {
 
 impl Include {
     /// The query's `includeObject`.
-    pub fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Result<Self, Refusal> {
         match text {
-            "None" => Self::Nothing,
-            "Object" => Self::Object,
-            _ => Self::Metadata,
+            "None" => Ok(Self::Nothing),
+            "Object" => Ok(Self::Object),
+            "" | "Metadata" => Ok(Self::Metadata),
+            other => {
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let cause = Cause::invalid("includeObject", &format!("{other:?}"), why);
+                Err(Refusal::invalid_options("TableOptions", vec![cause]))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     accept::Format,
     answer::Answer,
     body::Body,
-    objects::Params,
+    params::Params,
     path::Target,
     table::{self, Table},
 };
@@ -43,12 +43,13 @@ pub(super) fn open(
     view: View,
     params: &Params,
 ) -> Result<Answer, Refusal> {
-    let initial = params.flag("sendInitialEvents");
+    let initial = params.initial_events()?;
     let version = match params.text("resourceVersion") {
         "" => 0,
         text => text.parse::<u64>().map_err(|_| Refusal::bad_watch_version(text))?,
     };
-    let timeout = params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+    let timeout = params.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+    let timeout = timeout.filter(|seconds| *seconds > 0);
     let deadline = Instant::now() + timeout.map_or(LONGEST, Duration::from_secs);
     let mut watch = Watch {
         server: server.clone(),

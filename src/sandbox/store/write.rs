@@ -96,8 +96,7 @@ impl Store {
         self.fill_system_fields(&mut object, namespace, &timestamp(call.now));
         rules::prepare_create(kind, &mut object);
         let name = meta::name_of(&object).to_owned();
-        let mut causes = meta::validate(kind, &object);
-        rules::validate(kind, &object, &mut causes);
+        let causes = created_causes(kind, &object);
         if !causes.is_empty() {
             return Err(Refusal::invalid(stored_as(kind), &name, causes));
         }
@@ -247,6 +246,21 @@ impl Store {
         }
         self.put(kind, namespace, name, object)
     }
+}
+
+fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    // An Event of the core group is looked at for itself first.
+    if kind == kinds::event() {
+        rules::validate(kind, object, &mut causes);
+        if causes.is_empty() {
+            causes = meta::validate(kind, object);
+        }
+        return causes;
+    }
+    causes.extend(meta::validate(kind, object));
+    rules::validate(kind, object, &mut causes);
+    causes
 }
 
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
