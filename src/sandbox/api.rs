@@ -7,6 +7,7 @@ mod accept;
 mod answer;
 mod body;
 mod discovery;
+mod json;
 mod objects;
 mod openapi;
 mod params;

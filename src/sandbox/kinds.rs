@@ -134,7 +134,7 @@ fn built_in() -> Vec<Kind> {
             status: true,
             returns_deleted: true,
             names: Syntax::Label,
-            fields: vec!["status.phase".into(), "name".into()],
+            fields: vec!["status.phase".into()],
             ..built("", "v1", "Namespace", "namespaces", &["ns"]).kind()
         },
         Kind { fields: vec!["type".into()], ..built("", "v1", "Secret", "secrets", &[]).kind() },
@@ -252,7 +252,6 @@ impl Kind {
             return None;
         }
         Some(match (self.kind, field) {
-            ("Namespace", "name") => vec!["metadata.name".into()],
             ("Event", "source") => vec!["source.component".into(), "reportingComponent".into()],
             ("Event", "reportingController") => vec!["reportingComponent".into()],
             ("Event", _) if field.starts_with("regarding.") => {

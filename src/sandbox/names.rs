@@ -63,8 +63,8 @@ impl Syntax {
     }
 }
 
-fn too_long(limit: usize) -> String {
-    format!("must be no more than {limit} bytes")
+fn too_long(limit: usize, unit: &str) -> String {
+    format!("must be no more than {limit} {unit}")
 }
 
 fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
@@ -78,7 +78,7 @@ fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
 pub fn subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if !IS_SUBDOMAIN.is_match(name) {
         let message = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
@@ -91,7 +91,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
 pub fn label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "characters"));
     }
     if !IS_LABEL.is_match(name) {
         if IS_SUBDOMAIN.is_match(name) {
@@ -107,7 +107,7 @@ pub fn label(name: &str) -> Vec<String> {
 fn service_label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "characters"));
     }
     if !IS_SERVICE.is_match(name) {
         let message = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
@@ -149,7 +149,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        problems.push(format!("name part {}", too_long(63)));
+        problems.push(format!("name part {}", too_long(63, "bytes")));
     }
     if !IS_QUALIFIED.is_match(name) {
         let message = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -162,7 +162,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "bytes"));
     }
     if !IS_LABEL_VALUE.is_match(value) {
         let message = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -175,7 +175,7 @@ pub fn label_value(value: &str) -> Vec<String> {
 pub fn data_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if !IS_DATA_KEY.is_match(key) {
         let message = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";

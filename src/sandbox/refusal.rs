@@ -141,7 +141,13 @@ impl Refusal {
 
     /// There is nothing at all below that path.
     pub fn nothing_there() -> Self {
-        Self { code: 404, reason: "", message: "404 page not found\n".into(), details: None, warnings: Vec::new() }
+        Self {
+            code: 404,
+            reason: "",
+            message: "404 page not found\n".into(),
+            details: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// Whether it is told as plain text.
@@ -221,7 +227,13 @@ impl Refusal {
         };
         let told = told(&details.causes);
         let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)), warnings: Vec::new() }
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// What a patch makes of the object can't be decoded.
@@ -229,14 +241,25 @@ impl Refusal {
         let cause = Cause::invalid("patch", "", why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)), warnings: Vec::new() }
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// A patch that does not fit the object.
-    pub fn unprocessable(message: &str) -> Self {
-        let message =
-            format!("the server rejected our request due to an error in our request: {message}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::default()), warnings: Vec::new() }
+    pub fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request".to_owned();
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::default()),
+            warnings: Vec::new(),
+        }
     }
 
     /// The request makes no sense.
@@ -266,14 +289,32 @@ impl Refusal {
         };
         let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
         let message = format!("Timeout: {message}");
-        Self { code: 504, reason: "Timeout", message, details: Some(Box::new(details)), warnings: Vec::new() }
+        Self {
+            code: 504,
+            reason: "Timeout",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// The path exists, the method does not fit it.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let details = Some(Box::default());
-        Self { code: 405, reason: "MethodNotAllowed", message: message.into(), details, warnings: Vec::new() }
+        Self {
+            code: 405,
+            reason: "MethodNotAllowed",
+            message: message.into(),
+            details,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The same of a custom resource, which tells the verb.
+    pub fn verb_not_supported(kind: &Kind, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
+        Self::about(405, "MethodNotAllowed", message, kind, "")
     }
 
     /// None of the asked for formats is spoken here.
@@ -319,6 +360,12 @@ impl Refusal {
         Self::plain(500, "", message)
     }
 
+    /// A list of a version that is none.
+    pub fn bad_list_version(text: &str) -> Self {
+        let Self { message, .. } = Self::bad_watch_version(text);
+        Self::bad_request(format!("invalid resource version: {message}"))
+    }
+
     /// etcd would not take it.
     pub fn too_large_for_store() -> Self {
         Self::plain(500, "", "etcdserver: request is too large")
@@ -336,7 +383,13 @@ impl Refusal {
             ..Details::default()
         };
         let message = format!("Internal error occurred: {message}");
-        Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)), warnings: Vec::new() }
+        Self {
+            code: 500,
+            reason: "InternalError",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// A failure that Kubernetes answers with 500 and nothing but a message.

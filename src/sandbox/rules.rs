@@ -164,7 +164,7 @@ pub(super) fn validate_update(
         ("Lease", _) => lease::validate(object),
         ("Event", _) => event::validate_update(kind, object, current),
         ("Namespace", Part::Status) => namespace::validate_status(object),
-        ("Namespace", _) => namespace::validate(object),
+        ("Namespace", Part::Finalize) => namespace::validate_finalize(object),
         ("Service", Part::Main) => service::validate_update(object, current),
         ("StatefulSet", Part::Main) => stateful_set::validate_update(object, current),
         _ => Vec::new(),

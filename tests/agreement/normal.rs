@@ -123,7 +123,7 @@ impl Numbering {
             let number = self.number("uid", &text[start..start + UUID]);
             text.replace_range(start..start + UUID, &number);
         }
-        if text.contains("ResourceVersion in precondition") {
+        if text.contains("ResourceVersion in ") {
             text = self.versions_in(&text);
         }
         if text.contains("esource version: ") {
@@ -134,7 +134,7 @@ impl Numbering {
 
     fn versions_in(&mut self, text: &str) -> String {
         let words = text.split(' ').map(|word| {
-            let digits = word.trim_end_matches(',');
+            let digits = word.trim_matches(|letter| "(),.".contains(letter));
             if is_version(digits) { self.number("rv", digits) } else { word.to_owned() }
         });
         words.collect::<Vec<_>>().join(" ")
@@ -191,7 +191,23 @@ fn without_decoder(message: &str) -> String {
     if let Some(start) = message.find(" cannot be handled as a ") {
         return message[..start].to_owned();
     }
-    let words = ["json: cannot", "parsing time ", "illegal base64", "json parse error", "yaml: ", "decoding error"];
+    for told in
+        ["the object provided is unrecognized", "continue key is not valid", "unknown patch type"]
+    {
+        if let Some(start) = message.find(told) {
+            return message[..start + told.len()].to_owned();
+        }
+    }
+    let words = [
+        "unexpected end of JSON",
+        "invalid character",
+        "json: cannot",
+        "parsing time ",
+        "illegal base64",
+        "json parse error",
+        "yaml: ",
+        "decoding error",
+    ];
     let start = words.iter().filter_map(|words| message.find(words)).min();
     match start {
         Some(start) => format!("{}…", &message[..start]),

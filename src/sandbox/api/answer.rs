@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts,
+};
 use serde::{
     Serialize,
     ser::{SerializeMap, SerializeSeq},

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, error::Category};
 
 use super::{
     ApiServer,
     accept::Format,
     answer::Answer,
+    json,
     params::{Params, is_delete_options, read_delete_options},
     path::Target,
     protobuf,
@@ -44,6 +45,10 @@ pub(super) fn serve(
         (&Method::POST, None) if target.kind.namespaced != target.namespace.is_empty() => {
             request.create(&body)
         }
+        // The name on the path is not looked at.
+        (&Method::POST, Some(_)) if target.kind.is_custom() && target.subresource.is_none() => {
+            request.create(&body)
+        }
         (&Method::PUT, Some(name)) => request.update(name, &body),
         (&Method::PATCH, Some(name)) => request.patch(name, &body),
         (&Method::DELETE, Some(name)) if target.subresource.is_none() => {
@@ -57,6 +62,14 @@ pub(super) fn serve(
         }
         (&Method::POST | &Method::DELETE, None) if target.kind.is_custom() => {
             Err(Refusal::nothing_there())
+        }
+        (method, Some(_)) if target.kind.is_custom() => {
+            let verb = match *method {
+                Method::POST => "create",
+                Method::DELETE => "delete",
+                _ => "",
+            };
+            Err(Refusal::verb_not_supported(target.kind, verb))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
@@ -95,11 +108,22 @@ impl Request<'_> {
 
     fn get(&self, name: &str) -> Result<Answer, Refusal> {
         let format = self.format()?;
-        check_version(self.params.text("resourceVersion"))?;
+        self.check_version()?;
         let object =
             self.server.with(|store| store.get(self.kind(), &self.target.namespace, name).cloned());
         let object = object.ok_or_else(|| Refusal::not_found(self.kind(), name))?;
         self.shown(Answer::object(self.kind(), object), format)
+    }
+
+    /// A get may name a version, which must be one; the object is never older than that here.
+    fn check_version(&self) -> Result<(), Refusal> {
+        match self.params.text("resourceVersion") {
+            "" => Ok(()),
+            text if text.parse::<u64>().is_ok() => Ok(()),
+            // Events are the only ones that the API server keeps no cache of.
+            text if self.kind().kind == "Event" => Err(Refusal::bad_list_version(text)),
+            text => Err(Refusal::bad_watch_version(text)),
+        }
     }
 
     fn list_or_watch(&self) -> Result<Answer, Refusal> {
@@ -131,7 +155,7 @@ impl Request<'_> {
         let format = self.format()?;
         self.check_content_type()?;
         let mut call = self.call("CreateOptions")?;
-        let object = self.object(body)?;
+        let object = self.object(body, &mut call)?;
         let created = self
             .server
             .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call));
@@ -142,7 +166,7 @@ impl Request<'_> {
         let format = self.format()?;
         let mut call = self.call("UpdateOptions")?;
         self.check_content_type()?;
-        let object = self.object(body)?;
+        let object = self.object(body, &mut call)?;
         let (existed, updated) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
@@ -195,16 +219,17 @@ impl Request<'_> {
     }
 
     fn read_patch(&self, body: &[u8]) -> Result<Patch, Refusal> {
-        let broken = |error: serde_json::Error| {
-            Refusal::bad_request(format!("error decoding patch: {}", place_of(&error)))
+        let prefix = match self.content_type() {
+            "application/strategic-merge-patch+json" => "",
+            _ => "error decoding patch: ",
         };
-        let change = || -> Result<Value, Refusal> {
-            let change: Value = serde_json::from_slice(body).map_err(broken)?;
-            if change.is_object() {
-                Ok(change)
-            } else {
-                Err(Refusal::bad_request("error decoding patch: it is no object"))
-            }
+        let broken = |error: serde_json::Error| {
+            Refusal::bad_request(format!("{prefix}{}", place_of(&error)))
+        };
+        let change = || match serde_json::from_slice(body).map_err(broken)? {
+            change @ Value::Object(_) => Ok(change),
+            Value::Null => Ok(Value::Object(Map::new())),
+            _ => Err(Refusal::bad_request(format!("{prefix}json: cannot unmarshal it into a map"))),
         };
         match self.content_type() {
             "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
@@ -226,7 +251,7 @@ impl Request<'_> {
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
         let format = self.format()?;
         let mut call = Call::at(self.server.inner.clock.now());
-        let options = self.delete_options(body)?;
+        let options = self.delete_options(body, &mut call)?;
         let kept = options["orphanDependents"] == false;
         let options = read_delete_options(&options, &mut call)?;
         let deleted = self
@@ -252,7 +277,8 @@ impl Request<'_> {
         self.params.version_match()?;
         let query = Query { selector: selector.of(self.kind())?, ..Query::default() };
         let mut call = Call::at(self.server.inner.clock.now());
-        let options = read_delete_options(&self.delete_options(body)?, &mut call)?;
+        let options = self.delete_options(body, &mut call)?;
+        let options = read_delete_options(&options, &mut call)?;
         let list = self.server.with(|store| {
             store.delete_all(self.kind(), &self.target.namespace, &query, &options, &mut call)
         });
@@ -260,12 +286,12 @@ impl Request<'_> {
     }
 
     /// From the body, or from the query where there is no body.
-    fn delete_options(&self, body: &[u8]) -> Result<Value, Refusal> {
+    fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<Value, Refusal> {
         if body.is_empty() {
             return self.params.delete_options();
         }
         self.check_content_type()?;
-        let options = self.object(body)?;
+        let options = self.object(body, call)?;
         if !is_delete_options(&options) {
             let name = text(&options, &["kind"]);
             let why = format!("no kind {name:?} is registered for that version");
@@ -279,14 +305,18 @@ impl Request<'_> {
         value.unwrap_or_default().split(';').next().unwrap_or_default().trim()
     }
 
-    fn object(&self, body: &[u8]) -> Result<Value, Refusal> {
+    fn object(&self, body: &[u8], call: &mut Call) -> Result<Value, Refusal> {
         match self.content_type() {
-            "" | "application/json" | "*/*" => serde_json::from_slice(body).map_err(|error| {
-                Refusal::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
-                    self.kind().kind, place_of(&error)
-                ))
-            }),
+            "" | "application/json" => {
+                let (object, duplicates) = json::read(body).map_err(|error| {
+                    Refusal::bad_request(format!(
+                        "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
+                        self.kind().kind, place_of(&error)
+                    ))
+                })?;
+                call.duplicates = duplicates;
+                Ok(object)
+            }
             "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
                 Refusal::unsupported_media_type(
                     "the sandbox reads protobuf only of what kubectl create makes: send application/json",
@@ -310,9 +340,11 @@ impl Request<'_> {
     }
 
     fn unknown_format(&self) -> Refusal {
-        let known =
-            ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-        Refusal::unknown_format(if self.kind().is_custom() { &known[..2] } else { &known })
+        Refusal::unknown_format(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])
     }
 
     fn format(&self) -> Result<Format, Refusal> {
@@ -349,22 +381,18 @@ impl Request<'_> {
     }
 }
 
-/// A get may name a version, which must be one; the object is never older than that here.
-fn check_version(version: &str) -> Result<(), Refusal> {
-    match version {
-        "" => Ok(()),
-        text if text.parse::<u64>().is_ok() => Ok(()),
-        text => Err(Refusal::bad_watch_version(text)),
+/// Where a text stops being JSON; what stands there may be a key.
+fn place_of(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        Category::Eof => "unexpected end of JSON input".to_owned(),
+        Category::Data => format!("json: cannot unmarshal line {line}, column {column}"),
+        _ => format!("invalid character at line {line}, column {column}"),
     }
 }
 
-/// Where a text stops being JSON; what stands there may be a key.
-fn place_of(error: &serde_json::Error) -> String {
-    format!("line {}, column {}", error.line(), error.column())
-}
-
 fn success(kind: &Kind, object: &Value) -> Value {
-    let mut details = json!({
+    let mut details = serde_json::json!({
         "name": text(object, &["metadata", "name"]),
         "kind": kind.plural,
         "uid": text(object, &["metadata", "uid"]),
@@ -372,7 +400,7 @@ fn success(kind: &Kind, object: &Value) -> Value {
     if !kind.group.is_empty() {
         details["group"] = kind.group.into();
     }
-    json!({
+    serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
         "details": details,
     })

@@ -93,20 +93,15 @@ impl Params {
         self.check_list_options(version, wanted)?;
         let parsed = match version {
             "" => None,
-            text => Some(text.parse::<u64>().map_err(|_| {
-                Refusal::bad_request(format!(
-                    "invalid resource version: resourceVersion: Invalid value: {text:?}"
-                ))
-            })?),
+            text => Some(text.parse::<u64>().map_err(|_| Refusal::bad_list_version(text))?),
         };
         let paged = self.number("limit")?.is_some_and(|limit| limit > 0);
         match (wanted, parsed) {
-            _ if !self.text("continue").is_empty() => match parsed {
-                None | Some(0) => Ok(VersionMatch::Latest),
-                Some(_) => Err(Refusal::bad_request(
-                    "specifying resource version is not allowed when using continue",
-                )),
-            },
+            // The version is the token's own; the store refuses another.
+            _ if !self.text("continue").is_empty() => Ok(match parsed {
+                None | Some(0) => VersionMatch::Latest,
+                Some(version) => VersionMatch::Exact(version),
+            }),
             (_, None | Some(0)) => Ok(VersionMatch::Latest),
             ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
             // A page of a version is of exactly that version.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::answer::list_meta;
 use crate::sandbox::{
-    kinds::{Column, Kind},
-    refusal::{Cause, Refusal},
+    kinds::{Column, Kind, definitions},
+    refusal::Refusal,
     store::{List, from_stored},
 };
 
@@ -38,8 +38,9 @@ impl Include {
             "" | "Metadata" => Ok(Self::Metadata),
             other => {
                 let why = "must be 'Metadata', 'Object', 'None', or empty";
-                let cause = Cause::invalid("includeObject", &format!("{other:?}"), why);
-                Err(Refusal::invalid_options("TableOptions", vec![cause]))
+                let why = format!("includeObject: Invalid value: {other:?}: {why}");
+                let why = format!("Unable to convert to Table as requested: {why}");
+                Err(Refusal::bad_request(why))
             }
         }
     }
@@ -122,9 +123,21 @@ fn columns(kind: &Kind) -> Vec<Column> {
         name: "Name".into(),
         r#type: "string".into(),
         format: "name".into(),
+        description: documented("ObjectMeta.name"),
         ..Column::default()
     };
     std::iter::once(name).chain(crd.columns.iter().cloned()).collect()
+}
+
+/// What the schema of a type says of a field.
+fn documented(place: &str) -> String {
+    let (name, field) = place.split_once('.').unwrap_or((place, ""));
+    let mut all = definitions().iter();
+    let wanted = |full: &&String| full.rsplit('.').next() == Some(name);
+    // Events are shown as those of the core group, whose definition comes first.
+    let found = all.find(|(full, _)| wanted(full)).map(|(_, schema)| schema);
+    let description = found.and_then(|schema| schema["properties"][field]["description"].as_str());
+    description.unwrap_or_default().to_owned()
 }
 
 fn definition(column: &Column) -> Value {

@@ -51,6 +51,7 @@ pub(super) fn open(
     let timeout = params.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = timeout.filter(|seconds| *seconds > 0);
     let deadline = Instant::now() + timeout.map_or(LONGEST, Duration::from_secs);
+    let bookmarks = params.flag("allowWatchBookmarks");
     let mut watch = Watch {
         server: server.clone(),
         changed: server.inner.version.subscribe(),
@@ -60,14 +61,14 @@ pub(super) fn open(
         columns_told: false,
         seen: version,
         ready: VecDeque::new(),
-        bookmarks: params.flag("allowWatchBookmarks").then(|| next_bookmark(deadline)),
+        bookmarks: bookmarks.then(|| next_bookmark(deadline)),
         deadline,
         ended: false,
     };
-    if version == 0 || initial {
-        watch.send_what_is(initial)?;
-    } else {
-        watch.catch_up();
+    match (initial, version) {
+        (true, _) => watch.send_what_is(bookmarks)?,
+        (false, 0) => watch.seen = server.with(|store| store.version()),
+        (false, _) => watch.catch_up(),
     }
     let events = stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;

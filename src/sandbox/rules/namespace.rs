@@ -46,8 +46,13 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid(PATH, &format!("{name:?}"), why));
         }
     }
-    causes.extend(finalizer_names(finalizers, PATH));
+    let without_index = |cause: Cause| Cause { field: PATH.to_owned(), ..cause };
+    causes.extend(finalizer_names(finalizers, PATH).into_iter().map(without_index));
     causes
+}
+
+pub(super) fn validate_finalize(object: &Value) -> Vec<Cause> {
+    finalizer_names(&object["spec"]["finalizers"], "spec.finalizers")
 }
 
 pub(super) fn validate_status(object: &Value) -> Vec<Cause> {

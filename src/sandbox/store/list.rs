@@ -72,8 +72,13 @@ impl Store {
 
     fn start(&self, query: &Query) -> Result<(Option<String>, u64), Refusal> {
         if !query.continued.is_empty() {
-            let (version, start) = read_token(&query.continued)
-                .ok_or_else(|| Refusal::bad_request("continue key is not valid"))?;
+            let (version, start) = read_token(&query.continued).ok_or_else(|| {
+                Refusal::bad_request("invalid continue token: continue key is not valid")
+            })?;
+            if query.version != VersionMatch::Latest {
+                let why = "specifying resource version is not allowed when using continue";
+                return Err(Refusal::bad_request(why));
+            }
             return Ok((Some(start), version));
         }
         match query.version {
@@ -159,5 +164,8 @@ fn token(version: u64, last: &str) -> String {
 fn read_token(token: &str) -> Option<(u64, String)> {
     let token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
     let start = token["start"].as_str()?.trim_end_matches('\0');
+    if start.is_empty() {
+        return None;
+    }
     Some((token["rv"].as_u64()?, start.to_owned()))
 }

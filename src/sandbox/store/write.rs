@@ -26,6 +26,8 @@ pub struct Call {
     pub dry_run: bool,
     /// What becomes of unknown fields.
     pub unknown_fields: FieldValidation,
+    /// Paths of fields that the body has twice.
+    pub duplicates: Vec<String>,
     /// What the caller should be told, filled in by the write.
     pub warnings: Vec<String>,
 }
@@ -33,7 +35,13 @@ pub struct Call {
 impl Call {
     /// A call that is meant, at that time.
     pub fn at(now: DateTime<Utc>) -> Self {
-        Self { now, dry_run: false, unknown_fields: FieldValidation::Ignore, warnings: vec![] }
+        Self {
+            now,
+            dry_run: false,
+            unknown_fields: FieldValidation::Ignore,
+            duplicates: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 }
 
@@ -196,7 +204,7 @@ impl Store {
         }
         check_patched_type(kind, name, &object)?;
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
-            400 => Refusal::invalid_patch(&refusal.message),
+            400 => Refusal::invalid_patch(decoder_of(&refusal.message)),
             _ => refusal,
         })?;
         same_namespace(&object, namespace)?;
@@ -263,6 +271,12 @@ fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
     causes
 }
 
+/// What the decoder said, without who was to read it.
+fn decoder_of(message: &str) -> &str {
+    let told = message.split_once(" cannot be handled as a ").map(|(_, rest)| rest);
+    told.and_then(|rest| rest.split_once(": ")).map_or(message, |(_, why)| why)
+}
+
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
     let version = text(object, &["metadata", "resourceVersion"]);
     if matches!(version, "" | "0") {
@@ -282,7 +296,8 @@ fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Re
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
     let named = text(object, &["metadata", "namespace"]);
-    if named.is_empty() || named == namespace {
+    // What has no namespace loses the one it names.
+    if named.is_empty() || namespace.is_empty() || named == namespace {
         return Ok(());
     }
     let why =
@@ -331,6 +346,7 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
         let metadata = schema::decode(kinds::object_meta(), metadata, "metadata", &mut unknown);
         let metadata = metadata.map_err(refuse)?;
         schema::prune(&kind.schema, &mut object, "", &mut unknown);
+        unknown.sort();
         schema::default(&kind.schema, &mut object);
         object["metadata"] = metadata;
     } else {
@@ -375,13 +391,33 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
     if !object.is_object() {
         return unrecognized("couldn't get version/kind; json parse error");
     }
+    let is_text = |field: &str| matches!(object[field], Value::Null | Value::String(_));
+    if !is_text("apiVersion") || !is_text("kind") {
+        return unrecognized("couldn't get version/kind; json parse error");
+    }
     let (version, name) = (text(object, &["apiVersion"]), text(object, &["kind"]));
+    if version.matches('/').count() > 1 {
+        return unrecognized("unexpected GroupVersion string");
+    }
+    let unhandled = |name: &str, version: &str| {
+        let version = version.rsplit('/').next().unwrap_or_default();
+        let wanted = kind.kind;
+        let message = format!("{name} in version \"{version}\" cannot be handled as a {wanted}");
+        Err(Refusal::bad_request(message))
+    };
     if kind.is_custom() {
         if name.is_empty() {
             return unrecognized("Object 'Kind' is missing");
         }
         if version.is_empty() {
-            return unrecognized("Object 'apiVersion' is missing");
+            return unhandled(name, version);
+        }
+    } else {
+        let own = kind.api_version();
+        let version = if version.is_empty() { own.as_str() } else { version };
+        let name = if name.is_empty() { kind.kind } else { name };
+        if kinds::named(version, name).is_none_or(|named| named.slot != kind.slot) {
+            return unhandled(name, version);
         }
     }
     if !version.is_empty() && version != kind.api_version() {
@@ -404,11 +440,13 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
 }
 
 fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<(), Refusal> {
-    if unknown.is_empty() {
+    let duplicates = std::mem::take(&mut call.duplicates).into_iter();
+    let duplicates = duplicates.map(|field| format!("duplicate field \"{field}\""));
+    let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
+    let told: Vec<String> = duplicates.chain(unknown).collect();
+    if told.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> =
-        unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
     match call.unknown_fields {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => call.warnings.extend(told),
