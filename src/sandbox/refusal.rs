@@ -161,6 +161,18 @@ impl Refusal {
         Self::about(409, "AlreadyExists", message, kind, name)
     }
 
+    /// The name was taken, and it looks as if it had been generated.
+    pub fn no_unique_name(kind: &Kind, name: &str) -> Self {
+        let Self { message, .. } = Self::already_exists(kind, name);
+        let why = "the server was not able to generate a unique name for the object";
+        let mut refusal =
+            Self::about(409, "AlreadyExists", format!("{message}, {why}"), kind, name);
+        if let Some(details) = &mut refusal.details {
+            details.retry_after = 1;
+        }
+        refusal
+    }
+
     /// The object is not what the request took it for.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message =

@@ -128,6 +128,9 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
 
 /// What is not refused, but said.
 pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> Vec<String> {
+    if kind == kinds::secret() {
+        return secret::warning(object).into_iter().collect();
+    }
     if !kind.is_custom() {
         return Vec::new();
     }
@@ -145,6 +148,13 @@ pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> 
     };
     let new = finalizers(object).into_iter().filter(|name| plain(name) && !known.contains(name));
     new.map(told).collect()
+}
+
+/// What a new object gets once nothing is wrong with it.
+pub(super) fn complete(kind: &Kind, object: &mut Value) {
+    if kind == kinds::namespace() {
+        namespace::complete(object);
+    }
 }
 
 /// Adds what is wrong with a changed object.

@@ -121,8 +121,10 @@ async fn shrink(pair: &Pair, steps: &[Call], found: Disagreement) -> (Vec<Call>,
             fewer.drain(at..(at + size).min(steps.len()));
             tries += 1;
             match sequence::run(pair, &fewer).await {
-                Err(still) => (steps, found) = (fewer, *still),
-                Ok(_) => at += size,
+                Err(still) if still.call.method == found.call.method => {
+                    (steps, found) = (fewer, *still);
+                }
+                _ => at += size,
             }
         }
         size /= 2;

@@ -67,7 +67,8 @@ impl Memory {
         for letter in ["a", "b", "c", "gen"] {
             text = text.replace(&format!("${{{letter}}}"), &self.namespace(letter));
         }
-        while let Some(start) = text.find("${") {
+        // The innermost first.
+        while let Some(start) = text.rfind("${") {
             let end = start + text[start..].find('}').expect("a placeholder ends");
             let value = self.lookup(&text[start + 2..end]);
             text.replace_range(start..=end, &value);

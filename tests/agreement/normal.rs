@@ -192,13 +192,15 @@ fn without_decoder(message: &str) -> String {
         return message[..start].to_owned();
     }
     for told in
-        ["the object provided is unrecognized", "continue key is not valid", "unknown patch type"]
+        ["the object provided is unrecognized", "continue key is not valid", "unknown patch type", "is registered for version"]
     {
         if let Some(start) = message.find(told) {
             return message[..start + told.len()].to_owned();
         }
     }
     let words = [
+        "cannot restore",
+        "unrecognized type",
         "unexpected end of JSON",
         "invalid character",
         "json: cannot",

@@ -68,6 +68,7 @@ struct Run<'a> {
     right: Half<'a>,
     watches: Vec<OpenWatch>,
     compared: Vec<Compared>,
+    has_parted: bool,
 }
 
 /// Sends every step to both sides, each in namespaces of their own, until they differ.
@@ -79,6 +80,7 @@ pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disag
         right: half(&pair.right),
         watches: Vec::new(),
         compared: Vec::new(),
+        has_parted: false,
     };
     for letter in ["a", "b"] {
         let name = json!({ "name": format!("${{{letter}}}"), "labels": { "agree": "yes" } });
@@ -86,9 +88,27 @@ pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disag
     }
     for (index, call) in steps.iter().enumerate() {
         run.step(index, call).await?;
+        if run.has_parted {
+            return Ok(run.compared);
+        }
     }
     run.compare_watches().await?;
     Ok(run.compared)
+}
+
+pub async fn explore(pair: &Pair, steps: &[Call]) {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let half = |side| Half { side, memory: Memory::of(number), numbering: Numbering::default() };
+    let (mut left, mut right) = (half(&pair.left), half(&pair.right));
+    let namespace = Call::post("/api/v1/namespaces", json!({ "metadata": { "name": "${a}" } }));
+    for call in std::iter::once(&namespace).chain(steps) {
+        println!("{call}");
+        for half in [&mut left, &mut right] {
+            let answer = half.ask(call).await;
+            let shown = if std::env::var_os("RAW").is_some() { answer } else { half.normal(call, &answer) };
+            println!("    {} {} {:?} {}", half.side.name, shown.code, shown.warnings, shown.body);
+        }
+    }
 }
 
 impl Run<'_> {
@@ -143,7 +163,7 @@ impl Run<'_> {
         let found = compare::answers(call, &seen.0, &seen.1);
         let known = match found.as_slice() {
             [] => None,
-            _ => differences::known(call, &seen.0, &seen.1),
+            _ => differences::known(call, &seen.0, &seen.1, &found),
         };
         if !found.is_empty() && known.is_none() {
             let whole = |answer: &Answer| json!({ "code": answer.code, "warnings": answer.warnings, "body": answer.body });
@@ -151,12 +171,13 @@ impl Run<'_> {
             let call = call.clone();
             return Err(Box::new(Disagreement { step, call, differences: found, answers }));
         }
+        self.has_parted = known.is_some_and(|known| known.parts);
         self.compared.push(Compared {
             method: call.method.clone(),
             is_watch: call.is_watch(),
             path: call.path.clone(),
             code: left.code,
-            known,
+            known: known.map(|known| known.name),
         });
         Ok(())
     }
@@ -185,7 +206,7 @@ impl Run<'_> {
         let right = self.right.normal_events(events(&self.right, two), two.has_ended());
         let mut found = Vec::new();
         compare::values("", &left, &right, &mut found);
-        if found.is_empty() || differences::known_events(&open.call, &left, &right).is_some() {
+        if found.is_empty() {
             return Ok(());
         }
         let call = open.call.clone();
@@ -302,7 +323,7 @@ impl fmt::Display for Disagreement {
         writeln!(f, "step {}: {}", self.step, self.call)?;
         for difference in self.differences.iter().take(10) {
             let text = difference.to_string();
-            writeln!(f, "  {}", text.chars().take(600).collect::<String>())?;
+            writeln!(f, "  {}", text.chars().take(1600).collect::<String>())?;
         }
         Ok(())
     }

@@ -114,4 +114,10 @@ async fn read(body: Body, events: Arc<Mutex<Vec<Value>>>) {
             events.lock().expect("no reader panicked").push(event);
         }
     }
+    // Not a watch after all, or one that broke off.
+    if !held.is_empty() {
+        let text = || Value::String(String::from_utf8_lossy(&held).into_owned());
+        let rest = serde_json::from_slice(&held).unwrap_or_else(|_| text());
+        events.lock().expect("no reader panicked").push(rest);
+    }
 }

@@ -140,6 +140,8 @@ impl Request<'_> {
             return watch::open(self.server, self.target, view, &self.params);
         }
         let version = self.params.version_match()?;
+        // Whatever is at hand comes in one piece.
+        let limit = limit.filter(|_| self.params.text("resourceVersion") != "0");
         let query = Query {
             selector: selector.of(self.kind())?,
             limit: limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0),
@@ -291,10 +293,13 @@ impl Request<'_> {
             return self.params.delete_options();
         }
         self.check_content_type()?;
-        let options = self.object(body, call)?;
+        let options = self.object(body, call).map_err(|refusal| match refusal.code {
+            400 => Refusal::bad_request("couldn't get version/kind; json parse error"),
+            _ => refusal,
+        })?;
         if !is_delete_options(&options) {
-            let name = text(&options, &["kind"]);
-            let why = format!("no kind {name:?} is registered for that version");
+            let (name, version) = (text(&options, &["kind"]), text(&options, &["apiVersion"]));
+            let why = format!("no kind {name:?} is registered for version {version:?}");
             return Err(Refusal::bad_request(why));
         }
         Ok(options)

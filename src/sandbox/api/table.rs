@@ -73,7 +73,7 @@ impl Table {
     fn row(self, object: &Value) -> Value {
         let mut row = json!({ "cells": self.cells(object) });
         match self.include {
-            Include::Nothing => {}
+            Include::Nothing => row["object"] = Value::Null,
             Include::Metadata => row["object"] = partial(object),
             Include::Object => row["object"] = from_stored(self.kind, object).into_owned(),
         }

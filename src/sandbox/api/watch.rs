@@ -19,8 +19,9 @@ use super::{
 use crate::sandbox::{
     kinds::Kind,
     refusal::Refusal,
+    schema,
     select::Selector,
-    store::{Change, Query, from_stored},
+    store::{Change, Query, from_stored, to_stored},
 };
 
 /// A watch that names no timeout ends after this long.
@@ -216,12 +217,8 @@ impl Watch {
         if !annotations.is_null() {
             metadata["annotations"] = annotations;
         }
-        if !self.kind.is_custom() {
-            metadata["creationTimestamp"] = Value::Null;
-        }
-        let bookmark = json!({
-            "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
-        });
+        let mut bookmark = empty(self.kind);
+        bookmark["metadata"] = metadata;
         self.push("BOOKMARK", &bookmark);
     }
 
@@ -237,6 +234,16 @@ impl Watch {
         self.push_event("ERROR", &refusal.to_status());
         self.ended = true;
     }
+}
+
+/// An object without content, as it would be stored.
+fn empty(kind: &Kind) -> Value {
+    let nothing = json!({ "kind": kind.kind, "apiVersion": kind.api_version() });
+    if kind.is_custom() {
+        return nothing;
+    }
+    let decoded = schema::decode(&kind.schema, nothing, "", &mut Vec::new());
+    to_stored(kind, decoded.unwrap_or_default())
 }
 
 fn next_bookmark(deadline: Instant) -> Instant {

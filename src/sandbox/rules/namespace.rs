@@ -32,7 +32,10 @@ pub(super) fn prepare_create(object: &mut Value) {
     let ours = Value::from("kubernetes");
     let finalizers = if given.contains(&ours) { given } else { [given, vec![ours]].concat() };
     object["spec"] = json!({ "finalizers": finalizers });
-    // One with a generated name could not be labelled before.
+}
+
+/// One with a generated name could not be labelled before.
+pub(super) fn complete(object: &mut Value) {
     let name = object["metadata"]["name"].clone();
     label(object, name);
 }

@@ -106,24 +106,28 @@ impl Store {
         let name = meta::name_of(&object).to_owned();
         let causes = created_causes(kind, &object);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(stored_as(kind), &name, causes));
+            return Err(refuse(kind, &object, causes));
         }
         call.warnings.extend(rules::warnings(kind, &object, None));
+        rules::complete(kind, &mut object);
         if let Some(existing) = self.get(kind, namespace, &name) {
             let mut refusal = Refusal::already_exists(kind, &name);
+            if !text(&object, &["metadata", "generateName"]).is_empty() {
+                refusal = Refusal::no_unique_name(stored_as(kind), &name);
+            }
             if meta::is_terminating(existing) {
                 refusal.message = format!("object is being deleted: {}", refusal.message);
             }
             return Err(refusal);
         }
-        let version = meta::of(&mut object).remove("resourceVersion");
-        if version.is_some_and(|version| version != "" && version != "0") {
-            return Err(Refusal::version_on_create());
-        }
-        fits(&object)?;
         if call.dry_run {
             return Ok(Arc::new(object));
         }
+        let version = text(&object, &["metadata", "resourceVersion"]);
+        if version.parse::<u64>().is_ok_and(|version| version > 0) && !call.is_update {
+            return Err(Refusal::version_on_create());
+        }
+        fits(&object)?;
         Ok(self.put(kind, namespace, &name, object))
     }
 
@@ -171,6 +175,7 @@ impl Store {
                 );
                 return Err(Refusal::conflict(kind, name, &why));
             }
+            readable_version(&object)?;
             let mut object = object;
             meta::of(&mut object).remove("resourceVersion");
             return self.create_decoded(kind, namespace, object, call);
@@ -225,13 +230,17 @@ impl Store {
         meta::carry_over(&mut object, current);
         rules::prepare_update(kind, part, &mut object, current);
         if object == **current {
+            call.warnings.extend(rules::warnings(kind, &object, Some(current)));
             return Ok(current.clone());
         }
         let mut causes = meta::validate(kind, &object);
         causes.extend(meta::validate_update(&object, current));
-        rules::validate_update(kind, part, &object, current, &mut causes);
+        match other_kind(kind, &object) {
+            Some(cause) => causes.push(cause),
+            None => rules::validate_update(kind, part, &object, current, &mut causes),
+        }
         if !causes.is_empty() {
-            return Err(Refusal::invalid(stored_as(kind), name, causes));
+            return Err(refuse(kind, &object, causes));
         }
         call.warnings.extend(rules::warnings(kind, &object, Some(current)));
         fits(&object)?;
@@ -266,9 +275,37 @@ fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
         }
         return causes;
     }
+    if let Some(cause) = other_kind(kind, object) {
+        causes.push(cause);
+        schema::check_rules_of(&kind.schema, object, None, &mut causes);
+        return causes;
+    }
     causes.extend(meta::validate(kind, object));
     rules::validate(kind, object, &mut causes);
     causes
+}
+
+fn readable_version(object: &Value) -> Result<(), Refusal> {
+    match text(object, &["metadata", "resourceVersion"]) {
+        "" => Ok(()),
+        version if version.parse::<u64>().is_ok() => Ok(()),
+        version => Err(Refusal::unreadable_version(version)),
+    }
+}
+
+/// A custom resource may call itself what it likes until it is looked at.
+fn other_kind(kind: &Kind, object: &Value) -> Option<Cause> {
+    let name = text(object, &["kind"]);
+    let why = format!("must be {}", kind.kind);
+    (name != kind.kind).then(|| Cause::invalid("kind", &format!("{name:?}"), why))
+}
+
+fn refuse(kind: &Kind, object: &Value, causes: Vec<Cause>) -> Refusal {
+    let refusal = Refusal::invalid(stored_as(kind), meta::name_of(object), causes);
+    match text(object, &["kind"]) {
+        name if name != kind.kind => refusal.told_of(kind, name),
+        _ => refusal,
+    }
 }
 
 /// What the decoder said, without who was to read it.
@@ -354,7 +391,9 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
         meta::of(&mut object);
     }
     object["apiVersion"] = kind.api_version().into();
-    object["kind"] = kind.kind.into();
+    if !kind.is_custom() {
+        object["kind"] = kind.kind.into();
+    }
     tell_unknown(kind, unknown, call)?;
     if let Some(warning) = meta::without_duplicate_owners(&mut object) {
         call.warnings.push(warning);
@@ -424,16 +463,6 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
         let wanted = kind.api_version();
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
-        )));
-    }
-    if kind.is_custom() && name != kind.kind {
-        let cause = Cause::invalid("kind", &format!("{name:?}"), format!("must be {}", kind.kind));
-        return Err(Refusal::invalid(kind, meta::name_of(object), vec![cause]).told_of(kind, name));
-    }
-    if !name.is_empty() && name != kind.kind {
-        return Err(Refusal::bad_request(format!(
-            "{name} in version \"{}\" cannot be handled as a {}",
-            kind.version, kind.kind
         )));
     }
     Ok(())
