@@ -143,7 +143,7 @@ fn built_in() -> Vec<Kind> {
             status: true,
             create_on_update: true,
             returns_deleted: true,
-            names: Syntax::ServiceLabel,
+            names: Syntax::Label,
             fields: vec!["spec.clusterIP".into(), "spec.type".into()],
             categories: &["all"],
             ..built("", "v1", "Service", "services", &["svc"]).kind()

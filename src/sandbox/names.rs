@@ -6,7 +6,6 @@ use regex::Regex;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-const SERVICE: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const DATA_KEY: &str = "[-._a-zA-Z0-9]+";
@@ -18,8 +17,6 @@ pub enum Syntax {
     Subdomain,
     /// One label, up to 63 letters.
     Label,
-    /// One label that starts with a letter.
-    ServiceLabel,
     /// Whatever can be one step of a path.
     PathSegment,
 }
@@ -35,7 +32,6 @@ macro_rules! whole {
 }
 whole!(IS_LABEL, LABEL);
 whole!(IS_SUBDOMAIN, SUBDOMAIN);
-whole!(IS_SERVICE, SERVICE);
 whole!(IS_QUALIFIED, QUALIFIED);
 whole!(IS_LABEL_VALUE, LABEL_VALUE);
 whole!(IS_DATA_KEY, DATA_KEY);
@@ -46,7 +42,6 @@ impl Syntax {
         match self {
             Self::Subdomain => subdomain(name),
             Self::Label => label(name),
-            Self::ServiceLabel => service_label(name),
             Self::PathSegment => path_segment(name),
         }
     }
@@ -100,18 +95,6 @@ pub fn label(name: &str) -> Vec<String> {
             let message = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
             problems.push(told(message, LABEL, &["my-name", "123-abc"]));
         }
-    }
-    problems
-}
-
-fn service_label(name: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if name.len() > 63 {
-        problems.push(too_long(63, "characters"));
-    }
-    if !IS_SERVICE.is_match(name) {
-        let message = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
-        problems.push(told(message, SERVICE, &["my-name", "abc-123"]));
     }
     problems
 }

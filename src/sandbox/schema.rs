@@ -147,6 +147,11 @@ impl Schema {
         if let Some(name) = reference.and_then(|path| path.rsplit('/').next()) {
             return match name.rsplit('.').next() {
                 Some("MicroTime") => Ok(Self { shape: Shape::MicroTime, ..Self::default() }),
+                Some("Quantity") => Ok(Self {
+                    shape: Shape::Text,
+                    format: "quantity".to_owned(),
+                    ..Self::default()
+                }),
                 _ => Self::of_library(name, library),
             };
         }

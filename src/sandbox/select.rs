@@ -165,3 +165,65 @@ fn unescape(value: &str) -> Result<String, String> {
     }
     Ok(plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sandbox::kinds;
+
+    fn selects(labels: &str, fields: &str) -> bool {
+        let object = json!({
+            "metadata": { "name": "shop-tls", "namespace": "web", "labels": { "tier": "front", "n": "7" } },
+            "type": "kubernetes.io/tls",
+        });
+        selector(labels, fields).unwrap().matches(&object)
+    }
+
+    fn selector(labels: &str, fields: &str) -> Result<Selector, Refusal> {
+        Selector::parse(labels, fields)?.of(kinds::secret())
+    }
+
+    #[test]
+    fn labels_are_selected_by_value_set_presence_and_size() {
+        let hits = [
+            "",
+            "tier",
+            "tier=front",
+            "tier==front",
+            "tier!=back",
+            "!other",
+            "tier in (a, front)",
+            "tier notin (a,b)",
+            "other notin (a)",
+            "n>6",
+            "n<8",
+            "tier,n=7,!x",
+        ];
+        let misses =
+            ["other", "tier=back", "tier!=front", "!tier", "tier in (a)", "n>7", "tier=front,n=8"];
+        assert!(hits.iter().all(|labels| selects(labels, "")));
+        assert!(!misses.iter().any(|labels| selects(labels, "")));
+    }
+
+    #[test]
+    fn fields_are_selected_by_what_the_kind_offers() {
+        assert!(selects("", "metadata.name=shop-tls,type==kubernetes.io/tls"));
+        assert!(selects("", "type!=Opaque"));
+        assert!(!selects("", "metadata.namespace=other"));
+        let refusal = selector("", "data.x=1").unwrap_err();
+        assert_eq!((refusal.code, refusal.reason), (400, "BadRequest"));
+        assert_eq!(refusal.message, "field label not supported: data.x");
+    }
+
+    #[test]
+    fn what_is_no_selector_is_a_bad_request() {
+        for labels in ["a b", "a in b", "=", "a/b/c=d", "a=b c", "a>b"] {
+            assert_eq!(selector(labels, "").unwrap_err().code, 400);
+        }
+        for fields in ["metadata.name", "metadata.name=a\\"] {
+            assert_eq!(selector("", fields).unwrap_err().code, 400);
+        }
+    }
+}

@@ -6,6 +6,7 @@
 //! rooms below: `write` for create, update and patch, `delete` for deletion, and `collect` for what
 //! controllers make of a deletion.
 
+mod address;
 mod collect;
 mod delete;
 mod list;
@@ -21,6 +22,7 @@ use std::{
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
+pub(super) use self::meta::validate_labels;
 pub use self::{
     delete::{DeleteOptions, Deleted, Propagation},
     list::{List, Query, VersionMatch},
@@ -207,7 +209,7 @@ fn key(namespace: &str, name: &str) -> String {
 }
 
 /// The kind in whose shape objects of this kind are stored.
-fn stored_as(kind: &Kind) -> &'static Kind {
+pub(super) fn stored_as(kind: &Kind) -> &'static Kind {
     let same = |one: &&Kind| one.slot == kind.slot;
     // Every kind is an entry of the table, and the first of a slot is the stored one.
     kinds::all().iter().find(same).unwrap_or(kinds::event())
@@ -217,3 +219,6 @@ fn stored_as(kind: &Kind) -> &'static Kind {
 fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,9 +191,12 @@ fn without_decoder(message: &str) -> String {
     if let Some(start) = message.find(" cannot be handled as a ") {
         return message[..start].to_owned();
     }
-    for told in
-        ["the object provided is unrecognized", "continue key is not valid", "unknown patch type", "is registered for version"]
-    {
+    for told in [
+        "the object provided is unrecognized",
+        "continue key is not valid",
+        "unknown patch type",
+        "is registered for version",
+    ] {
         if let Some(start) = message.find(told) {
             return message[..start + told.len()].to_owned();
         }

@@ -26,7 +26,10 @@ async fn survey() {
         match first_failure(&pair, seed + n, 1).await {
             Ok(tally) => ok += tally.operations,
             Err(_) if std::env::var_os("SHRINK").is_some() => {
-                println!("{}", compared::compare(&pair, seed + n, 1).await.err().unwrap_or_default())
+                println!(
+                    "{}",
+                    compared::compare(&pair, seed + n, 1).await.err().unwrap_or_default()
+                )
             }
             Err(failure) => println!("#### {} {}", failure.seed, failure.found),
         }

@@ -105,7 +105,8 @@ pub async fn explore(pair: &Pair, steps: &[Call]) {
         println!("{call}");
         for half in [&mut left, &mut right] {
             let answer = half.ask(call).await;
-            let shown = if std::env::var_os("RAW").is_some() { answer } else { half.normal(call, &answer) };
+            let shown =
+                if std::env::var_os("RAW").is_some() { answer } else { half.normal(call, &answer) };
             println!("    {} {} {:?} {}", half.side.name, shown.code, shown.warnings, shown.body);
         }
     }

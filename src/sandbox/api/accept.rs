@@ -11,8 +11,10 @@ pub(super) enum Format {
     Plain,
     /// Rows and columns for people.
     Table,
-    /// Only the metadata of objects.
+    /// Only the metadata of an object.
     Metadata,
+    /// Only the metadata of the objects in a list.
+    MetadataList,
     /// Discovery of all groups at once.
     Discovery,
 }
@@ -41,11 +43,12 @@ impl Format {
         match (parameter("as"), parameter("g"), parameter("v")) {
             (None, ..) => Some(Self::Plain),
             (Some("Table"), Some("meta.k8s.io"), Some("v1")) => Some(Self::Table),
-            (
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                Some("meta.k8s.io"),
-                Some("v1"),
-            ) => Some(Self::Metadata),
+            (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1")) => {
+                Some(Self::Metadata)
+            }
+            (Some("PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1")) => {
+                Some(Self::MetadataList)
+            }
             (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
                 Some(Self::Discovery)
             }

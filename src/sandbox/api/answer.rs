@@ -1,15 +1,11 @@
 //! From objects to bytes.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts,
 };
-use serde::{
-    Serialize,
-    ser::{SerializeMap, SerializeSeq},
-};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     accept::Format,
@@ -72,19 +68,22 @@ impl Answer {
     }
 
     /// In the format that the client wants. What is no object stays as it is.
-    pub fn shown_as(mut self, format: Format, table: Table) -> Self {
+    pub fn shown_as(mut self, format: Format, table: Table) -> Result<Self, Refusal> {
         self.content = match (format, self.content) {
             (Format::Table, Content::Object(_, object)) => Content::Value(table.of_object(&object)),
             (Format::Table, Content::List(_, list)) => Content::Value(table.of_list(&list)),
             (Format::Metadata, Content::Object(_, object)) => {
                 Content::Value(table::partial(&object))
             }
-            (Format::Metadata, Content::List(_, list)) => {
+            (Format::MetadataList, Content::List(_, list)) => {
                 Content::Value(table::partial_list(&list))
+            }
+            (Format::Metadata, Content::List(..)) | (Format::MetadataList, Content::Object(..)) => {
+                return Err(Refusal::not_acceptable());
             }
             (_, content) => content,
         };
-        self
+        Ok(self)
     }
 
     pub fn created(self) -> Self {
@@ -97,20 +96,19 @@ impl Answer {
 
     pub fn into_response(self, parts: &Parts) -> Response<Body> {
         let Self { code, content_type, content, warnings } = self;
-        let body = match content {
-            Content::Body(body) => Ok(body),
-            Content::Bytes(bytes) => Ok(bytes.into()),
-            Content::Value(value) => bytes(&value, parts).map(Into::into),
-            Content::Object(kind, object) => {
-                bytes(&*from_stored(kind, &object), parts).map(Into::into)
-            }
+        let body: Body = match content {
+            Content::Body(body) => body,
+            Content::Bytes(bytes) => bytes.into(),
+            Content::Value(value) => shown(&value, parts),
+            Content::Object(kind, object) => shown(&from_stored(kind, &object), parts),
             Content::List(kind, list) => {
-                bytes(&Listed { kind, list: &list }, parts).map(Into::into)
+                let text = list_text(kind, &list);
+                // Nobody who reads by eye is in a hurry.
+                match wants_pretty(parts).then(|| text.parse::<Value>()) {
+                    Some(Ok(value)) => shown(&value, parts),
+                    _ => text.into_bytes().into(),
+                }
             }
-        };
-        let body: Body = match body {
-            Ok(body) => body,
-            Err(refused) => return refusal(&refused),
         };
         let mut response = Response::new(body);
         *response.status_mut() = code;
@@ -150,13 +148,10 @@ pub(super) fn refusal(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-fn bytes(value: &impl Serialize, parts: &Parts) -> Result<Vec<u8>, Refusal> {
-    let written = if wants_pretty(parts) {
-        serde_json::to_vec_pretty(value)
-    } else {
-        serde_json::to_vec(value)
-    };
-    written.map_err(|error| Refusal::internal(&error.to_string()))
+/// `Display` of a value is compiled with serde_json, which is optimised even in tests.
+fn shown(value: &Value, parts: &Parts) -> Body {
+    let text = if wants_pretty(parts) { format!("{value:#}") } else { value.to_string() };
+    text.into_bytes().into()
 }
 
 fn wants_pretty(parts: &Parts) -> bool {
@@ -166,24 +161,46 @@ fn wants_pretty(parts: &Parts) -> bool {
 }
 
 /// A list straight from the stored objects.
-struct Listed<'a> {
-    kind: &'static Kind,
-    list: &'a List,
+fn list_text(kind: &Kind, list: &List) -> String {
+    let mut metadata = list_meta(list);
+    if kind.is_custom() && list.continued.is_empty() {
+        metadata["continue"] = "".into();
+    }
+    let (name, version) = (kind.kind, kind.api_version());
+    let mut text = format!(
+        r#"{{"kind":"{name}List","apiVersion":"{version}","metadata":{metadata},"items":["#
+    );
+    for (at, object) in list.items.iter().enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        let object = from_stored(kind, object);
+        match object.as_object() {
+            Some(fields) if !kind.is_custom() => push_untyped(&mut text, fields),
+            _ => push(&mut text, &object),
+        }
+    }
+    text.push_str("]}");
+    text
 }
 
-impl Serialize for Listed<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(4))?;
-        map.serialize_entry("kind", &format!("{}List", self.kind.kind))?;
-        map.serialize_entry("apiVersion", &self.kind.api_version())?;
-        let mut metadata = list_meta(self.list);
-        if self.kind.is_custom() && self.list.continued.is_empty() {
-            metadata["continue"] = "".into();
-        }
-        map.serialize_entry("metadata", &metadata)?;
-        map.serialize_entry("items", &Items(self.kind, &self.list.items))?;
-        map.end()
+/// An object of a built-in kind in a list: the list says of what kind it is.
+fn push_untyped(text: &mut String, fields: &Map<String, Value>) {
+    let fields = fields.iter().filter(|(name, _)| *name != "apiVersion" && *name != "kind");
+    text.push('{');
+    for (at, (name, value)) in fields.enumerate() {
+        // The schema knows the name, so there is nothing in it to escape.
+        text.push_str(if at > 0 { ",\"" } else { "\"" });
+        text.push_str(name);
+        text.push_str("\":");
+        push(text, value);
     }
+    text.push('}');
+}
+
+/// Writing to a text can't fail.
+pub(super) fn push(text: &mut String, value: &Value) {
+    let _ = write!(text, "{value}");
 }
 
 /// The metadata of a list.
@@ -196,32 +213,4 @@ pub(super) fn list_meta(list: &List) -> Value {
         metadata["remainingItemCount"] = remaining.into();
     }
     metadata
-}
-
-struct Items<'a>(&'static Kind, &'a [Arc<Value>]);
-
-impl Serialize for Items<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(kind, objects) = self;
-        let mut items = serializer.serialize_seq(Some(objects.len()))?;
-        for object in *objects {
-            let object = from_stored(kind, object);
-            if kind.is_custom() {
-                items.serialize_element(&*object)?;
-            } else {
-                items.serialize_element(&Untyped(&object))?;
-            }
-        }
-        items.end()
-    }
-}
-
-/// An object of a built-in kind in a list: the list says of what kind it is.
-struct Untyped<'a>(&'a Value);
-
-impl Serialize for Untyped<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = self.0.as_object().into_iter().flatten();
-        serializer.collect_map(fields.filter(|(name, _)| *name != "apiVersion" && *name != "kind"))
-    }
 }

@@ -10,7 +10,8 @@ use super::{
     ApiServer,
     accept::Format,
     answer::Answer,
-    json,
+    document,
+    list_options::{ListOptions, WatchOptions},
     params::{Params, is_delete_options, read_delete_options},
     path::Target,
     protobuf,
@@ -131,23 +132,14 @@ impl Request<'_> {
         let (labels, fields) =
             (self.params.text("labelSelector"), self.params.text("fieldSelector"));
         let selector = Selector::parse(labels, fields)?;
-        let limit = self.params.number("limit")?;
-        self.params.number("timeoutSeconds")?;
         if self.params.flag("watch") {
-            self.params.initial_events()?;
+            WatchOptions::read(&self.params)?;
             let selector = selector.of(self.kind())?;
             let view = View { selector, format, table: self.table(format)? };
             return watch::open(self.server, self.target, view, &self.params);
         }
-        let version = self.params.version_match()?;
-        // Whatever is at hand comes in one piece.
-        let limit = limit.filter(|_| self.params.text("resourceVersion") != "0");
-        let query = Query {
-            selector: selector.of(self.kind())?,
-            limit: limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(0),
-            continued: self.params.text("continue").to_owned(),
-            version,
-        };
+        let ListOptions { limit, continued, version } = ListOptions::read(&self.params)?;
+        let query = Query { selector: selector.of(self.kind())?, limit, continued, version };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
         self.shown(Answer::list(self.kind(), list), format)
@@ -191,7 +183,7 @@ impl Request<'_> {
             if store.get(self.kind(), &self.target.namespace, name).is_none() {
                 return Err(Refusal::not_found(self.kind(), name));
             }
-            let patch = self.read_patch(body)?;
+            let patch = self.read_patch(body, &mut call)?;
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         });
         self.written(patched.map(|object| self.answer(object)), call, format)
@@ -220,7 +212,7 @@ impl Request<'_> {
         }
     }
 
-    fn read_patch(&self, body: &[u8]) -> Result<Patch, Refusal> {
+    fn read_patch(&self, body: &[u8], call: &mut Call) -> Result<Patch, Refusal> {
         let prefix = match self.content_type() {
             "application/strategic-merge-patch+json" => "",
             _ => "error decoding patch: ",
@@ -228,16 +220,26 @@ impl Request<'_> {
         let broken = |error: serde_json::Error| {
             Refusal::bad_request(format!("{prefix}{}", place_of(&error)))
         };
-        let change = || match serde_json::from_slice(body).map_err(broken)? {
-            change @ Value::Object(_) => Ok(change),
-            Value::Null => Ok(Value::Object(Map::new())),
-            _ => Err(Refusal::bad_request(format!("{prefix}json: cannot unmarshal it into a map"))),
+        let mut change = || {
+            let (change, doubled) = document::parse(body).map_err(broken)?;
+            call.doubled_fields = doubled;
+            match change {
+                Value::Object(_) | Value::Null => Ok(change),
+                _ => {
+                    let why = format!("{prefix}json: cannot unmarshal it into a map");
+                    Err(Refusal::bad_request(why))
+                }
+            }
         };
         match self.content_type() {
-            "application/merge-patch+json" => Ok(Patch::Merge(change()?)),
+            "application/merge-patch+json" => match change()? {
+                Value::Null => Err(Refusal::bad_request("Invalid JSON Patch")),
+                change => Ok(Patch::Merge(change)),
+            },
             "application/json-patch+json" => {
-                let operations: Vec<patch::Operation> =
+                let operations: Option<Vec<patch::Operation>> =
                     serde_json::from_slice(body).map_err(broken)?;
+                let operations = operations.unwrap_or_default();
                 let many = operations.len();
                 if many > MOST_OPERATIONS {
                     return Err(Refusal::too_large(format!(
@@ -246,7 +248,10 @@ impl Request<'_> {
                 }
                 Ok(Patch::Json(operations))
             }
-            _ => Ok(Patch::Strategic(change()?)),
+            _ => match change()? {
+                Value::Null => Ok(Patch::Strategic(Value::Object(Map::new()))),
+                change => Ok(Patch::Strategic(change)),
+            },
         }
     }
 
@@ -276,7 +281,7 @@ impl Request<'_> {
         let (labels, fields) =
             (self.params.text("labelSelector"), self.params.text("fieldSelector"));
         let selector = Selector::parse(labels, fields)?;
-        self.params.version_match()?;
+        ListOptions::read(&self.params)?;
         let query = Query { selector: selector.of(self.kind())?, ..Query::default() };
         let mut call = Call::at(self.server.inner.clock.now());
         let options = self.delete_options(body, &mut call)?;
@@ -313,13 +318,13 @@ impl Request<'_> {
     fn object(&self, body: &[u8], call: &mut Call) -> Result<Value, Refusal> {
         match self.content_type() {
             "" | "application/json" => {
-                let (object, duplicates) = json::read(body).map_err(|error| {
+                let (object, doubled) = document::parse(body).map_err(|error| {
                     Refusal::bad_request(format!(
                         "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
                         self.kind().kind, place_of(&error)
                     ))
                 })?;
-                call.duplicates = duplicates;
+                call.doubled_fields = doubled;
                 Ok(object)
             }
             "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
@@ -358,7 +363,7 @@ impl Request<'_> {
 
     /// In the format that the client wants.
     fn shown(&self, answer: Answer, format: Format) -> Result<Answer, Refusal> {
-        Ok(answer.shown_as(format, self.table(format)?))
+        answer.shown_as(format, self.table(format)?)
     }
 
     fn table(&self, format: Format) -> Result<Table, Refusal> {

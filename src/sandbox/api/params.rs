@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::sandbox::{
     kinds::text,
     refusal::{Cause, Refusal},
-    store::{Call, DeleteOptions, FieldValidation, Propagation, VersionMatch},
+    store::{Call, DeleteOptions, FieldValidation, Propagation},
 };
 
 /// The query of a request.
@@ -25,6 +25,10 @@ impl Params {
 
     fn given(&self, name: &str) -> Option<&str> {
         self.all(name).first().copied()
+    }
+
+    pub fn is_set(&self, name: &str) -> bool {
+        self.given(name).is_some()
     }
 
     /// Empty where it is not given.
@@ -86,92 +90,9 @@ impl Params {
         }
         Ok(options)
     }
-
-    /// How current a list must be.
-    pub fn version_match(&self) -> Result<VersionMatch, Refusal> {
-        let (version, wanted) = (self.text("resourceVersion"), self.text("resourceVersionMatch"));
-        self.check_list_options(version, wanted)?;
-        let parsed = match version {
-            "" => None,
-            text => Some(text.parse::<u64>().map_err(|_| Refusal::bad_list_version(text))?),
-        };
-        let paged = self.number("limit")?.is_some_and(|limit| limit > 0);
-        match (wanted, parsed) {
-            // The version is the token's own; the store refuses another.
-            _ if !self.text("continue").is_empty() => Ok(match parsed {
-                None | Some(0) => VersionMatch::Latest,
-                Some(version) => VersionMatch::Exact(version),
-            }),
-            (_, None | Some(0)) => Ok(VersionMatch::Latest),
-            ("Exact", Some(version)) => Ok(VersionMatch::Exact(version)),
-            // A page of a version is of exactly that version.
-            ("", Some(version)) if paged => Ok(VersionMatch::Exact(version)),
-            (_, Some(version)) => Ok(VersionMatch::NotOlderThan(version)),
-        }
-    }
-
-    fn check_list_options(&self, version: &str, wanted: &str) -> Result<(), Refusal> {
-        let mut causes = Vec::new();
-        let field = "resourceVersionMatch";
-        let mut forbid = |field, why: &str| causes.push(Cause::forbidden(field, why));
-        if !wanted.is_empty() {
-            if version.is_empty() {
-                let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                forbid(field, why);
-            }
-            if !self.text("continue").is_empty() {
-                forbid(field, "resourceVersionMatch is forbidden when continue is provided");
-            }
-            if (wanted, version) == ("Exact", "0") {
-                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                forbid(field, why);
-            }
-        }
-        if self.given("sendInitialEvents").is_some() {
-            forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
-        }
-        if !matches!(wanted, "" | "Exact" | "NotOlderThan") {
-            let known = ["Exact", "NotOlderThan", ""];
-            causes.push(Cause::unsupported(field, &format!("{wanted:?}"), &known));
-        }
-        list_options(causes)
-    }
-
-    /// Whether what is there comes first; what a watch may not ask for is refused.
-    pub fn initial_events(&self) -> Result<bool, Refusal> {
-        let wanted = self.text("resourceVersionMatch");
-        let asked = self.optional_flag("sendInitialEvents");
-        let mut causes = Vec::new();
-        let field = "resourceVersionMatch";
-        if asked.is_some() && wanted != "NotOlderThan" {
-            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(Cause::forbidden(field, why));
-        }
-        if !wanted.is_empty() {
-            if asked.is_none() {
-                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                causes.push(Cause::forbidden(field, why));
-            }
-            if wanted != "NotOlderThan" {
-                let shown = format!("{wanted:?}");
-                causes.push(Cause::unsupported(field, &shown, &["NotOlderThan"]));
-            }
-            if !self.text("continue").is_empty() {
-                let why = "resourceVersionMatch is forbidden when continue is provided";
-                causes.push(Cause::forbidden(field, why));
-            }
-        }
-        list_options(causes)?;
-        let legacy = matches!(self.text("resourceVersion"), "" | "0");
-        Ok(asked.unwrap_or(legacy))
-    }
 }
 
 const LONGEST_MANAGER: usize = 128;
-
-fn list_options(causes: Vec<Cause>) -> Result<(), Refusal> {
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid_options("ListOptions", causes)) }
-}
 
 fn dry_run(values: &[&str], call: &mut Call) -> Option<Cause> {
     call.dry_run = !values.is_empty();

@@ -57,7 +57,9 @@ impl Path {
         let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
         match Target::parse(group, version, rest) {
             Some(target) => Ok(Self::Object(target)),
-            None if kinds::all().iter().any(built_in) => Err(Refusal::no_such_path()),
+            None if group.is_empty() || kinds::all().iter().any(built_in) => {
+                Err(Refusal::no_such_path())
+            }
             None => Err(no_such_custom_path(group, version, rest)),
         }
     }

@@ -10,8 +10,9 @@ use tokio::{sync::watch as signal, time::Instant};
 use super::{
     ApiServer,
     accept::Format,
-    answer::Answer,
+    answer::{Answer, push},
     body::Body,
+    list_options::{Start, WatchOptions},
     params::Params,
     path::Target,
     table::{self, Table},
@@ -21,7 +22,7 @@ use crate::sandbox::{
     refusal::Refusal,
     schema,
     select::Selector,
-    store::{Change, Query, from_stored, to_stored},
+    store::{Change, Query, from_stored, stored_as},
 };
 
 /// A watch that names no timeout ends after this long.
@@ -44,15 +45,8 @@ pub(super) fn open(
     view: View,
     params: &Params,
 ) -> Result<Answer, Refusal> {
-    let initial = params.initial_events()?;
-    let version = match params.text("resourceVersion") {
-        "" => 0,
-        text => text.parse::<u64>().map_err(|_| Refusal::bad_watch_version(text))?,
-    };
-    let timeout = params.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
-    let timeout = timeout.filter(|seconds| *seconds > 0);
-    let deadline = Instant::now() + timeout.map_or(LONGEST, Duration::from_secs);
-    let bookmarks = params.flag("allowWatchBookmarks");
+    let options = WatchOptions::read(params)?;
+    let deadline = Instant::now() + options.timeout.unwrap_or(LONGEST);
     let mut watch = Watch {
         server: server.clone(),
         changed: server.inner.version.subscribe(),
@@ -60,16 +54,17 @@ pub(super) fn open(
         namespace: target.namespace.clone(),
         view,
         columns_told: false,
-        seen: version,
+        seen: 0,
         ready: VecDeque::new(),
-        bookmarks: bookmarks.then(|| next_bookmark(deadline)),
+        bookmarks: options.bookmarks.then(|| next_bookmark(deadline)).flatten(),
         deadline,
         ended: false,
     };
-    match (initial, version) {
-        (true, _) => watch.send_what_is(bookmarks)?,
-        (false, 0) => watch.seen = server.with(|store| store.version()),
-        (false, _) => watch.catch_up(),
+    match options.start {
+        Start::Now => watch.send_what_is(options.bookmarks)?,
+        // From whatever is the last one.
+        Start::After(0) => watch.seen = server.with(|store| store.version()),
+        Start::After(version) => watch.catch_up(version),
     }
     let events = stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
@@ -132,8 +127,8 @@ impl Watch {
     }
 
     /// What happened since the version that the client knows, if that is still remembered.
-    fn catch_up(&mut self) {
-        let from = self.seen;
+    fn catch_up(&mut self, from: u64) {
+        self.seen = from;
         let gone = self.server.with(|store| store.changes_since(from).err());
         match gone {
             None => self.look(),
@@ -193,7 +188,9 @@ impl Watch {
                 let table = self.view.table.of_event(object, first);
                 self.push_event(what, &table);
             }
-            Format::Metadata => self.push_event(what, &table::partial(object)),
+            Format::Metadata | Format::MetadataList => {
+                self.push_event(what, &table::partial(object))
+            }
             Format::Plain | Format::Discovery => {
                 let object = from_stored(self.kind, object);
                 self.push_event(what, &object);
@@ -202,30 +199,26 @@ impl Watch {
     }
 
     fn push_event(&mut self, what: &str, object: &Value) {
-        let mut line = Vec::with_capacity(512);
-        line.extend_from_slice(b"{\"type\":\"");
-        line.extend_from_slice(what.as_bytes());
-        line.extend_from_slice(b"\",\"object\":");
-        // Writing a value to memory can't fail.
-        let _ = serde_json::to_writer(&mut line, object);
-        line.extend_from_slice(b"}\n");
+        let mut line = format!("{{\"type\":\"{what}\",\"object\":");
+        push(&mut line, object);
+        line.push_str("}\n");
         self.ready.push_back(line.into());
     }
 
+    /// An object with nothing in it but the version.
     fn push_bookmark(&mut self, annotations: Value) {
-        let mut metadata = json!({ "resourceVersion": self.seen.to_string() });
+        let mut bookmark = empty(stored_as(self.kind));
+        bookmark["metadata"] = json!({ "resourceVersion": self.seen.to_string() });
         if !annotations.is_null() {
-            metadata["annotations"] = annotations;
+            bookmark["metadata"]["annotations"] = annotations;
         }
-        let mut bookmark = empty(self.kind);
-        bookmark["metadata"] = metadata;
         self.push("BOOKMARK", &bookmark);
     }
 
     fn bookmark_if_due(&mut self) {
         let now = Instant::now();
         if self.bookmarks.is_some_and(|due| due <= now) && now < self.deadline {
-            self.bookmarks = Some(next_bookmark(self.deadline).max(now + FAREWELL));
+            self.bookmarks = next_bookmark(self.deadline);
             self.push_bookmark(Value::Null);
         }
     }
@@ -236,17 +229,20 @@ impl Watch {
     }
 }
 
-/// An object without content, as it would be stored.
-fn empty(kind: &Kind) -> Value {
-    let nothing = json!({ "kind": kind.kind, "apiVersion": kind.api_version() });
-    if kind.is_custom() {
-        return nothing;
-    }
-    let decoded = schema::decode(&kind.schema, nothing, "", &mut Vec::new());
-    to_stored(kind, decoded.unwrap_or_default())
+fn next_bookmark(deadline: Instant) -> Option<Instant> {
+    let now = Instant::now();
+    let farewell = deadline.checked_sub(FAREWELL).filter(|farewell| *farewell > now)?;
+    Some(farewell.min(now + BETWEEN_BOOKMARKS))
 }
 
-fn next_bookmark(deadline: Instant) -> Instant {
-    let farewell = deadline.checked_sub(FAREWELL).unwrap_or(deadline);
-    (Instant::now() + BETWEEN_BOOKMARKS).min(farewell)
+/// What Go's encoder shows of an object without content.
+fn empty(kind: &Kind) -> Value {
+    let mut object = json!({});
+    if !kind.is_custom() {
+        // Nothing in it can be of the wrong type.
+        object = schema::decode(&kind.schema, object, "", &mut Vec::new()).unwrap_or_default();
+    }
+    object["kind"] = kind.kind.into();
+    object["apiVersion"] = kind.api_version().into();
+    object
 }

@@ -145,7 +145,7 @@ pub fn list(definition: &str, field: &str) -> List {
     let key = match (short, field) {
         ("ObjectMeta", "finalizers") => return List::Set,
         ("ObjectMeta", "ownerReferences") => "uid",
-        ("ServiceAccount", "secrets" | "imagePullSecrets")
+        ("ServiceAccount", "secrets")
         | ("PodSpec", "containers" | "initContainers" | "ephemeralContainers" | "volumes")
         | ("PodSpec", "imagePullSecrets" | "resourceClaims" | "schedulingGates")
         | ("Container" | "EphemeralContainer", "env") => "name",

@@ -34,7 +34,7 @@ fn ports_of_a_service_are_merged_by_their_number() {
 
 #[test]
 fn an_entry_goes_by_its_key_and_a_list_is_replaced_when_told_so() {
-    let account = |list: Value| json!({ "imagePullSecrets": list });
+    let account = |list: Value| json!({ "secrets": list });
     let old = account(json!([{ "name": "a" }, { "name": "b" }]));
     let change = account(json!([{ "name": "a", "$patch": "delete" }]));
     let kind = kinds::service_account();

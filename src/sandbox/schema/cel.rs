@@ -42,11 +42,23 @@ impl Rule {
         Ok(Self { program, message, field })
     }
 
-    /// Whether the rule holds. One that can't be evaluated does not, as in Kubernetes.
-    pub fn holds(&self, value: &Value) -> Result<bool, String> {
+    /// The rules that do not hold for a value, with the reason of those that can't be evaluated.
+    pub(super) fn broken<'a>(rules: &'a [Self], value: &Value) -> Vec<(&'a Self, Option<String>)> {
+        if rules.is_empty() {
+            return Vec::new();
+        }
         let mut context = Context::with_env(ENVIRONMENT.clone());
         context.add_variable_from_value("self", converted(value));
-        match self.program.execute(&context) {
+        let outcome = |rule: &'a Self| match rule.holds(&context) {
+            Ok(true) => None,
+            Ok(false) => Some((rule, None)),
+            Err(why) => Some((rule, Some(why))),
+        };
+        rules.iter().filter_map(outcome).collect()
+    }
+
+    fn holds(&self, context: &Context<'_, '_>) -> Result<bool, String> {
+        match self.program.execute(context) {
             Ok(cel::Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("the rule gives no bool".to_owned()),
             Err(error) => Err(error.to_string()),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{List, Schema, Shape};
+use super::{List, Rule, Schema, Shape};
 use crate::sandbox::refusal::Cause;
 
 /// Adds everything that is wrong with the object to what is known to be wrong already. What stood
@@ -53,6 +53,7 @@ fn check(
         check_small_integer(value, path, causes);
     } else if let Some(cause) = wrong_type(&schema.shape, value, path) {
         causes.push(cause);
+        causes.extend(not_in_set(schema, value, path));
         return;
     }
     check_limits(schema, value, path, causes);
@@ -106,18 +107,11 @@ fn check_rules(
     if before == Some(value) || value.is_null() {
         return;
     }
-    for rule in &schema.rules {
-        match rule.holds(value) {
-            Ok(true) => {}
-            Ok(false) => {
-                let field = format!("{path}{}", rule.field);
-                causes.push(Cause::invalid(field, "", &rule.message));
-            }
-            Err(why) => {
-                let why = format!("rule evaluation error: {why}");
-                causes.push(Cause::invalid(path, "", why));
-            }
-        }
+    for (rule, failure) in Rule::broken(&schema.rules, value) {
+        causes.push(match failure {
+            None => Cause::invalid(format!("{path}{}", rule.field), "", &rule.message),
+            Some(why) => Cause::invalid(path, "", format!("rule evaluation error: {why}")),
+        });
     }
     match (&schema.shape, value) {
         (Shape::Object(_) | Shape::Map(_), Value::Object(map)) => {
@@ -198,11 +192,14 @@ fn is_integer(value: &Value) -> bool {
     value.as_i64().is_some() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
+fn not_in_set(schema: &Schema, value: &Value, path: &str) -> Option<Cause> {
+    let fits = schema.enumeration.is_empty() || schema.enumeration.contains(value);
+    let known: Vec<&str> = schema.enumeration.iter().filter_map(Value::as_str).collect();
+    (!fits).then(|| Cause::unsupported(path, &value.to_string(), &known))
+}
+
 fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if !schema.enumeration.is_empty() && !schema.enumeration.contains(value) {
-        let known: Vec<&str> = schema.enumeration.iter().filter_map(Value::as_str).collect();
-        causes.push(Cause::unsupported(path, &value.to_string(), &known));
-    }
+    causes.extend(not_in_set(schema, value, path));
     let mut refuse = |why: String| causes.push(Cause::invalid(path, "", why));
     let (unit, size) = match value {
         Value::String(text) => ("chars", text.chars().count()),

@@ -26,8 +26,8 @@ pub struct Call {
     pub dry_run: bool,
     /// What becomes of unknown fields.
     pub unknown_fields: FieldValidation,
-    /// Paths of fields that the body has twice.
-    pub duplicates: Vec<String>,
+    /// Fields that occur twice in the body, of which only the last is left.
+    pub doubled_fields: Vec<String>,
     /// What the caller should be told, filled in by the write.
     pub warnings: Vec<String>,
 }
@@ -39,7 +39,7 @@ impl Call {
             now,
             dry_run: false,
             unknown_fields: FieldValidation::Ignore,
-            duplicates: Vec::new(),
+            doubled_fields: Vec::new(),
             warnings: Vec::new(),
         }
     }
@@ -120,11 +120,14 @@ impl Store {
             }
             return Err(refusal);
         }
+        if kind == kinds::service() {
+            self.give_addresses(&mut object);
+        }
         if call.dry_run {
             return Ok(Arc::new(object));
         }
         let version = text(&object, &["metadata", "resourceVersion"]);
-        if version.parse::<u64>().is_ok_and(|version| version > 0) && !call.is_update {
+        if version.parse::<u64>().is_ok_and(|version| version > 0) {
             return Err(Refusal::version_on_create());
         }
         fits(&object)?;
@@ -177,7 +180,9 @@ impl Store {
             }
             readable_version(&object)?;
             let mut object = object;
-            meta::of(&mut object).remove("resourceVersion");
+            if !call.dry_run {
+                meta::of(&mut object).remove("resourceVersion");
+            }
             return self.create_decoded(kind, namespace, object, call);
         };
         let actual = text(&current, &["metadata", "uid"]);
@@ -229,6 +234,9 @@ impl Store {
         check_version(kind, name, &object, current)?;
         meta::carry_over(&mut object, current);
         rules::prepare_update(kind, part, &mut object, current);
+        if kind == kinds::service() && part == Part::Main {
+            self.give_addresses(&mut object);
+        }
         if object == **current {
             call.warnings.extend(rules::warnings(kind, &object, Some(current)));
             return Ok(current.clone());
@@ -354,12 +362,21 @@ fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), Refusal>
 }
 
 fn fits(object: &Value) -> Result<(), Refusal> {
-    // Only long texts can make an object large; most objects need no second look.
-    let size = serde_json::to_vec(object).map_or(0, |bytes| bytes.len());
-    if size > LARGEST {
+    // Escaping makes a text longer, so what comes near is looked at closely.
+    if weight(object) > LARGEST / 2 && object.to_string().len() > LARGEST {
         return Err(Refusal::too_large_for_store());
     }
     Ok(())
+}
+
+/// How many bytes of text there are.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(weight).sum(),
+        Value::Object(map) => map.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        _ => 8,
+    }
 }
 
 /// The body of a request as it is stored, with defaults, but before anybody looked at its content.
@@ -394,7 +411,9 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
     if !kind.is_custom() {
         object["kind"] = kind.kind.into();
     }
-    tell_unknown(kind, unknown, call)?;
+    if text(&object, &["kind"]) == kind.kind {
+        tell_unknown(kind, unknown, call)?;
+    }
     if let Some(warning) = meta::without_duplicate_owners(&mut object) {
         call.warnings.push(warning);
     }
@@ -469,13 +488,13 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
 }
 
 fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<(), Refusal> {
-    let duplicates = std::mem::take(&mut call.duplicates).into_iter();
-    let duplicates = duplicates.map(|field| format!("duplicate field \"{field}\""));
-    let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
-    let told: Vec<String> = duplicates.chain(unknown).collect();
-    if told.is_empty() {
+    let doubled = std::mem::take(&mut call.doubled_fields);
+    if unknown.is_empty() && doubled.is_empty() {
         return Ok(());
     }
+    let doubled = doubled.iter().map(|field| format!("duplicate field \"{field}\""));
+    let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
+    let told: Vec<String> = doubled.chain(unknown).collect();
     match call.unknown_fields {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => call.warnings.extend(told),

@@ -168,7 +168,6 @@ impl Generator {
             json!({ "spec": { "leaseDurationSeconds": 0 } }),
             json!({ "spec": { "leaseTransitions": -3 } }),
             json!({ "spec": null }),
-            json!({ "spec": { "strategy": "OldestEmulationVersion" } }),
         ])
     }
 

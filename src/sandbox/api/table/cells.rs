@@ -184,7 +184,7 @@ fn event(object: &Value, name: Value, now: DateTime<Utc>) -> Vec<Value> {
     let or = |time: &Value, other: Value| if time.is_null() { other } else { since(time, now) };
     let first = or(&object["firstTimestamp"], since(&object["eventTime"], now));
     let mut last = or(&object["lastTimestamp"], first.clone());
-    let mut count = object["count"].as_i64().unwrap_or(0).max(1);
+    let mut count = object["count"].as_i64().filter(|count| *count != 0).unwrap_or(1);
     if let Some(series) = object.get("series").filter(|series| series.is_object()) {
         last = since(&series["lastObservedTime"], now);
         count = series["count"].as_i64().unwrap_or(0);
