@@ -168,6 +168,9 @@ pub(super) fn validate_update(
     if kind.is_custom() {
         return schema::validate(&kind.schema, object, Some(current), causes);
     }
+    if kind == kinds::namespace() {
+        causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
+    }
     causes.extend(match (kind.kind, part) {
         ("Secret", _) => secret::validate_update(object, current),
         ("ConfigMap", _) => config_map::validate_update(object, current),

@@ -32,6 +32,12 @@ pub const KNOWN: &[Known] = &[
         parts: true,
         explains: only_the_version,
     },
+    Known {
+        name: "empty maps",
+        why: "Go tells an empty map from an absent one for as long as a request lasts, so the real server finds data changed from nothing to nothing where it is immutable.",
+        parts: false,
+        explains: data_from_nothing_to_nothing,
+    },
 ];
 
 /// The known difference that explains why two answers are not the same.
@@ -52,4 +58,19 @@ fn only_the_version(call: &Call, left: &Answer, _: &Answer, found: &[Difference]
         || at("/leases/") && call.method == Method::PUT;
     let only_there = matches!(found, [one] if one.place == "/metadata/resourceVersion");
     is_write && !used_by_controllers && left.code == 200 && only_there
+}
+
+fn data_from_nothing_to_nothing(
+    call: &Call,
+    left: &Answer,
+    right: &Answer,
+    _: &[Difference],
+) -> bool {
+    let holds_data = call.path.contains("/secrets/") || call.path.contains("/configmaps/");
+    let about_data = |answer: &Answer| {
+        let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+        let fields = causes.filter(|cause| cause["reason"] == "FieldValueForbidden");
+        fields.filter(|cause| cause["field"] == "data" || cause["field"] == "binaryData").count()
+    };
+    holds_data && left.code == 422 && about_data(left) > 0 && about_data(right) == 0
 }

@@ -188,11 +188,11 @@ fn without_decoder(message: &str) -> String {
     if message.contains("strict decoding error") {
         return message.to_owned();
     }
-    if let Some(start) = message.find(" cannot be handled as a ") {
-        return message[..start].to_owned();
+    let undecodable = [" cannot be handled as a ", "the object provided is unrecognized"];
+    if undecodable.iter().any(|told| message.contains(told)) {
+        return "the body cannot be decoded".to_owned();
     }
     for told in [
-        "the object provided is unrecognized",
         "continue key is not valid",
         "unknown patch type",
         "is registered for version",

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use tokio::sync::OnceCell;
+
 use crate::side::Side;
 use crate::support::tied::{self, Tied};
 use crate::support::{Cluster, suite, toolbox};
@@ -15,8 +17,17 @@ pub struct Real {
 }
 
 impl Real {
+    /// The one that the tests of this binary share. It ends with the process.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Real> = OnceCell::const_new();
+        SHARED.get_or_init(|| async { Self::around(Cluster::get().await, "api") }).await
+    }
+
     pub async fn start(name: &str) -> Self {
-        let cluster = Cluster::start_another(name).await;
+        Self::around(Cluster::start_another(name).await, name)
+    }
+
+    fn around(cluster: Cluster, name: &str) -> Self {
         let kubeconfig = cluster.kubeconfig(cluster.admin_access());
         let logs = suite::subfolder(&format!("{name}-controllers-{}", suite::next_number()));
         let log = logs.join("kube-controller-manager.log");

@@ -4,7 +4,8 @@ use trustplane::kit::clock::Clock;
 use trustplane::sandbox::api::ApiServer;
 use trustplane::sandbox::store::Store;
 
-use crate::compared::{self, first_failure};
+use crate::compared::{self, compare, first_failure};
+use crate::{cases, lifecycle};
 use crate::real::Real;
 use crate::sequence::Pair;
 use crate::side::Side;
@@ -12,29 +13,62 @@ use crate::side::Side;
 /// A sandbox of its own.
 pub fn sandbox(name: &'static str) -> Side {
     let server = ApiServer::new(Store::new(100_000, 1), Clock::system());
+    // As if it had run for long enough to have forgotten its beginnings.
+    server.with(|store| store.compact(store.version()));
     Side { name, client: server.client() }
+}
+
+/// Calls that are compared in every run, and in a long one.
+const OPERATIONS: (usize, usize) = (4_000, 40_000);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sandbox_answers_as_a_real_api_server_does() {
+    let real = Real::shared().await;
+    let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
+    let operations = if compared::is_long() { OPERATIONS.1 } else { OPERATIONS.0 };
+    let tally = compare(&pair, compared::seed(), operations).await;
+    let tally = tally.unwrap_or_else(|report| panic!("{report}"));
+    println!("{tally}");
+    assert_eq!(tally.gaps(), Vec::<String>::new(), "too little was compared");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_random_calls_hardly_meet_is_the_same_too() {
+    let real = Real::shared().await;
+    let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
+    let failures = compared::scenarios(&pair, cases::scenarios()).await;
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_controllers_of_a_real_cluster_do_the_sandbox_does_itself() {
+    let real = Real::shared().await;
+    let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
+    let failures = compared::scenarios(&pair, lifecycle::scenarios()).await;
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn survey() {
+    use futures::StreamExt;
     let real = Real::start("agree").await;
     let pair = Pair { left: real.side("real").await, right: sandbox("sandbox") };
     let seed = compared::seed();
     let count: u64 = std::env::var("SEQS").map_or(40, |n| n.parse().unwrap());
-    let mut ok = 0;
-    for n in 0..count {
-        match first_failure(&pair, seed + n, 1).await {
-            Ok(tally) => ok += tally.operations,
-            Err(_) if std::env::var_os("SHRINK").is_some() => {
-                println!(
-                    "{}",
-                    compared::compare(&pair, seed + n, 1).await.err().unwrap_or_default()
-                )
+    let runs = (0..count).map(|n| {
+        let pair = &pair;
+        async move {
+            match first_failure(pair, seed + n, 1).await {
+                Ok(tally) => tally.operations,
+                Err(failure) => {
+                    println!("#### {} {}", failure.seed, failure.found);
+                    0
+                }
             }
-            Err(failure) => println!("#### {} {}", failure.seed, failure.found),
         }
-    }
-    println!("{ok} operations in sequences that agree");
+    });
+    let done: Vec<usize> = futures::stream::iter(runs).buffer_unordered(6).collect().await;
+    println!("{} operations in sequences that agree", done.iter().sum::<usize>());
 }
 
 #[tokio::test(flavor = "multi_thread")]

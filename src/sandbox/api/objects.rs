@@ -116,14 +116,17 @@ impl Request<'_> {
         self.shown(Answer::object(self.kind(), object), format)
     }
 
-    /// A get may name a version, which must be one; the object is never older than that here.
+    /// A get may name a version that the object must not be older than.
     fn check_version(&self) -> Result<(), Refusal> {
-        match self.params.text("resourceVersion") {
-            "" => Ok(()),
-            text if text.parse::<u64>().is_ok() => Ok(()),
+        let text = self.params.text("resourceVersion");
+        let current = self.server.with(|store| store.version());
+        match text.parse::<u64>() {
+            Ok(asked) if asked > current => Err(Refusal::too_large_version(asked, current)),
+            Ok(_) => Ok(()),
+            Err(_) if text.is_empty() => Ok(()),
             // Events are the only ones that the API server keeps no cache of.
-            text if self.kind().kind == "Event" => Err(Refusal::bad_list_version(text)),
-            text => Err(Refusal::bad_watch_version(text)),
+            Err(_) if self.kind().kind == "Event" => Err(Refusal::bad_list_version(text)),
+            Err(_) => Err(Refusal::bad_watch_version(text)),
         }
     }
 
@@ -319,9 +322,9 @@ impl Request<'_> {
         match self.content_type() {
             "" | "application/json" => {
                 let (object, doubled) = document::parse(body).map_err(|error| {
-                    Refusal::bad_request(format!(
-                        "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
-                        self.kind().kind, place_of(&error)
+                    let place = place_of(&error);
+                    self.unrecognized(&format!(
+                        "couldn't get version/kind; json parse error: {place}"
                     ))
                 })?;
                 call.doubled_fields = doubled;
@@ -335,10 +338,17 @@ impl Request<'_> {
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
                 serde_saphyr::from_str(&text)
-                    .map_err(|_| Refusal::bad_request("error converting YAML to JSON"))
+                    .map_err(|_| self.unrecognized("error converting YAML to JSON"))
             }
             _ => Err(self.unknown_format()),
         }
+    }
+
+    fn unrecognized(&self, why: &str) -> Refusal {
+        let kind = self.kind().kind;
+        let message =
+            format!("the object provided is unrecognized (must be of type {kind}): {why}");
+        Refusal::bad_request(message)
     }
 
     fn check_content_type(&self) -> Result<(), Refusal> {

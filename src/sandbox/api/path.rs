@@ -31,11 +31,10 @@ pub(super) struct Target {
 
 impl Path {
     pub fn parse(path: &str) -> Result<Self, Refusal> {
-        let steps: Vec<String> = path
-            .split('/')
-            .filter(|step| !step.is_empty())
-            .map(|step| percent_decode_str(step).decode_utf8_lossy().into_owned())
-            .collect();
+        // Decoded first, as Kubernetes does it: an escaped slash is a slash.
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let steps = path.split('/').filter(|step| !step.is_empty());
+        let steps: Vec<String> = steps.map(str::to_owned).collect();
         let words: Vec<&str> = steps.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["livez" | "readyz" | "healthz", ..] => Ok(Self::Healthy),
