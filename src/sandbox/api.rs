@@ -11,6 +11,7 @@ mod document;
 mod list_options;
 mod objects;
 mod openapi;
+mod params;
 mod path;
 mod protobuf;
 mod table;

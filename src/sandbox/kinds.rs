@@ -115,6 +115,9 @@ fn built_in() -> Vec<Kind> {
     };
     let event = |mut kind: Kind| {
         kind.create_on_update = true;
+        if kind.group.is_empty() {
+            kind.names = Syntax::PathSegment;
+        }
         kind.fields = match kind.group {
             "" => {
                 kind.names = Syntax::PathSegment;
@@ -131,7 +134,7 @@ fn built_in() -> Vec<Kind> {
             status: true,
             returns_deleted: true,
             names: Syntax::Label,
-            fields: vec!["status.phase".into(), "name".into()],
+            fields: vec!["status.phase".into()],
             ..built("", "v1", "Namespace", "namespaces", &["ns"]).kind()
         },
         Kind { fields: vec!["type".into()], ..built("", "v1", "Secret", "secrets", &[]).kind() },
@@ -249,7 +252,6 @@ impl Kind {
             return None;
         }
         Some(match (self.kind, field) {
-            ("Namespace", "name") => vec!["metadata.name".into()],
             ("Event", "source") => vec!["source.component".into(), "reportingComponent".into()],
             ("Event", "reportingController") => vec!["reportingComponent".into()],
             ("Event", _) if field.starts_with("regarding.") => {
@@ -257,6 +259,19 @@ impl Kind {
             }
             _ => vec![field.to_owned()],
         })
+    }
+}
+
+impl Kind {
+    /// What is said of a field that can't be selected by.
+    pub fn unselectable(&self, field: &str) -> String {
+        if self.fields.is_empty() {
+            format!(
+                "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            )
+        } else {
+            format!("field label not supported: {field}")
+        }
     }
 }
 

@@ -58,13 +58,14 @@ impl Syntax {
     }
 }
 
-fn too_long(limit: usize) -> String {
-    format!("must be no more than {limit} bytes")
+fn too_long(limit: usize, unit: &str) -> String {
+    format!("must be no more than {limit} {unit}")
 }
 
 fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|one| format!("'{one}'")).collect();
-    let examples = examples.join(", or ");
+    // Two blanks, as Kubernetes has them.
+    let examples = examples.join(",  or ");
     format!("{message} (e.g. {examples}, regex used for validation is '{pattern}')")
 }
 
@@ -72,7 +73,7 @@ fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
 pub fn subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if !IS_SUBDOMAIN.is_match(name) {
         let message = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
@@ -85,7 +86,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
 pub fn label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "characters"));
     }
     if !IS_LABEL.is_match(name) {
         if IS_SUBDOMAIN.is_match(name) {
@@ -113,7 +114,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     let name = match key.split_once('/') {
         None => key,
         Some((_, rest)) if rest.contains('/') => {
-            let message = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+            let message = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
             let told = told(message, QUALIFIED, &["MyName", "my.name", "123-abc"]);
             return vec![format!(
                 "{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -131,7 +132,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        problems.push(format!("name part {}", too_long(63)));
+        problems.push(format!("name part {}", too_long(63, "bytes")));
     }
     if !IS_QUALIFIED.is_match(name) {
         let message = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -144,7 +145,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "bytes"));
     }
     if !IS_LABEL_VALUE.is_match(value) {
         let message = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -157,7 +158,7 @@ pub fn label_value(value: &str) -> Vec<String> {
 pub fn data_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if !IS_DATA_KEY.is_match(key) {
         let message = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";

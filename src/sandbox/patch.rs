@@ -35,7 +35,7 @@ impl PatchError {
 impl From<PatchError> for Refusal {
     fn from(error: PatchError) -> Self {
         match error {
-            PatchError::Operation(why) => Self::unprocessable(&why),
+            PatchError::Operation(_) => Self::unprocessable(),
             PatchError::Format(_) => Self::bad_request(error.to_string()),
             PatchError::Failed(why) => Self::unexplained(&why),
         }

@@ -19,6 +19,8 @@ pub struct Refusal {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// What the caller is told beside it.
+    pub warnings: Vec<String>,
 }
 
 /// `details` of a Status.
@@ -73,8 +75,7 @@ impl Cause {
 
     /// The value is not one of a fixed set.
     pub fn unsupported(field: impl Into<String>, shown: &str, known: &[&str]) -> Self {
-        let mut known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
-        known.sort();
+        let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
         let message = format!("Unsupported value: {shown}: supported values: {}", known.join(", "));
         Self { reason: "FieldValueNotSupported", message, field: field.into() }
     }
@@ -118,11 +119,11 @@ impl Refusal {
             kind: kind.plural.to_owned(),
             ..Details::default()
         };
-        Self { code, reason, message, details: Some(Box::new(details)) }
+        Self { code, reason, message, details: Some(Box::new(details)), warnings: Vec::new() }
     }
 
     fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
     /// There is no such object.
@@ -135,12 +136,18 @@ impl Refusal {
     pub fn no_such_path() -> Self {
         let details = Some(Box::default());
         let message = "the server could not find the requested resource".to_owned();
-        Self { code: 404, reason: "NotFound", message, details }
+        Self { code: 404, reason: "NotFound", message, details, warnings: Vec::new() }
     }
 
     /// There is nothing at all below that path.
     pub fn nothing_there() -> Self {
-        Self { code: 404, reason: "", message: "404 page not found\n".into(), details: None }
+        Self {
+            code: 404,
+            reason: "",
+            message: "404 page not found\n".into(),
+            details: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// Whether it is told as plain text.
@@ -152,6 +159,18 @@ impl Refusal {
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.resource());
         Self::about(409, "AlreadyExists", message, kind, name)
+    }
+
+    /// The name was taken, and it looks as if it had been generated.
+    pub fn no_unique_name(kind: &Kind, name: &str) -> Self {
+        let Self { message, .. } = Self::already_exists(kind, name);
+        let why = "the server was not able to generate a unique name for the object";
+        let mut refusal =
+            Self::about(409, "AlreadyExists", format!("{message}, {why}"), kind, name);
+        if let Some(details) = &mut refusal.details {
+            details.retry_after = 1;
+        }
+        refusal
     }
 
     /// The object is not what the request took it for.
@@ -220,7 +239,13 @@ impl Refusal {
         };
         let told = told(&details.causes);
         let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// What a patch makes of the object can't be decoded.
@@ -228,14 +253,25 @@ impl Refusal {
         let cause = Cause::invalid("patch", "", why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::new(details)) }
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// A patch that does not fit the object.
-    pub fn unprocessable(message: &str) -> Self {
-        let message =
-            format!("the server rejected our request due to an error in our request: {message}");
-        Self { code: 422, reason: "Invalid", message, details: Some(Box::default()) }
+    pub fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request".to_owned();
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::default()),
+            warnings: Vec::new(),
+        }
     }
 
     /// The request makes no sense.
@@ -265,14 +301,32 @@ impl Refusal {
         };
         let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
         let message = format!("Timeout: {message}");
-        Self { code: 504, reason: "Timeout", message, details: Some(Box::new(details)) }
+        Self {
+            code: 504,
+            reason: "Timeout",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// The path exists, the method does not fit it.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let details = Some(Box::default());
-        Self { code: 405, reason: "MethodNotAllowed", message: message.into(), details }
+        Self {
+            code: 405,
+            reason: "MethodNotAllowed",
+            message: message.into(),
+            details,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The same of a custom resource, which tells the verb.
+    pub fn verb_not_supported(kind: &Kind, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
+        Self::about(405, "MethodNotAllowed", message, kind, "")
     }
 
     /// None of the asked for formats is spoken here.
@@ -284,6 +338,20 @@ impl Refusal {
     /// The format of the body is not spoken here.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// The format of the body is not one of these.
+    pub fn unknown_format(known: &[&str]) -> Self {
+        Self::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            known.join(", ")
+        ))
+    }
+
+    /// As the part of Kubernetes says it that serves the built-in kinds.
+    pub fn unsupported_patch_type() -> Self {
+        let refusal = Self::unsupported_media_type("415: Unsupported Media Type");
+        Self { details: Some(Box::default()), ..refusal }
     }
 
     /// A new object has no version yet.
@@ -304,6 +372,12 @@ impl Refusal {
         Self::plain(500, "", message)
     }
 
+    /// A list of a version that is none.
+    pub fn bad_list_version(text: &str) -> Self {
+        let Self { message, .. } = Self::bad_watch_version(text);
+        Self::bad_request(format!("invalid resource version: {message}"))
+    }
+
     /// etcd would not take it.
     pub fn too_large_for_store() -> Self {
         Self::plain(500, "", "etcdserver: request is too large")
@@ -321,7 +395,13 @@ impl Refusal {
             ..Details::default()
         };
         let message = format!("Internal error occurred: {message}");
-        Self { code: 500, reason: "InternalError", message, details: Some(Box::new(details)) }
+        Self {
+            code: 500,
+            reason: "InternalError",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
     }
 
     /// A failure that Kubernetes answers with 500 and nothing but a message.

@@ -130,6 +130,9 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
 
 /// What is not refused, but said.
 pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> Vec<String> {
+    if kind == kinds::secret() {
+        return secret::warning(object).into_iter().collect();
+    }
     if !kind.is_custom() {
         return Vec::new();
     }
@@ -149,6 +152,13 @@ pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> 
     new.map(told).collect()
 }
 
+/// What a new object gets once nothing is wrong with it.
+pub(super) fn complete(kind: &Kind, object: &mut Value) {
+    if kind == kinds::namespace() {
+        namespace::complete(object);
+    }
+}
+
 /// Adds what is wrong with a changed object.
 pub(super) fn validate_update(
     kind: &Kind,
@@ -160,13 +170,16 @@ pub(super) fn validate_update(
     if kind.is_custom() {
         return schema::validate(&kind.schema, object, Some(current), causes);
     }
+    if kind == kinds::namespace() {
+        causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
+    }
     causes.extend(match (kind.kind, part) {
         ("Secret", _) => secret::validate_update(object, current),
         ("ConfigMap", _) => config_map::validate_update(object, current),
         ("Lease", _) => lease::validate(object),
         ("Event", _) => event::validate_update(kind, object, current),
         ("Namespace", Part::Status) => namespace::validate_status(object),
-        ("Namespace", _) => namespace::validate(object),
+        ("Namespace", Part::Finalize) => namespace::validate_finalize(object),
         ("Service", Part::Main) => service::validate_update(object, current),
         ("StatefulSet", Part::Main) => stateful_set::validate_update(object, current),
         _ => Vec::new(),

@@ -1,5 +1,7 @@
 //! Label and field selectors. Pure.
 
+mod labels;
+
 use std::borrow::Cow;
 
 use serde_json::Value;
@@ -38,12 +40,22 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    /// Reads `labelSelector` and `fieldSelector` of a request about this kind.
-    pub fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Refusal> {
-        let fields = parse_fields(kind, fields)?;
-        let labels = parse_labels(labels)
-            .map_err(|why| Refusal::bad_request(format!("unable to parse requirement: {why}")))?;
-        Ok(Self { labels, fields })
+    /// Reads `labelSelector` and `fieldSelector` of a request.
+    pub fn parse(labels: &str, fields: &str) -> Result<Self, Refusal> {
+        let labels = labels::parse(labels).map_err(Refusal::bad_request)?;
+        Ok(Self { labels, fields: parse_fields(fields)? })
+    }
+
+    /// For objects of this kind, if they can be selected by these fields.
+    pub fn of(mut self, kind: &Kind) -> Result<Self, Refusal> {
+        for requirement in &mut self.fields {
+            let field = requirement.places.join("");
+            requirement.places = match kind.selectable(&field) {
+                Some(places) => places,
+                None => return Err(Refusal::bad_request(kind.unselectable(&field))),
+            };
+        }
+        Ok(self)
     }
 
     /// Whether everything is selected.
@@ -96,29 +108,28 @@ fn text_at<'a>(object: &'a Value, place: &str) -> Cow<'a, str> {
     }
 }
 
-fn parse_fields(kind: &Kind, text: &str) -> Result<Vec<FieldRequirement>, Refusal> {
-    let mut requirements = Vec::new();
-    for term in split_unescaped(text).into_iter().filter(|term| !term.is_empty()) {
-        let parsed = ["!=", "==", "="].iter().find_map(|operator| {
-            let (field, value) = term.split_once(operator)?;
-            Some((field, *operator != "!=", value))
-        });
-        let Some((field, equal, value)) = parsed else {
+fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, Refusal> {
+    let terms = split_unescaped(text).into_iter().filter(|term| !term.is_empty());
+    let parse = |term: &str| {
+        let Some((field, operator, value)) = split_term(term) else {
             let why = format!("invalid selector: '{text}'; can't understand '{term}'");
             return Err(Refusal::bad_request(why));
         };
-        let Some(places) = kind.selectable(field) else {
-            let why = format!("field label not supported: {field}");
-            return Err(Refusal::bad_request(why));
-        };
-        let value = unescape(value).ok_or_else(|| {
-            Refusal::bad_request(format!(
-                "invalid field selector: invalid escape sequence in {field}"
-            ))
-        })?;
-        requirements.push(FieldRequirement { places, equal, value });
-    }
+        let value = unescape(value).map_err(Refusal::bad_request)?;
+        Ok(FieldRequirement { places: vec![field.to_owned()], equal: operator != "!=", value })
+    };
+    let mut requirements = terms.map(parse).collect::<Result<Vec<_>, _>>()?;
+    // A lone operator asks for nothing.
+    requirements.retain(|one| one.places != [""] || !one.value.is_empty());
     Ok(requirements)
+}
+
+/// Splits at the first operator.
+fn split_term(term: &str) -> Option<(&str, &str, &str)> {
+    term.char_indices().find_map(|(at, _)| {
+        let operator = ["!=", "==", "="].into_iter().find(|sign| term[at..].starts_with(sign))?;
+        Some((&term[..at], operator, &term[at + operator.len()..]))
+    })
 }
 
 fn split_unescaped(text: &str) -> Vec<&str> {
@@ -139,91 +150,20 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     terms
 }
 
-fn unescape(value: &str) -> Option<String> {
+fn unescape(value: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(value.len());
     let mut letters = value.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            '\\' => plain.push(letters.next().filter(|next| matches!(next, '\\' | ',' | '='))?),
-            ',' | '=' => return None,
+            '\\' => match letters.next() {
+                Some(next @ ('\\' | ',' | '=')) => plain.push(next),
+                _ => return Err("invalid field selector: invalid escape sequence".to_owned()),
+            },
+            ',' | '=' => return Err("invalid field selector: unescaped character".to_owned()),
             other => plain.push(other),
         }
     }
-    Some(plain)
-}
-
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
-    let terms = split_outside_parentheses(text);
-    terms.into_iter().map(str::trim).filter(|term| !term.is_empty()).map(parse_label).collect()
-}
-
-fn split_outside_parentheses(text: &str) -> Vec<&str> {
-    let (mut terms, mut start, mut depth) = (Vec::new(), 0, 0_i32);
-    for (at, letter) in text.char_indices() {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            ',' if depth == 0 => {
-                terms.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    terms.push(&text[start..]);
-    terms
-}
-
-fn parse_label(term: &str) -> Result<Requirement, String> {
-    let requirement = |key: &str, test| {
-        let key = key.trim();
-        match super::names::qualified_name(key).first() {
-            Some(why) => Err(format!("key: Invalid value: {key:?}: {why}")),
-            None => Ok(Requirement { key: key.to_owned(), test }),
-        }
-    };
-    if let Some(key) = term.strip_prefix('!') {
-        return requirement(key, Test::Absent);
-    }
-    for (operator, positive) in [("!=", false), ("==", true), ("=", true)] {
-        if let Some((key, value)) = term.split_once(operator) {
-            let values = label_values([value])?;
-            return requirement(key, if positive { Test::In(values) } else { Test::NotIn(values) });
-        }
-    }
-    let number = |text: &str| text.trim().parse().map_err(|_| format!("{text:?} is no number"));
-    if let Some((key, limit)) = term.split_once('>') {
-        return requirement(key, Test::Above(number(limit)?));
-    }
-    if let Some((key, limit)) = term.split_once('<') {
-        return requirement(key, Test::Below(number(limit)?));
-    }
-    match term.split_once(char::is_whitespace) {
-        None => requirement(term, Test::Exists),
-        Some((key, rest)) => {
-            let (operator, list) = rest.trim().split_once('(').ok_or_else(|| {
-                format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", rest.trim())
-            })?;
-            let list = list.trim_end().strip_suffix(')').ok_or("found '', expected: ',' or ')'")?;
-            let values = label_values(list.split(','))?;
-            match operator.trim() {
-                "in" => requirement(key, Test::In(values)),
-                "notin" => requirement(key, Test::NotIn(values)),
-                other => Err(format!("found '{other}', expected: in, notin")),
-            }
-        }
-    }
-}
-
-fn label_values<'a>(values: impl IntoIterator<Item = &'a str>) -> Result<Vec<String>, String> {
-    let check = |value: &str| {
-        let value = value.trim();
-        match super::names::label_value(value).first() {
-            Some(why) => Err(format!("values[0][0]: Invalid value: {value:?}: {why}")),
-            None => Ok(value.to_owned()),
-        }
-    };
-    values.into_iter().map(check).collect()
+    Ok(plain)
 }
 
 #[cfg(test)]
@@ -238,7 +178,11 @@ mod tests {
             "metadata": { "name": "shop-tls", "namespace": "web", "labels": { "tier": "front", "n": "7" } },
             "type": "kubernetes.io/tls",
         });
-        Selector::parse(kinds::secret(), labels, fields).unwrap().matches(&object)
+        selector(labels, fields).unwrap().matches(&object)
+    }
+
+    fn selector(labels: &str, fields: &str) -> Result<Selector, Refusal> {
+        Selector::parse(labels, fields)?.of(kinds::secret())
     }
 
     #[test]
@@ -268,7 +212,7 @@ mod tests {
         assert!(selects("", "metadata.name=shop-tls,type==kubernetes.io/tls"));
         assert!(selects("", "type!=Opaque"));
         assert!(!selects("", "metadata.namespace=other"));
-        let refusal = Selector::parse(kinds::secret(), "", "data.x=1").unwrap_err();
+        let refusal = selector("", "data.x=1").unwrap_err();
         assert_eq!((refusal.code, refusal.reason), (400, "BadRequest"));
         assert_eq!(refusal.message, "field label not supported: data.x");
     }
@@ -276,10 +220,10 @@ mod tests {
     #[test]
     fn what_is_no_selector_is_a_bad_request() {
         for labels in ["a b", "a in b", "=", "a/b/c=d", "a=b c", "a>b"] {
-            assert_eq!(Selector::parse(kinds::secret(), labels, "").unwrap_err().code, 400);
+            assert_eq!(selector(labels, "").unwrap_err().code, 400);
         }
         for fields in ["metadata.name", "metadata.name=a\\"] {
-            assert_eq!(Selector::parse(kinds::secret(), "", fields).unwrap_err().code, 400);
+            assert_eq!(selector("", fields).unwrap_err().code, 400);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts,
+};
 use serde_json::{Map, Value};
 
 use super::{
@@ -84,9 +86,12 @@ impl Answer {
         Ok(self)
     }
 
-    pub fn created(mut self) -> Self {
-        self.code = StatusCode::CREATED;
-        self
+    pub fn created(self) -> Self {
+        Self { code: StatusCode::CREATED, ..self }
+    }
+
+    pub fn accepted(self) -> Self {
+        Self { code: StatusCode::ACCEPTED, ..self }
     }
 
     pub fn into_response(self, parts: &Parts) -> Response<Body> {
@@ -109,13 +114,16 @@ impl Answer {
         *response.status_mut() = code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        for warning in warnings {
-            let text = format!("299 - {:?}", warning);
-            if let Ok(value) = HeaderValue::from_str(&text) {
-                headers.append(HeaderName::from_static("warning"), value);
-            }
-        }
+        warn(headers, &warnings);
         response
+    }
+}
+
+fn warn(headers: &mut HeaderMap, warnings: &[String]) {
+    for warning in warnings {
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+            headers.append(HeaderName::from_static("warning"), value);
+        }
     }
 }
 
@@ -131,6 +139,7 @@ pub(super) fn refusal(refusal: &Refusal) -> Response<Body> {
         StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    warn(headers, &refusal.warnings);
     if let Some(seconds) = refusal.details.as_ref().map(|details| details.retry_after)
         && seconds > 0
     {
@@ -204,9 +213,4 @@ pub(super) fn list_meta(list: &List) -> Value {
         metadata["remainingItemCount"] = remaining.into();
     }
     metadata
-}
-
-/// Whether the client wants anything but the objects themselves.
-pub(super) fn format(parts: &Parts) -> Result<Format, Refusal> {
-    Format::of(&parts.headers)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::objects::Params;
+use super::params::Params;
 use crate::sandbox::{
     refusal::{Cause, Refusal},
     store::VersionMatch,
@@ -62,7 +62,9 @@ impl ListOptions {
         if !causes.is_empty() {
             return Err(Refusal::invalid_options("ListOptions", causes));
         }
-        let limit = params.text("limit").parse().unwrap_or(0);
+        // Whatever is at hand comes in one piece.
+        let limit = if version == "0" { "" } else { params.text("limit") };
+        let limit = limit.parse().unwrap_or(0);
         let version = version_match(wanted, version, continued, limit)?;
         Ok(Self { limit, continued: continued.to_owned(), version })
     }
@@ -76,18 +78,12 @@ fn version_match(
 ) -> Result<VersionMatch, Refusal> {
     let number = match version {
         "" => 0,
-        text => text.parse::<u64>().map_err(|_| {
-            Refusal::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {text:?}"
-            ))
-        })?,
+        text => text.parse::<u64>().map_err(|_| Refusal::bad_list_version(text))?,
     };
     match wanted {
         _ if number == 0 => Ok(VersionMatch::Latest),
-        _ if !continued.is_empty() => {
-            let why = "specifying resource version is not allowed when using continue";
-            Err(Refusal::bad_request(why))
-        }
+        // The version is the token's own; the store refuses another.
+        _ if !continued.is_empty() => Ok(VersionMatch::Exact(number)),
         "Exact" => Ok(VersionMatch::Exact(number)),
         // A page of a version is of exactly that version.
         "" if limit > 0 => Ok(VersionMatch::Exact(number)),
@@ -137,12 +133,7 @@ impl WatchOptions {
 }
 
 fn check_numbers(params: &Params) -> Result<(), Refusal> {
-    for name in ["limit", "timeoutSeconds"] {
-        let text = params.text(name);
-        if !text.is_empty() && text.parse::<i64>().is_err() {
-            let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-            return Err(Refusal::bad_request(why));
-        }
-    }
+    params.number("timeoutSeconds")?;
+    params.number("limit")?;
     Ok(())
 }

@@ -1,16 +1,18 @@
 //! The verbs on objects.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, error::Category};
 
 use super::{
-    ApiServer, answer,
+    ApiServer,
+    accept::Format,
     answer::Answer,
     document,
-    list_options::ListOptions,
+    list_options::{ListOptions, WatchOptions},
+    params::{Params, is_delete_options, read_delete_options},
     path::Target,
     protobuf,
     table::{Include, Table},
@@ -19,34 +21,12 @@ use super::{
 use crate::sandbox::{
     kinds::{Kind, text},
     patch,
-    refusal::{Cause, Refusal},
+    refusal::Refusal,
     select::Selector,
-    store::{Call, DeleteOptions, Deleted, FieldValidation, Part, Patch, Propagation, Query},
+    store::{Call, Deleted, Part, Patch, Query},
 };
 
 const MOST_OPERATIONS: usize = 10_000;
-
-/// The query of a request.
-pub(super) struct Params(HashMap<String, String>);
-
-impl Params {
-    fn of(parts: &Parts) -> Self {
-        let query = parts.uri.query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
-    }
-
-    pub fn text(&self, name: &str) -> &str {
-        self.0.get(name).map(String::as_str).unwrap_or_default()
-    }
-
-    pub fn flag(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "False"))
-    }
-
-    pub fn is_set(&self, name: &str) -> bool {
-        self.0.contains_key(name)
-    }
-}
 
 /// Serves a request about objects.
 pub(super) fn serve(
@@ -66,6 +46,10 @@ pub(super) fn serve(
         (&Method::POST, None) if target.kind.namespaced != target.namespace.is_empty() => {
             request.create(&body)
         }
+        // The name on the path is not looked at.
+        (&Method::POST, Some(_)) if target.kind.is_custom() && target.subresource.is_none() => {
+            request.create(&body)
+        }
         (&Method::PUT, Some(name)) => request.update(name, &body),
         (&Method::PATCH, Some(name)) => request.patch(name, &body),
         (&Method::DELETE, Some(name)) if target.subresource.is_none() => {
@@ -73,6 +57,20 @@ pub(super) fn serve(
         }
         (&Method::DELETE, None) if target.kind.namespaced && !target.namespace.is_empty() => {
             request.delete_all(&body)
+        }
+        (&Method::PUT | &Method::PATCH, None) if target.kind.is_custom() => {
+            Err(Refusal::bad_request("name must be provided"))
+        }
+        (&Method::POST | &Method::DELETE, None) if target.kind.is_custom() => {
+            Err(Refusal::nothing_there())
+        }
+        (method, Some(_)) if target.kind.is_custom() => {
+            let verb = match *method {
+                Method::POST => "create",
+                Method::DELETE => "delete",
+                _ => "",
+            };
+            Err(Refusal::verb_not_supported(target.kind, verb))
         }
         _ => Err(Refusal::method_not_allowed()),
     }
@@ -105,220 +103,214 @@ impl Request<'_> {
     /// `options` is what Kubernetes calls the query of this verb.
     fn call(&self, options: &str) -> Result<Call, Refusal> {
         let mut call = Call::at(self.server.inner.clock.now());
-        let mut causes = Vec::new();
-        match self.params.text("dryRun") {
-            "" => {}
-            "All" => call.dry_run = true,
-            other => causes.push(Cause::unsupported("dryRun", &format!("{other:?}"), &["All"])),
-        }
-        match self.params.text("fieldValidation") {
-            "Ignore" => call.unknown_fields = FieldValidation::Ignore,
-            "" | "Warn" => call.unknown_fields = FieldValidation::Warn,
-            "Strict" => call.unknown_fields = FieldValidation::Strict,
-            other => {
-                let known = ["Ignore", "Strict", "Warn"];
-                causes.push(Cause::unsupported("fieldValidation", &format!("{other:?}"), &known));
-            }
-        }
-        if causes.is_empty() { Ok(call) } else { Err(Refusal::invalid_options(options, causes)) }
+        self.params.write_options(options, &mut call)?;
+        Ok(call)
     }
 
     fn get(&self, name: &str) -> Result<Answer, Refusal> {
+        let format = self.format()?;
+        self.check_version()?;
         let object =
             self.server.with(|store| store.get(self.kind(), &self.target.namespace, name).cloned());
         let object = object.ok_or_else(|| Refusal::not_found(self.kind(), name))?;
-        self.shown(Answer::object(self.kind(), object))
+        self.shown(Answer::object(self.kind(), object), format)
     }
 
-    fn selector(&self) -> Result<Selector, Refusal> {
-        let (labels, fields) =
-            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
-        Selector::parse(self.kind(), labels, fields)
+    /// A get may name a version that the object must not be older than.
+    fn check_version(&self) -> Result<(), Refusal> {
+        let text = self.params.text("resourceVersion");
+        let current = self.server.with(|store| store.version());
+        match text.parse::<u64>() {
+            Ok(asked) if asked > current => Err(Refusal::too_large_version(asked, current)),
+            Ok(_) => Ok(()),
+            Err(_) if text.is_empty() => Ok(()),
+            // Events are the only ones that the API server keeps no cache of.
+            Err(_) if self.kind().kind == "Event" => Err(Refusal::bad_list_version(text)),
+            Err(_) => Err(Refusal::bad_watch_version(text)),
+        }
     }
 
     fn list_or_watch(&self) -> Result<Answer, Refusal> {
-        let selector = self.selector()?;
+        let format = self.format()?;
+        let (labels, fields) =
+            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
+        let selector = Selector::parse(labels, fields)?;
         if self.params.flag("watch") {
-            let format = answer::format(self.parts)?;
-            let view = View { selector, format, table: self.table() };
+            WatchOptions::read(&self.params)?;
+            let selector = selector.of(self.kind())?;
+            let view = View { selector, format, table: self.table(format)? };
             return watch::open(self.server, self.target, view, &self.params);
         }
         let ListOptions { limit, continued, version } = ListOptions::read(&self.params)?;
-        let query = Query { selector, limit, continued, version };
+        let query = Query { selector: selector.of(self.kind())?, limit, continued, version };
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
-        self.shown(Answer::list(self.kind(), list))
+        self.shown(Answer::list(self.kind(), list), format)
     }
 
     fn create(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let (object, doubled) = self.object(body)?;
+        let format = self.format()?;
+        self.check_content_type()?;
         let mut call = self.call("CreateOptions")?;
-        call.doubled_fields = doubled;
+        let object = self.object(body, &mut call)?;
         let created = self
             .server
-            .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call))?;
-        self.written(Answer::object(self.kind(), created).created(), call)
+            .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call));
+        self.written(created.map(|object| self.answer(object).created()), call, format)
     }
 
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let (object, doubled) = self.object(body)?;
+        let format = self.format()?;
         let mut call = self.call("UpdateOptions")?;
-        call.doubled_fields = doubled;
-        let (existed, object) = self.server.with(|store| {
+        self.check_content_type()?;
+        let object = self.object(body, &mut call)?;
+        let (existed, updated) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
                 store.update(self.kind(), self.place(name), self.part(), object, &mut call);
             (existed, updated)
         });
-        let answer = Answer::object(self.kind(), object?);
-        self.written(if existed { answer } else { answer.created() }, call)
+        let answer = |object| match existed {
+            true => self.answer(object),
+            false => self.answer(object).created(),
+        };
+        self.written(updated.map(answer), call, format)
     }
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let (patch, doubled) = self.read_patch(body)?;
+        self.check_patch_type()?;
+        let format = self.format()?;
         let mut call = self.call("PatchOptions")?;
-        call.doubled_fields = doubled;
-        let object = self.server.with(|store| {
+        let patched = self.server.with(|store| {
+            // What a patch says is read when there is something to patch.
+            if store.get(self.kind(), &self.target.namespace, name).is_none() {
+                return Err(Refusal::not_found(self.kind(), name));
+            }
+            let patch = self.read_patch(body, &mut call)?;
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
-        })?;
-        self.written(Answer::object(self.kind(), object), call)
+        });
+        self.written(patched.map(|object| self.answer(object)), call, format)
     }
 
-    fn read_patch(&self, body: &[u8]) -> Result<(Patch, Vec<String>), Refusal> {
-        let broken = |error: serde_json::Error| {
-            Refusal::bad_request(format!("error decoding patch: {}", place_of(&error)))
+    fn answer(&self, object: Arc<Value>) -> Answer {
+        Answer::object(self.kind(), object)
+    }
+
+    fn check_patch_type(&self) -> Result<(), Refusal> {
+        let custom = self.kind().is_custom();
+        match self.content_type() {
+            "application/merge-patch+json" | "application/json-patch+json" => Ok(()),
+            "application/strategic-merge-patch+json" if !custom => Ok(()),
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                Err(Refusal::unsupported_media_type(
+                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
+                ))
+            }
+            _ if custom => Err(Refusal::unknown_format(&[
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/apply-patch+yaml",
+            ])),
+            _ => Err(Refusal::unsupported_patch_type()),
+        }
+    }
+
+    fn read_patch(&self, body: &[u8], call: &mut Call) -> Result<Patch, Refusal> {
+        let prefix = match self.content_type() {
+            "application/strategic-merge-patch+json" => "",
+            _ => "error decoding patch: ",
         };
-        let change = || {
+        let broken = |error: serde_json::Error| {
+            Refusal::bad_request(format!("{prefix}{}", place_of(&error)))
+        };
+        let mut change = || {
             let (change, doubled) = document::parse(body).map_err(broken)?;
-            if change.is_object() {
-                Ok((change, doubled))
-            } else {
-                Err(Refusal::bad_request("error decoding patch: it is no object"))
+            call.doubled_fields = doubled;
+            match change {
+                Value::Object(_) | Value::Null => Ok(change),
+                _ => {
+                    let why = format!("{prefix}json: cannot unmarshal it into a map");
+                    Err(Refusal::bad_request(why))
+                }
             }
         };
         match self.content_type() {
-            "application/merge-patch+json" => {
-                change().map(|(change, doubled)| (Patch::Merge(change), doubled))
-            }
+            "application/merge-patch+json" => match change()? {
+                Value::Null => Err(Refusal::bad_request("Invalid JSON Patch")),
+                change => Ok(Patch::Merge(change)),
+            },
             "application/json-patch+json" => {
-                let operations: Vec<patch::Operation> =
+                let operations: Option<Vec<patch::Operation>> =
                     serde_json::from_slice(body).map_err(broken)?;
+                let operations = operations.unwrap_or_default();
                 let many = operations.len();
                 if many > MOST_OPERATIONS {
                     return Err(Refusal::too_large(format!(
                         "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
                     )));
                 }
-                Ok((Patch::Json(operations), Vec::new()))
+                Ok(Patch::Json(operations))
             }
-            "application/strategic-merge-patch+json" if !self.kind().is_custom() => {
-                change().map(|(change, doubled)| (Patch::Strategic(change), doubled))
-            }
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                Err(Refusal::unsupported_media_type(
-                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
-                ))
-            }
-            other => Err(Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json{}: {other}",
-                if self.kind().is_custom() {
-                    ""
-                } else {
-                    ", application/strategic-merge-patch+json"
-                }
-            ))),
+            _ => match change()? {
+                Value::Null => Ok(Patch::Strategic(Value::Object(Map::new()))),
+                change => Ok(Patch::Strategic(change)),
+            },
         }
     }
 
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        let (options, mut call) = self.delete_options(body)?;
+        let format = self.format()?;
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options = self.delete_options(body, &mut call)?;
+        let kept = options["orphanDependents"] == false;
+        let options = read_delete_options(&options, &mut call)?;
         let deleted = self
             .server
-            .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call))?;
-        match deleted {
+            .with(|store| store.delete(self.kind(), self.place(name), &options, &mut call));
+        let answer = |deleted| match deleted {
             Deleted::Gone(object) if !self.kind().returns_deleted => {
-                self.written(Answer::json(success(self.kind(), &object)), call)
+                Answer::json(success(self.kind(), &object))
             }
-            Deleted::Gone(object) | Deleted::Waiting(object) => {
-                self.written(Answer::object(self.kind(), object), call)
-            }
-        }
+            Deleted::Gone(object) => self.answer(object),
+            // Who asked so long ago that this was the way to ask is told that it is not over.
+            Deleted::Waiting(object) if kept => self.answer(object).accepted(),
+            Deleted::Waiting(object) => self.answer(object),
+        };
+        self.written(deleted.map(answer), call, format)
     }
 
     fn delete_all(&self, body: &[u8]) -> Result<Answer, Refusal> {
-        let (options, mut call) = self.delete_options(body)?;
-        let query = Query { selector: self.selector()?, ..Query::default() };
+        let format = self.format()?;
+        let (labels, fields) =
+            (self.params.text("labelSelector"), self.params.text("fieldSelector"));
+        let selector = Selector::parse(labels, fields)?;
+        ListOptions::read(&self.params)?;
+        let query = Query { selector: selector.of(self.kind())?, ..Query::default() };
+        let mut call = Call::at(self.server.inner.clock.now());
+        let options = self.delete_options(body, &mut call)?;
+        let options = read_delete_options(&options, &mut call)?;
         let list = self.server.with(|store| {
             store.delete_all(self.kind(), &self.target.namespace, &query, &options, &mut call)
-        })?;
-        self.written(Answer::list(self.kind(), list), call)
+        });
+        self.written(list.map(|list| Answer::list(self.kind(), list)), call, format)
     }
 
     /// From the body, or from the query where there is no body.
-    fn delete_options(&self, body: &[u8]) -> Result<(DeleteOptions, Call), Refusal> {
-        let mut call = Call::at(self.server.inner.clock.now());
-        let options: Value = if body.is_empty() {
-            let mut options = json!({});
-            for name in ["propagationPolicy", "gracePeriodSeconds", "orphanDependents", "dryRun"] {
-                match self.params.text(name) {
-                    "" => {}
-                    text if name == "dryRun" => options[name] = json!([text]),
-                    text => options[name] = serde_json::from_str(text).unwrap_or(json!(text)),
-                }
-            }
-            options
-        } else {
-            let (options, _) = self.object(body)?;
-            let name = text(&options, &["kind"]);
-            if !matches!(name, "" | "DeleteOptions") {
-                let why = format!("no kind {name:?} is registered for that version");
-                return Err(Refusal::bad_request(why));
-            }
-            options
-        };
-        let mut causes = Vec::new();
-        for value in options["dryRun"].as_array().into_iter().flatten() {
-            match value.as_str() {
-                Some("All") => call.dry_run = true,
-                _ => causes.push(Cause::unsupported("dryRun", &value.to_string(), &["All"])),
-            }
+    fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<Value, Refusal> {
+        if body.is_empty() {
+            return self.params.delete_options();
         }
-        let propagation =
-            match (text(&options, &["propagationPolicy"]), &options["orphanDependents"]) {
-                ("", Value::Bool(true)) => Some(Propagation::Orphan),
-                ("", _) => None,
-                (_, Value::Bool(_)) => {
-                    let why = "orphanDependents and deletionPropagation cannot be both set";
-                    causes.push(Cause::invalid("propagationPolicy", "", why));
-                    None
-                }
-                ("Orphan", _) => Some(Propagation::Orphan),
-                ("Background", _) => Some(Propagation::Background),
-                ("Foreground", _) => Some(Propagation::Foreground),
-                (other, _) => {
-                    let known = ["Foreground", "Background", "Orphan"];
-                    causes.push(Cause::unsupported(
-                        "propagationPolicy",
-                        &format!("{other:?}"),
-                        &known,
-                    ));
-                    None
-                }
-            };
-        if !causes.is_empty() {
-            return Err(Refusal::invalid_options("DeleteOptions", causes));
+        self.check_content_type()?;
+        let options = self.object(body, call).map_err(|refusal| match refusal.code {
+            400 => Refusal::bad_request("couldn't get version/kind; json parse error"),
+            _ => refusal,
+        })?;
+        if !is_delete_options(&options) {
+            let (name, version) = (text(&options, &["kind"]), text(&options, &["apiVersion"]));
+            let why = format!("no kind {name:?} is registered for version {version:?}");
+            return Err(Refusal::bad_request(why));
         }
-        let precondition = |name| {
-            let value = options["preconditions"].get(name).and_then(Value::as_str);
-            value.map(str::to_owned)
-        };
-        let options = DeleteOptions {
-            uid: precondition("uid"),
-            version: precondition("resourceVersion"),
-            grace: options["gracePeriodSeconds"].as_i64(),
-            propagation,
-        };
-        Ok((options, call))
+        Ok(options)
     }
 
     fn content_type(&self) -> &str {
@@ -326,59 +318,101 @@ impl Request<'_> {
         value.unwrap_or_default().split(';').next().unwrap_or_default().trim()
     }
 
-    /// The object in the body, and the fields that it has twice.
-    fn object(&self, body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
+    fn object(&self, body: &[u8], call: &mut Call) -> Result<Value, Refusal> {
         match self.content_type() {
-            "" | "application/json" | "*/*" => document::parse(body).map_err(|error| {
-                Refusal::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {}",
-                    self.kind().kind, place_of(&error)
-                ))
-            }),
-            "application/vnd.kubernetes.protobuf" => {
-                let object = protobuf::decode(body).map(|object| (object, Vec::new()));
-                object.ok_or_else(|| {
+            "" | "application/json" => {
+                let (object, doubled) = document::parse(body).map_err(|error| {
+                    let place = place_of(&error);
+                    self.unrecognized(&format!(
+                        "couldn't get version/kind; json parse error: {place}"
+                    ))
+                })?;
+                call.doubled_fields = doubled;
+                Ok(object)
+            }
+            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
                 Refusal::unsupported_media_type(
                     "the sandbox reads protobuf only of what kubectl create makes: send application/json",
                 )
-            })
-            }
+            }),
             "application/yaml" => {
                 let text = String::from_utf8_lossy(body);
                 serde_saphyr::from_str(&text)
-                    .map(|object| (object, Vec::new()))
-                    .map_err(|_| Refusal::bad_request("error converting YAML to JSON"))
+                    .map_err(|_| self.unrecognized("error converting YAML to JSON"))
             }
-            other => Err(Refusal::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml: {other}"
-            ))),
+            _ => Err(self.unknown_format()),
         }
     }
 
+    fn unrecognized(&self, why: &str) -> Refusal {
+        let kind = self.kind().kind;
+        let message =
+            format!("the object provided is unrecognized (must be of type {kind}): {why}");
+        Refusal::bad_request(message)
+    }
+
+    fn check_content_type(&self) -> Result<(), Refusal> {
+        match self.content_type() {
+            "" | "application/json" | "application/yaml" => Ok(()),
+            "application/vnd.kubernetes.protobuf" if !self.kind().is_custom() => Ok(()),
+            _ => Err(self.unknown_format()),
+        }
+    }
+
+    fn unknown_format(&self) -> Refusal {
+        Refusal::unknown_format(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])
+    }
+
+    fn format(&self) -> Result<Format, Refusal> {
+        Format::of(&self.parts.headers)
+    }
+
     /// In the format that the client wants.
-    fn shown(&self, answer: Answer) -> Result<Answer, Refusal> {
-        let format = answer::format(self.parts)?;
-        answer.shown_as(format, self.table())
+    fn shown(&self, answer: Answer, format: Format) -> Result<Answer, Refusal> {
+        answer.shown_as(format, self.table(format)?)
     }
 
-    fn table(&self) -> Table {
-        let include = Include::of(self.params.text("includeObject"));
-        Table { kind: self.kind(), now: self.server.inner.clock.now(), include }
+    fn table(&self, format: Format) -> Result<Table, Refusal> {
+        let include = match format {
+            Format::Table => Include::of(self.params.text("includeObject"))?,
+            _ => Include::Metadata,
+        };
+        Ok(Table { kind: self.kind(), now: self.server.inner.clock.now(), include })
     }
 
-    fn written(&self, mut answer: Answer, call: Call) -> Result<Answer, Refusal> {
-        answer.warnings = call.warnings;
-        self.shown(answer)
+    /// Warnings are told whether or not the write was done.
+    fn written(
+        &self,
+        outcome: Result<Answer, Refusal>,
+        call: Call,
+        format: Format,
+    ) -> Result<Answer, Refusal> {
+        match outcome {
+            Ok(mut answer) => {
+                answer.warnings = call.warnings;
+                self.shown(answer, format)
+            }
+            Err(refusal) => Err(Refusal { warnings: call.warnings, ..refusal }),
+        }
     }
 }
 
 /// Where a text stops being JSON; what stands there may be a key.
 fn place_of(error: &serde_json::Error) -> String {
-    format!("line {}, column {}", error.line(), error.column())
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        Category::Eof => "unexpected end of JSON input".to_owned(),
+        Category::Data => format!("json: cannot unmarshal line {line}, column {column}"),
+        _ => format!("invalid character at line {line}, column {column}"),
+    }
 }
 
 fn success(kind: &Kind, object: &Value) -> Value {
-    let mut details = json!({
+    let mut details = serde_json::json!({
         "name": text(object, &["metadata", "name"]),
         "kind": kind.plural,
         "uid": text(object, &["metadata", "uid"]),
@@ -386,7 +420,7 @@ fn success(kind: &Kind, object: &Value) -> Value {
     if !kind.group.is_empty() {
         details["group"] = kind.group.into();
     }
-    json!({
+    serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
         "details": details,
     })

@@ -31,11 +31,10 @@ pub(super) struct Target {
 
 impl Path {
     pub fn parse(path: &str) -> Result<Self, Refusal> {
-        let steps: Vec<String> = path
-            .split('/')
-            .filter(|step| !step.is_empty())
-            .map(|step| percent_decode_str(step).decode_utf8_lossy().into_owned())
-            .collect();
+        // Decoded first, as Kubernetes does it: an escaped slash is a slash.
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let steps = path.split('/').filter(|step| !step.is_empty());
+        let steps: Vec<String> = steps.map(str::to_owned).collect();
         let words: Vec<&str> = steps.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["livez" | "readyz" | "healthz", ..] => Ok(Self::Healthy),
@@ -54,13 +53,25 @@ impl Path {
 impl Path {
     fn object(group: &str, version: &str, rest: &[&str]) -> Result<Self, Refusal> {
         let known = |kind: &Kind| kind.group == group && kind.version == version;
+        let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
         match Target::parse(group, version, rest) {
             Some(target) => Ok(Self::Object(target)),
-            None if group.is_empty() || kinds::all().iter().any(known) => {
+            None if group.is_empty() || kinds::all().iter().any(built_in) => {
                 Err(Refusal::no_such_path())
             }
-            None => Err(Refusal::nothing_there()),
+            None => Err(no_such_custom_path(group, version, rest)),
         }
+    }
+}
+
+/// Of a custom resource's parts the object is missed, whether or not it is there.
+fn no_such_custom_path(group: &str, version: &str, rest: &[&str]) -> Refusal {
+    match rest {
+        ["namespaces", _, plural, name, _] => match kinds::kind(group, version, plural) {
+            Some(kind) => Refusal::not_found(kind, name),
+            None => Refusal::nothing_there(),
+        },
+        _ => Refusal::nothing_there(),
     }
 }
 

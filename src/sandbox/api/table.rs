@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::answer::list_meta;
 use crate::sandbox::{
-    kinds::{Column, Kind},
+    kinds::{Column, Kind, definitions},
+    refusal::Refusal,
     store::{List, from_stored},
 };
 
@@ -30,11 +31,17 @@ pub(super) enum Include {
 
 impl Include {
     /// The query's `includeObject`.
-    pub fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Result<Self, Refusal> {
         match text {
-            "None" => Self::Nothing,
-            "Object" => Self::Object,
-            _ => Self::Metadata,
+            "None" => Ok(Self::Nothing),
+            "Object" => Ok(Self::Object),
+            "" | "Metadata" => Ok(Self::Metadata),
+            other => {
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let why = format!("includeObject: Invalid value: {other:?}: {why}");
+                let why = format!("Unable to convert to Table as requested: {why}");
+                Err(Refusal::bad_request(why))
+            }
         }
     }
 }
@@ -66,7 +73,7 @@ impl Table {
     fn row(self, object: &Value) -> Value {
         let mut row = json!({ "cells": self.cells(object) });
         match self.include {
-            Include::Nothing => {}
+            Include::Nothing => row["object"] = Value::Null,
             Include::Metadata => row["object"] = partial(object),
             Include::Object => row["object"] = from_stored(self.kind, object).into_owned(),
         }
@@ -116,9 +123,21 @@ fn columns(kind: &Kind) -> Vec<Column> {
         name: "Name".into(),
         r#type: "string".into(),
         format: "name".into(),
+        description: documented("ObjectMeta.name"),
         ..Column::default()
     };
     std::iter::once(name).chain(crd.columns.iter().cloned()).collect()
+}
+
+/// What the schema of a type says of a field.
+fn documented(place: &str) -> String {
+    let (name, field) = place.split_once('.').unwrap_or((place, ""));
+    let mut all = definitions().iter();
+    let wanted = |full: &&String| full.rsplit('.').next() == Some(name);
+    // Events are shown as those of the core group, whose definition comes first.
+    let found = all.find(|(full, _)| wanted(full)).map(|(_, schema)| schema);
+    let description = found.and_then(|schema| schema["properties"][field]["description"].as_str());
+    description.unwrap_or_default().to_owned()
 }
 
 fn definition(column: &Column) -> Value {

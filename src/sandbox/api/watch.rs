@@ -13,7 +13,7 @@ use super::{
     answer::{Answer, push},
     body::Body,
     list_options::{Start, WatchOptions},
-    objects::Params,
+    params::Params,
     path::Target,
     table::{self, Table},
 };
@@ -61,6 +61,8 @@ pub(super) fn open(
     };
     match options.start {
         Start::Now => watch.send_what_is(options.bookmarks)?,
+        // From whatever is the last one.
+        Start::After(0) => watch.seen = server.with(|store| store.version()),
         Start::After(version) => watch.catch_up(version),
     }
     let events = stream::unfold(watch, |mut watch| async move {

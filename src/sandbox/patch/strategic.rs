@@ -31,7 +31,7 @@ pub(super) fn merge_map(
             original.clear();
             return Ok(());
         }
-        Some(other) => return Err(PatchError::Failed(format!("Unknown patch type {other}"))),
+        Some(other) => return Err(PatchError::Failed(format!("unknown patch type: {other}"))),
     }
     retain_keys(original, &mut patch)?;
     merge_ordered_lists(schema, original, &mut patch)?;
@@ -186,7 +186,7 @@ fn merge_list(
                 original.retain(|one| one.get(key) != Some(gone));
             }
             Some("replace") => replaces = true,
-            Some(other) => return Err(PatchError::Failed(format!("Unknown patch type {other}"))),
+            Some(other) => return Err(PatchError::Failed(format!("unknown patch type: {other}"))),
         }
     }
     if replaces {

@@ -32,7 +32,10 @@ pub(super) fn prepare_create(object: &mut Value) {
     let ours = Value::from("kubernetes");
     let finalizers = if given.contains(&ours) { given } else { [given, vec![ours]].concat() };
     object["spec"] = json!({ "finalizers": finalizers });
-    // One with a generated name could not be labelled before.
+}
+
+/// One with a generated name could not be labelled before.
+pub(super) fn complete(object: &mut Value) {
     let name = object["metadata"]["name"].clone();
     label(object, name);
 }
@@ -46,8 +49,13 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid(PATH, &format!("{name:?}"), why));
         }
     }
-    causes.extend(finalizer_names(finalizers, PATH));
+    let without_index = |cause: Cause| Cause { field: PATH.to_owned(), ..cause };
+    causes.extend(finalizer_names(finalizers, PATH).into_iter().map(without_index));
     causes
+}
+
+pub(super) fn validate_finalize(object: &Value) -> Vec<Cause> {
+    finalizer_names(&object["spec"]["finalizers"], "spec.finalizers")
 }
 
 pub(super) fn validate_status(object: &Value) -> Vec<Cause> {

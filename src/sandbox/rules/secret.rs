@@ -2,11 +2,15 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use super::{
     LARGEST, data_keys, decoded_length, finalizer_names, kept_immutable, remove, unchanged,
 };
-use crate::sandbox::{kinds::text, refusal::Cause};
+use crate::{
+    sandbox::{kinds::text, refusal::Cause},
+    tls::{self, Problem},
+};
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
@@ -65,6 +69,26 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
     causes
 }
 
+/// What a TLS server would say to the pair, as far as the API server looks.
+pub(super) fn warning(object: &Value) -> Option<String> {
+    if text(object, &["type"]) != "kubernetes.io/tls" {
+        return None;
+    }
+    let decoded = |key| STANDARD.decode(text(&object["data"], &[key])).unwrap_or_default();
+    let (certificate, key) = (decoded("tls.crt"), Zeroizing::new(decoded("tls.key")));
+    let is_pem = |text: &[u8]| text.windows(10).any(|part| part == b"-----BEGIN");
+    let mismatch = |problems: Vec<Problem>| problems.contains(&Problem::KeyMismatch);
+    let told = match () {
+        () if !is_pem(&certificate) => "failed to find any PEM data in certificate input",
+        () if !is_pem(&key) => "failed to find any PEM data in key input",
+        () if tls::judge(&certificate, &key).is_err_and(mismatch) => {
+            "private key does not match public key"
+        }
+        () => return None,
+    };
+    Some(format!("tls: {told}"))
+}
+
 fn docker(data: &Value, key: &str) -> Vec<Cause> {
     let field = format!("data[{key}]");
     let Some(content) = data.get(key).and_then(Value::as_str) else {
@@ -75,7 +99,7 @@ fn docker(data: &Value, key: &str) -> Vec<Cause> {
         Ok(Value::Object(_) | Value::Null) => Vec::new(),
         _ => {
             let shown = "\"<secret contents redacted>\"";
-            vec![Cause::invalid(field, shown, "it is no JSON object")]
+            vec![Cause::invalid(field, shown, "invalid character in what should be a JSON object")]
         }
     }
 }

@@ -29,6 +29,16 @@ fn hides_the_rest(cause: &Cause) -> bool {
     reasons.contains(&cause.reason)
 }
 
+/// Only what the rules say.
+pub fn check_rules_of(
+    schema: &Schema,
+    object: &Value,
+    before: Option<&Value>,
+    causes: &mut Vec<Cause>,
+) {
+    check_rules(schema, object, before, "", causes);
+}
+
 fn check(
     schema: &Schema,
     value: &Value,
@@ -39,8 +49,11 @@ fn check(
     if before == Some(value) || value.is_null() && schema.nullable {
         return;
     }
-    if let Some(cause) = wrong_type(&schema.shape, value, path) {
+    if schema.format == "int32" && value.is_number() {
+        check_small_integer(value, path, causes);
+    } else if let Some(cause) = wrong_type(&schema.shape, value, path) {
         causes.push(cause);
+        causes.extend(not_in_set(schema, value, path));
         return;
     }
     check_limits(schema, value, path, causes);
@@ -162,15 +175,31 @@ fn wrong_type(shape: &Shape, value: &Value, path: &str) -> Option<Cause> {
 }
 
 /// As Go sees it: 1.0 is one, too.
+/// Kubernetes looks at these twice.
+fn check_small_integer(value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
+        return;
+    }
+    let why = format!("Checked value must be of type integer with format int32 in {path}");
+    causes.push(Cause::invalid("<nil>", "\"\"", why));
+    if value.as_i64().is_none() {
+        let why = format!("{path} in body must be of type int32: \"float64\"");
+        causes.push(Cause::wrong_type(path, "\"float64\"", why));
+    }
+}
+
 fn is_integer(value: &Value) -> bool {
     value.as_i64().is_some() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
+fn not_in_set(schema: &Schema, value: &Value, path: &str) -> Option<Cause> {
+    let fits = schema.enumeration.is_empty() || schema.enumeration.contains(value);
+    let known: Vec<&str> = schema.enumeration.iter().filter_map(Value::as_str).collect();
+    (!fits).then(|| Cause::unsupported(path, &value.to_string(), &known))
+}
+
 fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    if !schema.enumeration.is_empty() && !schema.enumeration.contains(value) {
-        let known: Vec<&str> = schema.enumeration.iter().filter_map(Value::as_str).collect();
-        causes.push(Cause::unsupported(path, &value.to_string(), &known));
-    }
+    causes.extend(not_in_set(schema, value, path));
     let mut refuse = |why: String| causes.push(Cause::invalid(path, "", why));
     let (unit, size) = match value {
         Value::String(text) => ("chars", text.chars().count()),
@@ -182,6 +211,7 @@ fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cau
         && (size as u64) < least
     {
         refuse(format!("{path} in body should be at least {least} {unit} long"));
+        return;
     }
     if let (Some(most), true) = (schema.size.1, !unit.is_empty())
         && (size as u64) > most

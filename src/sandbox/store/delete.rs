@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Call, List, Query, Store, meta, timestamp};
+use super::{Call, List, Query, Store, meta, stored_as, timestamp};
 use crate::sandbox::{
     kinds::{self, Kind, text},
     refusal::Refusal,
@@ -193,10 +193,16 @@ fn check_preconditions(
     ];
     for (what, wanted, actual, perhaps) in checks {
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != actual) {
+            if kind == kinds::namespace() {
+                let why = format!(
+                    "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {actual}"
+                );
+                return Err(Refusal::conflict(kind, name, &why));
+            }
             let why = format!(
                 "the {what} in the precondition ({wanted}) does not match the {what} in record ({actual}). The object might have been {perhaps}"
             );
-            return Err(Refusal::unmet_precondition(kind, name, &why));
+            return Err(Refusal::unmet_precondition(stored_as(kind), name, &why));
         }
     }
     Ok(())

@@ -52,28 +52,35 @@ impl Store {
         let (start, version) = self.start(query)?;
         let prefix = if namespace.is_empty() { String::new() } else { key(namespace, "") };
         let undone = self.undone(kind, version)?;
-        let entries = self.entries(kind, start.as_deref(), &prefix, &undone);
-        let mut selected = entries.filter(|(_, object)| query.selector.matches(object));
+        let mut entries = self.entries(kind, start.as_deref(), &prefix, &undone);
 
         let limit = if query.limit == 0 { usize::MAX } else { query.limit };
         let mut items = Vec::new();
         let mut last: &str = "";
-        for (key, object) in selected.by_ref().take(limit) {
+        let selected = |(_, object): &(&str, &Arc<Value>)| query.selector.matches(object);
+        for (key, object) in entries.by_ref().filter(selected).take(limit) {
             last = key;
             items.push(object.clone());
         }
         let mut list = List { items, version, continued: String::new(), remaining: None };
-        if selected.next().is_some() {
+        // Whether what follows is selected is for the next page to see.
+        let following = if list.items.len() == limit { entries.count() } else { 0 };
+        if following > 0 {
             list.continued = token(version, &last[prefix.len()..]);
-            list.remaining = query.selector.is_empty().then(|| selected.count() + 1);
+            list.remaining = query.selector.is_empty().then_some(following);
         }
         Ok(list)
     }
 
     fn start(&self, query: &Query) -> Result<(Option<String>, u64), Refusal> {
         if !query.continued.is_empty() {
-            let (version, start) = read_token(&query.continued)
-                .ok_or_else(|| Refusal::bad_request("continue key is not valid"))?;
+            let (version, start) = read_token(&query.continued).ok_or_else(|| {
+                Refusal::bad_request("invalid continue token: continue key is not valid")
+            })?;
+            if query.version != VersionMatch::Latest {
+                let why = "specifying resource version is not allowed when using continue";
+                return Err(Refusal::bad_request(why));
+            }
             return Ok((Some(start), version));
         }
         match query.version {
@@ -159,5 +166,8 @@ fn token(version: u64, last: &str) -> String {
 fn read_token(token: &str) -> Option<(u64, String)> {
     let token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
     let start = token["start"].as_str()?.trim_end_matches('\0');
+    if start.is_empty() {
+        return None;
+    }
     Some((token["rv"].as_u64()?, start.to_owned()))
 }

@@ -101,6 +101,9 @@ pub(super) fn carry_over(object: &mut Value, current: &Value) {
     if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
         metadata.insert("uid".into(), old["uid"].clone());
     }
+    if old.get("namespace").is_none() {
+        metadata.remove("namespace");
+    }
     for field in ["creationTimestamp", "deletionTimestamp", "namespace"] {
         if let Some(value) = old.get(field) {
             metadata.insert(field.into(), value.clone());

@@ -104,30 +104,33 @@ impl Store {
         self.fill_system_fields(&mut object, namespace, &timestamp(call.now));
         rules::prepare_create(kind, &mut object);
         let name = meta::name_of(&object).to_owned();
-        let mut causes = meta::validate(kind, &object);
-        rules::validate(kind, &object, &mut causes);
+        let causes = created_causes(kind, &object);
         if !causes.is_empty() {
-            return Err(Refusal::invalid(stored_as(kind), &name, causes));
+            return Err(refuse(kind, &object, causes));
         }
         call.warnings.extend(rules::warnings(kind, &object, None));
+        rules::complete(kind, &mut object);
         if let Some(existing) = self.get(kind, namespace, &name) {
             let mut refusal = Refusal::already_exists(kind, &name);
+            if !text(&object, &["metadata", "generateName"]).is_empty() {
+                refusal = Refusal::no_unique_name(stored_as(kind), &name);
+            }
             if meta::is_terminating(existing) {
                 refusal.message = format!("object is being deleted: {}", refusal.message);
             }
             return Err(refusal);
         }
-        let version = meta::of(&mut object).remove("resourceVersion");
-        if version.is_some_and(|version| version != "" && version != "0") {
-            return Err(Refusal::version_on_create());
-        }
         if kind == kinds::service() {
             self.give_addresses(&mut object);
         }
-        fits(&object)?;
         if call.dry_run {
             return Ok(Arc::new(object));
         }
+        let version = text(&object, &["metadata", "resourceVersion"]);
+        if version.parse::<u64>().is_ok_and(|version| version > 0) {
+            return Err(Refusal::version_on_create());
+        }
+        fits(&object)?;
         Ok(self.put(kind, namespace, &name, object))
     }
 
@@ -175,8 +178,11 @@ impl Store {
                 );
                 return Err(Refusal::conflict(kind, name, &why));
             }
+            readable_version(&object)?;
             let mut object = object;
-            meta::of(&mut object).remove("resourceVersion");
+            if !call.dry_run {
+                meta::of(&mut object).remove("resourceVersion");
+            }
             return self.create_decoded(kind, namespace, object, call);
         };
         let actual = text(&current, &["metadata", "uid"]);
@@ -208,7 +214,7 @@ impl Store {
         }
         check_patched_type(kind, name, &object)?;
         let object = decode(kind, object, call).map_err(|refusal| match refusal.code {
-            400 => Refusal::invalid_patch(&refusal.message),
+            400 => Refusal::invalid_patch(decoder_of(&refusal.message)),
             _ => refusal,
         })?;
         same_namespace(&object, namespace)?;
@@ -232,13 +238,17 @@ impl Store {
             self.give_addresses(&mut object);
         }
         if object == **current {
+            call.warnings.extend(rules::warnings(kind, &object, Some(current)));
             return Ok(current.clone());
         }
         let mut causes = meta::validate(kind, &object);
         causes.extend(meta::validate_update(&object, current));
-        rules::validate_update(kind, part, &object, current, &mut causes);
+        match other_kind(kind, &object) {
+            Some(cause) => causes.push(cause),
+            None => rules::validate_update(kind, part, &object, current, &mut causes),
+        }
         if !causes.is_empty() {
-            return Err(Refusal::invalid(stored_as(kind), name, causes));
+            return Err(refuse(kind, &object, causes));
         }
         call.warnings.extend(rules::warnings(kind, &object, Some(current)));
         fits(&object)?;
@@ -263,6 +273,55 @@ impl Store {
     }
 }
 
+fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    // An Event of the core group is looked at for itself first.
+    if kind == kinds::event() {
+        rules::validate(kind, object, &mut causes);
+        if causes.is_empty() {
+            causes = meta::validate(kind, object);
+        }
+        return causes;
+    }
+    if let Some(cause) = other_kind(kind, object) {
+        causes.push(cause);
+        schema::check_rules_of(&kind.schema, object, None, &mut causes);
+        return causes;
+    }
+    causes.extend(meta::validate(kind, object));
+    rules::validate(kind, object, &mut causes);
+    causes
+}
+
+fn readable_version(object: &Value) -> Result<(), Refusal> {
+    match text(object, &["metadata", "resourceVersion"]) {
+        "" => Ok(()),
+        version if version.parse::<u64>().is_ok() => Ok(()),
+        version => Err(Refusal::unreadable_version(version)),
+    }
+}
+
+/// A custom resource may call itself what it likes until it is looked at.
+fn other_kind(kind: &Kind, object: &Value) -> Option<Cause> {
+    let name = text(object, &["kind"]);
+    let why = format!("must be {}", kind.kind);
+    (name != kind.kind).then(|| Cause::invalid("kind", &format!("{name:?}"), why))
+}
+
+fn refuse(kind: &Kind, object: &Value, causes: Vec<Cause>) -> Refusal {
+    let refusal = Refusal::invalid(stored_as(kind), meta::name_of(object), causes);
+    match text(object, &["kind"]) {
+        name if name != kind.kind => refusal.told_of(kind, name),
+        _ => refusal,
+    }
+}
+
+/// What the decoder said, without who was to read it.
+fn decoder_of(message: &str) -> &str {
+    let told = message.split_once(" cannot be handled as a ").map(|(_, rest)| rest);
+    told.and_then(|rest| rest.split_once(": ")).map_or(message, |(_, why)| why)
+}
+
 fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Result<(), Refusal> {
     let version = text(object, &["metadata", "resourceVersion"]);
     if matches!(version, "" | "0") {
@@ -282,7 +341,8 @@ fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Re
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), Refusal> {
     let named = text(object, &["metadata", "namespace"]);
-    if named.is_empty() || named == namespace {
+    // What has no namespace loses the one it names.
+    if named.is_empty() || namespace.is_empty() || named == namespace {
         return Ok(());
     }
     let why =
@@ -340,6 +400,7 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
         let metadata = schema::decode(kinds::object_meta(), metadata, "metadata", &mut unknown);
         let metadata = metadata.map_err(refuse)?;
         schema::prune(&kind.schema, &mut object, "", &mut unknown);
+        unknown.sort();
         schema::default(&kind.schema, &mut object);
         object["metadata"] = metadata;
     } else {
@@ -347,8 +408,12 @@ fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, Refusal> {
         meta::of(&mut object);
     }
     object["apiVersion"] = kind.api_version().into();
-    object["kind"] = kind.kind.into();
-    tell_unknown(kind, unknown, call)?;
+    if !kind.is_custom() {
+        object["kind"] = kind.kind.into();
+    }
+    if text(&object, &["kind"]) == kind.kind {
+        tell_unknown(kind, unknown, call)?;
+    }
     if let Some(warning) = meta::without_duplicate_owners(&mut object) {
         call.warnings.push(warning);
     }
@@ -384,29 +449,39 @@ fn check_type(kind: &Kind, object: &Value) -> Result<(), Refusal> {
     if !object.is_object() {
         return unrecognized("couldn't get version/kind; json parse error");
     }
+    let is_text = |field: &str| matches!(object[field], Value::Null | Value::String(_));
+    if !is_text("apiVersion") || !is_text("kind") {
+        return unrecognized("couldn't get version/kind; json parse error");
+    }
     let (version, name) = (text(object, &["apiVersion"]), text(object, &["kind"]));
+    if version.matches('/').count() > 1 {
+        return unrecognized("unexpected GroupVersion string");
+    }
+    let unhandled = |name: &str, version: &str| {
+        let version = version.rsplit('/').next().unwrap_or_default();
+        let wanted = kind.kind;
+        let message = format!("{name} in version \"{version}\" cannot be handled as a {wanted}");
+        Err(Refusal::bad_request(message))
+    };
     if kind.is_custom() {
         if name.is_empty() {
             return unrecognized("Object 'Kind' is missing");
         }
         if version.is_empty() {
-            return unrecognized("Object 'apiVersion' is missing");
+            return unhandled(name, version);
+        }
+    } else {
+        let own = kind.api_version();
+        let version = if version.is_empty() { own.as_str() } else { version };
+        let name = if name.is_empty() { kind.kind } else { name };
+        if kinds::named(version, name).is_none_or(|named| named.slot != kind.slot) {
+            return unhandled(name, version);
         }
     }
     if !version.is_empty() && version != kind.api_version() {
         let wanted = kind.api_version();
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({wanted})"
-        )));
-    }
-    if kind.is_custom() && name != kind.kind {
-        let cause = Cause::invalid("kind", &format!("{name:?}"), format!("must be {}", kind.kind));
-        return Err(Refusal::invalid(kind, meta::name_of(object), vec![cause]).told_of(kind, name));
-    }
-    if !name.is_empty() && name != kind.kind {
-        return Err(Refusal::bad_request(format!(
-            "{name} in version \"{}\" cannot be handled as a {}",
-            kind.version, kind.kind
         )));
     }
     Ok(())

@@ -3,44 +3,72 @@
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
+use super::documented;
 use crate::sandbox::kinds::{Column, Kind, text};
 
-/// Name of a column; those in lower case are shown with `-o wide` alone.
-const NAMES: [(&str, &[&str]); 8] = [
-    ("Namespace", &["Name", "Status", "Age"]),
-    ("Secret", &["Name", "Type", "Data", "Age"]),
-    ("ConfigMap", &["Name", "Data", "Age"]),
-    ("ServiceAccount", &["Name", "Age"]),
-    ("Service", &["Name", "Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "+Selector"]),
-    ("Lease", &["Name", "Holder", "Age"]),
-    ("StatefulSet", &["Name", "Ready", "Age", "+Containers", "+Images"]),
+/// Name of a column, and what it is documented as: a field of a type, or words of its own. Those
+/// with a plus are shown with `-o wide` alone.
+type Columns = &'static [(&'static str, &'static str)];
+
+const NAME: (&str, &str) = ("Name", "ObjectMeta.name");
+const AGE: (&str, &str) = ("Age", "ObjectMeta.creationTimestamp");
+
+const COLUMNS: [(&str, Columns); 8] = [
+    ("Namespace", &[NAME, ("Status", "The status of the namespace"), AGE]),
+    ("Secret", &[NAME, ("Type", "Secret.type"), ("Data", "Secret.data"), AGE]),
+    ("ConfigMap", &[NAME, ("Data", "ConfigMap.data"), AGE]),
+    ("ServiceAccount", &[NAME, AGE]),
+    (
+        "Service",
+        &[
+            NAME,
+            ("Type", "ServiceSpec.type"),
+            ("Cluster-IP", "ServiceSpec.clusterIP"),
+            ("External-IP", "ServiceSpec.externalIPs"),
+            ("Port(s)", "ServiceSpec.ports"),
+            AGE,
+            ("+Selector", "ServiceSpec.selector"),
+        ],
+    ),
+    ("Lease", &[NAME, ("Holder", "LeaseSpec.holderIdentity"), AGE]),
+    (
+        "StatefulSet",
+        &[
+            NAME,
+            ("Ready", "Number of the pod with ready state"),
+            AGE,
+            ("+Containers", "Names of each container in the template."),
+            ("+Images", "Images referenced by each container in the template."),
+        ],
+    ),
     (
         "Event",
         &[
-            "Last Seen",
-            "Type",
-            "Reason",
-            "Object",
-            "+Subobject",
-            "+Source",
-            "Message",
-            "+First Seen",
-            "+Count",
-            "+Name",
+            ("Last Seen", "Event.lastTimestamp"),
+            ("Type", "Event.type"),
+            ("Reason", "Event.reason"),
+            ("Object", "Event.involvedObject"),
+            ("+Subobject", "ObjectReference.fieldPath"),
+            ("+Source", "Event.source"),
+            ("Message", "Event.message"),
+            ("+First Seen", "Event.firstTimestamp"),
+            ("+Count", "Event.count"),
+            ("+Name", "ObjectMeta.name"),
         ],
     ),
 ];
 
 pub(super) fn columns(kind: &Kind) -> Vec<Column> {
-    let names = NAMES.iter().find(|(name, _)| *name == kind.kind).map_or(&[][..], |(_, all)| all);
-    let column = |name: &&str| Column {
+    let all = COLUMNS.iter().find(|(name, _)| *name == kind.kind).map_or(&[][..], |(_, all)| all);
+    let column = |(name, place): &(&str, &str)| Column {
         name: name.trim_start_matches('+').to_owned(),
         r#type: "string".into(),
         format: if name.ends_with("Name") { "name".into() } else { String::new() },
+        description: if place.contains(' ') { (*place).to_owned() } else { documented(place) },
         priority: i32::from(name.starts_with('+')),
         ..Column::default()
     };
-    names.iter().map(column).collect()
+    all.iter().map(column).collect()
 }
 
 /// The cells of an object as it is stored.
@@ -156,7 +184,7 @@ fn event(object: &Value, name: Value, now: DateTime<Utc>) -> Vec<Value> {
     let or = |time: &Value, other: Value| if time.is_null() { other } else { since(time, now) };
     let first = or(&object["firstTimestamp"], since(&object["eventTime"], now));
     let mut last = or(&object["lastTimestamp"], first.clone());
-    let mut count = object["count"].as_i64().unwrap_or(0).max(1);
+    let mut count = object["count"].as_i64().filter(|count| *count != 0).unwrap_or(1);
     if let Some(series) = object.get("series").filter(|series| series.is_object()) {
         last = since(&series["lastObservedTime"], now);
         count = series["count"].as_i64().unwrap_or(0);

@@ -1,0 +1,165 @@
+//! One request, said so that it can be sent to either side.
+//!
+//! Paths, query values and bodies may hold placeholders, which each side fills in from what it has
+//! answered so far, because uids and resourceVersions are its own:
+//!
+//! | placeholder | becomes |
+//! |---|---|
+//! | `${a}`, `${b}`, `${c}` | a namespace of this sequence |
+//! | `${rv PATH}`, `${stale PATH}` | the last and the first resourceVersion seen of the object at PATH |
+//! | `${uid PATH}` | its uid |
+//! | `${list PATH}`, `${continue PATH}` | resourceVersion and continue token of the last list of PATH |
+//! | `${name PREFIX}` | the name that the server generated from PREFIX |
+//!
+//! So any step can be taken out of a sequence and the others still make sense.
+
+use std::fmt;
+
+use http::Method;
+use serde_json::Value;
+
+/// A request of a sequence.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub method: Method,
+    pub path: String,
+    pub query: Vec<(&'static str, String)>,
+    pub headers: Vec<(&'static str, &'static str)>,
+    pub body: Body,
+    /// Asked again until both sides say the same, and this: controllers of a real cluster take their
+    /// time.
+    pub until: Option<Until>,
+}
+
+/// What a [`Call`] waits for.
+#[derive(Clone, Copy, Debug)]
+pub enum Until {
+    Code(u16),
+    /// A list of so many.
+    Items(usize),
+}
+
+/// What is sent with a [`Call`].
+#[derive(Clone, Debug)]
+pub enum Body {
+    Nothing,
+    Json(Value),
+    Text(String),
+    /// What was last seen of the object that the call names, after a merge patch: how clients update.
+    /// The second value is sent where nothing was seen.
+    Seen(Value, Value),
+}
+
+impl Call {
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: Body::Nothing,
+            until: None,
+        }
+    }
+
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub fn post(path: impl Into<String>, body: Value) -> Self {
+        Self::new(Method::POST, path).json(body)
+    }
+
+    pub fn put(path: impl Into<String>, body: Value) -> Self {
+        Self::new(Method::PUT, path).json(body)
+    }
+
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    /// A patch of the type that is called `application/TYPE+json`.
+    pub fn patch(kind: &'static str, path: impl Into<String>, body: Value) -> Self {
+        let call = Self::new(Method::PATCH, path).header("content-type", kind);
+        Self { body: Body::Json(body), ..call }
+    }
+
+    pub fn merge(path: impl Into<String>, body: Value) -> Self {
+        Self::patch("application/merge-patch+json", path, body)
+    }
+
+    pub fn watch(path: impl Into<String>) -> Self {
+        Self::get(path).with("watch", "true")
+    }
+
+    pub fn json(self, body: Value) -> Self {
+        let call = self.header("content-type", "application/json");
+        Self { body: Body::Json(body), ..call }
+    }
+
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    /// Sets a header, in place of an earlier one of that name.
+    pub fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.headers.retain(|(other, _)| *other != name);
+        self.headers.push((name, value));
+        self
+    }
+
+    pub fn until(self, until: Until) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// Whether the answer goes on until somebody ends it.
+    pub fn is_watch(&self) -> bool {
+        self.method == Method::GET && self.asks("watch").is_some_and(|value| value != "false")
+    }
+
+    /// Whether the real server may answer from a cache that is a moment behind.
+    pub fn may_be_stale(&self) -> bool {
+        let version = self.asks("resourceVersion").unwrap_or_default();
+        self.method == Method::GET && (version == "0" || self.is_watch())
+    }
+
+    /// The value of a query parameter.
+    pub fn asks(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The collection that the path is in, without the name of an object.
+    pub fn collection(&self) -> &str {
+        match self.path.split('/').position(|part| part == "namespaces") {
+            Some(at) => part_of(&self.path, at + 3),
+            None => &self.path,
+        }
+    }
+}
+
+/// The path up to its so-many-th part.
+fn part_of(path: &str, parts: usize) -> &str {
+    let end = path.match_indices('/').nth(parts).map_or(path.len(), |(at, _)| at);
+    &path[..end]
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)?;
+        for (index, (name, value)) in self.query.iter().enumerate() {
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
+        }
+        for (name, value) in &self.headers {
+            if *value != "application/json" {
+                write!(f, " [{name}: {value}]")?;
+            }
+        }
+        match &self.body {
+            Body::Nothing => Ok(()),
+            Body::Json(body) => write!(f, " {body}"),
+            Body::Text(body) => write!(f, " {}", body.chars().take(500).collect::<String>()),
+            Body::Seen(change, _) => write!(f, " as last seen, but {change}"),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What one side has said so far, to fill in the placeholders of the next calls.
+
+use std::collections::HashMap;
+
+use http::Request;
+use serde_json::Value;
+
+use crate::call::{Body, Call};
+use crate::side::Answer;
+
+/// What one side has said in one sequence.
+#[derive(Default)]
+pub struct Memory {
+    /// Sets the namespaces of this sequence apart from all others.
+    number: usize,
+    /// Every state of an object that was seen, by its path.
+    objects: HashMap<String, Vec<Value>>,
+    /// Metadata of the last list, by its path.
+    lists: HashMap<String, Value>,
+    /// Generated names, by their prefix.
+    names: HashMap<String, String>,
+}
+
+impl Memory {
+    pub fn of(number: usize) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    /// The name of a namespace of this sequence.
+    pub fn namespace(&self, letter: &str) -> String {
+        format!("agree-{}-{letter}", self.number)
+    }
+
+    /// The call as this side must get it.
+    pub fn request(&self, call: &Call) -> Request<Vec<u8>> {
+        let mut uri = self.fill(&call.path);
+        for (index, (name, value)) in call.query.iter().enumerate() {
+            uri.push(if index == 0 { '?' } else { '&' });
+            uri.push_str(&format!("{name}={}", percent_encoded(&self.fill(value))));
+        }
+        let mut request = Request::builder().method(call.method.clone()).uri(uri);
+        for (name, value) in &call.headers {
+            request = request.header(*name, *value);
+        }
+        request.body(self.body(call)).expect("a request")
+    }
+
+    fn body(&self, call: &Call) -> Vec<u8> {
+        match &call.body {
+            Body::Nothing => Vec::new(),
+            Body::Text(text) => self.fill(text).into_bytes(),
+            Body::Json(body) => self.fill(&body.to_string()).into_bytes(),
+            Body::Seen(change, otherwise) => {
+                let path = object_path(&self.fill(&call.path));
+                let seen = self.objects.get(&path).and_then(|states| states.last());
+                let mut body = seen.unwrap_or(otherwise).clone();
+                let filled = self.fill(&change.to_string());
+                merge(&mut body, serde_json::from_str(&filled).expect("still JSON"));
+                self.fill(&body.to_string()).into_bytes()
+            }
+        }
+    }
+
+    /// The text without placeholders.
+    pub fn fill(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for letter in ["a", "b", "c", "gen"] {
+            text = text.replace(&format!("${{{letter}}}"), &self.namespace(letter));
+        }
+        // The innermost first.
+        while let Some(start) = text.rfind("${") {
+            let end = start + text[start..].find('}').expect("a placeholder ends");
+            let value = self.lookup(&text[start + 2..end]);
+            text.replace_range(start..=end, &value);
+        }
+        text
+    }
+
+    fn lookup(&self, placeholder: &str) -> String {
+        let (what, of) = placeholder.split_once(' ').expect("a placeholder of two words");
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let field = |object: &Value, name: &str| text(&object["metadata"][name]);
+        let states = self.objects.get(of).map(Vec::as_slice).unwrap_or_default();
+        let list = self.lists.get(of);
+        let found = match what {
+            "rv" => states.last().and_then(|object| field(object, "resourceVersion")),
+            "stale" => states.first().and_then(|object| field(object, "resourceVersion")),
+            "uid" => states.last().and_then(|object| field(object, "uid")),
+            "list" => list.and_then(|list| text(&list["resourceVersion"])),
+            "continue" => list.and_then(|list| text(&list["continue"])),
+            "name" => self.names.get(of).cloned(),
+            _ => panic!("there is no placeholder {what}"),
+        };
+        let absent = match what {
+            "uid" => "no-such-uid",
+            "name" => "no-such-name",
+            "continue" => "",
+            // Watches from 0 start with what is there, on both sides.
+            _ => "0",
+        };
+        found.unwrap_or_else(|| absent.to_owned())
+    }
+
+    /// Remembers what can be of use for later calls.
+    pub fn learn(&mut self, call: &Call, answer: &Answer) {
+        let (path, body) = (object_path(&self.fill(&call.path)), &answer.body);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        if !answer.is_success() || call.asks("dryRun").is_some() {
+            return;
+        }
+        if body["items"].is_array() {
+            self.lists.insert(path, body["metadata"].clone());
+            return;
+        }
+        let Some(name) = text(&body["metadata"]["name"]) else { return };
+        if let Some(prefix) = text(&body["metadata"]["generateName"]) {
+            self.names.entry(prefix).or_insert_with(|| name.clone());
+        }
+        let path = if call.method == http::Method::POST { format!("{path}/{name}") } else { path };
+        if path.ends_with(&format!("/{name}")) {
+            self.objects.entry(path).or_default().push(body.clone());
+        }
+    }
+}
+
+/// The path of the object itself where the path of a subresource is given.
+fn object_path(path: &str) -> String {
+    let object = path.strip_suffix("/status").or_else(|| path.strip_suffix("/finalize"));
+    object.unwrap_or(path).to_owned()
+}
+
+/// RFC 7396.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Default::default());
+    }
+    let Value::Object(fields) = target else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(&name);
+        } else {
+            merge(fields.entry(name).or_insert(Value::Null), change);
+        }
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let encode =
+        |byte: u8| if plain(&byte) { (byte as char).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encode).collect()
+}

@@ -1,0 +1,57 @@
+//! The real side: kube-apiserver with our CRDs, and the two controllers that finish what it starts
+//! (deleting namespaces, collecting garbage), which the sandbox does itself.
+
+use std::path::Path;
+
+use tokio::sync::OnceCell;
+
+use crate::side::Side;
+use crate::support::tied::{self, Tied};
+use crate::support::{Cluster, suite, toolbox};
+
+/// A real cluster. It ends when it is dropped.
+pub struct Real {
+    /// Declared first, so that it ends first.
+    _controllers: Tied,
+    cluster: Cluster,
+}
+
+impl Real {
+    /// The one that the tests of this binary share. It ends with the process.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Real> = OnceCell::const_new();
+        SHARED.get_or_init(|| async { Self::around(Cluster::get().await, "api") }).await
+    }
+
+    pub async fn start(name: &str) -> Self {
+        Self::around(Cluster::start_another(name).await, name)
+    }
+
+    fn around(cluster: Cluster, name: &str) -> Self {
+        let kubeconfig = cluster.kubeconfig(cluster.admin_access());
+        let logs = suite::subfolder(&format!("{name}-controllers-{}", suite::next_number()));
+        let log = logs.join("kube-controller-manager.log");
+        let controllers = start_controllers(&kubeconfig, &log).expect("the controllers start");
+        Self { _controllers: controllers, cluster }
+    }
+
+    /// A file that lets kubectl in.
+    pub fn kubeconfig(&self) -> std::path::PathBuf {
+        self.cluster.kubeconfig(self.cluster.admin_access())
+    }
+
+    /// A side that shows every answer as it comes.
+    pub async fn side(&self, name: &'static str) -> Side {
+        Side { name, client: self.cluster.admin_access().client_without_retries().await }
+    }
+}
+
+fn start_controllers(kubeconfig: &Path, log: &Path) -> std::io::Result<Tied> {
+    let program = toolbox().map_err(std::io::Error::other)?.join("kube-controller-manager");
+    let mut command = tied::command(&program, log, None);
+    command
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(["--controllers=namespace-controller,garbage-collector-controller"])
+        .args(["--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"]);
+    Tied::spawn(command)
+}

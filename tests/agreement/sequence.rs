@@ -1,0 +1,331 @@
+//! A sequence of calls, sent to both sides and compared step by step; and what to make of a
+//! sequence on which they differ.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::call::{Body, Call, Until};
+use crate::compare::{self, Difference};
+use crate::differences;
+use crate::memory::Memory;
+use crate::normal::Numbering;
+use crate::side::{Answer, Side, Watching};
+
+/// How long watches that differ are given to become equal.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the controllers of a real cluster may take. Its namespaces wait for five seconds alone.
+const CONTROLLERS: Duration = Duration::from_secs(25);
+/// How long watches that agree must stay so.
+const QUIET: Duration = Duration::from_millis(30);
+
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// The two servers that are compared.
+#[derive(Clone)]
+pub struct Pair {
+    pub left: Side,
+    pub right: Side,
+}
+
+/// The first step on which the two sides differ.
+#[derive(Debug)]
+pub struct Disagreement {
+    pub step: usize,
+    pub call: Call,
+    pub differences: Vec<Difference>,
+    /// Whole answers, or all events of a watch.
+    pub answers: [Value; 2],
+}
+
+/// What was compared.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub method: Method,
+    pub is_watch: bool,
+    pub path: String,
+    pub code: u16,
+    pub known: Option<&'static str>,
+}
+
+struct Half<'a> {
+    side: &'a Side,
+    memory: Memory,
+    numbering: Numbering,
+}
+
+struct OpenWatch {
+    step: usize,
+    call: Call,
+    halves: [Watching; 2],
+}
+
+struct Run<'a> {
+    left: Half<'a>,
+    right: Half<'a>,
+    watches: Vec<OpenWatch>,
+    compared: Vec<Compared>,
+    has_parted: bool,
+}
+
+/// Sends every step to both sides, each in namespaces of their own, until they differ.
+pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disagreement>> {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let half = |side| Half { side, memory: Memory::of(number), numbering: Numbering::default() };
+    let mut run = Run {
+        left: half(&pair.left),
+        right: half(&pair.right),
+        watches: Vec::new(),
+        compared: Vec::new(),
+        has_parted: false,
+    };
+    for letter in ["a", "b"] {
+        let name = json!({ "name": format!("${{{letter}}}"), "labels": { "agree": "yes" } });
+        run.step(0, &Call::post("/api/v1/namespaces", json!({ "metadata": name }))).await?;
+    }
+    for (index, call) in steps.iter().enumerate() {
+        run.step(index, call).await?;
+        if run.has_parted {
+            return Ok(run.compared);
+        }
+    }
+    run.compare_watches().await?;
+    Ok(run.compared)
+}
+
+pub async fn explore(pair: &Pair, steps: &[Call]) {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let half = |side| Half { side, memory: Memory::of(number), numbering: Numbering::default() };
+    let (mut left, mut right) = (half(&pair.left), half(&pair.right));
+    let namespace = Call::post("/api/v1/namespaces", json!({ "metadata": { "name": "${a}" } }));
+    for call in std::iter::once(&namespace).chain(steps) {
+        println!("{call}");
+        for half in [&mut left, &mut right] {
+            let answer = half.ask(call).await;
+            let shown =
+                if std::env::var_os("RAW").is_some() { answer } else { half.normal(call, &answer) };
+            println!("    {} {} {:?} {}", half.side.name, shown.code, shown.warnings, shown.body);
+        }
+    }
+}
+
+impl Run<'_> {
+    async fn step(&mut self, step: usize, call: &Call) -> Result<(), Box<Disagreement>> {
+        let start = Instant::now();
+        loop {
+            let numbering = (self.left.numbering.clone(), self.right.numbering.clone());
+            match self.try_step(step, call).await {
+                Ok(answer) if call.until.is_none_or(|until| is_reached(until, &answer)) => {
+                    return Ok(());
+                }
+                Err(found) if call.until.is_none() || start.elapsed() > CONTROLLERS => {
+                    return Err(found);
+                }
+                _ => {
+                    (self.left.numbering, self.right.numbering) = numbering;
+                    tokio::time::sleep(QUIET).await;
+                }
+            }
+        }
+    }
+
+    async fn try_step(&mut self, step: usize, call: &Call) -> Result<Answer, Box<Disagreement>> {
+        if call.may_be_stale() {
+            tokio::join!(self.left.catch_up(call), self.right.catch_up(call));
+        }
+        let (left, right) = if call.is_watch() {
+            let ((left, one), (right, two)) =
+                tokio::join!(self.left.open(call), self.right.open(call));
+            if let (Some(one), Some(two)) = (one, two) {
+                self.watches.push(OpenWatch { step, call: call.clone(), halves: [one, two] });
+            }
+            (left, right)
+        } else {
+            tokio::join!(self.left.ask(call), self.right.ask(call))
+        };
+        self.compare(step, call, &left, &right)?;
+        if call.method == Method::DELETE {
+            tokio::join!(self.left.let_owners_go(call), self.right.let_owners_go(call));
+        }
+        Ok(left)
+    }
+
+    fn compare(
+        &mut self,
+        step: usize,
+        call: &Call,
+        left: &Answer,
+        right: &Answer,
+    ) -> Result<(), Box<Disagreement>> {
+        let seen = (self.left.normal(call, left), self.right.normal(call, right));
+        let found = compare::answers(call, &seen.0, &seen.1);
+        let known = match found.as_slice() {
+            [] => None,
+            _ => differences::known(call, &seen.0, &seen.1, &found),
+        };
+        if !found.is_empty() && known.is_none() {
+            let whole = |answer: &Answer| json!({ "code": answer.code, "warnings": answer.warnings, "body": answer.body });
+            let answers = [whole(&seen.0), whole(&seen.1)];
+            let call = call.clone();
+            return Err(Box::new(Disagreement { step, call, differences: found, answers }));
+        }
+        self.has_parted = known.is_some_and(|known| known.parts);
+        self.compared.push(Compared {
+            method: call.method.clone(),
+            is_watch: call.is_watch(),
+            path: call.path.clone(),
+            code: left.code,
+            known: known.map(|known| known.name),
+        });
+        Ok(())
+    }
+
+    async fn compare_watches(&mut self) -> Result<(), Box<Disagreement>> {
+        for open in &self.watches {
+            tokio::join!(self.left.catch_up(&open.call), self.right.catch_up(&open.call));
+        }
+        tokio::time::sleep(QUIET).await;
+        for open in std::mem::take(&mut self.watches) {
+            self.compare_watch(&open).await?;
+        }
+        Ok(())
+    }
+
+    async fn compare_watch(&mut self, open: &OpenWatch) -> Result<(), Box<Disagreement>> {
+        let start = Instant::now();
+        let events = |half: &Half<'_>, watching: &Watching| half.own_events(&open.call, watching);
+        let [one, two] = &open.halves;
+        while events(&self.left, one).len() != events(&self.right, two).len()
+            && start.elapsed() < PATIENCE
+        {
+            tokio::time::sleep(QUIET).await;
+        }
+        let left = self.left.normal_events(events(&self.left, one), one.has_ended());
+        let right = self.right.normal_events(events(&self.right, two), two.has_ended());
+        let mut found = Vec::new();
+        compare::values("", &left, &right, &mut found);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let call = open.call.clone();
+        let answers = [left, right];
+        Err(Box::new(Disagreement { step: open.step, call, differences: found, answers }))
+    }
+}
+
+impl Half<'_> {
+    async fn ask(&mut self, call: &Call) -> Answer {
+        let answer = self.side.ask(self.memory.request(call)).await;
+        self.memory.learn(call, &answer);
+        answer
+    }
+
+    async fn open(&mut self, call: &Call) -> (Answer, Option<Watching>) {
+        self.side.watch(self.memory.request(call)).await
+    }
+
+    fn normal(&mut self, call: &Call, answer: &Answer) -> Answer {
+        let mut answer = answer.clone();
+        if let Some(Value::Array(items)) = answer.body.get_mut("items") {
+            items.retain(|item| self.is_ours(call, item));
+        }
+        if let Some(Value::Array(rows)) = answer.body.get_mut("rows") {
+            rows.retain(|row| self.is_ours(call, &row["object"]));
+        }
+        let prefix = match &call.body {
+            Body::Json(body) => body["metadata"]["generateName"].as_str(),
+            _ => None,
+        };
+        let prefix = prefix.map(|prefix| self.memory.fill(prefix));
+        self.numbering.answer(&answer, prefix.as_deref())
+    }
+
+    /// A list that is not told how old it may be is as new as the store, and then so is the cache that
+    /// it is answered from.
+    async fn catch_up(&self, call: &Call) {
+        let collection = Call::get(call.collection()).with("limit", "1");
+        self.side.ask(self.memory.request(&collection)).await;
+    }
+
+    /// Whether an object of a list over all namespaces belongs to this sequence.
+    fn is_ours(&self, call: &Call, object: &Value) -> bool {
+        let metadata = match object.pointer("/rows/0/object/metadata") {
+            Some(of_a_row) => of_a_row,
+            None => &object["metadata"],
+        };
+        let place = metadata["namespace"].as_str().or(metadata["name"].as_str());
+        let ours = ["a", "b", "c"].map(|letter| self.memory.namespace(letter));
+        let generated = |place: &str| place.starts_with(&self.memory.namespace("gen"));
+        call.path.contains("${")
+            || place.is_none_or(|place| ours.iter().any(|name| name == place) || generated(place))
+    }
+
+    /// The events that can be compared. Bookmarks come by the clock, but for the one that ends the
+    /// initial events.
+    fn own_events(&self, call: &Call, watching: &Watching) -> Vec<Value> {
+        let ends_initial = |event: &Value| !event["object"]["metadata"]["annotations"].is_null();
+        let mut events = watching.events();
+        events.retain(|event| event["type"] != "BOOKMARK" || ends_initial(event));
+        events.retain(|event| event["type"] == "BOOKMARK" || self.is_ours(call, &event["object"]));
+        for event in &mut events {
+            if event["type"] == "BOOKMARK" {
+                event["object"]["metadata"]["resourceVersion"] = Value::Null;
+            }
+        }
+        events
+    }
+
+    fn normal_events(&mut self, events: Vec<Value>, has_ended: bool) -> Value {
+        let mut events: Vec<_> = events.iter().map(|event| self.numbering.event(event)).collect();
+        if has_ended {
+            events.push("the watch has ended".into());
+        }
+        events.into()
+    }
+
+    /// Where a delete waits for the garbage collector, waits for it too: it is another process on a
+    /// real cluster.
+    async fn let_owners_go(&self, call: &Call) {
+        let body = match &call.body {
+            Body::Json(body) => body.to_string(),
+            Body::Text(text) => text.clone(),
+            _ => String::new(),
+        };
+        let said = format!("{call} {body}");
+        if !said.contains("Foreground") && !said.contains("Orphan") && !said.contains("orphan") {
+            return;
+        }
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let look = Call::get(call.path.clone());
+            let seen = self.side.ask(self.memory.request(&look)).await.body.to_string();
+            if !seen.contains("\"foregroundDeletion\"") && !seen.contains("\"orphan\"") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn is_reached(until: Until, answer: &Answer) -> bool {
+    match until {
+        Until::Code(code) => answer.code == code,
+        Until::Items(count) => {
+            answer.body["items"].as_array().is_some_and(|items| items.len() == count)
+        }
+    }
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "step {}: {}", self.step, self.call)?;
+        for difference in self.differences.iter().take(10) {
+            let text = difference.to_string();
+            writeln!(f, "  {}", text.chars().take(1600).collect::<String>())?;
+        }
+        Ok(())
+    }
+}

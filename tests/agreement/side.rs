@@ -1,0 +1,123 @@
+//! One of the two servers, and what it says.
+
+use std::sync::{Arc, Mutex};
+
+use futures::TryStreamExt;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, BodyStream};
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+/// A server.
+#[derive(Clone)]
+pub struct Side {
+    pub name: &'static str,
+    pub client: Client,
+}
+
+/// What a server said to one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub code: u16,
+    pub content_type: String,
+    pub warnings: Vec<String>,
+    /// A string where it is not JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+
+    pub fn reason(&self) -> &str {
+        self.body["reason"].as_str().unwrap_or_default()
+    }
+
+    fn head(code: u16, headers: &HeaderMap) -> Self {
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
+        let content_type = headers.get("content-type").map(text).unwrap_or_default();
+        let warnings = headers.get_all("warning").iter().map(text).collect();
+        Self { code, content_type, warnings, body: Value::Null }
+    }
+}
+
+/// What a watch has brought so far. Ends when it is dropped.
+pub struct Watching {
+    events: Arc<Mutex<Vec<Value>>>,
+    reading: tokio::task::JoinHandle<()>,
+}
+
+impl Watching {
+    pub fn events(&self) -> Vec<Value> {
+        self.events.lock().expect("no reader panicked").clone()
+    }
+
+    /// Whether the server has ended it.
+    pub fn has_ended(&self) -> bool {
+        self.reading.is_finished()
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Side {
+    /// Sends a request and reads the whole answer.
+    pub async fn ask(&self, request: Request<Vec<u8>>) -> Answer {
+        let response = self.send(request).await;
+        self.whole(response).await
+    }
+
+    /// Opens a watch; the answer is its head, or a refusal.
+    pub async fn watch(&self, request: Request<Vec<u8>>) -> (Answer, Option<Watching>) {
+        let response = self.send(request).await;
+        if response.status() != 200 {
+            return (self.whole(response).await, None);
+        }
+        let head = Answer::head(200, response.headers());
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let reading = tokio::spawn(read(response.into_body(), events.clone()));
+        (head, Some(Watching { events, reading }))
+    }
+
+    async fn send(&self, request: Request<Vec<u8>>) -> Response<Body> {
+        let asked = format!("{} {}", request.method(), request.uri());
+        let sent = self.client.send(request.map(Body::from)).await;
+        sent.unwrap_or_else(|error| panic!("{} did not answer {asked}: {error}", self.name))
+    }
+
+    async fn whole(&self, response: Response<Body>) -> Answer {
+        let head = Answer::head(response.status().as_u16(), response.headers());
+        let bytes = response.into_body().collect().await;
+        let bytes = bytes.unwrap_or_else(|error| panic!("{} broke off: {error}", self.name));
+        let bytes = bytes.to_bytes();
+        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+        Answer { body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), ..head }
+    }
+}
+
+/// Events are one line each.
+async fn read(body: Body, events: Arc<Mutex<Vec<Value>>>) {
+    let mut frames = BodyStream::new(body);
+    let mut held = Vec::new();
+    while let Ok(Some(frame)) = frames.try_next().await {
+        held.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = held.drain(..=end).collect();
+            let text = || Value::String(String::from_utf8_lossy(&line).into_owned());
+            let event = serde_json::from_slice(&line).unwrap_or_else(|_| text());
+            events.lock().expect("no reader panicked").push(event);
+        }
+    }
+    // Not a watch after all, or one that broke off.
+    if !held.is_empty() {
+        let text = || Value::String(String::from_utf8_lossy(&held).into_owned());
+        let rest = serde_json::from_slice(&held).unwrap_or_else(|_| text());
+        events.lock().expect("no reader panicked").push(rest);
+    }
+}
