@@ -192,11 +192,7 @@ fn without_decoder(message: &str) -> String {
     if undecodable.iter().any(|told| message.contains(told)) {
         return "the body cannot be decoded".to_owned();
     }
-    for told in [
-        "continue key is not valid",
-        "unknown patch type",
-        "is registered for version",
-    ] {
+    for told in ["continue key is not valid", "unknown patch type", "is registered for version"] {
         if let Some(start) = message.find(told) {
             return message[..start + told.len()].to_owned();
         }
