@@ -155,7 +155,12 @@ fn sort_causes(status: &mut Value) {
                 *message = without_decoder(&without_whole_object(message));
             }
         }
-        causes.sort_by_key(Value::to_string);
+        causes.sort_by_key(|cause| {
+            let text = |field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+            // Not by the value that it may quote.
+            let why = text("message").rsplit(": ").next().unwrap_or_default().to_owned();
+            (text("field"), text("reason"), why)
+        });
         // Some rules are checked twice.
         causes.dedup();
     }
@@ -192,17 +197,14 @@ fn without_decoder(message: &str) -> String {
     if undecodable.iter().any(|told| message.contains(told)) {
         return "the body cannot be decoded".to_owned();
     }
-    for told in [
-        "continue key is not valid",
-        "unknown patch type",
-        "is registered for version",
-    ] {
+    for told in ["continue key is not valid", "unknown patch type", "is registered for version"] {
         if let Some(start) = message.find(told) {
             return message[..start + told.len()].to_owned();
         }
     }
     let words = [
         "cannot restore",
+        "cannot convert",
         "unrecognized type",
         "unexpected end of JSON",
         "invalid character",

@@ -5,10 +5,10 @@ use trustplane::sandbox::api::ApiServer;
 use trustplane::sandbox::store::Store;
 
 use crate::compared::{self, compare, first_failure};
-use crate::{cases, lifecycle};
 use crate::real::Real;
 use crate::sequence::Pair;
 use crate::side::Side;
+use crate::{cases, lifecycle};
 
 /// A sandbox of its own.
 pub fn sandbox(name: &'static str) -> Side {
