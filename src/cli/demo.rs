@@ -26,13 +26,13 @@ use crate::{
 /// A step may take this much longer than the grace for a missing Secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to read a block.
-const PAUSE: Duration = Duration::from_millis(1500);
+const PAUSE: Duration = Duration::from_secs(2);
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Shows the whole job on this machine in half a minute, without a cluster.
 ///
-/// Starts what `trustplane sandbox` starts, and then does what a user would do: a Route, an
+/// Starts what trustplane sandbox starts, and then does what a user would do: a Route, an
 /// annotation, a renewal, a deleted Secret, a wrong key. After each step it shows which certificate
 /// a TLS client really got, the Route's condition, and its newest Event. Afterwards the sandbox
 /// stays up to go on by hand.
@@ -52,7 +52,7 @@ pub struct Demo {
     #[arg(long)]
     exit: bool,
 
-    /// How long to wait between steps [default: 1.5s on a terminal, else 0s]
+    /// How long to wait between steps [default: 2s on a terminal, else 0s]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pause: Option<Duration>,
 

@@ -18,11 +18,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows the whole job on this machine in half a minute, without a cluster
+    // Each has its help on its own type: a word here would hide the longer one there.
     Demo(demo::Demo),
-    /// Puts the certificate of a TLS Secret into every Route that asks for it, and keeps it current
     Inject(inject::Inject),
-    /// Runs an API server, the injector and a TLS edge on this machine, to try things out
     Sandbox(sandbox::Sandbox),
 }
 
@@ -53,6 +51,24 @@ impl Cli {
                 eprintln!("error: {}", explained(&error));
                 ExitCode::FAILURE
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_short_help_a_long_one_and_examples() {
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let (short, long) = (command.get_about(), command.get_long_about());
+            assert!(short.is_some() && long.is_some(), "{name}");
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.starts_with("Examples:"), "{name}");
         }
     }
 }

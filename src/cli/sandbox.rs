@@ -28,7 +28,7 @@ const EDGE_PORT: u16 = 8443;
 
 /// Runs an API server, the injector and a TLS edge on this machine, to try things out.
 ///
-/// The API server speaks to kubectl; the injector is the one of `trustplane inject`; the edge stands
+/// The API server speaks to kubectl; the injector is the one of trustplane inject; the edge stands
 /// in for OpenShift's router and serves every Route's host with the certificate in the Route. All
 /// three run in this process, listen on 127.0.0.1 only, and keep everything in memory.
 #[derive(Debug, Args)]
@@ -172,28 +172,28 @@ trustplane sandbox: an API server, the injector and a TLS edge, on this machine 
 
 Try it in a second terminal:
 
-  export KUBECONFIG={kubeconfig}
-  kubectl create namespace shop
-  kubectl apply -f - <<'EOF'
-  apiVersion: route.openshift.io/v1
-  kind: Route
-  metadata: {{name: shop, namespace: shop}}
-  spec:
-    host: shop.example.com
-    to: {{kind: Service, name: shop}}
-    tls: {{termination: edge}}
-  EOF
-  {curl}
+export KUBECONFIG={kubeconfig}
+kubectl create namespace shop
+kubectl apply -f - <<'EOF'
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {{name: shop, namespace: shop}}
+spec:
+  host: shop.example.com
+  to: {{kind: Service, name: shop}}
+  tls: {{termination: edge}}
+EOF
+{curl}
 
 That was the edge's default certificate. Now one from a Secret:
 
-  openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com \\
-    -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt
-  kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key
-  kubectl -n shop annotate route shop route.openshift.io/tls-secret-name=shop-tls
-  {curl}
-  kubectl -n shop get route shop -o wide
-  kubectl -n shop events --for route/shop
+openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com \\
+  -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt
+kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key
+kubectl -n shop annotate route shop route.openshift.io/tls-secret-name=shop-tls
+{curl}
+kubectl -n shop get route shop -o wide
+kubectl -n shop events --for route/shop
 
 There are no permissions (RBAC), admission webhooks or policies, and no server-side apply here, and
 nothing is stored. Ctrl-C ends it, and its objects and keys are gone.

@@ -177,6 +177,8 @@ async fn the_sandbox_says_how_to_reach_it_and_what_it_does_not_do() {
     ] {
         assert!(output.contains(said), "{said:?} is not in: {output}");
     }
+    // Indented, it would not end what the shell reads.
+    assert!(output.lines().any(|line| line == "EOF"), "{output}");
     let (code, took) = sandbox.stop(Signal::INT).await;
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(2), "{took:?}");

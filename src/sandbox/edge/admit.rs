@@ -154,3 +154,6 @@ fn refusal(problems: Vec<Problem>) -> String {
     let problems: Vec<_> = problems.into_iter().map(words).collect();
     format!("{}.", problems.join("; "))
 }
+
+#[cfg(test)]
+mod tests;

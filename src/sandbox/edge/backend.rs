@@ -143,9 +143,8 @@ async fn serve(stream: DuplexStream, service: ObjectRef, speaking: Speaking, tls
 async fn say(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, who: String) {
     let service = service_fn(move |request: Request<Incoming>| {
         // What the edge says about itself comes first; nobody decrypted a passthrough to say it.
-        let edge = request.headers().get(EDGE_HEADER).and_then(|value| value.to_str().ok());
-        let line = match edge {
-            Some(edge) => format!("{edge} | {who}\n"),
+        let line = match request.headers().get(EDGE_HEADER) {
+            Some(edge) => format!("{} | {who}\n", String::from_utf8_lossy(edge.as_bytes())),
             None => format!("{who}\n"),
         };
         async move { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(line))) }

@@ -210,9 +210,10 @@ fn line_response(status: StatusCode, line: &str) -> Response<Body> {
     response
 }
 
-/// Sets a header unless the value has characters that none may have.
+/// Sets a header; one whose value can't stand in a header goes.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
+    headers.remove(&name);
+    if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
         headers.insert(name, value);
     }
 }

@@ -34,9 +34,11 @@ pub fn ends(outcome: &Outcome) -> String {
     let (mark, style) = if outcome.holds() { ("✓", GOOD) } else { ("✗", BAD) };
     let time = format!("{mark} {:.2} s", outcome.seconds);
     let mut rows = Rows { text: String::new(), first: format!("{style}{time:<10}{style:#}") };
+    let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
+    let state = if managed { GOOD } else { WARNING };
     match &outcome.seen.served {
         Ok(served) => {
-            rows.add("served", Style::new(), &served.certificate.to_string());
+            rows.add("served", state, &served.certificate.to_string());
             // The rest of the line names the certificate again.
             let route = served.line.split(" | ").next().unwrap_or_default();
             rows.add("answer", Style::new(), &format!("{} {route}", served.status));
@@ -45,8 +47,7 @@ pub fn ends(outcome: &Outcome) -> String {
     }
     match &outcome.seen.condition {
         Some(Told { r#type, reason, .. }) => {
-            let style = if r#type == "Managed" { GOOD } else { WARNING };
-            rows.add("condition", style, &format!("{type} ({reason})"));
+            rows.add("condition", state, &format!("{type} ({reason})"));
         }
         None => rows.add("condition", FAINT, "none"),
     }
