@@ -18,7 +18,7 @@ pub use self::{
     cel::Rule,
     decode::{DecodeError, decode},
     defaults::{default, prune},
-    validate::{check_rules_of, validate},
+    validate::validate,
 };
 
 /// One value's shape and limits.

@@ -121,7 +121,7 @@ impl Call {
     /// Whether the real server may answer from a cache that is a moment behind.
     pub fn may_be_stale(&self) -> bool {
         let version = self.asks("resourceVersion").unwrap_or_default();
-        self.method == Method::GET && (version == "0" || self.is_watch())
+        self.method == Method::GET && (!version.is_empty() || self.is_watch())
     }
 
     /// The value of a query parameter.

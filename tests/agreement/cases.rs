@@ -29,6 +29,7 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Call>)> {
         ("a Route as controllers use it", route()),
         ("namespaces and their finalizers", namespaces()),
         ("bodies of other kinds", lists_as_bodies()),
+        ("whole numbers may have a fraction of zero", whole_numbers()),
     ]
 }
 
@@ -239,6 +240,16 @@ fn namespaces() -> Vec<Call> {
         Call::get("/api/v1/namespaces").with("fieldSelector", "metadata.name=kube-system"),
         Call::post("/api/v1/namespaces", json!({ "metadata": { "name": "${c}.dotted" } })),
         Call::post("/api/v1/namespaces", json!({ "metadata": { "name": "x".repeat(64) } })),
+    ]
+}
+
+fn whole_numbers() -> Vec<Call> {
+    let route = |name: &str, weight: Value| json!({ "apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": { "name": name }, "spec": { "to": { "name": "web", "weight": weight } } });
+    vec![
+        Call::post(ROUTES, route("a", json!(1.0))),
+        Call::post(ROUTES, route("b", json!(1e2))),
+        Call::post(ROUTES, route("c", json!(-0.0))),
+        Call::get(ROUTES),
     ]
 }
 

@@ -38,6 +38,12 @@ pub const KNOWN: &[Known] = &[
         parts: false,
         explains: data_from_nothing_to_nothing,
     },
+    Known {
+        name: "other kinds",
+        why: "A custom resource that calls itself another kind is refused for that. The real server goes on to apply rules to what it did not check, and tells what comes of it.",
+        parts: false,
+        explains: |_, left, right, _| names_another_kind(left) && names_another_kind(right),
+    },
 ];
 
 /// The known difference that explains why two answers are not the same.
@@ -53,7 +59,7 @@ pub fn known(
 fn only_the_version(call: &Call, left: &Answer, _: &Answer, found: &[Difference]) -> bool {
     let is_write = matches!(call.method, Method::PUT | Method::PATCH);
     let at = |place: &str| call.path.contains(place);
-    let used_by_controllers = at("/routes/")
+    let used_by_controllers = at("/routes/") && call.method == Method::PATCH
         || at("/events/") && call.method == Method::PATCH
         || at("/leases/") && call.method == Method::PUT;
     let only_there = matches!(found, [one] if one.place == "/metadata/resourceVersion");
@@ -73,4 +79,9 @@ fn data_from_nothing_to_nothing(
         fields.filter(|cause| cause["field"] == "data" || cause["field"] == "binaryData").count()
     };
     holds_data && left.code == 422 && about_data(left) > 0 && about_data(right) == 0
+}
+
+fn names_another_kind(answer: &Answer) -> bool {
+    let mut causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+    answer.code == 422 && causes.any(|cause| cause["field"] == "kind")
 }

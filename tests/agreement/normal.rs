@@ -155,7 +155,12 @@ fn sort_causes(status: &mut Value) {
                 *message = without_decoder(&without_whole_object(message));
             }
         }
-        causes.sort_by_key(Value::to_string);
+        causes.sort_by_key(|cause| {
+            let text = |field: &str| cause[field].as_str().unwrap_or_default().to_owned();
+            // Not by the value that it may quote.
+            let why = text("message").rsplit(": ").next().unwrap_or_default().to_owned();
+            (text("field"), text("reason"), why)
+        });
         // Some rules are checked twice.
         causes.dedup();
     }
@@ -199,6 +204,7 @@ fn without_decoder(message: &str) -> String {
     }
     let words = [
         "cannot restore",
+        "cannot convert",
         "unrecognized type",
         "unexpected end of JSON",
         "invalid character",

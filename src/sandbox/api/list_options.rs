@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::params::Params;
 use crate::sandbox::{
+    kinds::Kind,
     refusal::{Cause, Refusal},
-    store::VersionMatch,
+    select::Selector,
+    store::{Query, VersionMatch},
 };
 
 const MATCH: &str = "resourceVersionMatch";
@@ -34,7 +36,7 @@ pub(super) enum Start {
 }
 
 impl ListOptions {
-    pub fn read(params: &Params) -> Result<Self, Refusal> {
+    pub fn read(params: &Params, kind: &Kind) -> Result<Self, Refusal> {
         check_numbers(params)?;
         let (wanted, version) = (params.text(MATCH), params.text("resourceVersion"));
         let continued = params.text("continue");
@@ -62,11 +64,25 @@ impl ListOptions {
         if !causes.is_empty() {
             return Err(Refusal::invalid_options("ListOptions", causes));
         }
-        // Whatever is at hand comes in one piece.
-        let limit = if version == "0" { "" } else { params.text("limit") };
+        // Whatever is at hand comes in one piece. Of Events nothing is kept at hand.
+        let at_hand = version == "0" && kind.kind != "Event";
+        let limit = if at_hand { "" } else { params.text("limit") };
         let limit = limit.parse().unwrap_or(0);
         let version = version_match(wanted, version, continued, limit)?;
         Ok(Self { limit, continued: continued.to_owned(), version })
+    }
+}
+
+impl ListOptions {
+    pub fn query(self, selector: Selector) -> Query {
+        let version = match self.version {
+            // What has a name is read by it, and then it is the latest.
+            VersionMatch::Page(version) if selector.only_name().is_some() => {
+                VersionMatch::NotOlderThan(version)
+            }
+            version => version,
+        };
+        Query { selector, limit: self.limit, continued: self.continued, version }
     }
 }
 
@@ -86,13 +102,14 @@ fn version_match(
         _ if !continued.is_empty() => Ok(VersionMatch::Exact(number)),
         "Exact" => Ok(VersionMatch::Exact(number)),
         // A page of a version is of exactly that version.
-        "" if limit > 0 => Ok(VersionMatch::Exact(number)),
+        "" if limit > 0 => Ok(VersionMatch::Page(number)),
         _ => Ok(VersionMatch::NotOlderThan(number)),
     }
 }
 
 impl WatchOptions {
-    pub fn read(params: &Params) -> Result<Self, Refusal> {
+    /// Whether the options fit each other.
+    pub fn check(params: &Params) -> Result<(), Refusal> {
         check_numbers(params)?;
         let wanted = params.text(MATCH);
         let asks_for_initial = params.is_set("sendInitialEvents");
@@ -115,9 +132,16 @@ impl WatchOptions {
                 causes.push(Cause::unsupported(MATCH, &format!("{wanted:?}"), &known));
             }
         }
-        if !causes.is_empty() {
-            return Err(Refusal::invalid_options("ListOptions", causes));
+        if causes.is_empty() {
+            Ok(())
+        } else {
+            Err(Refusal::invalid_options("ListOptions", causes))
         }
+    }
+
+    pub fn read(params: &Params) -> Result<Self, Refusal> {
+        Self::check(params)?;
+        let asks_for_initial = params.is_set("sendInitialEvents");
         let version = match params.text("resourceVersion") {
             "" => 0,
             text => text.parse::<u64>().map_err(|_| Refusal::bad_watch_version(text))?,

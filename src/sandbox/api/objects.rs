@@ -136,13 +136,13 @@ impl Request<'_> {
             (self.params.text("labelSelector"), self.params.text("fieldSelector"));
         let selector = Selector::parse(labels, fields)?;
         if self.params.flag("watch") {
-            WatchOptions::read(&self.params)?;
+            WatchOptions::check(&self.params)?;
             let selector = selector.of(self.kind())?;
             let view = View { selector, format, table: self.table(format)? };
             return watch::open(self.server, self.target, view, &self.params);
         }
-        let ListOptions { limit, continued, version } = ListOptions::read(&self.params)?;
-        let query = Query { selector: selector.of(self.kind())?, limit, continued, version };
+        let options = ListOptions::read(&self.params, self.kind())?;
+        let query = options.query(selector.of(self.kind())?);
         let list =
             self.server.with(|store| store.list(self.kind(), &self.target.namespace, &query))?;
         self.shown(Answer::list(self.kind(), list), format)
@@ -284,7 +284,7 @@ impl Request<'_> {
         let (labels, fields) =
             (self.params.text("labelSelector"), self.params.text("fieldSelector"));
         let selector = Selector::parse(labels, fields)?;
-        ListOptions::read(&self.params)?;
+        ListOptions::read(&self.params, self.kind())?;
         let query = Query { selector: selector.of(self.kind())?, ..Query::default() };
         let mut call = Call::at(self.server.inner.clock.now());
         let options = self.delete_options(body, &mut call)?;

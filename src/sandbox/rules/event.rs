@@ -58,6 +58,7 @@ pub(super) fn validate_update(kind: &Kind, object: &Value, current: &Value) -> V
     ];
     causes.extend(fixed.iter().filter_map(|field| unchanged(object, current, field, field)));
     causes.extend(unchanged(object, current, "reportingComponent", "reportingController"));
+    causes.extend(finalizer_names(&object["metadata"]["finalizers"], "metadata.finalizers"));
     causes
 }
 

@@ -29,16 +29,6 @@ fn hides_the_rest(cause: &Cause) -> bool {
     reasons.contains(&cause.reason)
 }
 
-/// Only what the rules say.
-pub fn check_rules_of(
-    schema: &Schema,
-    object: &Value,
-    before: Option<&Value>,
-    causes: &mut Vec<Cause>,
-) {
-    check_rules(schema, object, before, "", causes);
-}
-
 fn check(
     schema: &Schema,
     value: &Value,

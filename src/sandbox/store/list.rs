@@ -31,6 +31,8 @@ pub enum VersionMatch {
     NotOlderThan(u64),
     /// Exactly that.
     Exact(u64),
+    /// The same, because it is asked for in pages.
+    Page(u64),
 }
 
 /// A page of objects, as they are stored.
@@ -64,7 +66,8 @@ impl Store {
         }
         let mut list = List { items, version, continued: String::new(), remaining: None };
         // Whether what follows is selected is for the next page to see.
-        let following = if list.items.len() == limit { entries.count() } else { 0 };
+        let is_full = list.items.len() == limit && query.selector.only_name().is_none();
+        let following = if is_full { entries.count() } else { 0 };
         if following > 0 {
             list.continued = token(version, &last[prefix.len()..]);
             list.remaining = query.selector.is_empty().then_some(following);
@@ -85,13 +88,15 @@ impl Store {
         }
         match query.version {
             VersionMatch::Latest => Ok((None, self.version)),
-            VersionMatch::NotOlderThan(asked) | VersionMatch::Exact(asked)
+            VersionMatch::NotOlderThan(asked)
+            | VersionMatch::Exact(asked)
+            | VersionMatch::Page(asked)
                 if asked > self.version =>
             {
                 Err(Refusal::too_large_version(asked, self.version))
             }
             VersionMatch::NotOlderThan(_) => Ok((None, self.version)),
-            VersionMatch::Exact(asked) => Ok((None, asked)),
+            VersionMatch::Exact(asked) | VersionMatch::Page(asked) => Ok((None, asked)),
         }
     }
 

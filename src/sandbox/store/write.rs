@@ -110,6 +110,10 @@ impl Store {
         }
         call.warnings.extend(rules::warnings(kind, &object, None));
         rules::complete(kind, &mut object);
+        let version = text(&object, &["metadata", "resourceVersion"]);
+        if version.parse::<u64>().is_ok_and(|version| version > 0) && !call.dry_run {
+            return Err(Refusal::version_on_create());
+        }
         if let Some(existing) = self.get(kind, namespace, &name) {
             let mut refusal = Refusal::already_exists(kind, &name);
             if !text(&object, &["metadata", "generateName"]).is_empty() {
@@ -125,10 +129,6 @@ impl Store {
         }
         if call.dry_run {
             return Ok(Arc::new(object));
-        }
-        let version = text(&object, &["metadata", "resourceVersion"]);
-        if version.parse::<u64>().is_ok_and(|version| version > 0) {
-            return Err(Refusal::version_on_create());
         }
         fits(&object)?;
         Ok(self.put(kind, namespace, &name, object))
@@ -284,9 +284,7 @@ fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
         return causes;
     }
     if let Some(cause) = other_kind(kind, object) {
-        causes.push(cause);
-        schema::check_rules_of(&kind.schema, object, None, &mut causes);
-        return causes;
+        return vec![cause];
     }
     causes.extend(meta::validate(kind, object));
     rules::validate(kind, object, &mut causes);

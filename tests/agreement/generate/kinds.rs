@@ -44,6 +44,8 @@ impl Kind {
     /// the same order on both sides.
     pub fn prefix(&self, number: usize) -> String {
         match self.namespaced {
+            // Not the same names in both groups: see `Generator::name`.
+            true if self.kind == "Event" && self.api_version == "v1" => format!("h{number}-"),
             true => format!("g{number}-"),
             false => format!("${{gen}}{number}-"),
         }

@@ -81,7 +81,6 @@ impl Generator {
             json!({ "name": "web", "weight": 0 }),
             json!({ "name": "web", "weight": 257 }),
             json!({ "name": "web", "weight": -1 }),
-            json!({ "name": "web", "weight": 1.0 }),
             json!({ "name": "web", "weight": 1.5 }),
             json!({ "name": "web", "weight": "1" }),
             json!({ "name": "web", "weight": 3_000_000_000_u64 }),
