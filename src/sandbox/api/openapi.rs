@@ -100,7 +100,11 @@ fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
     let schema = match &kind.crd {
         Some(crd) => {
             let mut schema = crd.source.clone();
-            schema["properties"]["metadata"] = json!({ "$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" });
+            // What every object has is described alike.
+            let described = library_schema(&kinds::secret().definition);
+            for field in ["apiVersion", "kind", "metadata"] {
+                schema["properties"][field] = described["properties"][field].clone();
+            }
             schema
         }
         None => library_schema(&kind.definition),
@@ -121,6 +125,10 @@ fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
 /// A definition of the library, with how its lists are merged.
 fn library_schema(name: &str) -> Value {
     let mut schema = kinds::definitions().get(name).cloned().unwrap_or_default();
+    // The library has no object without metadata. In Kubernetes it may be left out.
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|field| field != "metadata");
+    }
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for (field, property) in properties.into_iter().flatten() {
         match library_list(name, field) {

@@ -49,14 +49,14 @@ fn check(
     check_limits(schema, value, path, causes);
     match (&schema.shape, value) {
         (Shape::Object(fields), Value::Object(map)) => {
-            for name in fields.required.iter().filter(|name| !map.contains_key(*name)) {
-                causes.push(Cause::required(joined(path, name), ""));
-            }
             for (name, value) in map {
                 if let Some(field) = fields.known.get(name) {
                     let before = before.and_then(|before| before.get(name));
                     check(field, value, before, &joined(path, name), causes);
                 }
+            }
+            for name in fields.required.iter().filter(|name| !map.contains_key(*name)) {
+                causes.push(Cause::required(joined(path, name), ""));
             }
         }
         (Shape::Map(values), Value::Object(map)) => {

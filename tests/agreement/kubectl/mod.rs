@@ -4,7 +4,9 @@
 mod run;
 mod scripts;
 
-use run::{Kubectl, Script};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
 
 use trustplane::kit::clock::Clock;
 use trustplane::sandbox::api::ApiServer;
@@ -12,29 +14,69 @@ use trustplane::sandbox::loopback::Port;
 use trustplane::sandbox::serve::{Options, Serving};
 use trustplane::sandbox::store::Store;
 
+use self::run::{Kubectl, Said};
 use crate::real::Real;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_the_same_of_two_real_servers() {
-    let (one, two) = tokio::join!(Real::start("kubectl-one"), Real::start("kubectl-two"));
-    let pair = (Kubectl::new(one.kubeconfig()), Kubectl::new(two.kubeconfig()));
-    let scripts = scripts::all();
-    let runs = scripts.iter().map(|script: &Script| script.compare(&pair.0, &pair.1));
-    let failures: Vec<_> = futures::future::join_all(runs).await.concat();
-    println!("{}", failures.join("\n"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_the_same_of_the_sandbox() {
-    let real = Real::start("kubectl").await;
+/// A sandbox on a port of its own. It ends when it is dropped.
+async fn serve() -> Serving {
     let clock = Clock::system();
     let server = ApiServer::new(Store::new(100_000, 1), clock.clone());
     let options = Options { port: Port::Rather(0), kubeconfig: None };
-    let serving = Serving::start(server, options, &clock).await.expect("a loopback port");
-    let pair = (Kubectl::new(real.kubeconfig()), Kubectl::new(serving.kubeconfig()));
+    Serving::start(server, options, &clock).await.expect("a loopback port")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_says_the_same_of_the_sandbox_as_of_a_real_server() {
+    let start = Instant::now();
+    let serving = serve().await;
+    let real = Kubectl::new(Real::shared().await.kubeconfig());
+    let sandbox = Kubectl::new(serving.kubeconfig());
     let scripts = scripts::all();
-    let runs = scripts.iter().map(|script: &Script| script.compare(&pair.0, &pair.1));
+    let runs = scripts.iter().map(|script| script.compare(&real, &sandbox));
     let failures: Vec<_> = futures::future::join_all(runs).await.concat();
-    println!("{}", failures.join("\n"));
-    println!("{} failures", failures.len());
+    let commands: usize = scripts.iter().map(|script| script.commands().count()).sum();
+    println!("{commands} commands in {:?}", start.elapsed());
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_sandbox_has_kubectl_finds_and_nothing_that_a_real_server_has_not() {
+    let serving = serve().await;
+    let real = Kubectl::new(Real::shared().await.kubeconfig());
+    let sandbox = Kubectl::new(serving.kubeconfig());
+    for line in ["api-resources", "api-versions"] {
+        let (real, sandbox) = (lines_of(&real, line).await, lines_of(&sandbox, line).await);
+        let made_up: Vec<_> = sandbox.difference(&real).collect();
+        assert!(sandbox.len() > 4 && made_up.is_empty(), "{line}: {made_up:?}");
+    }
+    let version = sandbox.run(Path::new("."), "version").await;
+    assert!(version.success && version.out.contains("trustplane-sandbox"), "{version}");
+    let described = sandbox.run(Path::new("."), "describe namespace default").await;
+    assert!(described.success && described.out.contains("Active"), "{described}");
+}
+
+async fn lines_of(kubectl: &Kubectl, line: &str) -> BTreeSet<String> {
+    let Said { out, .. } = kubectl.run(Path::new("."), line).await.normal();
+    out.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_sandbox_does_not_do_it_refuses_plainly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = r#"{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x" } }"#;
+    std::fs::write(folder.path().join("x.json"), manifest).expect("a manifest is written");
+    let serving = serve().await;
+    let kubectl = Kubectl::new(serving.kubeconfig());
+    let refusals = [
+        ("apply --server-side -f x.json", "the sandbox has no server-side apply"),
+        ("auth can-i get routes", "the server could not find the requested resource"),
+        ("get pods", "the server doesn't have a resource type \"pods\""),
+        ("get clusterroles", "the server doesn't have a resource type \"clusterroles\""),
+    ];
+    for (line, why) in refusals {
+        let said = kubectl.run(folder.path(), line).await;
+        assert!(!said.success && said.err.contains(why), "kubectl {line}: {said}");
+    }
+    let applied = kubectl.run(folder.path(), "apply -f x.json").await;
+    assert!(applied.success, "{applied}");
 }

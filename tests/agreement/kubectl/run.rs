@@ -72,12 +72,16 @@ pub struct Script {
 }
 
 impl Script {
+    pub fn commands(&self) -> impl Iterator<Item = &'static str> {
+        self.lines.lines().map(str::trim).filter(|line| !line.is_empty())
+    }
+
     /// Everything that differs.
     pub async fn compare(&self, left: &Kubectl, right: &Kubectl) -> Vec<String> {
         let folder = self.write_files();
         let mut differences = Vec::new();
         let mut beside = Vec::new();
-        for line in self.lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        for line in self.commands() {
             if let Some(line) = line.strip_prefix('&') {
                 let start = |kubectl: &Kubectl| Beside::start(kubectl.start(folder.path(), line));
                 beside.push((line, start(left), start(right)));
@@ -180,19 +184,25 @@ impl std::fmt::Display for Said {
 }
 
 fn normal(text: &str) -> String {
-    let lines = text.lines().map(|line| {
-        let indent = &line[..line.len() - line.trim_start().len()];
-        if line.trim_start().starts_with("Resource Version:") {
-            return format!("{indent}Resource Version: NUMBER\n");
-        }
-        // The server quotes the whole object, managedFields and all.
-        if let Some((before, _)) = line.split_once(": \"{") {
-            return format!("{before}: OBJECT\n");
-        }
-        let words: Vec<String> = line.split_whitespace().map(normal_word).collect();
-        format!("{indent}{}\n", words.join(" "))
-    });
-    lines.collect()
+    let mut lines: Vec<String> = text.lines().map(normal_line).collect();
+    // Several complaints come in the order of a Go map.
+    if lines.iter().filter(|line| line.starts_with("* ")).count() > 1 {
+        lines.sort();
+    }
+    lines.concat()
+}
+
+fn normal_line(line: &str) -> String {
+    let indent = &line[..line.len() - line.trim_start().len()];
+    if line.trim_start().starts_with("Resource Version:") {
+        return format!("{indent}Resource Version: NUMBER\n");
+    }
+    // The real server quotes the whole object, managedFields and all.
+    if let Some((before, _)) = line.split_once("patch: Invalid value: ") {
+        return format!("{before}patch: Invalid value\n");
+    }
+    let words: Vec<String> = line.split_whitespace().map(normal_word).collect();
+    format!("{indent}{}\n", words.join(" "))
 }
 
 fn normal_word(word: &str) -> String {

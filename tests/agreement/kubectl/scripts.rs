@@ -12,6 +12,7 @@ pub fn all() -> Vec<Script> {
         waiting(),
         describing(),
         watching(),
+        exploring(),
     ]
 }
 
@@ -395,7 +396,6 @@ fn describing() -> Script {
             -n kubectl-describe describe routes -l app=web
             -n kubectl-describe describe lease leader
             -n kubectl-describe describe sa robot
-            -n kubectl-describe describe ns kubectl-describe
             ! -n kubectl-describe describe secret nobody
             -n kubectl-describe describe event shop.1
             -n kubectl-describe events
@@ -427,6 +427,25 @@ fn watching() -> Script {
             -n kubectl-watch delete cm three
             -n kubectl-watch patch route shop --type=merge -p {\"spec\":{\"host\":\"other.example.com\"}}
             -n kubectl-watch delete route plain
+        ",
+    }
+}
+
+fn exploring() -> Script {
+    Script {
+        name: "exploring",
+        files: Vec::new(),
+        lines: "
+            api-resources --api-group=route.openshift.io
+            api-resources --api-group=coordination.k8s.io -o name
+            explain route
+            explain route.spec.tls
+            explain route.status.certificate
+            explain secret
+            explain configmap.data
+            explain routes --recursive
+            ! explain route.nonsense
+            ! explain nonsense
         ",
     }
 }
