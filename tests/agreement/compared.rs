@@ -144,6 +144,11 @@ impl Tally {
         }
     }
 
+    /// How many known differences were met.
+    pub fn known(&self) -> usize {
+        self.known.values().sum()
+    }
+
     /// What was hardly met, so that the comparison says little about it.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
@@ -166,7 +171,7 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known: usize = self.known.values().sum();
+        let known = self.known();
         write!(f, "{} operations in {:?}, codes {:?}", self.operations, self.took, self.by_code)?;
         write!(f, ", 0 unknown differences, {known} known ones {:?}", self.known)
     }

@@ -1,27 +1,70 @@
-//! The comparison itself can be believed: two real servers agree, and a wrong answer is found.
+//! The comparison itself can be believed: two real servers agree, a wrong answer is found, what was
+//! found can be repeated, and the list of known differences is true.
 
+use crate::call::Call;
 use crate::compared::{self, compare, first_failure};
+use crate::differences::KNOWN;
+use crate::generate::Generator;
 use crate::liar::{LIES, lying};
 use crate::real::Real;
-use crate::sequence::Pair;
+use crate::sandbox::sandbox;
+use crate::sequence::{self, Compared, Pair};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_real_servers_agree() {
-    let (one, two) = tokio::join!(Real::start("agree-one"), Real::start("agree-two"));
-    let pair = Pair { left: one.side("one").await, right: two.side("two").await };
-    let count = std::env::var("OPS").map_or(2000, |n| n.parse().unwrap());
-    let tally = compare(&pair, compared::seed(), count).await.unwrap_or_else(|why| panic!("{why}"));
-    println!("{tally}\ngaps {:?}", tally.gaps());
+    let (one, two) = tokio::join!(Real::shared(), Real::start("second"));
+    let pair = Pair { left: one.side("one").await, right: two.side("another").await };
+    let tally = compare(&pair, compared::seed(), 500).await;
+    let tally = tally.unwrap_or_else(|report| panic!("{report}"));
+    println!("{tally}");
+    assert_eq!(tally.known(), 0, "a real server does not differ from itself");
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_wrong_answer_is_found() {
+    let (pair, seed) =
+        (|| Pair { left: sandbox("one"), right: sandbox("another") }, compared::seed());
+    let honest = first_failure(&pair(), seed, 1_000).await;
+    assert!(honest.is_ok(), "two sandboxes differ");
     for lie in LIES {
-        let pair = Pair { right: lying(&pair.right, *lie), ..pair.clone() };
-        match first_failure(&pair, compared::seed(), 1_000).await {
-            Ok(_) => println!("NOT FOUND: {}", lie.name),
-            Err(failure) => println!("{}: {}", lie.name, failure.found),
-        }
+        let pair = Pair { right: lying(&sandbox("another"), *lie), ..pair() };
+        let found = first_failure(&pair, seed, 1_000).await;
+        assert!(found.is_err(), "not found: {}", lie.name);
     }
-    for scenarios in [crate::lifecycle::scenarios(), crate::cases::scenarios()] {
-        let failures = compared::scenarios(&pair, scenarios).await;
-        println!("{}", failures.join("\n"));
+    println!("{} kinds of wrong answers were found", LIES.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_found_is_made_short_and_can_be_repeated() {
+    let lie = LIES.iter().find(|lie| lie.name.contains("generation")).expect("it is a lie");
+    let pair = || Pair { left: sandbox("one"), right: lying(&sandbox("another"), *lie) };
+    let report = compare(&pair(), 1, 2_000).await.err().expect("the lie is found");
+    let steps = report.lines().filter(|line| line.trim_start().starts_with(char::is_numeric));
+    assert!(steps.count() <= 3, "{report}");
+    let seed = report.split(['=', ' ']).nth(1).and_then(|seed| seed.parse().ok());
+    let again = first_failure(&pair(), seed.expect("the report says the seed"), 1).await;
+    assert!(again.is_err(), "seed {seed:?} does not show it again");
+}
+
+#[test]
+fn the_same_seed_makes_the_same_calls() {
+    let calls = |seed| -> Vec<String> {
+        Generator::new(seed).sequence(200).iter().map(Call::to_string).collect()
+    };
+    assert_eq!(calls(7), calls(7));
+    assert_ne!(calls(7), calls(8));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_known_differences_is_short_and_true() {
+    assert!(KNOWN.len() <= 10, "{} known differences", KNOWN.len());
+    let real = Real::shared().await;
+    let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
+    for known in KNOWN {
+        let compared = sequence::run(&pair, &(known.example)()).await;
+        let compared = compared.unwrap_or_else(|found| panic!("{}: {found}", known.name));
+        let last = compared.last().and_then(|last: &Compared| last.known);
+        assert_eq!(last, Some(known.name), "it is no difference any more: {}", known.why);
+        println!("{}: {}", known.name, known.why);
     }
 }

@@ -2,6 +2,8 @@
 //! they say is compared after uids, resourceVersions, times and generated names were taken out.
 //!
 //! - [`generate`] makes the calls up, [`sequence`] sends them to both sides and compares;
+//! - [`cases`] and [`lifecycle`] are sequences that chance would not find;
+//! - [`kubectl`] does the same with the real kubectl and what it prints;
 //! - [`differences`] lists what is known to differ, and why it may;
 //! - [`harness`] shows that a difference would be found.
 //!

@@ -37,8 +37,6 @@ pub struct Disagreement {
     pub step: usize,
     pub call: Call,
     pub differences: Vec<Difference>,
-    /// Whole answers, or all events of a watch.
-    pub answers: [Value; 2],
 }
 
 /// What was compared.
@@ -96,22 +94,6 @@ pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disag
     Ok(run.compared)
 }
 
-pub async fn explore(pair: &Pair, steps: &[Call]) {
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let half = |side| Half { side, memory: Memory::of(number), numbering: Numbering::default() };
-    let (mut left, mut right) = (half(&pair.left), half(&pair.right));
-    let namespace = Call::post("/api/v1/namespaces", json!({ "metadata": { "name": "${a}" } }));
-    for call in std::iter::once(&namespace).chain(steps) {
-        println!("{call}");
-        for half in [&mut left, &mut right] {
-            let answer = half.ask(call).await;
-            let shown =
-                if std::env::var_os("RAW").is_some() { answer } else { half.normal(call, &answer) };
-            println!("    {} {} {:?} {}", half.side.name, shown.code, shown.warnings, shown.body);
-        }
-    }
-}
-
 impl Run<'_> {
     async fn step(&mut self, step: usize, call: &Call) -> Result<(), Box<Disagreement>> {
         let start = Instant::now();
@@ -167,10 +149,8 @@ impl Run<'_> {
             _ => differences::known(call, &seen.0, &seen.1, &found),
         };
         if !found.is_empty() && known.is_none() {
-            let whole = |answer: &Answer| json!({ "code": answer.code, "warnings": answer.warnings, "body": answer.body });
-            let answers = [whole(&seen.0), whole(&seen.1)];
             let call = call.clone();
-            return Err(Box::new(Disagreement { step, call, differences: found, answers }));
+            return Err(Box::new(Disagreement { step, call, differences: found }));
         }
         self.has_parted = known.is_some_and(|known| known.parts);
         self.compared.push(Compared {
@@ -211,8 +191,7 @@ impl Run<'_> {
             return Ok(());
         }
         let call = open.call.clone();
-        let answers = [left, right];
-        Err(Box::new(Disagreement { step: open.step, call, differences: found, answers }))
+        Err(Box::new(Disagreement { step: open.step, call, differences: found }))
     }
 }
 
@@ -324,7 +303,7 @@ impl fmt::Display for Disagreement {
         writeln!(f, "step {}: {}", self.step, self.call)?;
         for difference in self.differences.iter().take(10) {
             let text = difference.to_string();
-            writeln!(f, "  {}", text.chars().take(1600).collect::<String>())?;
+            writeln!(f, "  {}", text.chars().take(1_000).collect::<String>())?;
         }
         Ok(())
     }

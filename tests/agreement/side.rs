@@ -31,10 +31,6 @@ impl Answer {
         (200..300).contains(&self.code)
     }
 
-    pub fn reason(&self) -> &str {
-        self.body["reason"].as_str().unwrap_or_default()
-    }
-
     fn head(code: u16, headers: &HeaderMap) -> Self {
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
         let content_type = headers.get("content-type").map(text).unwrap_or_default();

@@ -33,6 +33,13 @@ pub(super) fn name_of(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
+/// Takes out what a client can't say of a new object.
+pub(super) fn wipe_system_fields(object: &mut Value) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        of(object).remove(field);
+    }
+}
+
 /// Takes out all but the first reference to each owner; says so.
 pub(super) fn without_duplicate_owners(object: &mut Value) -> Option<String> {
     let owners = object["metadata"].get_mut("ownerReferences")?.as_array_mut()?;
@@ -70,9 +77,7 @@ impl Store {
         let prefix = text(object, &["metadata", "generateName"]).to_owned();
         let generated = name_of(object).is_empty() && !prefix.is_empty();
         let metadata = of(object);
-        for field in
-            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"]
-        {
+        for field in ["selfLink", "managedFields"] {
             metadata.remove(field);
         }
         metadata.insert("creationTimestamp".into(), now.into());

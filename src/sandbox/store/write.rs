@@ -88,8 +88,9 @@ impl Store {
         object: Value,
         call: &mut Call,
     ) -> Result<Arc<Value>, Refusal> {
-        let object = decode(kind, object, call)?;
+        let mut object = decode(kind, object, call)?;
         same_namespace(&object, namespace)?;
+        meta::wipe_system_fields(&mut object);
         self.create_decoded(kind, namespace, object, call)
     }
 

@@ -184,7 +184,13 @@ impl std::fmt::Display for Said {
 }
 
 fn normal(text: &str) -> String {
-    let mut lines: Vec<String> = text.lines().map(normal_line).collect();
+    // kubectl's own log, which comes by the clock.
+    let is_log = |line: &&str| match line.as_bytes() {
+        [b'E' | b'W' | b'I', date @ ..] => date.iter().take(4).all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let lines = text.lines().filter(|line| !is_log(line));
+    let mut lines: Vec<String> = lines.map(normal_line).collect();
     // Several complaints come in the order of a Go map.
     if lines.iter().filter(|line| line.starts_with("* ")).count() > 1 {
         lines.sort();
