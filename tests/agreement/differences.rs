@@ -53,7 +53,10 @@ pub const KNOWN: &[Known] = &[
         example: || {
             let switched_off = json!({ "spec": { "strategy": "OldestEmulationVersion" } });
             vec![
-                Call::post(LEASES, json!({ "metadata": { "name": "a" } })),
+                Call::post(
+                    LEASES,
+                    json!({ "metadata": { "name": "a" }, "spec": { "holderIdentity": "a" } }),
+                ),
                 Call::merge(format!("{LEASES}/a"), switched_off),
             ]
         },

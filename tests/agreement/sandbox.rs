@@ -19,7 +19,7 @@ pub fn sandbox(name: &'static str) -> Side {
 }
 
 /// Calls that are compared in every run, and in a long one.
-const OPERATIONS: (usize, usize) = (4_000, 40_000);
+const OPERATIONS: (usize, usize) = (3_000, 40_000);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sandbox_answers_as_a_real_api_server_does() {
