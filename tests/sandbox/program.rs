@@ -34,7 +34,10 @@ struct Running {
 impl Running {
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = tied::command(Path::new(PROGRAM), &folder.path().join("output"), None);
+        let mut command =
+            tied::command(Path::new("/usr/bin/env"), &folder.path().join("output"), None);
+        // Tests may run under `nohup`, which would hand an ignored SIGHUP down to the program.
+        command.args(["--default-signal=HUP", PROGRAM]);
         command.args(arguments).args(["--api-port", "0", "--edge-port", "0", "--kubeconfig"]);
         command.arg(folder.path().join("kubeconfig")).env_remove("RUST_LOG");
         Self { tied: Tied::spawn(command).unwrap(), folder }
