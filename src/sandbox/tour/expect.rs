@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn whatever_is_otherwise_is_told() {
         let cases = [
-            served(|it| it.certificate.sha256 = "0123456789abXXXX".into()),
+            served(|it| it.certificate.sha256 = "0123456789abffff".into()),
             served(|it| it.status = 503),
             served(|it| it.line = "Route shop/shop (edge) | certificate of another".into()),
             Seen { served: Err("refused".into()), ..seen() },
