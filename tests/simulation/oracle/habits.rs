@@ -74,7 +74,7 @@ impl History<'_> {
         conditions.flatten().filter_map(|one| one["message"].as_str()).collect()
     }
 
-    /// Pairs that went in or out without a word about it.
+    /// Pairs that went in without a word about it.
     pub fn untold(&self) -> Vec<String> {
         let commits = &self.journal.commits;
         let uid = |commit: &Commit| {
@@ -87,7 +87,10 @@ impl History<'_> {
             object.as_ref().map(|route| route["spec"]["tls"]["certificate"].clone())
         };
         let changes = commits.iter().filter(|commit| self.is_pair(commit)).filter(|commit| {
-            certificate(&commit.change.before) != certificate(&commit.change.after)
+            // What goes out may be told by a Warning of the last hour, which is not repeated.
+            let after = certificate(&commit.change.after);
+            after != certificate(&commit.change.before)
+                && after.is_some_and(|text| text.is_string())
         });
         let silent = changes.filter(|commit| {
             let told = commits.iter().any(|event| {
