@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 SUITE := target/suite
+# Thousands of runs of the whole controller: the one test that has to be compiled for speed.
+SIMULATION := $(CARGO) --config profile.test.opt-level=2 test --locked --features seeded-bugs --test simulation
 
 .PHONY: help
 help: ## Show this list
@@ -13,20 +15,30 @@ test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 	rm -rf $(SUITE)
 	mkdir -p $(SUITE) && chmod 700 $(SUITE)
 	$(CARGO) test --locked -- --show-output 2>&1 | tee $(SUITE)/cargo-test.log
+	$(SIMULATION)
 	$(CARGO) test --locked --test afterwards -- --show-output
 
 .PHONY: test-long
 test-long: ## The long variants: more crashes, more Routes, more random cases
-	TRUSTPLANE_LONG=1 $(MAKE) test
+	TRUSTPLANE_LONG=1 TRUSTPLANE_SEEDS=100000 $(MAKE) test
+
+.PHONY: simulate
+simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPLANE_SEEDS)
+	TRUSTPLANE_SEEDS=$${TRUSTPLANE_SEEDS:-10000} $(SIMULATION)
 
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 
 .PHONY: build
 build: ## The optimised binary, target/release/trustplane
 	$(CARGO) build --locked --release
+
+.PHONY: bench-sandbox
+bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.md
+	mkdir -p target
+	$(CARGO) bench --locked --bench sandbox -- --json target/bench-sandbox.json
 
 .PHONY: toolbox
 toolbox: ## Build kube-apiserver, etcd, kubectl for the tests, once

@@ -6,11 +6,13 @@ use anyhow::{Context, bail};
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
+use terminal_size::terminal_size_of;
 use tokio::time::Instant;
 
 use super::{
-    inject::duration,
-    sandbox::{Output, Settings, block_on, print, until_stopped},
+    Cut,
+    rules::duration,
+    sandbox::{NEW_PAIR, Output, Settings, block_on, print, until_stopped},
 };
 use crate::{
     kit::{
@@ -30,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Shows the whole job on this machine in half a minute, without a cluster.
+/// Shows the whole job on this machine in about 20 seconds, without a cluster.
 ///
 /// Starts what trustplane sandbox starts, and then does what a user would do: a Route, an
 /// annotation, a renewal, a deleted Secret, a wrong key. After each step it shows which certificate
@@ -43,16 +45,16 @@ Examples:
     trustplane demo
 
   Take the tour and end, without pauses; for scripts:
-    trustplane demo --exit --pause 0s -o json
+    trustplane demo --exit -o json
 
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
-line is wrong. NO_COLOR takes the colours out.")]
+line is wrong, 130 the tour was stopped before its end. NO_COLOR takes the colours out.")]
 pub struct Demo {
     /// End after the tour
     #[arg(long)]
     exit: bool,
 
-    /// How long to wait between steps [default: 2s on a terminal, else 0s]
+    /// How long to wait between steps [default: 2s on a terminal, 0s elsewhere and with -o json]
     #[arg(long, value_parser = duration, value_name = "DURATION")]
     pause: Option<Duration>,
 
@@ -70,23 +72,25 @@ impl Demo {
     async fn show(self) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
         let start = Instant::now();
-        let mut session = self.settings.start().await?;
+        let mut session = self.settings.start(Some(self.settings.rules()?)).await?;
         let access = session.access();
         let tour = self.tour(&session, &access).await?;
         let text = self.settings.output == Output::Text;
+        let columns = terminal_size_of(std::io::stdout()).map(|(columns, _)| columns.0);
+        let width = paper::width(columns);
         if text {
-            print(INTRODUCTION)?;
+            print(&paper::paragraph(INTRODUCTION, width))?;
         }
         let walk = tour.walk(|progress| match progress {
             _ if !text => Ok(()),
-            Progress::Begins(number, step) => print(&paper::begins(number, step)),
-            Progress::Ends(outcome) => print(&paper::ends(outcome)),
+            Progress::Begins(number, step) => print(&paper::begins(number, step, width)),
+            Progress::Ends(outcome) => print(&paper::ends(outcome, width)),
         });
         let outcomes = tokio::select! {
             biased;
             () = stop.cancelled() => {
                 session.end().await;
-                bail!("the tour was stopped before its end");
+                bail!(Cut::Stopped);
             }
             ended = session.failed() => bail!(ended),
             walked = walk => walked?,
@@ -102,16 +106,19 @@ impl Demo {
             if text {
                 print(&by_hand(&access))?;
             }
-            until_stopped(session, &stop).await?;
+            until_stopped(session, &stop, self.settings.output).await?;
         }
         verdict(&outcomes)
     }
 
     async fn tour(&self, session: &Session, access: &Access) -> anyhow::Result<Tour> {
-        let pause = if std::io::stdout().is_terminal() { PAUSE } else { Duration::ZERO };
+        let watched = self.settings.output == Output::Text && std::io::stdout().is_terminal();
+        let pause = if watched { PAUSE } else { Duration::ZERO };
         let kubeconfig = Kubeconfig::read_from(&access.kubeconfig)?;
         let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // What the environment has for the way out is no way to a port of this process.
+        config.proxy_url = None;
         Ok(Tour {
             client: client::connect(config, Gate::open(), SILENCE)?,
             edge: access.edge,
@@ -151,13 +158,31 @@ fn by_hand(access: &Access) -> String {
     let curl = access.curl(HOST);
     format!(
         "
-The sandbox stays up. Go on in a second terminal:
+The sandbox stays up. Go on in a second terminal. The files of the tour were made in memory; these
+commands make their own, in a new folder.
 
-  export KUBECONFIG={kubeconfig}
-  kubectl -n shop annotate route shop route.openshift.io/tls-secret-name=shop-tls
-  {curl}
-  kubectl -n shop get route shop -o wide
-  kubectl -n shop events --for route/shop
+# Annotate the Route again:
+export KUBECONFIG={kubeconfig}
+kubectl -n shop annotate --overwrite route shop route.openshift.io/tls-secret-name=shop-tls
+{curl}
+
+# Renew:
+cd \"$(mktemp -d)\"
+{NEW_PAIR}
+kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key \\
+  --dry-run=client -o yaml | kubectl replace -f -
+{curl}
+
+# Break it with a key that is not the certificate's:
+openssl genrsa -out other.key 2048
+kubectl -n shop create secret generic shop-tls --type=kubernetes.io/tls --from-file=tls.crt \\
+  --from-file=tls.key=other.key --dry-run=client -o yaml | kubectl replace -f -
+{curl}
+kubectl -n shop get route shop -o wide
+kubectl -n shop events --for route/shop
+
+# Delete the Secret:
+kubectl -n shop delete secret shop-tls
 
 Ctrl-C ends it, and nothing is left behind.
 "

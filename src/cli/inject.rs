@@ -3,17 +3,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use chrono::TimeDelta;
-use clap::{Args, ValueEnum, builder::FalseyValueParser};
+use clap::{Args, builder::FalseyValueParser};
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::rules::{Rules, at_least_a_second};
 use crate::{
-    inject::{
-        plan::{OnInvalid, Policy, StatusScope},
-        run::{Injector, Options},
-    },
+    inject::run::{Injector, Options},
     kit::{
         client::{self, Gate},
         clock::Clock,
@@ -67,29 +64,8 @@ pub struct Inject {
     #[arg(long, env = "TRUSTPLANE_DRY_RUN", value_parser = FalseyValueParser::new())]
     dry_run: bool,
 
-    /// What to do with the last good certificate when its Secret turns invalid
-    #[arg(
-        long,
-        env = "TRUSTPLANE_ON_INVALID_SECRET",
-        value_enum,
-        value_name = "WHAT",
-        default_value = "default"
-    )]
-    on_invalid_secret: OnInvalidSecret,
-
-    /// How long a Secret must be gone before its certificate is taken out of the Routes
-    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = duration, default_value = "5s", value_name = "DURATION")]
-    secret_missing_grace: Duration,
-
-    /// Which Routes get .status.certificate
-    #[arg(
-        long,
-        env = "TRUSTPLANE_STATUS",
-        value_enum,
-        value_name = "WHICH",
-        default_value = "all"
-    )]
-    status: Status,
+    #[command(flatten)]
+    rules: Rules,
 
     /// Let one of several replicas write, elected with a Lease
     #[arg(long, env = "TRUSTPLANE_LEADER_ELECT", value_parser = FalseyValueParser::new())]
@@ -113,10 +89,6 @@ pub struct Inject {
     #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
     concurrency: u16,
 
-    /// How often every Route is looked at again although nothing changed
-    #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "10m", value_name = "DURATION")]
-    resync: Duration,
-
     /// How long a watch lives; a dead connection is noticed a little later
     #[arg(long, env = "TRUSTPLANE_WATCH_TIMEOUT", value_parser = at_least_a_second, default_value = "60s", value_name = "DURATION")]
     watch_timeout: Duration,
@@ -134,24 +106,6 @@ pub struct Inject {
     /// This replica's name in Events and in the Lease [default: the host's name]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     instance: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum OnInvalidSecret {
-    /// The router serves its default certificate
-    Default,
-    /// The last good certificate stays
-    Keep,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Status {
-    /// Every Route
-    All,
-    /// Routes that have, or had, the annotation
-    Annotated,
-    /// None
-    Off,
 }
 
 /// The API server's rule for names of namespaces.
@@ -173,19 +127,6 @@ fn namespace_name(text: &str) -> Result<String, String> {
 
 fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
-}
-
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as 500ms, 5s or 10m"))
-}
-
-fn at_least_a_second(text: &str) -> Result<Duration, String> {
-    let duration = duration(text)?;
-    if duration < Duration::from_secs(1) {
-        return Err("must be at least 1s".to_owned());
-    }
-    Ok(duration)
 }
 
 impl Inject {
@@ -265,24 +206,11 @@ impl Inject {
     }
 
     fn options(&self) -> anyhow::Result<Options> {
-        let missing_grace = TimeDelta::from_std(self.secret_missing_grace)
-            .context("--secret-missing-grace is too long")?;
         Ok(Options {
             namespaces: self.namespaces.clone(),
-            policy: Policy {
-                on_invalid: match self.on_invalid_secret {
-                    OnInvalidSecret::Default => OnInvalid::Default,
-                    OnInvalidSecret::Keep => OnInvalid::Keep,
-                },
-                missing_grace,
-                status: match self.status {
-                    Status::All => StatusScope::All,
-                    Status::Annotated => StatusScope::Annotated,
-                    Status::Off => StatusScope::Off,
-                },
-            },
+            policy: self.rules.policy()?,
             concurrency: self.concurrency.into(),
-            resync: self.resync,
+            resync: self.rules.resync,
             watch_timeout: self.watch_timeout,
             dry_run: self.dry_run,
             instance: self.instance(),

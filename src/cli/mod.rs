@@ -6,9 +6,12 @@ use clap::{Parser, Subcommand};
 
 pub mod demo;
 pub mod inject;
+mod rules;
 pub mod sandbox;
 
-/// Keeps identity that was made elsewhere current in an OpenShift or Kubernetes cluster.
+/// Copies the certificate of a TLS Secret into every Route that asks for it, and keeps it current.
+///
+/// For OpenShift and Kubernetes. To see it work without a cluster: trustplane demo
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, arg_required_else_help = true)]
 pub struct Cli {
@@ -22,6 +25,25 @@ enum Command {
     Demo(demo::Demo),
     Inject(inject::Inject),
     Sandbox(sandbox::Sandbox),
+}
+
+/// An end before the end that is no error: whoever brought it about knows of it.
+#[derive(Debug, thiserror::Error)]
+enum Cut {
+    #[error("stopped before its end")]
+    Stopped,
+    #[error("nobody reads the standard output")]
+    Unread,
+}
+
+impl Cut {
+    /// What a shell reports for a program that dies of SIGINT or SIGPIPE.
+    fn code(&self) -> u8 {
+        match self {
+            Self::Stopped => 130,
+            Self::Unread => 141,
+        }
+    }
 }
 
 /// The error and its causes, without those that an earlier one quotes already.
@@ -48,6 +70,9 @@ impl Cli {
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
+                if let Some(cut) = error.downcast_ref::<Cut>() {
+                    return cut.code().into();
+                }
                 eprintln!("error: {}", explained(&error));
                 ExitCode::FAILURE
             }

@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use chrono::TimeDelta;
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use super::inject::duration;
+use super::{Cut, rules};
 use crate::{
     kit::{
         log::{self, LogFormat, Loudness},
@@ -19,7 +18,7 @@ use crate::{
     },
     sandbox::{
         loopback::Port,
-        session::{Access, Options, Session},
+        session::{Access, Options, Rules, Session},
     },
 };
 
@@ -40,12 +39,20 @@ Examples:
   From a script, on ports that are free:
     trustplane sandbox --api-port 0 --edge-port 0 -o json
 
+  With an injector of your own:
+    trustplane sandbox --no-inject --kubeconfig ./sandbox.kubeconfig
+    KUBECONFIG=./sandbox.kubeconfig trustplane inject
+
 What it does not do: permissions (RBAC), admission webhooks and policies, and server-side apply
 (use plain kubectl apply). Nothing is stored: when it ends, its objects and keys are gone.
 
 Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Sandbox {
+    /// Do not inject, so that a trustplane inject of yours can
+    #[arg(long)]
+    no_inject: bool,
+
     #[command(flatten)]
     settings: Settings,
 }
@@ -65,9 +72,8 @@ pub struct Settings {
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
 
-    /// How long a Secret must be gone before its certificate is taken out of the Routes
-    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = duration, default_value = "5s", value_name = "DURATION")]
-    secret_missing_grace: Duration,
+    #[command(flatten)]
+    rules: rules::Rules,
 
     /// How to print
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
@@ -94,20 +100,43 @@ impl Settings {
     }
 
     pub(super) fn grace(&self) -> Duration {
-        self.secret_missing_grace
+        self.rules.secret_missing_grace
     }
 
-    pub(super) async fn start(&self) -> anyhow::Result<Session> {
-        let port = |chosen: Option<u16>, usual| chosen.map_or(Port::Rather(usual), Port::Exactly);
-        let missing_grace = TimeDelta::from_std(self.secret_missing_grace)
-            .context("--secret-missing-grace is too long")?;
-        let options = Options {
-            api_port: port(self.api_port, API_PORT),
-            edge_port: port(self.edge_port, EDGE_PORT),
-            kubeconfig: self.kubeconfig.as_deref(),
-            missing_grace,
-        };
-        Ok(Session::start(options).await?)
+    /// How the injector is to decide.
+    pub(super) fn rules(&self) -> anyhow::Result<Rules> {
+        Ok(Rules { policy: self.rules.policy()?, resync: self.rules.resync })
+    }
+
+    pub(super) async fn start(&self, injector: Option<Rules>) -> anyhow::Result<Session> {
+        let (api_port, edge_port) = self.ports()?;
+        let kubeconfig = self.kubeconfig.as_deref();
+        let session = Session::start(Options { api_port, edge_port, kubeconfig, injector }).await?;
+        let (api, edge) = session.ports();
+        for (wanted, got) in [(api_port, api), (edge_port, edge)] {
+            if let Port::Rather(wanted) = wanted
+                && wanted != got
+            {
+                eprintln!("port {wanted} is taken, using {got}");
+            }
+        }
+        Ok(session)
+    }
+
+    /// The ports of API server and edge.
+    fn ports(&self) -> anyhow::Result<(Port, Port)> {
+        match (self.api_port, self.edge_port) {
+            (Some(api), Some(edge)) if api == edge && api != 0 => {
+                bail!("--api-port and --edge-port are both {api}. Choose two ports, or 0 for any")
+            }
+            // The edge was promised the port that the API server would rather have.
+            (None, Some(API_PORT)) => Ok((Port::Exactly(0), Port::Exactly(API_PORT))),
+            (api, edge) => {
+                let port =
+                    |chosen: Option<u16>, usual| chosen.map_or(Port::Rather(usual), Port::Exactly);
+                Ok((port(api, API_PORT), port(edge, EDGE_PORT)))
+            }
+        }
     }
 }
 
@@ -120,13 +149,20 @@ impl Sandbox {
 
     async fn serve(self) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
-        let session = self.settings.start().await?;
+        let injector = if self.no_inject { None } else { Some(self.settings.rules()?) };
+        let session = self.settings.start(injector).await?;
         let access = session.access();
         print(&match self.settings.output {
             Output::Text => welcome(&access),
             Output::Json => format!("{}\n", serde_json::to_string(&access)?),
         })?;
-        until_stopped(session, &stop).await
+        if self.no_inject && self.settings.output == Output::Text {
+            let kubeconfig = &access.kubeconfig;
+            print(&format!(
+                "\nNobody injects here. Do it with: KUBECONFIG={kubeconfig} trustplane inject\n"
+            ))?;
+        }
+        until_stopped(session, &stop, self.settings.output).await
     }
 }
 
@@ -139,6 +175,7 @@ pub(super) fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow
 pub(super) async fn until_stopped(
     mut session: Session,
     stop: &CancellationToken,
+    output: Output,
 ) -> anyhow::Result<()> {
     tokio::select! {
         biased;
@@ -146,6 +183,10 @@ pub(super) async fn until_stopped(
         ended = session.failed() => bail!(ended),
     }
     session.end().await;
+    if output == Output::Text {
+        // The terminal may be the one that was closed.
+        let _ = print("\nThe sandbox is gone: unset KUBECONFIG in your other terminal.\n");
+    }
     Ok(())
 }
 
@@ -156,8 +197,16 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         stdout.write_all(text.as_bytes())?;
         stdout.flush()
     };
-    write().context("cannot write to the standard output")
+    match write() {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => bail!(Cut::Unread),
+        written => written.context("cannot write to the standard output"),
+    }
 }
+
+/// Makes tls.crt and tls.key in the folder that the shell is in.
+pub(super) const NEW_PAIR: &str = "\
+openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com \\
+  -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt";
 
 fn welcome(access: &Access) -> String {
     let Access { kubeconfig, server, edge, .. } = access;
@@ -187,13 +236,19 @@ EOF
 
 That was the edge's default certificate. Now one from a Secret:
 
-openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com \\
-  -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt
+cd \"$(mktemp -d)\"
+{NEW_PAIR}
 kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key
 kubectl -n shop annotate route shop route.openshift.io/tls-secret-name=shop-tls
 {curl}
 kubectl -n shop get route shop -o wide
 kubectl -n shop events --for route/shop
+
+To renew it, run the openssl command again, and then:
+
+kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key \\
+  --dry-run=client -o yaml | kubectl replace -f -
+{curl}
 
 There are no permissions (RBAC), admission webhooks or policies, and no server-side apply here, and
 nothing is stored. Ctrl-C ends it, and its objects and keys are gone.

@@ -17,7 +17,10 @@ use crate::{
         note::Note,
         plan::Write,
     },
-    kit::call::{self, CallError},
+    kit::{
+        call::{self, CallError},
+        seeded::{self, Bug},
+    },
     names::{FIELD_MANAGER, INJECTED_ANNOTATION},
     tls::Pair,
 };
@@ -117,6 +120,13 @@ impl Writer {
     ) -> Result<RouteFacts, ApplyError> {
         let change = change(route, write, pair)
             .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
+        match in_two_steps(&change) {
+            Some((ahead, then)) => self.send(&self.send(route, ahead).await?, then).await,
+            None => self.send(route, change).await,
+        }
+    }
+
+    async fn send(&self, route: &RouteFacts, change: Value) -> Result<RouteFacts, ApplyError> {
         let patch = Patch::Merge(with_preconditions(change, route));
         let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
             .await
@@ -155,13 +165,34 @@ fn change(route: &RouteFacts, write: Write, pair: Option<&Pair>) -> Option<Value
         Write::Inject(fingerprint) => {
             let pair = planned(fingerprint)?;
             let (certificate, key) = (pair.certificate(), pair.key().expose());
-            noting(json!(note(route, pair)), json!({ "certificate": certificate, "key": key }))
+            let mut tls = json!({ "certificate": certificate, "key": key });
+            if seeded::has(Bug::ReplacesWholeTls) {
+                tls["insecureEdgeTerminationPolicy"] = Value::Null;
+                tls["destinationCACertificate"] = Value::Null;
+            }
+            noting(json!(note(route, pair)), tls)
         }
         Write::NoteAlone(fingerprint) => noting_only(json!(note(route, planned(fingerprint)?))),
         Write::Clear => noting(Value::Null, json!({ "certificate": null, "key": null })),
         Write::ClearKey => noting(Value::Null, json!({ "key": null })),
         Write::DropNote => noting_only(Value::Null),
     })
+}
+
+/// Only a seeded bug parts what belongs together.
+fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
+    let without = |place: &str, name: &str| {
+        let mut rest = change.clone();
+        rest.pointer_mut(place)?.as_object_mut()?.remove(name)?;
+        Some(rest)
+    };
+    if seeded::has(Bug::TwoWrites) {
+        Some((without("/spec/tls", "key")?, change.clone()))
+    } else if seeded::has(Bug::NoteAfterwards) {
+        Some((without("", "metadata")?, without("", "spec")?))
+    } else {
+        None
+    }
 }
 
 fn note(route: &RouteFacts, pair: &Pair) -> String {
@@ -179,6 +210,9 @@ fn noting_only(note: Value) -> Value {
 }
 
 fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
+    if seeded::has(Bug::NoPrecondition) {
+        return change;
+    }
     change["metadata"]["uid"] = json!(route.uid);
     change["metadata"]["resourceVersion"] = json!(route.version);
     change

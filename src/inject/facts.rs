@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::{
     api::route::{CertificateCondition, Route, TlsConfig},
     inject::note::Note,
+    kit::seeded::{self, Bug},
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
     tls::{self, Fingerprint, Validity, Wildcard},
 };
@@ -177,7 +178,12 @@ impl RouteFacts {
 
     /// Whether a decision about the other would be the same.
     pub fn same_but_for_version(&self, other: &Self) -> bool {
-        let ignoring_version = Self { version: self.version.clone(), ..other.clone() };
+        let mut ignoring_version = Self { version: self.version.clone(), ..other.clone() };
+        if seeded::has(Bug::GenerationFilter) {
+            // Annotations are no part of what a generation counts.
+            ignoring_version.wanted = self.wanted.clone();
+            ignoring_version.noted = self.noted;
+        }
         *self == ignoring_version
     }
 
@@ -205,7 +211,7 @@ fn custody(route: &Route) -> Custody {
     let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
     if route.metadata.deletion_timestamp.is_some() {
         Custody::Deleting
-    } else if owners.iter().any(is_controlling_ingress) {
+    } else if owners.iter().any(is_controlling_ingress) && !seeded::has(Bug::TouchesIngressOwned) {
         Custody::Ingress
     } else {
         Custody::Free

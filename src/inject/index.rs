@@ -17,6 +17,7 @@ use crate::inject::{
     plan::SecretSeen,
     words::{Reason, State},
 };
+use crate::kit::seeded::{self, Bug};
 
 /// For so long a watch may still bring what was before our own write.
 const ECHO: Duration = Duration::from_secs(30);
@@ -74,11 +75,22 @@ impl Index {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
         let takes_it = |entry: &Entry| {
-            entry.facts.uid == facts.uid && !is_older(&facts.version, &entry.facts.version)
+            entry.facts.uid == facts.uid
+                && (seeded::has(Bug::WrittenHidesNewer)
+                    || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(takes_it) {
             let awaited = Some((facts.version.clone(), now));
             self.insert(facts, awaited, now);
+        }
+    }
+
+    /// The API server was asked and said this. Kept, because a decision is made of it: where the
+    /// watch brings next what it brought before, that is a change again.
+    pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
+        let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
+        if self.routes.get(&facts.at).is_some_and(takes_it) {
+            self.insert(facts, None, now);
         }
     }
 
@@ -105,7 +117,9 @@ impl Index {
         seen: SecretSeen,
         changed: Option<Instant>,
     ) -> Vec<ObjectRef> {
-        self.missing.remove(&at);
+        if !seeded::has(Bug::GraceNeverRestarts) {
+            self.missing.remove(&at);
+        }
         let same = self.secrets.get(&at).is_some_and(|known| known.seen == seen);
         if same {
             return Vec::new();
@@ -118,17 +132,30 @@ impl Index {
     /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
     pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
         // A new absence has a grace of its own, whatever an outdated answer left behind.
-        self.missing.remove(at);
-        match self.secrets.remove(at) {
-            Some(_) => self.asking_for(at),
-            None => Vec::new(),
+        if !seeded::has(Bug::GraceNeverRestarts) {
+            self.missing.remove(at);
         }
+        if seeded::has(Bug::SecretStaysCached) {
+            return self.asking_for(at);
+        }
+        self.secrets.remove(at);
+        // Known to the watch or not: a Route may hold its pair since a turn that asked the server.
+        self.asking_for(at)
     }
 
-    /// A list of TLS Secrets is through: answers the Routes of those that were lost.
+    /// A list of TLS Secrets is through: answers the Routes of all that are asked for and not
+    /// there. One that came and went while the watch was down was never known here, and its pair
+    /// may stand in a Route all the same.
     pub fn secrets_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        let lost: Vec<_> = absent(self.secrets.keys(), scope, listed);
-        lost.iter().flat_map(|at| self.secret_gone(at)).collect()
+        for at in absent(self.secrets.keys(), scope, listed) {
+            self.secret_gone(&at);
+        }
+        let not_there = absent(self.asking.keys(), scope, listed);
+        for at in &not_there {
+            // Nobody knows since when: an answer of long ago must not take its grace.
+            self.missing.remove(at);
+        }
+        not_there.iter().flat_map(|at| self.asking_for(at)).collect()
     }
 
     /// What is known of a Route.
@@ -167,6 +194,9 @@ impl Index {
     /// The API server was asked and said this. Where the watch said something else, one of them is
     /// behind: whatever the watch says next, even what it said before, must count as a change.
     pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>) {
+        if seeded::has(Bug::LookedAtForgotten) {
+            return;
+        }
         if self.secrets.get(at).is_some_and(|known| Some(&known.seen) != seen) {
             self.secrets.remove(at);
         }
@@ -186,9 +216,11 @@ impl Index {
         }
     }
 
-    /// All Routes.
+    /// All Routes, in the order of their names: runs with the same seed must not differ.
     pub fn all(&self) -> Vec<ObjectRef> {
-        self.routes.keys().cloned().collect()
+        let mut all: Vec<_> = self.routes.keys().cloned().collect();
+        all.sort_unstable();
+        all
     }
 
     /// How many Routes and TLS Secrets are known.
@@ -222,10 +254,12 @@ impl Index {
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
         // In this order: a Secret that is still asked for keeps what is remembered of it.
-        if let Some(secret) = facts.secret() {
+        let keeps_old = seeded::has(Bug::IndexKeepsOldName) && before.is_some();
+        if let Some(secret) = facts.secret().filter(|_| !keeps_old) {
             self.asking.entry(secret).or_default().insert(at.name.clone());
         }
-        if let Some(before) = before.as_ref().filter(|before| before.facts.wanted != facts.wanted) {
+        let renamed = |before: &&Entry| before.facts.wanted != facts.wanted && !keeps_old;
+        if let Some(before) = before.as_ref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
         let settled =
@@ -246,6 +280,8 @@ impl Index {
 
     fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
         let names = self.asking.get(secret).into_iter().flatten();
+        let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
+        let names = names.take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
     }
 }
@@ -270,16 +306,23 @@ fn is_older(version: &str, than: &str) -> bool {
     }
 }
 
+fn covers(scope: &Scope, at: &ObjectRef) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == at.namespace)
+}
+
 fn absent<'a>(
     known: impl Iterator<Item = &'a ObjectRef>,
     scope: &Scope,
     listed: &HashSet<ObjectRef>,
 ) -> Vec<ObjectRef> {
-    known
-        .filter(|at| scope.as_ref().is_none_or(|namespace| *namespace == at.namespace))
+    let mut absent: Vec<_> = known
+        .filter(|_| !seeded::has(Bug::RelistForgetsNothing))
+        .filter(|at| covers(scope, at))
         .filter(|at| !listed.contains(*at))
         .cloned()
-        .collect()
+        .collect();
+    absent.sort_unstable();
+    absent
 }
 
 #[cfg(test)]

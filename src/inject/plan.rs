@@ -16,6 +16,7 @@ use crate::{
         facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
         words::{self, Notice, Reason, State, Verdict},
     },
+    kit::seeded::{self, Bug},
     tls::{self, Fingerprint, PairFacts, Problem},
 };
 
@@ -222,12 +223,19 @@ pub fn meanwhile(
     now: DateTime<Utc>,
     policy: &Policy,
 ) -> Plan {
+    if route.custody != Custody::Free {
+        return Plan::nothing();
+    }
     let state = match route.tls {
-        Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. } => State::Managed,
-        Tls::Terminated { holding: Holding::Certificate(_, Owner::Theirs), .. } => State::Custom,
-        _ => State::Default,
+        Tls::NotSecured | Tls::Passthrough => None,
+        Tls::External => Some(State::Custom),
+        Tls::Terminated { holding, .. } => Some(match holding {
+            Holding::Certificate(_, Owner::Ours) => State::Managed,
+            Holding::Certificate(_, Owner::Theirs) => State::Custom,
+            Holding::Nothing | Holding::KeyOnly(_) => State::Default,
+        }),
     };
-    let verdict = Verdict { state: Some(state), reason, message };
+    let verdict = Verdict { state, reason, message };
     let covered = policy.status.covers(route);
     let conditions = condition::unless_said(&verdict, &route.conditions, now);
     Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }
@@ -301,6 +309,9 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 impl Policy {
     /// When a Secret that is missing since then counts as gone.
     fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
+        if seeded::has(Bug::NoGrace) {
+            return since;
+        }
         since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
@@ -414,7 +425,9 @@ impl<'a> Row<'a> {
 
     fn usable(pair: &'a PairFacts, holding: Holding) -> Self {
         match holding {
-            Holding::Certificate(held, Owner::Ours) if held == pair.fingerprint => {
+            Holding::Certificate(held, Owner::Ours)
+                if held == pair.fingerprint && !seeded::has(Bug::RewritesAlways) =>
+            {
                 Self::UpToDate(pair)
             }
             Holding::Certificate(held, Owner::Theirs) if held == pair.fingerprint => {

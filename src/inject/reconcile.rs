@@ -37,6 +37,7 @@ use crate::{
         call::{self, CallError},
         clock::Clock,
         events::{Message, Publisher, Said, Standing},
+        seeded::{self, Bug},
     },
     names::FIELD_MANAGER,
     tls::{self, Fingerprint, Pair},
@@ -113,6 +114,9 @@ impl Reconciler {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
                     match self.reread(at).await? {
+                        Some(reread) if seeded::has(Bug::BlindRetry) => {
+                            route.version = RouteFacts::read(&reread).version;
+                        }
                         Some(reread) => route = RouteFacts::read(&reread),
                         None => return Ok(None),
                     }
@@ -153,9 +157,13 @@ impl Reconciler {
 
     async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
-        call::bounded(api.get_opt(&at.name))
+        let route = call::bounded(api.get_opt(&at.name))
             .await
-            .map_err(|cause| ApplyError::Read { route: at.clone(), cause })
+            .map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
+        if let Some(route) = &route {
+            self.index().route_looked_at(RouteFacts::read(route), Instant::now());
+        }
+        Ok(route)
     }
 
     /// A consistent read: what is written is never decided from a cache alone.
@@ -169,9 +177,18 @@ impl Reconciler {
             return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
-        let secret = call::bounded(api.get_opt(&at.name)).await.map_err(|cause| {
-            ApplyError::Secret { route: route.at.clone(), secret: at.clone(), cause }
-        })?;
+        let secret = if seeded::has(Bug::ClearsFromCache) && self.index().secret(&at).is_none() {
+            None
+        } else {
+            match call::bounded(api.get_opt(&at.name)).await {
+                Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
+                other => other.map_err(|cause| ApplyError::Secret {
+                    route: route.at.clone(),
+                    secret: at.clone(),
+                    cause,
+                })?,
+            }
+        };
         let Some(secret) = secret else {
             // Counted on the monotonic clock: one that is set back must not stretch the grace.
             let missing_for = {
@@ -209,6 +226,11 @@ impl Reconciler {
             return Ok(self.look_again(plan.look_again));
         }
         let mut now_is = route.clone();
+        if let (true, Some(conditions)) = (seeded::has(Bug::StatusFirst), &plan.conditions) {
+            let early = self.writer.write_status(route, conditions).await?;
+            let rest = Plan { conditions: None, ..plan.clone() };
+            return Box::pin(self.carry_out(&early, &rest, pair)).await;
+        }
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
                 self.say_meanwhile(route, words::contested_meanwhile()).await?;
@@ -220,7 +242,8 @@ impl Reconciler {
                 // said is not so; the next turn counts it as undone.
                 return Ok(Some(Instant::now()));
             }
-            if let Some(notice) = &plan.happened {
+            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            if let Some(notice) = told {
                 self.tell(route, notice).await;
             }
         }
@@ -254,6 +277,9 @@ impl Reconciler {
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let written = written?;
+        if let (true, Some(pair)) = (seeded::has(Bug::KeyInLog), pair) {
+            tracing::debug!(key = pair.key().expose(), "written");
+        }
         log_write(route, plan, write);
         if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);

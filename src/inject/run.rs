@@ -1,7 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -39,6 +39,7 @@ use crate::{
         clock::Clock,
         events::Publisher,
         queue::Queue,
+        seeded::{self, Bug},
         watch::{Change, Follow, Place},
     },
     names::INJECT_REPORTER,
@@ -148,6 +149,7 @@ impl Injector {
             workers.spawn(self.clone().work(stop.clone()));
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             Some(_) = followers.join_next() => return Err(RunError::WatchEnded),
             Some(_) = workers.join_next(), if !stop.is_cancelled() => {
@@ -363,6 +365,7 @@ impl Injector {
     async fn work(self: Arc<Self>, stop: CancellationToken) {
         let mut gate = self.gate.clone();
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = self.ready_to_decide() => {}
         }
@@ -421,7 +424,10 @@ impl Injector {
             *failures = failures.saturating_add(1);
             *failures
         };
-        let wait = Backoff::OBJECT.after(failures).max(at_least);
+        let mut wait = Backoff::OBJECT.after(failures).max(at_least);
+        if seeded::has(Bug::HammersOnFailure) {
+            wait = Duration::from_millis(1);
+        }
         self.queue.add_at(at.clone(), Instant::now() + wait);
         wait
     }
@@ -443,7 +449,7 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
     if namespaces.is_empty() {
         vec![None]
     } else {
-        let unique: HashSet<&String> = namespaces.iter().collect();
+        let unique: BTreeSet<&String> = namespaces.iter().collect();
         unique.into_iter().map(|namespace| Some(namespace.as_str().into())).collect()
     }
 }

@@ -6,7 +6,7 @@
 //! kube's own `Recorder` names Events by the clock and forgets at every restart.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -30,6 +30,7 @@ use sha2::{Digest, Sha256};
 use crate::kit::{
     call::{self, CallError},
     clock::Clock,
+    seeded::{self, Bug},
 };
 
 /// The API server's limit for a note, in bytes.
@@ -80,7 +81,7 @@ pub struct Publisher {
     instance: String,
     said: Mutex<HashMap<String, DateTime<Utc>>>,
     /// What could not be said, though the object's status may tell otherwise by now.
-    unsaid: Mutex<HashSet<String>>,
+    unsaid: Mutex<HashMap<String, DateTime<Utc>>>,
 }
 
 impl Publisher {
@@ -111,11 +112,11 @@ impl Publisher {
     /// Something is wrong and stays wrong: says so unless it was said within the hour.
     pub async fn stands(&self, message: &Message, said: Said) -> Result<Standing, CallError> {
         let name = event_name(message);
-        let said = if self.unsaid().contains(&name) { Said::NotYet } else { said };
+        let said = if self.unsaid().contains_key(&name) { Said::NotYet } else { said };
         let outcome = self.stands_by_name(&name, message, said).await;
         match &outcome {
             Ok(_) => self.unsaid().remove(&name),
-            Err(_) => self.unsaid().insert(name),
+            Err(_) => self.unsaid().insert(name, self.clock.now()),
         };
         outcome
     }
@@ -128,6 +129,9 @@ impl Publisher {
     ) -> Result<Standing, CallError> {
         let now = self.clock.now();
         let remembered = self.remembered(name);
+        if remembered.is_some() && seeded::has(Bug::NeverRenewsEvents) {
+            return Ok(Standing { again: Duration::from_secs(31_536_000), written: false });
+        }
         if let Some(last) = remembered.filter(|last| now - *last < RENEWAL) {
             return Ok(Standing { again: renewal_due(last, now), written: false });
         }
@@ -152,13 +156,14 @@ impl Publisher {
     pub fn tidy(&self) {
         let now = self.clock.now();
         self.said().retain(|_, last| now - *last < RENEWAL * 2);
+        self.unsaid().retain(|_, last| now - *last < RENEWAL * 2);
     }
 
     fn said(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unsaid(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+    fn unsaid(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
         self.unsaid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -430,5 +435,28 @@ mod tests {
         assert_eq!(cut(&"x".repeat(1024)).len(), 1024);
         let long = cut(&"ü".repeat(1024));
         assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_said_about_objects_long_gone_is_forgotten_too() {
+        let refuses = service_fn(|_: Request<Body>| async {
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden"});
+            let body = Body::from(status.to_string().into_bytes());
+            Ok::<_, BoxError>(Response::builder().status(403).body(body).unwrap())
+        });
+        let minutes = Arc::new(AtomicI64::new(0));
+        let now = minutes.clone();
+        let noon = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let clock = Clock::from_fn(move || noon + TimeDelta::minutes(now.load(Ordering::SeqCst)));
+        let client = Client::new(refuses, "web");
+        let publisher = Publisher::new(client, clock, "trustplane.dev/test", "a".into());
+        for number in 0..1_000 {
+            let problem = message(&format!("preview-{number}"), "no key");
+            publisher.stands(&problem, Said::NotYet).await.unwrap_err();
+        }
+        minutes.store(60 * 24, Ordering::SeqCst);
+        publisher.tidy();
+        assert_eq!(publisher.unsaid().len(), 0, "a day later they are all remembered");
     }
 }

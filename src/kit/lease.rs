@@ -123,6 +123,7 @@ impl Election {
         loop {
             self.round().await;
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(PERIOD) => {}
             }
@@ -131,6 +132,7 @@ impl Election {
         while !stopped_writing.is_cancelled() {
             self.round().await;
             tokio::select! {
+                biased;
                 () = stopped_writing.cancelled() => {}
                 () = tokio::time::sleep(PERIOD) => {}
             }

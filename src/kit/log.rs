@@ -29,8 +29,10 @@ pub enum Loudness {
 
 /// Starts logging; RUST_LOG chooses the levels, before `loudness` does.
 pub fn init(format: LogFormat, loudness: Loudness) {
+    let chosen = std::env::var(EnvFilter::DEFAULT_ENV).ok().map(EnvFilter::try_new).transpose();
+    let (chosen, unreadable) = chosen.map_or_else(|error| (None, Some(error)), |it| (it, None));
     // What the client library says about a failed request, we say better and once.
-    let levels = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+    let levels = chosen.unwrap_or_else(|| {
         EnvFilter::new(match loudness {
             Loudness::Usual => "info,kube_client::client::builder=off",
             Loudness::Quiet => "error,kube_client::client::builder=off",
@@ -39,6 +41,11 @@ pub fn init(format: LogFormat, loudness: Loudness) {
     tracing_subscriber::registry()
         .with(lines(format).with_filter(discreet()).with_filter(levels))
         .init();
+    if let Some(error) = unreadable {
+        tracing::error!(
+            "RUST_LOG is ignored: {error}. Write it as RUST_LOG=debug or RUST_LOG=trustplane=debug"
+        );
+    }
 }
 
 fn lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>

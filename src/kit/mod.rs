@@ -11,5 +11,6 @@ pub mod log;
 pub mod pace;
 pub mod queue;
 pub mod redact;
+pub mod seeded;
 pub mod shutdown;
 pub mod watch;

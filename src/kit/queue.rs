@@ -10,6 +10,8 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
+use crate::kit::seeded::{self, Bug};
+
 /// What waits, and what is being worked on.
 #[derive(Debug)]
 pub struct Schedule<K> {
@@ -36,6 +38,9 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     /// Asks for a turn at that time, or at an earlier one that was asked for already.
     pub fn add(&mut self, key: K, at: Instant) {
         if let Some(again) = self.working.get_mut(&key) {
+            if seeded::has(Bug::LosesChangesAtWork) {
+                return;
+            }
             // It may have looked before what we were told of happened: it gets another turn.
             *again = Some(again.map_or(at, |earlier| earlier.min(at)));
             return;
@@ -136,6 +141,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 schedule.next_due()
             };
             tokio::select! {
+                biased;
                 () = self.changed.notified() => {}
                 () = sleep_until(next_due) => {}
             }

@@ -20,7 +20,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::kit::{backoff::Backoff, call::CallError};
+use crate::kit::{
+    backoff::Backoff,
+    call::CallError,
+    seeded::{self, Bug},
+};
 
 /// What a watch has to say.
 #[derive(Debug)]
@@ -94,7 +98,7 @@ where
                     }
                     failures += 1;
                     last_failure = Instant::now();
-                    let must_list = is_gone_at_start(&error);
+                    let must_list = is_gone_at_start(&error) && !seeded::has(Bug::GoneIgnored);
                     tell(Change::Failing(describe(error), failures));
                     tokio::time::sleep(Backoff::WATCH.after(failures)).await;
                     if must_list {

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
-use tokio::sync::watch as signal;
+use tokio::sync::Notify;
 
 pub use self::body::Body;
 use self::{answer::Answer, path::Path};
@@ -54,8 +54,8 @@ pub struct ApiServer {
 
 struct Inner {
     store: Mutex<Store>,
-    /// The version of the store, for watches to wait on.
-    version: signal::Sender<u64>,
+    /// Wakes the watches in the order in which they wait, so that a run can be repeated.
+    changed: Notify,
     clock: Clock,
     /// Whether garbage is collected and namespaces are emptied.
     controllers: bool,
@@ -74,8 +74,8 @@ impl ApiServer {
     }
 
     fn start(store: Store, clock: Clock, controllers: bool) -> Self {
-        let version = signal::Sender::new(store.version());
-        let inner = Inner { store: Mutex::new(store), version, clock, controllers };
+        let changed = Notify::new();
+        let inner = Inner { store: Mutex::new(store), changed, clock, controllers };
         let server = Self { inner: Arc::new(inner) };
         let mut call = Call::at(server.inner.clock.now());
         server.with(|store| {
@@ -104,7 +104,9 @@ impl ApiServer {
         }
         let version = store.version();
         drop(store);
-        self.inner.version.send_if_modified(|known| std::mem::replace(known, version) != version);
+        if version > before {
+            self.inner.changed.notify_waiters();
+        }
         outcome
     }
 

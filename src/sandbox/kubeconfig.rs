@@ -32,6 +32,9 @@ pub enum KubeconfigError {
         path = .0.display()
     )]
     Exists(PathBuf),
+    /// The chosen path is a folder's.
+    #[error("{path} is a folder: name a file in it with --kubeconfig", path = .0.display())]
+    Folder(PathBuf),
     /// It can't be written there.
     #[error(
         "cannot write the kubeconfig {path}. Choose a path in a folder of yours with --kubeconfig",
@@ -100,6 +103,7 @@ fn create(path: &Path, content: &[u8]) -> Result<(), KubeconfigError> {
     // `create_new` follows no link, so nobody can have the token written where they read it.
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
+        Err(_) if path.is_dir() => return Err(KubeconfigError::Folder(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(KubeconfigError::Exists(path.to_owned()));
         }
@@ -169,6 +173,16 @@ mod tests {
         let refused = Kubeconfig::write(Some(&path), "server", "authority", "token").unwrap_err();
         assert!(refused.to_string().contains("exists already"), "{refused}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+    }
+
+    #[test]
+    fn who_names_a_folder_is_told_to_name_a_file_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("")] {
+            let refused = Kubeconfig::write(Some(&path), "server", "authority", "token");
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("is a folder: name a file in it"), "{said}");
+        }
     }
 
     #[test]

@@ -95,6 +95,8 @@ fn differs(object: &Value, current: &Value) -> bool {
 
 fn restore(object: &mut Value, current: &Value, field: &str) {
     match current.get(field) {
+        // Mostly it is, and comparing takes less than copying.
+        Some(value) if object.get(field) == Some(value) => {}
         Some(value) => object[field] = value.clone(),
         None => remove(object, field),
     }

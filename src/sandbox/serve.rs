@@ -171,7 +171,10 @@ where
         tracing::debug!("a connection to the API brought no TLS handshake");
         return;
     };
-    let mut server = auto::Builder::new(TokioExecutor::new());
+    // What was agreed on in the handshake holds: waiting for a first byte to tell would have no end.
+    let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let server = auto::Builder::new(TokioExecutor::new());
+    let mut server = if speaks_http2 { server.http2_only() } else { server.http1_only() };
     server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     server.http2().timer(TokioTimer::new());
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {

@@ -3,11 +3,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
-use chrono::TimeDelta;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::{
     inject::{
-        plan::{OnInvalid, Policy, StatusScope},
+        plan::Policy,
         run::{Injector, Options as InjectorOptions, RunError},
     },
     kit::{
@@ -47,8 +46,17 @@ pub struct Options<'a> {
     pub edge_port: Port,
     /// Where the kubeconfig goes; nowhere in particular if none is given.
     pub kubeconfig: Option<&'a Path>,
-    /// How long a Secret must be gone before its certificate is taken out of the Routes.
-    pub missing_grace: TimeDelta,
+    /// How the injector decides; none if somebody else is to inject.
+    pub injector: Option<Rules>,
+}
+
+/// How the injector decides.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What it writes.
+    pub policy: Policy,
+    /// How often it looks at every Route although nothing changed.
+    pub resync: Duration,
 }
 
 /// Why there is no sandbox.
@@ -77,10 +85,15 @@ pub struct Access {
     pub kubeconfig: String,
     /// The API server's URL.
     pub server: String,
-    /// Where the edge listens.
+    /// Where the edge listens; its URL in JSON.
+    #[serde(serialize_with = "as_url")]
     pub edge: SocketAddr,
     /// Who runs it.
     pub pid: u32,
+}
+
+fn as_url<S: Serializer>(address: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("https://{address}"))
 }
 
 impl Access {
@@ -95,7 +108,7 @@ impl Access {
 pub struct Session {
     api: serve::Serving,
     edge: edge::Serving,
-    injector: JoinHandle<Result<(), RunError>>,
+    injector: Option<JoinHandle<Result<(), RunError>>>,
     stop: CancellationToken,
 }
 
@@ -111,9 +124,11 @@ impl Session {
         publish(&client, edge.service_authority()).await.map_err(StartError::Prepare)?;
 
         let stop = CancellationToken::new();
-        let chosen = injector_options(options.missing_grace);
-        let injector = Injector::new(client, Gate::open(), clock, chosen, &mut Registry::default());
-        let injector = tokio::spawn(injector.run(stop.clone()));
+        let injector = options.injector.map(|rules| {
+            let (gate, chosen) = (Gate::open(), injector_options(rules));
+            let injector = Injector::new(client, gate, clock, chosen, &mut Registry::default());
+            tokio::spawn(injector.run(stop.clone()))
+        });
         Ok(Self { api: serving, edge, injector, stop })
     }
 
@@ -127,6 +142,11 @@ impl Session {
         }
     }
 
+    /// The ports of API server and edge.
+    pub fn ports(&self) -> (u16, u16) {
+        (self.api.address().port(), self.edge.address().port())
+    }
+
     /// What the edge serves where a Route holds no certificate.
     pub fn default_certificate(&self) -> &Shown {
         self.edge.default_certificate()
@@ -134,27 +154,35 @@ impl Session {
 
     /// Waits until a part ends by itself, which comes only by a bug.
     pub async fn failed(&mut self) -> PartEnded {
+        let injector = async {
+            match &mut self.injector {
+                Some(injector) => injector.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.api.ended() => PartEnded("API server"),
             () = self.edge.ended() => PartEnded("edge"),
-            _ = &mut self.injector => PartEnded("injector"),
+            _ = injector => PartEnded("injector"),
         }
     }
 
     /// Ends all parts, and removes the kubeconfig.
     pub async fn end(self) {
         self.stop.cancel();
-        let _ = timeout(LAST_WRITES, self.injector).await;
+        if let Some(injector) = self.injector {
+            let _ = timeout(LAST_WRITES, injector).await;
+        }
     }
 }
 
-/// As an installation has it, but for the grace.
-fn injector_options(missing_grace: TimeDelta) -> InjectorOptions {
+/// As an installation has it, but for the rules.
+fn injector_options(rules: Rules) -> InjectorOptions {
     InjectorOptions {
         namespaces: Vec::new(),
-        policy: Policy { on_invalid: OnInvalid::Default, missing_grace, status: StatusScope::All },
+        policy: rules.policy,
         concurrency: 16,
-        resync: Duration::from_secs(600),
+        resync: rules.resync,
         watch_timeout: Duration::from_secs(60),
         dry_run: false,
         instance: "sandbox".to_owned(),

@@ -50,7 +50,7 @@ pub struct Store {
 }
 
 /// One change of one object.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Change {
     /// The version that it made.
     pub version: u64,
@@ -99,6 +99,11 @@ impl Store {
     /// An object as it is stored: an Event in the shape of the core group.
     pub fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects[kind.slot].get(&*key(namespace, name))
+    }
+
+    /// All objects of a kind, as they are stored, in the order of their keys.
+    pub fn all(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Value>> {
+        self.of_kind(kind).values()
     }
 
     /// What is remembered, oldest first. Compaction takes nothing away here.
@@ -195,6 +200,19 @@ impl Store {
     fn new_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(LETTERS[self.random.usize(..LETTERS.len())])).collect()
+    }
+}
+
+/// Where and when; what stands in the object may be a key.
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match (&self.before, &self.after) {
+            (None, _) => "created",
+            (_, None) => "deleted",
+            _ => "changed",
+        };
+        let Self { version, kind, namespace, name, .. } = self;
+        write!(f, "Change({version}: {} {namespace}/{name} {what})", kind.plural)
     }
 }
 

@@ -11,6 +11,7 @@ mod harness;
 mod no_leaks;
 mod no_orphans;
 mod operator;
+mod origin;
 mod replicas;
 mod route_crd;
 mod state_machine;

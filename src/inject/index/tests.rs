@@ -179,7 +179,28 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_and_one_that_it_bri
     let listed = HashSet::from([at("web", "kept")]);
     assert_eq!(index.secrets_listed(&None, &listed), [shop()]);
     assert_eq!(index.secret(&secret()), None);
-    assert_eq!(index.secrets_listed(&None, &listed), [], "lost once");
+}
+
+#[test]
+fn a_secret_that_came_and_went_while_its_watch_was_down_concerns_its_routes() {
+    let (mut index, _) = knowing(&[route("1")]);
+    // No event told of it, but a turn that asked the API server may have injected its pair.
+    assert_eq!(index.secrets_listed(&None, &HashSet::new()), [shop()]);
+    assert_eq!(index.secret_gone(&secret()), [shop()], "and so does a word of its end");
+}
+
+#[test]
+fn a_route_that_was_read_again_and_comes_back_as_it_was_before_is_a_change() {
+    let (mut index, now) = knowing(&[route("5")]);
+    index.route_looked_at(changed("6").facts(), now);
+    assert!(index.route_applied(route("7").facts(), now), "decided from 6, and 7 is not 6");
+}
+
+#[test]
+fn a_route_that_was_read_before_the_watch_brought_something_newer_is_not_kept() {
+    let (mut index, now) = knowing(&[route("9")]);
+    index.route_looked_at(changed("6").facts(), now);
+    assert_eq!(version(&index, &shop()), "9");
 }
 
 #[test]
@@ -389,4 +410,23 @@ fn the_grace_of_a_secret_counts_from_its_own_deletion_and_not_from_an_earlier_on
     index.secret_gone(&secret());
     let missing_for = index.secret_missing(&secret(), tomorrow);
     assert_eq!(missing_for, Duration::ZERO, "so it is cleared without any grace");
+}
+
+/// Two Routes ask for the Secret. The first asked the server before it was made, and the answer
+/// (404) is late; meanwhile the watch brought the Secret, the second Route got its pair, and the
+/// first asks for another. Then the Secret is replaced in a gap of the watch.
+#[test]
+fn a_secret_that_goes_unseen_has_a_grace_of_its_own_whatever_a_late_answer_said_long_ago() {
+    let blog = Draft::edge().annotated("shop-tls").named("web", "blog");
+    let (mut index, now) = knowing(&[route("1"), blog]);
+    index.secret_applied(secret(), usable("1"), Some(now));
+    index.secret_found(&secret());
+    index.route_applied(Draft::edge().annotated("other-tls").version("2").facts(), now);
+    index.secret_looked_at(&secret(), None);
+    index.secret_missing(&secret(), now);
+    let later = now + seconds(3_600);
+    let concerned = index.secrets_listed(&None, &HashSet::new());
+    assert!(concerned.contains(&at("web", "blog")));
+    let missing_for = index.secret_missing(&secret(), later);
+    assert_eq!(missing_for, Duration::ZERO, "the grace of a Secret that was just deleted is over");
 }

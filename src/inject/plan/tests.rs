@@ -500,3 +500,21 @@ fn a_note_put_back_and_a_pair_put_back_are_one_fight() {
     assert_eq!(Write::NoteAlone(fingerprint).target(), Write::Inject(fingerprint).target());
     assert_ne!(Write::Inject(fingerprint).target(), Write::Clear.target());
 }
+
+#[test]
+fn while_a_write_has_to_wait_the_condition_says_what_is_served_now() {
+    let said = |draft: Draft| {
+        let why = (Reason::InjectionFailed, "not allowed".to_owned());
+        let plan = meanwhile(&draft.facts(), why, noon(), &Policy::default());
+        plan.verdict.map(|verdict| (verdict.state, verdict.reason))
+    };
+    let failed = |state| Some((state, Reason::InjectionFailed));
+    assert_eq!(said(ours(asking())), failed(Some(State::Managed)));
+    assert_eq!(said(theirs(asking())), failed(Some(State::Custom)));
+    assert_eq!(said(asking()), failed(Some(State::Default)));
+    assert_eq!(said(Draft::plain().annotated("shop-tls")), failed(None), "no TLS, no certificate");
+    let passthrough = asking().with("/spec", "tls", json!({ "termination": "passthrough" }));
+    assert_eq!(said(passthrough), failed(None));
+    let going = asking().with("/metadata", "deletionTimestamp", json!("2026-03-01T12:00:00Z"));
+    assert_eq!(said(going), None, "a Route that is not ours gets no condition");
+}

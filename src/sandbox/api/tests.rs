@@ -212,3 +212,21 @@ fn events_of_both_groups_are_the_same_objects() {
     assert_eq!(list["items"][0]["note"], "look");
     assert_eq!(list["items"][0].get("apiVersion"), None);
 }
+
+#[test]
+fn what_the_store_remembers_of_a_secret_can_be_printed_without_its_key() {
+    let server = server();
+    let key = "c2VjcmV0IGtleSBvZiB0aGlzIHRlc3Q=";
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "shop-tls" },
+        "data": { "tls.key": key },
+    });
+    let before = server.with(|store| store.version());
+    assert_eq!(ask(&server, Method::POST, "/api/v1/namespaces/web/secrets", secret).0, 201);
+    let shown = server.with(|store| {
+        let changes: Vec<_> = store.changes_since(before).unwrap().cloned().collect();
+        format!("{changes:?}")
+    });
+    assert!(shown.contains("shop-tls"), "nothing is shown");
+    assert!(!shown.contains(key), "the key of a Secret stands in `Debug` of store::Change");
+}

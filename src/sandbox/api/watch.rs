@@ -1,11 +1,11 @@
 //! Watches: what happened since a version, then what happens.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::{sync::watch as signal, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     ApiServer,
@@ -49,7 +49,6 @@ pub(super) fn open(
     let deadline = Instant::now() + options.timeout.unwrap_or(LONGEST);
     let mut watch = Watch {
         server: server.clone(),
-        changed: server.inner.version.subscribe(),
         kind: target.kind,
         namespace: target.namespace.clone(),
         view,
@@ -75,7 +74,6 @@ pub(super) fn open(
 
 struct Watch {
     server: ApiServer,
-    changed: signal::Receiver<u64>,
     kind: &'static Kind,
     namespace: String,
     view: View,
@@ -99,14 +97,17 @@ impl Watch {
                 return None;
             }
             // Before looking, so that a change in between is not slept through.
-            self.changed.mark_unchanged();
+            let server = self.server.clone();
+            let mut changed = pin!(server.inner.changed.notified());
+            changed.as_mut().enable();
             self.look();
             if !self.ready.is_empty() || self.ended {
                 continue;
             }
             let alarm = self.bookmarks.map_or(self.deadline, |due| due.min(self.deadline));
             tokio::select! {
-                changed = self.changed.changed() => changed.ok()?,
+                biased;
+                () = changed => {}
                 () = tokio::time::sleep_until(alarm) => self.bookmark_if_due(),
             }
         }

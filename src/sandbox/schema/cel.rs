@@ -6,7 +6,13 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use cel::{Context, Env, Program};
+use cel::{
+    Context, Env, Program,
+    common::{
+        types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelNull, CelString},
+        value::Val,
+    },
+};
 use serde_json::Value;
 
 /// One rule about a value.
@@ -48,7 +54,7 @@ impl Rule {
             return Vec::new();
         }
         let mut context = Context::with_env(ENVIRONMENT.clone());
-        context.add_variable_from_value("self", converted(value));
+        context.add_variable_as_val("self", seen(value));
         let outcome = |rule: &'a Self| match rule.holds(&context) {
             Ok(true) => None,
             Ok(false) => Some((rule, None)),
@@ -66,19 +72,20 @@ impl Rule {
     }
 }
 
-fn converted(value: &Value) -> cel::Value {
+/// The value as rules see it. Texts are not copied: they may be long, and there may be keys in them.
+fn seen(value: &Value) -> Box<dyn Val + '_> {
     match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(flag) => cel::Value::Bool(*flag),
+        Value::Null => Box::new(CelNull),
+        Value::Bool(flag) => Box::new(CelBool::from(*flag)),
         Value::Number(number) => match number.as_i64() {
-            Some(whole) => cel::Value::Int(whole),
-            None => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+            Some(whole) => Box::new(CelInt::from(whole)),
+            None => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
         },
-        Value::String(text) => text.as_str().into(),
-        Value::Array(list) => list.iter().map(converted).collect::<Vec<_>>().into(),
+        Value::String(text) => Box::new(CelString::from(text.as_str())),
+        Value::Array(list) => Box::new(CelList::from(list.iter().map(seen).collect::<Vec<_>>())),
         Value::Object(map) => {
-            let entries = map.iter().map(|(name, value)| (name.clone(), converted(value)));
-            entries.collect::<HashMap<String, cel::Value>>().into()
+            let fields = map.iter().map(|(name, value)| (name.as_str().into(), seen(value)));
+            Box::new(CelMap::from(fields.collect::<HashMap<_, _>>()))
         }
     }
 }

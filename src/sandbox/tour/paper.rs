@@ -1,4 +1,4 @@
-//! The tour on paper: a block a step, at most 100 columns wide. Pure: text in, text out. What
+//! The tour on paper: a block a step, as wide as the terminal but at most 100 columns. Pure: text in, text out. What
 //! writes it takes the colours out where they don't belong.
 
 use std::fmt::Write;
@@ -8,7 +8,9 @@ use anstyle::{AnsiColor, Style};
 use super::{Outcome, expect::Told, steps::Step};
 
 /// No line is longer.
-pub const WIDTH: usize = 100;
+const WIDTH: usize = 100;
+/// Narrower than this, nothing could be read.
+const NARROWEST: usize = 40;
 /// Where what was seen begins.
 const INDENT: usize = 25;
 
@@ -18,9 +20,20 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// What is shown when a step begins.
-pub fn begins(number: usize, step: &Step) -> String {
-    let mut text = format!("\n{BOLD}{number}  {}{BOLD:#}\n", step.title);
+/// How long a line may be where the terminal, if there is one, has so many columns.
+pub fn width(columns: Option<u16>) -> usize {
+    columns.map_or(WIDTH, |columns| usize::from(columns).clamp(NARROWEST, WIDTH))
+}
+
+/// A text in lines of this width.
+pub fn paragraph(text: &str, width: usize) -> String {
+    format!("{}\n", wrapped(text, width).join("\n"))
+}
+
+/// What is shown when a step begins. Commands are not broken: they are there to be copied.
+pub fn begins(number: usize, step: &Step, width: usize) -> String {
+    let title = wrapped(step.title, width - 3).join("\n   ");
+    let mut text = format!("\n{BOLD}{number}  {title}{BOLD:#}\n");
     for (index, command) in step.commands.iter().enumerate() {
         let continues = index > 0 && step.commands[index - 1].ends_with('\\');
         let prompt = if continues { " " } else { "$" };
@@ -30,10 +43,11 @@ pub fn begins(number: usize, step: &Step) -> String {
 }
 
 /// What is shown when it is over.
-pub fn ends(outcome: &Outcome) -> String {
+pub fn ends(outcome: &Outcome, width: usize) -> String {
     let (mark, style) = if outcome.holds() { ("✓", GOOD) } else { ("✗", BAD) };
     let time = format!("{mark} {:.2} s", outcome.seconds);
-    let mut rows = Rows { text: String::new(), first: format!("{style}{time:<10}{style:#}") };
+    let first = format!("{style}{time:<10}{style:#}");
+    let mut rows = Rows { text: String::new(), first, width: width - INDENT };
     let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
     let state = if managed { GOOD } else { WARNING };
     match &outcome.seen.served {
@@ -75,12 +89,14 @@ pub fn summary(outcomes: &[Outcome], seconds: f64) -> String {
 struct Rows {
     text: String,
     first: String,
+    /// Of what was seen.
+    width: usize,
 }
 
 impl Rows {
     fn add(&mut self, label: &str, style: Style, value: &str) {
         let first = std::mem::replace(&mut self.first, " ".repeat(10));
-        for (index, line) in wrapped(value, WIDTH - INDENT).iter().enumerate() {
+        for (index, line) in wrapped(value, self.width).iter().enumerate() {
             let _ = match index {
                 0 => writeln!(
                     self.text,
@@ -146,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_block_shows_what_was_served_the_condition_and_the_event_within_the_width() {
-        let shown = strip_str(&ends(&outcome(&[]))).to_string();
+        let shown = strip_str(&ends(&outcome(&[]), WIDTH)).to_string();
         let expected = "   ✓ 5.13 s   served     CN=shop.example.com, sha256 0123456789ab, issued by CN=demo CA
               answer     200 Route shop/shop (edge)
               condition  Default (SecretNotFound)
@@ -158,10 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn in_a_narrow_terminal_texts_are_broken_to_its_width() {
+        assert_eq!([None, Some(9), Some(72), Some(300)].map(width), [100, 40, 72, 100]);
+        let shown = strip_str(&ends(&outcome(&[]), 60)).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
+        assert_eq!(paragraph("one two three", 8), "one two\nthree\n");
+    }
+
+    #[test]
     fn a_step_that_did_not_show_what_it_should_is_marked() {
         let failed = outcome(&["the newest Event should be none"]);
         assert!(!failed.holds());
-        let shown = strip_str(&ends(&failed)).to_string();
+        let shown = strip_str(&ends(&failed, WIDTH)).to_string();
         assert!(shown.starts_with("   ✗ 5.13 s   served"), "{shown}");
         assert!(shown.ends_with("expected   the newest Event should be none\n"), "{shown}");
         let summary = strip_str(&summary(&[outcome(&[]), failed], 7.0)).to_string();
@@ -173,7 +197,7 @@ mod tests {
         let pairs = super::super::steps::Pairs::new(chrono::Utc::now()).unwrap();
         let default = Shown::of(b"any");
         for step in super::super::steps::all(&pairs, &default) {
-            let shown = strip_str(&begins(1, &step)).to_string();
+            let shown = strip_str(&begins(1, &step, WIDTH)).to_string();
             assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
         }
     }

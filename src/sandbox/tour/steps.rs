@@ -96,7 +96,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             "The Secret is renewed: served anew",
             &[
                 "kubectl -n shop create secret tls shop-tls --cert=new.crt --key=new.key \\",
-                "  --dry-run=client -o yaml | kubectl apply -f -",
+                "  --dry-run=client -o yaml | kubectl replace -f -",
             ],
             Act::Renew,
             &renewed,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::access::{ACCOUNT, Access};
 use super::audit::AuditLog;
 use super::eventually::eventually;
+use super::ground::Ground;
 use super::namespace::Namespace;
 use super::servers::{Servers, toolbox};
 use super::suite;
@@ -153,7 +154,7 @@ impl Cluster {
 
     /// A namespace that no other test has.
     pub async fn namespace(&self, prefix: &str) -> Namespace {
-        Namespace::create(self.clone(), prefix).await
+        Ground::Real(self.clone()).namespace(prefix).await
     }
 
     /// What the API server noted of every request.

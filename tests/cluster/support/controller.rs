@@ -29,22 +29,20 @@ impl Launch {
     /// `trustplane inject` for all namespaces. Other tests' namespaces are among them: give it a
     /// cluster of its own.
     pub fn everywhere(cluster: &Cluster) -> Self {
-        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"]
-            .map(str::to_owned)
-            .to_vec();
-        Self {
-            name: "everywhere".to_owned(),
-            arguments,
-            environment: Vec::new(),
-            kubeconfig: cluster.account_kubeconfig(),
-        }
+        Self::new("everywhere", cluster.account_kubeconfig())
     }
 
     /// `trustplane inject` for one namespace.
     pub fn within(namespace: &Namespace) -> Self {
-        let launch =
-            Self::everywhere(namespace.cluster()).flags(&["--namespace", namespace.name()]);
-        Self { name: namespace.name().to_owned(), ..launch }
+        let name = namespace.name();
+        Self::new(name, namespace.ground().controller_kubeconfig()).flags(&["--namespace", name])
+    }
+
+    fn new(name: &str, kubeconfig: PathBuf) -> Self {
+        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"]
+            .map(str::to_owned)
+            .to_vec();
+        Self { name: name.to_owned(), arguments, environment: Vec::new(), kubeconfig }
     }
 
     /// Further flags.

@@ -2,6 +2,7 @@
 //! to say what is there and what must become of it.
 //!
 //! - [`Cluster`]: etcd and kube-apiserver, started once and shared; a [`Namespace`] per test.
+//! - [`Ground`]: that cluster, or the sandbox in its place, for cases that must end alike on both.
 //! - [`Controller`]: the `trustplane` binary under our ServiceAccount, to start, kill and question.
 //! - [`AuditLog`]: which writes that account made, as the API server saw them.
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`]: what users put into the cluster.
@@ -19,10 +20,12 @@ mod cluster;
 mod controller;
 mod eventually;
 mod fixtures;
+mod ground;
 mod http;
 mod namespace;
 pub mod pair;
 pub mod proxy;
+mod sandbox;
 mod servers;
 pub mod suite;
 pub mod tied;
@@ -33,6 +36,7 @@ pub use cluster::Cluster;
 pub use controller::{Controller, Launch};
 pub use eventually::{eventually, eventually_equals};
 pub use fixtures::{RouteFixture, SecretFixture};
+pub use ground::Ground;
 pub use namespace::{CertificateState, Namespace, SeenEvent};
 pub use pair::Pair;
 pub use servers::toolbox;

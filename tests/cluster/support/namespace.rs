@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::audit::Writes;
 use super::cluster::{Cluster, in_own_runtime, until_allowed};
+use super::ground::Ground;
 use super::pair::Pair;
 use super::suite;
 
 /// A namespace, with an administrator's clients for it. Its Events are kept for the suite when it
 /// is dropped; the namespace itself stays, since nothing here would finish its deletion.
 pub struct Namespace {
-    cluster: Cluster,
+    ground: Ground,
     client: Client,
     name: String,
 }
@@ -38,8 +39,8 @@ pub struct SeenEvent {
 }
 
 impl Namespace {
-    pub(super) async fn create(cluster: Cluster, prefix: &str) -> Self {
-        let client = cluster.admin().await;
+    pub(super) async fn create(ground: Ground, prefix: &str) -> Self {
+        let client = ground.admin().await;
         let name = format!("{prefix}-{}", suite::next_number());
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
@@ -48,7 +49,7 @@ impl Namespace {
             .create(&PostParams::default(), &namespace)
             .await
             .expect("the namespace is accepted");
-        Self { cluster, client, name }
+        Self { ground, client, name }
     }
 
     /// Its name.
@@ -56,9 +57,17 @@ impl Namespace {
         &self.name
     }
 
+    /// The API server that it is on.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
     /// The cluster that it is in.
     pub fn cluster(&self) -> &Cluster {
-        &self.cluster
+        match &self.ground {
+            Ground::Real(cluster) => cluster,
+            Ground::Sandbox(_) => panic!("the sandbox has no roles and no audit log"),
+        }
     }
 
     /// An administrator's client.
@@ -125,6 +134,13 @@ impl Namespace {
         serde_json::to_value(replaced.expect("the status is accepted")).expect("a Route is JSON")
     }
 
+    /// Changes a Secret with a merge patch.
+    pub async fn patch_secret(&self, name: &str, patch: Value) {
+        let patched =
+            self.secrets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the patch is accepted");
+    }
+
     /// Deletes a Secret.
     pub async fn delete_secret(&self, name: &str) {
         self.secrets().delete(name, &DeleteParams::default()).await.expect("the Secret is deleted");
@@ -142,12 +158,12 @@ impl Namespace {
 
     /// What our account wrote here so far.
     pub fn writes(&self) -> Writes {
-        self.cluster.audit().writes_by_account(&self.name)
+        self.cluster().audit().writes_by_account(&self.name)
     }
 
     /// Waits until our account has written nothing here for `silence`; returns all that it wrote.
     pub async fn quiet(&self, silence: std::time::Duration) -> Writes {
-        self.cluster.audit().wait_quiet(&self.name, silence).await
+        self.cluster().audit().wait_quiet(&self.name, silence).await
     }
 
     /// As `quiet`, looking only at the user's objects: Leases are renewed all the time.
@@ -188,10 +204,10 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let (access, name) = (self.cluster.admin_access().clone(), self.name.clone());
+        let (ground, name) = (self.ground.clone(), self.name.clone());
         // The test's own runtime may be ending, and nothing can be awaited here.
         let dump = std::thread::spawn(move || {
-            let events = in_own_runtime(async { events_in(&access.client().await, &name).await });
+            let events = in_own_runtime(async { events_in(&ground.admin().await, &name).await });
             if let Ok(events) = events {
                 let text = serde_json::to_string_pretty(&events).unwrap_or_default();
                 suite::write_private(

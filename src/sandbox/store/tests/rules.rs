@@ -202,3 +202,15 @@ fn services_get_addresses_of_their_own() {
     };
     assert_ne!(make("a"), make("b"));
 }
+
+#[test]
+fn what_etcd_would_not_take_is_refused_and_nothing_smaller() {
+    let with = |certificate: String| {
+        let mut object = route("a");
+        object["spec"]["tls"] = json!({ "termination": "edge", "certificate": certificate });
+        created(kinds::route(), object)
+    };
+    with("A".repeat(1_500_000)).unwrap();
+    assert_eq!(reason(with("A".repeat(1_600_000))), (500, ""));
+    assert_eq!(reason(with("\n".repeat(800_000))), (500, ""), "as it is stored, it is longer");
+}

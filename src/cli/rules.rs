@@ -1,0 +1,90 @@
+//! The flags that say how the injector decides, for every command that runs one.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use chrono::TimeDelta;
+use clap::{Args, ValueEnum};
+
+use crate::inject::plan::{OnInvalid, Policy, StatusScope};
+
+/// How the injector decides.
+#[derive(Debug, Args)]
+pub struct Rules {
+    /// What to do with the last good certificate when its Secret turns invalid
+    #[arg(
+        long,
+        env = "TRUSTPLANE_ON_INVALID_SECRET",
+        value_enum,
+        value_name = "WHAT",
+        default_value = "default"
+    )]
+    on_invalid_secret: OnInvalidSecret,
+
+    /// How long a Secret must be gone before its certificate is taken out of the Routes
+    #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = duration, default_value = "5s", value_name = "DURATION")]
+    pub(super) secret_missing_grace: Duration,
+
+    /// Which Routes get .status.certificate
+    #[arg(
+        long,
+        env = "TRUSTPLANE_STATUS",
+        value_enum,
+        value_name = "WHICH",
+        default_value = "all"
+    )]
+    status: Status,
+
+    /// How often every Route is looked at again although nothing changed
+    #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "10m", value_name = "DURATION")]
+    pub(super) resync: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnInvalidSecret {
+    /// The router serves its default certificate
+    Default,
+    /// The last good certificate stays
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Status {
+    /// Every Route
+    All,
+    /// Routes that have, or had, the annotation
+    Annotated,
+    /// None
+    Off,
+}
+
+impl Rules {
+    pub(super) fn policy(&self) -> anyhow::Result<Policy> {
+        Ok(Policy {
+            on_invalid: match self.on_invalid_secret {
+                OnInvalidSecret::Default => OnInvalid::Default,
+                OnInvalidSecret::Keep => OnInvalid::Keep,
+            },
+            missing_grace: TimeDelta::from_std(self.secret_missing_grace)
+                .context("--secret-missing-grace is too long")?,
+            status: match self.status {
+                Status::All => StatusScope::All,
+                Status::Annotated => StatusScope::Annotated,
+                Status::Off => StatusScope::Off,
+            },
+        })
+    }
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it as 500ms, 5s or 10m"))
+}
+
+pub(super) fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if duration < Duration::from_secs(1) {
+        return Err("must be at least 1s".to_owned());
+    }
+    Ok(duration)
+}

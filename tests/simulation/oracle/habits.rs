@@ -1,0 +1,148 @@
+//! How it behaves over time: that it is quiet, tells what it did, is patient, and does not hammer.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use http::Method;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{History, deciding_secret};
+use crate::{
+    journal::{Actor, Call, Commit},
+    table::Model,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+/// What is late by less is not late.
+const SLACK: Duration = Duration::from_secs(60);
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+
+impl History<'_> {
+    /// Once everything is in its place, nothing is written any more (I1), but what is still wrong
+    /// is said again every hour.
+    pub fn writes_in_the_quiet(&self, from: usize) -> Vec<String> {
+        let late = self.journal.calls.iter().enumerate().skip(from);
+        late.filter(|(_, call)| call.by.is_ours() && call.is_write())
+            .filter(|(_, call)| !call.target.is_about("leases"))
+            .filter(|(number, call)| !self.is_renewal(*number, call))
+            .map(|(_, call)| format!("I1: {} {} although nothing changed", call.method, call.path))
+            .collect()
+    }
+
+    fn is_renewal(&self, number: usize, call: &Call) -> bool {
+        let same = |commit: &&Commit| {
+            commit.call < number
+                && commit.change.kind.plural == "events"
+                && Some(&*commit.change.name) == call.target.name.as_deref()
+        };
+        let last = self.journal.commits.iter().rev().find(same);
+        call.target.is_about("events")
+            && last.is_some_and(|last| call.sent - last.at > HOUR - SLACK)
+    }
+
+    /// Warnings that stand and were not renewed.
+    pub fn not_renewed(&self, end: Instant) -> Vec<String> {
+        let mut last: HashMap<&str, (&Value, Instant)> = HashMap::new();
+        for commit in self.journal.commits.iter().filter(|one| one.change.kind.plural == "events") {
+            if let Some(event) = &commit.change.after {
+                last.insert(&commit.change.name, (event, commit.at));
+            }
+        }
+        let said = self.standing_messages();
+        let old = last.values().filter(|(event, at)| {
+            let note = event["note"].as_str().or(event["message"].as_str()).unwrap_or_default();
+            event["type"] == "Warning" && said.contains(note) && end - *at > HOUR + SLACK
+        });
+        old.map(|(event, _)| format!("{} was not said again", event["reason"])).collect()
+    }
+
+    /// What the conditions of all Routes say in the end.
+    fn standing_messages(&self) -> HashSet<&str> {
+        let mut last: HashMap<&str, &Value> = HashMap::new();
+        for commit in self.journal.commits.iter().filter(|one| one.change.kind.plural == "routes") {
+            match &commit.change.after {
+                Some(route) => last.insert(&commit.change.name, route),
+                None => last.remove(&*commit.change.name),
+            };
+        }
+        let conditions =
+            last.values().filter_map(|route| route["status"]["certificate"].as_array());
+        conditions.flatten().filter_map(|one| one["message"].as_str()).collect()
+    }
+
+    /// Pairs that went in or out without a word about it.
+    pub fn untold(&self) -> Vec<String> {
+        let commits = &self.journal.commits;
+        let uid = |commit: &Commit| {
+            let object = commit.change.after.as_ref()?;
+            let about = [&object["regarding"]["uid"], &object["involvedObject"]["uid"]];
+            let text = about.into_iter().find_map(Value::as_str);
+            text.or(object["metadata"]["uid"].as_str()).map(str::to_owned)
+        };
+        let certificate = |object: &Option<Arc<Value>>| {
+            object.as_ref().map(|route| route["spec"]["tls"]["certificate"].clone())
+        };
+        let changes = commits.iter().filter(|commit| self.is_pair(commit)).filter(|commit| {
+            certificate(&commit.change.before) != certificate(&commit.change.after)
+        });
+        let silent = changes.filter(|commit| {
+            let told = commits.iter().any(|event| {
+                event.change.kind.plural == "events"
+                    && event.at >= commit.at
+                    && event.at - commit.at < SLACK / 2
+                    && uid(event) == uid(commit)
+            });
+            !told
+        });
+        silent
+            .map(|commit| format!("no Event tells of version {}", commit.change.version))
+            .collect()
+    }
+
+    /// Pairs that went out although their Secret had just been there, whoever asked when.
+    pub fn hasty_clears(&self) -> Vec<String> {
+        let commits = &self.journal.commits;
+        let grace = self.policy.missing_grace.to_std().expect("a grace is not negative");
+        let hasty = commits.iter().filter(|commit| self.is_pair(commit)).filter(|commit| {
+            let (Some(before), Some(after)) = (&commit.change.before, &commit.change.after) else {
+                return false;
+            };
+            let route = Model(Value::clone(before));
+            let Some(name) = deciding_secret(&route) else { return false };
+            let last = commits.iter().rev().find(|change| {
+                change.at <= commit.at
+                    && change.change.kind.plural == "secrets"
+                    && change.change.namespace == commit.change.namespace
+                    && *change.change.name == *name
+            });
+            let gone = last.filter(|change| change.change.after.is_none());
+            let clears = route.is_ours() && Model(Value::clone(after)).certificate().is_empty();
+            clears && gone.is_some_and(|change| self.call(commit).sent - change.at < grace)
+        });
+        hasty
+            .map(|commit| format!("version {} clears within the grace", commit.change.version))
+            .collect()
+    }
+
+    /// The same call over and over, as if nobody had failed.
+    pub fn hot_loops(&self, steps: usize) -> Vec<String> {
+        let most = 40 + 4 * steps;
+        let mut recent: HashMap<(Actor, &Method, &str), VecDeque<Instant>> = HashMap::new();
+        let mut found = HashSet::new();
+        for call in self.journal.calls.iter().filter(|call| call.by.is_ours()) {
+            let times = recent.entry((call.by, &call.method, &call.path)).or_default();
+            while times.front().is_some_and(|first| call.sent - *first > TEN_SECONDS) {
+                times.pop_front();
+            }
+            times.push_back(call.sent);
+            if times.len() > most {
+                found.insert(format!("{} {} without a pause", call.method, call.path));
+            }
+        }
+        found.into_iter().collect()
+    }
+}

@@ -1,0 +1,442 @@
+//! One simulation: an API server, the production controller on wires that fail by plan, and the
+//! people and programs around it. One thread, no socket, and a clock that only moves when everybody
+//! waits.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::FutureExt;
+use http::{Method, Request, request::Parts};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+use trustplane::{
+    inject::{
+        plan::{OnInvalid, Policy},
+        run::{Injector, Options},
+    },
+    kit::{
+        client::{self, Gate},
+        clock::Clock,
+        lease::{Candidate, Election},
+    },
+    names::INJECT_LEASE,
+    sandbox::{api::ApiServer, store::Store},
+};
+
+use crate::{
+    case::Case,
+    faults::{Fault, Faults, What},
+    journal::{Actor, Call, Commit, Journal, Target},
+    wire::Wire,
+};
+
+pub const RESYNC: Duration = Duration::from_secs(900);
+/// Longer than any back-off, and shorter than a resync: what only a resync mends is not mended.
+const SETTLE: Duration = Duration::from_secs(660);
+/// Long enough for what the last step asked for, where nothing goes wrong.
+const REST: Duration = Duration::from_secs(10);
+const RESTART: Duration = Duration::from_secs(1);
+/// More than any simulation makes; the plans that need a short memory take it away themselves.
+const HISTORY: usize = 100_000;
+
+pub struct World {
+    pub api: ApiServer,
+    pub policy: Policy,
+    /// When the quiet at the end began: the number of calls until then.
+    pub calls_until_quiet: AtomicU32,
+    busy_calls: AtomicU32,
+    lagging: Mutex<Option<ApiServer>>,
+    journal: Mutex<Journal>,
+    faults: Mutex<Faults>,
+    random: Mutex<fastrand::Rng>,
+    replicas: Vec<Replica>,
+    registries: Mutex<Vec<Registry>>,
+    undecodable: Mutex<Vec<Value>>,
+    background: Mutex<Vec<JoinHandle<()>>>,
+    start: Instant,
+    refuses_lost_versions: bool,
+}
+
+#[derive(Default)]
+struct Replica {
+    /// Which process it is in; odd while it runs.
+    life: AtomicU32,
+    calls: AtomicU32,
+    crash: Notify,
+    lease: Mutex<Option<watch::Receiver<Option<Instant>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics with the lock")
+}
+
+/// Noon of a day on which every certificate of the pool is valid.
+fn noon() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_772_366_400, 0).expect("a time of day")
+}
+
+fn clock(start: Instant, skew: TimeDelta) -> Clock {
+    Clock::from_fn(move || {
+        let passed = TimeDelta::from_std(start.elapsed()).expect("a simulation is short");
+        noon() + passed + skew
+    })
+}
+
+impl World {
+    fn new(case: &Case) -> Arc<Self> {
+        let start = Instant::now();
+        let store = Store::new(HISTORY, case.seed);
+        let on_invalid = if case.keep { OnInvalid::Keep } else { OnInvalid::Default };
+        let world = Self {
+            api: ApiServer::new(store, clock(start, TimeDelta::zero())),
+            policy: Policy { on_invalid, ..Policy::default() },
+            calls_until_quiet: AtomicU32::new(u32::MAX),
+            busy_calls: AtomicU32::new(0),
+            lagging: Mutex::default(),
+            journal: Mutex::default(),
+            faults: Mutex::new(Faults::new(&case.faults)),
+            random: Mutex::new(fastrand::Rng::with_seed(case.seed)),
+            replicas: (0..case.replicas).map(|_| Replica::default()).collect(),
+            registries: Mutex::default(),
+            undecodable: Mutex::default(),
+            background: Mutex::default(),
+            start,
+            refuses_lost_versions: case.seed % 2 == 1,
+        };
+        for name in ["web", "ops", "trustplane"] {
+            let namespace = json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
+            });
+            let path = "/api/v1/namespaces";
+            let (code, _) =
+                world.act(Actor::User, Method::POST, path, "application/json", namespace);
+            assert_eq!(code, 201, "namespace {name}");
+        }
+        Arc::new(world)
+    }
+
+    /// Runs the case to its end, and the controllers until they have come to rest.
+    pub async fn run(case: &Case) -> Arc<Self> {
+        let world = Self::new(case);
+        let supervisors: Vec<_> = (0..case.replicas)
+            .map(|replica| tokio::spawn(world.clone().keep_alive(replica)))
+            .collect();
+        for (number, step) in case.steps.iter().enumerate() {
+            world.begin_faults(number);
+            sleep(step.wait).await;
+            world.perform(&step.op);
+        }
+        world.begin_faults(case.steps.len());
+        let end = world.faults().end().filter(|_| case.mended);
+        if let Some(end) = end {
+            sleep_until(end).await;
+        }
+        let background = std::mem::take(&mut *lock(&world.background));
+        for task in background {
+            task.await.expect("no background work panics");
+        }
+        sleep(REST).await;
+        let busy = world.replicas[0].calls.load(Ordering::Relaxed);
+        world.busy_calls.store(busy, Ordering::Relaxed);
+        if case.mended {
+            world.faults().heal();
+        }
+        if !case.mended || case.has_opaque_secrets() {
+            sleep(RESYNC).await;
+        }
+        let undecodable = std::mem::take(&mut *lock(&world.undecodable));
+        for object in undecodable {
+            world.touch(&object);
+        }
+        sleep(SETTLE).await;
+        let calls = u32::try_from(world.journal().calls.len()).expect("a simulation is short");
+        world.calls_until_quiet.store(calls, Ordering::Relaxed);
+        if case.sees_resyncs {
+            sleep(2 * RESYNC).await;
+        }
+        sleep(case.afterwards).await;
+        for supervisor in supervisors {
+            supervisor.abort();
+        }
+        world
+    }
+
+    fn begin_faults(self: &Arc<Self>, step: usize) {
+        let due = self.faults().due(step);
+        for fault in due {
+            self.begin(fault);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, fault: Fault) {
+        let (now, version) = (Instant::now(), self.api.with(|store| store.version()));
+        match &fault.what {
+            What::Lag => {
+                let frozen = self.api.with(|store| store.clone());
+                *lock(&self.lagging) =
+                    Some(ApiServer::new(frozen, clock(self.start, TimeDelta::zero())));
+                self.crash(0);
+            }
+            What::Compact => self.forget_history(),
+            What::Gap(_) => {
+                let (world, until) = (self.clone(), now + fault.lasts);
+                self.background(async move {
+                    sleep_until(until).await;
+                    world.forget_history();
+                });
+            }
+            _ => {}
+        }
+        self.faults().begin(fault, now, version);
+    }
+
+    fn forget_history(&self) {
+        self.api.with(|store| store.compact(store.version()));
+    }
+
+    /// One replica: started again, whenever it dies.
+    async fn keep_alive(self: Arc<Self>, replica: usize) {
+        loop {
+            let place = &self.replicas[replica];
+            let life = place.life.fetch_add(1, Ordering::Relaxed) + 1;
+            let process = tokio::spawn(self.clone().process(replica, life));
+            let _kills = Kill(process.abort_handle());
+            tokio::select! {
+                biased;
+                () = place.crash.notified() => {}
+                _ = process => self.wrong("a controller ended by itself".to_owned()),
+            }
+            drop(_kills);
+            sleep(RESTART).await;
+        }
+    }
+
+    /// What `trustplane inject` does, without flags, signals and listeners.
+    async fn process(self: Arc<Self>, replica: usize, life: u32) {
+        let elects = self.replicas.len() > 1;
+        let deadline = Arc::new(watch::Sender::new(None));
+        let gate = if elects { Gate::until(deadline.subscribe()) } else { Gate::open() };
+        *lock(&self.replicas[replica].lease) = elects.then(|| deadline.subscribe());
+        let wire = Wire { world: self.clone(), replica, life };
+        let client = client::over(wire, gate.clone());
+        // Nothing may rest on the clocks of two machines agreeing.
+        let skew = TimeDelta::minutes(10) * i32::try_from(replica).expect("a few replicas");
+        let clock = clock(self.start, skew);
+        let mut registry = Registry::default();
+        let injector = Injector::new(
+            client.clone(),
+            gate,
+            clock.clone(),
+            self.options(replica),
+            &mut registry,
+        );
+        lock(&self.registries).push(registry);
+        let stop = CancellationToken::new();
+        let identity = format!("replica-{replica}-{life}");
+        let election = async {
+            if !elects {
+                return std::future::pending().await;
+            }
+            let candidate =
+                Candidate { namespace: "trustplane".into(), name: INJECT_LEASE, identity };
+            let election = Election::new(client, candidate, clock, deadline);
+            election.run(stop.clone(), CancellationToken::new()).await;
+        };
+        tokio::select! {
+            biased;
+            _ = injector.run(stop.clone()) => {}
+            () = election => {}
+        }
+    }
+
+    fn options(&self, replica: usize) -> Options {
+        Options {
+            namespaces: Vec::new(),
+            policy: self.policy.clone(),
+            concurrency: 4,
+            resync: RESYNC,
+            watch_timeout: Duration::from_secs(60),
+            dry_run: false,
+            instance: format!("replica-{replica}"),
+        }
+    }
+
+    /// The process dies now: nothing more leaves it.
+    pub fn crash(&self, replica: usize) {
+        self.replicas[replica].life.fetch_add(1, Ordering::Relaxed);
+        self.replicas[replica].crash.notify_one();
+    }
+
+    pub fn lives(&self, replica: usize, life: u32) -> bool {
+        self.replicas[replica].life.load(Ordering::Relaxed) == life
+    }
+
+    pub fn count_call(&self, replica: usize) -> u32 {
+        self.replicas[replica].calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many calls the first replica made while anything happened.
+    pub fn busy_calls(&self) -> u32 {
+        self.busy_calls.load(Ordering::Relaxed)
+    }
+
+    /// To the API server and back.
+    pub fn latency(&self) -> (Duration, Duration) {
+        let mut random = lock(&self.random);
+        let mut some = || Duration::from_millis(random.u64(1..20));
+        (some(), some())
+    }
+
+    pub fn roll(&self, sides: usize) -> usize {
+        lock(&self.random).usize(..sides)
+    }
+
+    pub fn faults(&self) -> MutexGuard<'_, Faults> {
+        lock(&self.faults)
+    }
+
+    pub fn journal(&self) -> MutexGuard<'_, Journal> {
+        lock(&self.journal)
+    }
+
+    pub fn wrong(&self, what: String) {
+        self.journal().wrongs.push(what);
+    }
+
+    pub fn note_undecodable(&self, object: &Value) {
+        lock(&self.undecodable).push(object.clone());
+    }
+
+    pub fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        lock(&self.background).push(tokio::spawn(work));
+    }
+
+    pub fn server_for(&self, lagging: bool) -> ApiServer {
+        let behind = lock(&self.lagging).clone();
+        behind.filter(|_| lagging).unwrap_or_else(|| self.api.clone())
+    }
+
+    /// Of a version that is forgotten some servers tell with an event, others refuse to begin.
+    pub fn refuses_lost_version(&self, uri: &http::Uri) -> bool {
+        let mut parameters = uri.query().unwrap_or_default().split('&');
+        let version = parameters.find_map(|one| one.strip_prefix("resourceVersion="));
+        let Some(version) = version.and_then(|text| text.parse().ok()) else { return false };
+        self.refuses_lost_versions && self.api.with(|store| store.changes_since(version).is_err())
+    }
+
+    /// All metrics of all processes, as they would be scraped.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        for registry in lock(&self.registries).iter() {
+            prometheus_client::encoding::text::encode(&mut text, registry).expect("it is text");
+        }
+        text
+    }
+
+    /// Writes a request down as it leaves, and holds it against the lease.
+    pub fn note_sent(&self, by: Actor, parts: &Parts, target: &Target) -> usize {
+        let call = Call {
+            by,
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+            target: target.clone(),
+            sent: Instant::now(),
+            answered: None,
+        };
+        if call.is_write() && !target.is_about("leases") {
+            self.check_lease(&call);
+        }
+        let mut journal = self.journal();
+        journal.calls.push(call);
+        journal.calls.len() - 1
+    }
+
+    fn check_lease(&self, call: &Call) {
+        let Actor::Ours { replica, .. } = call.by else { return };
+        let holds = |replica: &Replica| {
+            let lease = lock(&replica.lease).clone();
+            lease.map(|lease| lease.borrow().is_some_and(|deadline| call.sent < deadline))
+        };
+        if holds(&self.replicas[replica]) == Some(false) {
+            self.wrong(format!("I7: {} {} was sent without the lease", call.method, call.path));
+        }
+        for (other, place) in self.replicas.iter().enumerate() {
+            if other != replica && holds(place) == Some(true) {
+                self.wrong(format!("I7: {} was sent while two replicas lead", call.path));
+            }
+        }
+    }
+
+    pub fn note_answered(&self, call: usize, code: u16, body: &Bytes) {
+        let mut journal = self.journal();
+        let call = &mut journal.calls[call];
+        let single = call.target.is_about("secrets") && call.target.name.is_some();
+        let object = single.then(|| serde_json::from_slice(body).ok().map(Arc::new)).flatten();
+        call.answered = Some((Instant::now(), code, object));
+    }
+
+    /// Does something to the store, and writes down what changed and by whom.
+    pub fn watch_commits<T>(&self, by: Actor, call: usize, work: impl FnOnce() -> T) -> T {
+        let before = self.api.with(|store| store.version());
+        let outcome = work();
+        let at = Instant::now();
+        let mut journal = self.journal();
+        self.api.with(|store| {
+            let changes = store.changes_since(before);
+            for change in changes.ok().into_iter().flatten() {
+                journal.commits.push(Commit { at, by, call, change: change.clone() });
+            }
+        });
+        outcome
+    }
+
+    /// A request of somebody else's: it always arrives.
+    pub fn act(
+        &self,
+        by: Actor,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Value,
+    ) -> (u16, Value) {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request::builder().method(method).uri(path).header("content-type", content);
+        let request = request.body(Body::from(bytes)).expect("a plain request");
+        let (parts, body) = request.into_parts();
+        let call = self.note_sent(by, &parts, &Target::of(path, ""));
+        let request = Request::from_parts(parts, body);
+        let answer = self.watch_commits(by, call, || {
+            self.api.clone().call(request).now_or_never().expect("the sandbox answers at once")
+        });
+        let (head, body) = answer.expect("it can't fail").into_parts();
+        let bytes = body.collect().now_or_never().and_then(Result::ok).expect("all at once");
+        let object = serde_json::from_slice(&bytes.to_bytes()).unwrap_or_default();
+        (head.status.as_u16(), object)
+    }
+}
+
+/// Aborts a task when dropped: the death of a process, or the end of the simulation.
+struct Kill(tokio::task::AbortHandle);
+
+impl Drop for Kill {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
