@@ -12,6 +12,7 @@ mod list_options;
 mod objects;
 mod openapi;
 mod params;
+mod patches;
 mod path;
 mod protobuf;
 mod table;

@@ -8,6 +8,7 @@
 
 mod address;
 mod collect;
+mod decode;
 mod delete;
 mod list;
 mod meta;

@@ -96,6 +96,15 @@ fn forms() -> Vec<Call> {
     {
         calls.push(Call::get(object).header("accept", table));
     }
+    let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let metadata_list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for collection in [SECRETS, ROUTES] {
+        calls.push(Call::get(collection).header("accept", metadata_list));
+        calls.push(Call::get(format!("{collection}/a")).header("accept", metadata));
+        calls.push(Call::watch(collection).header("accept", metadata));
+        calls.push(Call::get(collection).header("accept", metadata));
+        calls.push(Call::get(format!("{collection}/a")).header("accept", metadata_list));
+    }
     calls.push(Call::get(format!("{SECRETS}/none")).header("accept", table));
     calls.push(Call::get(SECRETS).header("accept", "application/json;as=Table;v=v9;g=meta.k8s.io"));
     calls

@@ -131,8 +131,24 @@ impl Run<'_> {
         self.compare(step, call, &left, &right)?;
         if call.method == Method::DELETE {
             tokio::join!(self.left.let_owners_go(call), self.right.let_owners_go(call));
+            self.look_after_deletion(step, call, &left).await?;
         }
         Ok(left)
+    }
+
+    /// The answer to the deletion of many shows what they were. What they are now is compared at once.
+    async fn look_after_deletion(
+        &mut self,
+        step: usize,
+        call: &Call,
+        answer: &Answer,
+    ) -> Result<(), Box<Disagreement>> {
+        if answer.body["items"].is_array() {
+            let look = Call::get(call.path.clone());
+            let (left, right) = tokio::join!(self.left.ask(&look), self.right.ask(&look));
+            self.compare(step, &look, &left, &right)?;
+        }
+        Ok(())
     }
 
     fn compare(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, header::CONTENT_TYPE, request::Parts};
-use serde_json::{Map, Value, error::Category};
+use serde_json::{Value, error::Category};
 
 use super::{
     ApiServer,
@@ -13,6 +13,7 @@ use super::{
     document,
     list_options::{ListOptions, WatchOptions},
     params::{Params, is_delete_options, read_delete_options},
+    patches,
     path::Target,
     protobuf,
     table::{Include, Table},
@@ -20,13 +21,10 @@ use super::{
 };
 use crate::sandbox::{
     kinds::{Kind, text},
-    patch,
     refusal::Refusal,
     select::Selector,
-    store::{Call, Deleted, Part, Patch, Query},
+    store::{Call, Deleted, Part, Query},
 };
-
-const MOST_OPERATIONS: usize = 10_000;
 
 /// Serves a request about objects.
 pub(super) fn serve(
@@ -178,7 +176,7 @@ impl Request<'_> {
     }
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
-        self.check_patch_type()?;
+        patches::check_type(self.kind(), self.content_type())?;
         let format = self.format()?;
         let mut call = self.call("PatchOptions")?;
         let patched = self.server.with(|store| {
@@ -186,7 +184,7 @@ impl Request<'_> {
             if store.get(self.kind(), &self.target.namespace, name).is_none() {
                 return Err(Refusal::not_found(self.kind(), name));
             }
-            let patch = self.read_patch(body, &mut call)?;
+            let patch = patches::read(self.content_type(), body, &mut call)?;
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         });
         self.written(patched.map(|object| self.answer(object)), call, format)
@@ -194,68 +192,6 @@ impl Request<'_> {
 
     fn answer(&self, object: Arc<Value>) -> Answer {
         Answer::object(self.kind(), object)
-    }
-
-    fn check_patch_type(&self) -> Result<(), Refusal> {
-        let custom = self.kind().is_custom();
-        match self.content_type() {
-            "application/merge-patch+json" | "application/json-patch+json" => Ok(()),
-            "application/strategic-merge-patch+json" if !custom => Ok(()),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                Err(Refusal::unsupported_media_type(
-                    "the sandbox has no server-side apply: use kubectl apply without --server-side, or a merge patch",
-                ))
-            }
-            _ if custom => Err(Refusal::unknown_format(&[
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/apply-patch+yaml",
-            ])),
-            _ => Err(Refusal::unsupported_patch_type()),
-        }
-    }
-
-    fn read_patch(&self, body: &[u8], call: &mut Call) -> Result<Patch, Refusal> {
-        let prefix = match self.content_type() {
-            "application/strategic-merge-patch+json" => "",
-            _ => "error decoding patch: ",
-        };
-        let broken = |error: serde_json::Error| {
-            Refusal::bad_request(format!("{prefix}{}", place_of(&error)))
-        };
-        let mut change = || {
-            let (change, doubled) = document::parse(body).map_err(broken)?;
-            call.doubled_fields = doubled;
-            match change {
-                Value::Object(_) | Value::Null => Ok(change),
-                _ => {
-                    let why = format!("{prefix}json: cannot unmarshal it into a map");
-                    Err(Refusal::bad_request(why))
-                }
-            }
-        };
-        match self.content_type() {
-            "application/merge-patch+json" => match change()? {
-                Value::Null => Err(Refusal::bad_request("Invalid JSON Patch")),
-                change => Ok(Patch::Merge(change)),
-            },
-            "application/json-patch+json" => {
-                let operations: Option<Vec<patch::Operation>> =
-                    serde_json::from_slice(body).map_err(broken)?;
-                let operations = operations.unwrap_or_default();
-                let many = operations.len();
-                if many > MOST_OPERATIONS {
-                    return Err(Refusal::too_large(format!(
-                        "Request entity too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {many}"
-                    )));
-                }
-                Ok(Patch::Json(operations))
-            }
-            _ => match change()? {
-                Value::Null => Ok(Patch::Strategic(Value::Object(Map::new()))),
-                change => Ok(Patch::Strategic(change)),
-            },
-        }
     }
 
     fn delete(&self, name: &str, body: &[u8]) -> Result<Answer, Refusal> {
@@ -402,7 +338,7 @@ impl Request<'_> {
 }
 
 /// Where a text stops being JSON; what stands there may be a key.
-fn place_of(error: &serde_json::Error) -> String {
+pub(super) fn place_of(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     match error.classify() {
         Category::Eof => "unexpected end of JSON input".to_owned(),

@@ -170,12 +170,13 @@ fn merge_list(
     };
     let server = original.clone();
     let Some(key) = key else {
-        for value in &change {
-            if !original.contains(value) {
-                original.push(value.clone());
+        let mut merged: Vec<Value> = Vec::new();
+        for value in original.iter().chain(&change) {
+            if !merged.contains(value) {
+                merged.push(value.clone());
             }
         }
-        return Ok(sorted(original, &change, &server, None));
+        return Ok(sorted(merged, &change, &server, None));
     };
     let (mut entries, mut replaces) = (Vec::new(), false);
     for entry in change {
