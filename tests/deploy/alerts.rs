@@ -15,7 +15,8 @@ use crate::tools::{folder, promtool, text_of};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn alerts() -> Vec<Value> {
-    let rules: Value = serde_saphyr::from_str(&text_of("deploy/monitoring/alerts.yaml")).expect("YAML");
+    let rules: Value =
+        serde_saphyr::from_str(&text_of("deploy/monitoring/alerts.yaml")).expect("YAML");
     rules["spec"]["groups"][0]["rules"].as_array().expect("rules").clone()
 }
 
@@ -25,7 +26,8 @@ fn text(value: &Value) -> &str {
 
 /// The rules as Prometheus itself reads them. JSON is YAML.
 fn rules_alone() -> String {
-    let rules: Value = serde_saphyr::from_str(&text_of("deploy/monitoring/alerts.yaml")).expect("YAML");
+    let rules: Value =
+        serde_saphyr::from_str(&text_of("deploy/monitoring/alerts.yaml")).expect("YAML");
     rules["spec"].to_string()
 }
 
@@ -52,7 +54,8 @@ fn prometheus_understands_every_alert_and_every_query_of_the_dashboard() {
     assert!(queries.len() > 10, "{queries:?}");
     let queries = json!({ "groups": [{ "name": "dashboard", "rules": queries }] }).to_string();
     let files = [("alerts.yaml", &*rules_alone()), ("dashboard.yaml", &*queries)];
-    let checked = promtool(&["check", "rules", "alerts.yaml", "dashboard.yaml"], &folder("rules", &files));
+    let checked =
+        promtool(&["check", "rules", "alerts.yaml", "dashboard.yaml"], &folder("rules", &files));
     checked.unwrap_or_else(|why| panic!("{why}"));
 }
 
@@ -73,7 +76,8 @@ fn each_alert_fires_when_it_should_and_a_healthy_system_fires_none() {
             .map(|question| text(&question["alertname"]).to_owned())
             .collect()
     };
-    let all: BTreeSet<String> = alerts().iter().map(|rule| text(&rule["alert"]).to_owned()).collect();
+    let all: BTreeSet<String> =
+        alerts().iter().map(|rule| text(&rule["alert"]).to_owned()).collect();
     assert_eq!(asked(&tests[0], false), all);
     assert_eq!(asked(&tests[0], true), BTreeSet::new());
     assert_eq!(tests.iter().flat_map(|test| asked(test, true)).collect::<BTreeSet<_>>(), all);
@@ -113,7 +117,7 @@ async fn everything_told() -> String {
         (format!("{unreadable}\n"), AtomicUsize::new(0), AtomicUsize::new(0));
     let proxy = Proxy::start(&cluster, move |asked| {
         if asked.is_watch_of("secrets") && watches.fetch_add(1, Ordering::SeqCst) == 0 {
-            return Fault::Watch(WatchFault::CutAfter(0));
+            return Fault::answer(500, "not now");
         }
         if asked.is_write_to("routes/shop") && writes.fetch_add(1, Ordering::SeqCst) == 0 {
             return Fault::answer(500, "not now");
@@ -154,7 +158,8 @@ fn all_matches<'a>(pattern: &str, text: &'a str) -> BTreeSet<&'a str> {
 #[tokio::test]
 async fn they_ask_for_nothing_that_the_controller_does_not_tell() {
     let told = everything_told().await;
-    let samples: String = told.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    let samples: String =
+        told.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
     let names = all_matches(r"(?m)^(trustplane_[a-z_]+)[{ ]", &samples);
     let mut labels = all_matches(r#"[{,]([a-z_]+)=""#, &samples);
     // Prometheus adds these to whatever it scrapes, and renames a namespace that is ours.
@@ -179,7 +184,9 @@ async fn they_ask_for_nothing_that_the_controller_does_not_tell() {
     // And nothing that it tells is left unseen.
     let families: BTreeSet<&str> = names
         .iter()
-        .map(|name| name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count"))
+        .map(|name| {
+            name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count")
+        })
         .collect();
     assert_eq!(asked_for, families);
 }

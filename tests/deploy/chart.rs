@@ -64,7 +64,8 @@ fn with_monitoring_it_is_the_overlay_and_deploy_monitoring() {
             "resources: [../../../deploy/overlays/openshift, ../../../deploy/monitoring]",
         )],
     );
-    let values = ["serviceMonitor", "alerts", "dashboard"].map(|it| format!("monitoring.{it}=true"));
+    let values =
+        ["serviceMonitor", "alerts", "dashboard"].map(|it| format!("monitoring.{it}=true"));
     assert_eq!(
         against_chart(&both, "trustplane", &values.each_ref().map(String::as_str)),
         HELM_MAKES_IT
@@ -100,7 +101,8 @@ fn several_namespaces_get_a_role_each_and_the_cluster_gets_none() {
         assert_eq!(binding["subjects"][0]["namespace"], "trustplane");
     }
     assert!(!objects.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", objects.keys());
-    let container = &objects["Deployment trustplane/trustplane-inject"]["spec"]["template"]["spec"]["containers"][0];
+    let container = &objects["Deployment trustplane/trustplane-inject"]["spec"]["template"]["spec"]
+        ["containers"][0];
     assert_eq!(container["args"][1], "--namespace=shop");
     assert_eq!(container["args"][2], "--namespace=blog");
 }
@@ -143,9 +145,12 @@ fn every_value_for_the_pods_reaches_them() {
     assert_eq!(container["imagePullPolicy"], "Always");
     assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
     let arguments = container["args"].as_array().expect("arguments");
-    for argument in
-        ["--on-invalid-secret=keep", "--secret-missing-grace=30s", "--status=annotated", "--concurrency=32"]
-    {
+    for argument in [
+        "--on-invalid-secret=keep",
+        "--secret-missing-grace=30s",
+        "--status=annotated",
+        "--concurrency=32",
+    ] {
         assert!(arguments.iter().any(|given| given == argument), "{argument}: {arguments:?}");
     }
     let policy = &objects["NetworkPolicy trustplane/trustplane-inject"]["spec"]["ingress"][0];
@@ -155,9 +160,14 @@ fn every_value_for_the_pods_reaches_them() {
 
 #[test]
 fn values_that_it_does_not_know_are_refused() {
-    for value in ["replica=3", "onInvalidSecret=maybe", "policy.enabled=perhaps", "namespaces={No_Name}"] {
+    for value in
+        ["replica=3", "onInvalidSecret=maybe", "policy.enabled=perhaps", "namespaces={No_Name}"]
+    {
         let refusal = template("trustplane", &[value]).expect_err(value);
-        assert!(refusal.contains("values don't meet the specifications of the schema"), "{refusal}");
+        assert!(
+            refusal.contains("values don't meet the specifications of the schema"),
+            "{refusal}"
+        );
     }
 }
 

@@ -11,8 +11,8 @@ pub type Objects = BTreeMap<String, Value>;
 pub fn objects(text: &str) -> Objects {
     let mut found = Objects::new();
     for document in text.split("\n---\n") {
-        let object: Value = serde_saphyr::from_str(document)
-            .unwrap_or_else(|error| panic!("{error}\n{document}"));
+        let object: Value =
+            serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{error}\n{document}"));
         if object.is_object() {
             let twice = found.insert(name_of(&object), object);
             assert!(twice.is_none(), "twice: {}", name_of(&twice.unwrap_or_default()));
@@ -61,7 +61,10 @@ pub fn differences(left: &Objects, right: &Objects) -> Vec<String> {
         }
     }
     found.extend(
-        right.keys().filter(|name| !left.contains_key(*name)).map(|name| format!("only right: {name}")),
+        right
+            .keys()
+            .filter(|name| !left.contains_key(*name))
+            .map(|name| format!("only right: {name}")),
     );
     found
 }
@@ -88,7 +91,9 @@ fn compare(place: &str, left: &Value, right: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn a_difference_is_named_wherever_it_is() {
-    let left = objects("kind: A\nmetadata: {name: a}\nspec: {list: [1, 2]}\n---\nkind: B\nmetadata: {name: b}");
+    let left = objects(
+        "kind: A\nmetadata: {name: a}\nspec: {list: [1, 2]}\n---\nkind: B\nmetadata: {name: b}",
+    );
     let right = objects("kind: A\nmetadata: {name: a}\nspec: {list: [1, 3], more: x}");
     assert_eq!(
         differences(&left, &right),

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::objects::objects;
-use crate::support::{
-    Cluster, Launch, RouteFixture, SecretFixture, eventually_equals, pair,
-};
+use crate::support::{Cluster, Launch, RouteFixture, SecretFixture, eventually_equals, pair};
 use crate::tools::{EmptyCluster, at, folder, go, kustomize, text_of};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,9 +18,13 @@ async fn the_one_for_kubernetes_is_applied_in_one_go_and_applying_it_again_chang
     assert!(first.contains("deployment.apps/trustplane-inject created"), "{first}");
     assert!(first.contains("routes.route.openshift.io created"), "{first}");
 
-    let again = cluster.kubectl(&["apply", "-k", overlay]).expect("everything is accepted");
-    let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
-    assert!(changed.is_empty(), "{changed:?}");
+    let version =
+        "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}\n{end}";
+    let versions =
+        || cluster.kubectl(&["get", "-k", overlay, "-o", version]).expect("all is there");
+    let before = versions();
+    cluster.kubectl(&["apply", "-k", overlay]).expect("everything is accepted");
+    assert_eq!(versions(), before);
     assert_eq!(cluster.kubectl(&["diff", "-k", overlay]).as_deref(), Ok(""));
 }
 
