@@ -1,10 +1,13 @@
 //! The commands of docs/security.md do what it says.
 
-use std::process::Stdio;
+use std::{process::Stdio, time::Duration};
 
 use tokio::process::Command;
 
-use crate::{guarded, support::Cluster, support::toolbox};
+use crate::{
+    guarded,
+    support::{Cluster, eventually, toolbox},
+};
 
 const MANUAL: &str = include_str!("../../docs/security.md");
 
@@ -49,11 +52,15 @@ async fn its_probe_tells_whether_the_policy_holds_and_its_grants_are_enough() {
 
     let granted = run(&cluster, commands_with("role route-secrets")).await;
     assert_eq!(granted.lines().filter(|line| line.ends_with(" created")).count(), 4, "{granted}");
-    for right in [["create", "routes.route.openshift.io/custom-host"], ["get", "secrets/shop-tls"]]
-    {
-        let question = [&["auth", "can-i", "--namespace=shop", "--as=jane"], &right[..]].concat();
-        let answer = cluster.kubectl(&question).await;
-        assert_eq!(answer.as_deref().map(str::trim), Ok("yes"), "{right:?}");
+    let custom_hosts = ["create", "routes.route.openshift.io", "--subresource=custom-host"];
+    for right in [&custom_hosts[..], &["get", "secrets/shop-tls"]] {
+        let question = [&["auth", "can-i", "--namespace=shop", "--as=jane"], right].concat();
+        // A Role is in force a moment after it was accepted.
+        eventually(Duration::from_secs(30), "jane may", async || {
+            let answer = cluster.kubectl(&question).await;
+            answer.ok().filter(|answer| answer.trim() == "yes").ok_or("not yet")
+        })
+        .await;
     }
     let collector = "kubectl auth can-i create routes.route.openshift.io --subresource=custom-host \
         --as=system:serviceaccount:kube-system:generic-garbage-collector --all-namespaces";
