@@ -118,7 +118,8 @@ async fn the_one_for_one_namespace_serves_it_with_rights_in_it_alone() {
         ns.certificate_condition("shop").await
     })
     .await;
-    assert_eq!(other.pair_in_route("shop").await, Default::default(), "another's is left alone");
+    let untouched = other.pair_in_route("shop").await == (String::new(), String::new());
+    assert!(untouched, "another namespace is left alone");
 
     let name = format!("system:serviceaccount:{}:trustplane", ns.name());
     let refused = cluster.audit().entries().into_iter();
