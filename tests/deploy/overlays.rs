@@ -26,6 +26,7 @@ async fn the_one_for_kubernetes_is_applied_in_one_go_and_applying_it_again_chang
     cluster.kubectl(&["apply", "-k", overlay]).expect("everything is accepted");
     assert_eq!(versions(), before);
     assert_eq!(cluster.kubectl(&["diff", "-k", overlay]).as_deref(), Ok(""));
+    cluster.passes_check().await;
 }
 
 #[tokio::test]

@@ -40,6 +40,8 @@ async fn it_is_installed_upgraded_and_removed_and_the_route_api_stays() {
     let after_install = installed(&cluster);
     assert_eq!(after_install.len(), 12, "{after_install:#?}");
 
+    cluster.passes_check().await;
+
     cluster.helm(&[&["upgrade"], &to[..]].concat()).expect("it is upgraded");
     assert_eq!(installed(&cluster), after_install, "an upgrade to the same writes nothing");
 

@@ -4,8 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::support::{Access, Servers, suite, toolbox};
+use serde_json::Value;
+
+use crate::support::{Access, Servers, eventually, suite, toolbox};
 
 /// The repository.
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -140,6 +143,29 @@ impl EmptyCluster {
 
     pub fn helm(&self, arguments: &[&str]) -> Result<String, String> {
         output(helm().env("KUBECONFIG", &self.kubeconfig).args(arguments))
+    }
+
+    /// Waits until `trustplane check` is content: rights are in force a moment after they are granted.
+    pub async fn passes_check(&self) {
+        eventually(Duration::from_secs(30), "trustplane check is content", async || {
+            let failed = self.failed_checks();
+            if failed.is_empty() { Ok(()) } else { Err(failed) }
+        })
+        .await;
+    }
+
+    /// What `trustplane check` finds wrong, apart from what only a kubelet could put right.
+    fn failed_checks(&self) -> Vec<Value> {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_trustplane"));
+        check.args(["check", "--installed", "-o", "json"]).env("KUBECONFIG", &self.kubeconfig);
+        // No Pod runs here, so it always fails, and prints why.
+        let printed = output(&mut check).expect_err("no replica is ready");
+        let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+        let lines = found["lines"].as_array().expect("lines");
+        let needs_pods = |line: &Value| line["check"] == "deployment" || line["check"] == "lease";
+        assert!(lines.iter().any(needs_pods), "{printed}");
+        let failed = lines.iter().filter(|line| line["result"] == "failed" && !needs_pods(line));
+        failed.cloned().collect()
     }
 
     /// Applies manifests twice on the server's side, and insists that the second time changes nothing.
