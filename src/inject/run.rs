@@ -274,8 +274,8 @@ impl Injector {
         self.reconciler.metrics.watch_restarted(watched.kind.as_str());
         let hint = match (&error, &watched.scope) {
             (CallError::Forbidden, Some(namespace)) => format!(
-                ". Grant it with: kubectl -n {namespace} create rolebinding trustplane-inject \
-                 --clusterrole=trustplane-inject --serviceaccount=trustplane:trustplane"
+                ". Its account needs the rules of deploy/base/role.yaml in {namespace}. The chart's \
+                 `namespaces` and deploy/overlays/single-namespace grant them"
             ),
             _ => hint(&error).to_owned(),
         };
@@ -457,7 +457,7 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
 fn hint(error: &CallError) -> &'static str {
     match error {
         CallError::Forbidden => {
-            ". Grant it with: kubectl apply -k deploy/base, or limit the controller with --namespace"
+            ". Apply again what it was installed with, or limit it with --namespace; trustplane check names the missing right"
         }
         CallError::NotFound => {
             ". Is the Route API installed? On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml"

@@ -338,12 +338,13 @@ pub fn not_done(error: &ApplyError) -> Option<Notice> {
     let note = match (error, error.cause()?) {
         (ApplyError::Secret { secret, .. }, CallError::Forbidden) => format!(
             "trustplane may not read Secret {}. Let an administrator grant its account get, list and \
-             watch on secrets: kubectl apply -k deploy/base.",
+             watch on secrets, by applying again what it was installed with.",
             secret.name
         ),
         (_, CallError::Forbidden) => {
             "trustplane may not write this Route. Let an administrator grant its account patch on \
-             routes, routes/status and create and update on routes/custom-host: kubectl apply -k deploy/base."
+             routes, routes/status and create and update on routes/custom-host, by applying again what it \
+             was installed with."
                 .to_owned()
         }
         (_, cause @ CallError::Invalid { .. }) => format!(

@@ -115,7 +115,7 @@ async fn a_forbidden_watch_does_not_slow_the_other_and_is_said_plainly() {
     assert_eq!(code, 503);
     assert!(body.contains("Secrets in namespace") && body.contains("forbidden"), "{body}");
     let log = faulty.scene.controller.log();
-    assert!(log.contains("create rolebinding trustplane-inject"), "the log says what to do");
+    assert!(log.contains("deploy/overlays/single-namespace grant"), "the log says what to do");
 }
 
 #[tokio::test]

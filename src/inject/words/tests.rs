@@ -26,7 +26,11 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     let told = |cause| not_done(&ApplyError::Pair { route: route(), cause });
     let forbidden = told(CallError::Forbidden).unwrap();
     assert_eq!(forbidden.reason, Reason::InjectionFailed);
-    assert!(forbidden.note.contains("kubectl apply -k deploy/base"), "{}", forbidden.note);
+    assert!(
+        forbidden.note.contains("applying again what it was installed with"),
+        "{}",
+        forbidden.note
+    );
     let refused = CallError::Invalid { code: 422, fields: "spec.tls.key".into() };
     let refused = told(refused).unwrap().note;
     assert!(refused.contains("refused the content of spec.tls.key (HTTP 422)"), "{refused}");
