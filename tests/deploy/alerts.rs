@@ -1,7 +1,7 @@
 //! Alerts and dashboard: their queries are right, each alert fires when it should, and they ask for
 //! nothing that the controller does not tell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -57,6 +57,28 @@ fn prometheus_understands_every_alert_and_every_query_of_the_dashboard() {
     let checked =
         promtool(&["check", "rules", "alerts.yaml", "dashboard.yaml"], &folder("rules", &files));
     checked.unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn no_panel_of_the_dashboard_lies_on_another_or_goes_unexplained() {
+    let dashboard: Value =
+        serde_json::from_str(&text_of("deploy/monitoring/dashboard.json")).expect("JSON");
+    let mut taken = BTreeMap::new();
+    let mut ids = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        let title = text(&panel["title"]);
+        assert!(!title.is_empty() && !text(&panel["description"]).is_empty(), "{panel}");
+        assert!(ids.insert(panel["id"].as_u64()), "{title} has the id of another");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        let side = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        assert!(side("x") + side("w") <= 24, "{title} is out of sight");
+        for x in side("x")..side("x") + side("w") {
+            for y in side("y")..side("y") + side("h") {
+                let other = taken.insert((x, y), title.to_owned());
+                assert_eq!(other, None, "under {title}");
+            }
+        }
+    }
 }
 
 #[test]

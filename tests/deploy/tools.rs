@@ -87,8 +87,15 @@ pub fn helm() -> Command {
 
 /// Runs promtool, which Debian has in its package prometheus.
 pub fn promtool(arguments: &[&str], folder: &Path) -> Result<String, String> {
-    output(Command::new("promtool").args(arguments).current_dir(folder))
-        .map_err(|why| format!("promtool (Debian's package prometheus; `make needs`): {why}"))
+    output(Command::new("promtool").args(arguments).current_dir(folder)).map_err(|why| {
+        match why.strip_prefix("promtool: ") {
+            Some(_) => {
+                "promtool is missing: run `make needs`, or install Debian's package prometheus"
+                    .to_owned()
+            }
+            None => why,
+        }
+    })
 }
 
 /// A module of the Go proxy as it was published, or a program made of a folder of ours.
