@@ -103,27 +103,25 @@ pub fn result(ended: &[(ObjectRef, Outcome)]) -> String {
     text
 }
 
-/// The commands that remove the rest.
-pub fn next(namespace: &str) -> [String; 3] {
+/// The commands that remove the rest: one for each way to install.
+pub fn next(namespace: &str) -> [String; 2] {
     [
+        "kubectl delete --ignore-not-found -k deploy/overlays/openshift".to_owned(),
         format!("helm uninstall trustplane --namespace {namespace}"),
-        "kubectl delete --ignore-not-found -k deploy/base".to_owned(),
-        "kubectl delete --ignore-not-found -k deploy/policy".to_owned(),
     ]
 }
 
 /// The same, for people.
 pub fn farewell(namespace: &str) -> String {
-    let [helm, base, policy] = next(namespace);
+    let [kubectl, helm] = next(namespace);
     format!(
         "
-Remove the rest. Installed with helm:
+Remove the rest, as you installed it. With kubectl, where you applied deploy/overlays/kubernetes too:
+  {kubectl}
+With helm:
   {helm}
-With kubectl:
-  {base}
-  {policy}
-Do not delete with deploy/overlays/kubernetes or crds/: that takes the Route API away, and every
-Route with it. Roles and RoleBindings in namespaces of your own are yours to remove.
+Deleting deploy/overlays/kubernetes or crds/ takes the Route API away, and EVERY ROUTE with it.
+Objects that you made yourself, such as RoleBindings in other namespaces, are yours to remove.
 "
     )
 }

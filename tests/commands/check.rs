@@ -24,7 +24,7 @@ fn results(ran: &Ran) -> Results {
     let text = |line: &Value, field: &str| line[field].as_str().expect("text").to_owned();
     for line in &lines {
         let wants = matches!(line["result"].as_str(), Some("failed" | "warning"));
-        assert_eq!(line["do"].is_string(), wants, "a line says what to do: {line}");
+        assert_eq!(line["do"].is_string(), wants, "what to do is said where it is needed: {line}");
     }
     let failed = lines.iter().any(|line| line["result"] == "failed");
     assert_eq!((ran.code, &report["holds"]), (i32::from(failed), &json!(!failed)), "{ran:?}");

@@ -159,7 +159,7 @@ fn missing_rights_are_named_and_the_first_few_are_enough() {
     let line = line(&facts, "account-rights");
     assert_eq!(line.result, Mark::Failed);
     assert_eq!(line.found, "9 of 16; missing: get a, get b, get c, get d, get e and 2 more");
-    assert!(line.todo.unwrap().contains("kubectl apply -k deploy/overlays/kubernetes"));
+    assert_eq!(line.command.as_deref(), Some("kubectl apply -k deploy/overlays/kubernetes"));
 }
 
 #[test]
