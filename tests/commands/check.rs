@@ -191,7 +191,10 @@ async fn who_may_not_install_is_told_which_rights_are_missing() {
     let user = ordinary_user(&cluster).await;
     let ran = fails(&user, &["--namespace", "elsewhere"], &["install-rights"]).await;
     let lacks = found(&ran, "install-rights");
-    assert!(lacks.contains("missing: create namespaces, patch namespaces"), "{lacks}");
+    assert!(
+        lacks.contains("missing: get namespaces, create namespaces, patch namespaces"),
+        "{lacks}"
+    );
 }
 
 #[tokio::test]
@@ -224,6 +227,15 @@ async fn an_api_server_that_is_not_there_or_never_answers_ends_it_with_code_2() 
         assert!(ran.err.contains(&format!("error: nothing could be checked at {url}")), "{ran:?}");
         assert!(start.elapsed() < Duration::from_secs(limit), "{:?}", start.elapsed());
     }
+}
+
+#[tokio::test]
+async fn credentials_that_the_api_server_does_not_know_end_it_with_code_2() {
+    let cluster = Cluster::get().await;
+    let kubeconfig = cluster.kubeconfig(&cluster.admin_access().with_token("nonsense".into()));
+    let ran = trustplane(&kubeconfig, &["check"]).await;
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("does not know these credentials"), "{ran:?}");
 }
 
 #[tokio::test]

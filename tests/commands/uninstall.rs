@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::program::{Ran, command, trustplane};
@@ -150,6 +151,52 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
 
     assert!(stage.routes().await == before, "a Route was changed");
     assert_eq!(stage.writes(), [""; 0]);
+}
+
+/// Runs it on a terminal, where somebody types this.
+async fn on_a_terminal(stage: &Stage, typed: &str) -> (Option<i32>, String) {
+    let ns = stage.ns.name();
+    let words = [
+        env!("CARGO_BIN_EXE_trustplane"),
+        "uninstall --routes=clear --namespace",
+        ns,
+        "--install-namespace",
+        ns,
+    ];
+    let mut child = tokio::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"])
+        .env("KUBECONFIG", &stage.kubeconfig)
+        .env_remove("RUST_LOG")
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("script of util-linux is there");
+    let mut keyboard = child.stdin.take().expect("it is piped");
+    keyboard.write_all(format!("{typed}\n").as_bytes()).await.expect("typed");
+    let output = child.wait_with_output().await.expect("it ends");
+    drop(keyboard);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_asks_and_only_yes_is_a_yes() {
+    let stage = Stage::new("terminal").await;
+    let (code, shown) = on_a_terminal(&stage, "no").await;
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(
+        shown.contains("Let go of 4 Routes and take the injected pairs out of them?"),
+        "{shown}"
+    );
+    assert!(shown.contains("error: nothing was changed"), "{shown}");
+    assert_eq!(stage.writes(), [""; 0]);
+
+    let (code, shown) = on_a_terminal(&stage, "yes").await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("\x1b["), "there is somebody to see colours: {shown:?}");
+    stage.is_let_go("shop", None).await;
 }
 
 #[tokio::test]
