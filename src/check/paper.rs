@@ -9,7 +9,7 @@ use super::lines::{Line, Mark};
 use crate::kit::paper::{BAD, FAINT, GOOD, WARNING, wrapped};
 
 /// Where what was found begins.
-const INDENT: usize = 28;
+const INDENT: usize = 29;
 
 /// The table, and what it comes to.
 pub fn table(lines: &[Line], width: usize) -> String {
@@ -19,7 +19,7 @@ pub fn table(lines: &[Line], width: usize) -> String {
         let found = wrapped(&line.found, width - INDENT);
         for (index, part) in found.iter().enumerate() {
             let _ = match index {
-                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19} {part}", line.subject),
+                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19}  {part}", line.subject),
                 _ => writeln!(text, "{:INDENT$}{part}", ""),
             };
         }
@@ -95,11 +95,11 @@ mod tests {
             line(Mark::Failed, &"many words ".repeat(8), Some("Apply it.")),
         ];
         let expected = "\
-ok      admission policy    in order
-FAILED  admission policy    many words many words many words many words many words many words many
-                            words many words
-                            Apply it.
-                            kubectl apply -k deploy/policy
+ok      admission policy     in order
+FAILED  admission policy     many words many words many words many words many words many words many
+                             words many words
+                             Apply it.
+                             kubectl apply -k deploy/policy
 
 One line failed.
 ";

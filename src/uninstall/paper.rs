@@ -42,13 +42,13 @@ pub fn table(outlook: &Outlook, pairs: Option<Pairs>) -> String {
         text.push_str(&aligned(&rows));
         text.push_str("\nThe annotations of these Routes go in the same write.\n");
     }
-    for (count, what) in [
-        (outlook.status_only.len(), "lose .status.certificate and nothing else"),
-        (outlook.left_alone.len(), "ask for a Secret but belong to an Ingress, and are left alone"),
-        (outlook.undecodable.len(), "can't be decoded, and are left alone"),
+    for (count, which) in [
+        (outlook.status_only.len(), "Routes that lose .status.certificate and nothing else"),
+        (outlook.left_alone.len(), "Routes of an Ingress, which are left alone"),
+        (outlook.undecodable.len(), "Routes that can't be decoded, and are left alone"),
     ] {
         if count > 0 {
-            let _ = writeln!(text, "{count} more Routes {what}.");
+            let _ = writeln!(text, "{which}: {count}");
         }
     }
     if outlook.is_nothing() {
@@ -209,7 +209,7 @@ web        shop   shop-tls  the pair stays, as the Route's own  the pair goes
 web        blog   -         its own certificate stays           its own certificate stays
 
 The annotations of these Routes go in the same write.
-1 more Routes lose .status.certificate and nothing else.
+Routes that lose .status.certificate and nothing else: 1
 ";
         assert_eq!(strip_str(&table(&outlook(), None)).to_string(), expected);
         let chosen = strip_str(&table(&outlook(), Some(Pairs::Clear))).to_string();

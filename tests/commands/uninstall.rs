@@ -137,7 +137,7 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
     let shop = ran.out.lines().find(|line| line.contains(" shop ")).expect("a line for shop");
     assert!(shop.contains("shop-tls") && shop.contains("the pair stays"), "{ran:?}");
     assert!(shop.ends_with("the pair goes"), "{ran:?}");
-    assert!(ran.out.contains("1 more Routes ask for a Secret but belong to an Ingress"), "{ran:?}");
+    assert!(ran.out.contains("Routes of an Ingress, which are left alone: 1"), "{ran:?}");
 
     for arguments in
         [&["--routes=clear", "--dry-run"][..], &["--routes=keep", "--dry-run", "-o", "json"]]
