@@ -146,7 +146,7 @@ fn an_api_server_without_the_policys_api_fails_and_an_untested_one_is_named() {
 
 #[test]
 fn the_tested_version_is_the_one_of_the_toolbox() {
-    let modules = include_str!("../../../e2e/toolbox/go.mod");
+    let modules = include_str!("../../../e2e/toolbox/kubernetes/go.mod");
     let (major, minor) = TESTED;
     assert!(modules.contains(&format!("k8s.io/kubernetes v{major}.{minor}.")), "{TESTED:?}");
 }
