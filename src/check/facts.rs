@@ -124,6 +124,8 @@ pub struct DeploymentFound {
     pub served: Vec<String>,
     /// `--leader-elect`.
     pub elects: bool,
+    /// The helm release that it belongs to.
+    pub release: Option<String>,
 }
 
 /// The Routes, counted.

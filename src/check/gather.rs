@@ -147,7 +147,9 @@ fn read_deployment(deployment: &Deployment) -> DeploymentFound {
     let container = pod.containers.first().cloned().unwrap_or_default();
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
     let arguments = container.args.clone().unwrap_or_default();
+    let annotations = deployment.metadata.annotations.as_ref();
     DeploymentFound {
+        release: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
         image: container.image.clone().unwrap_or_default(),
         replicas: spec.replicas.unwrap_or(1),
         ready: ready.unwrap_or_default(),

@@ -423,7 +423,12 @@ impl Judge<'_> {
         }
     }
 
+    /// What puts the installation right, in the way in which it was made.
     fn apply(&self) -> String {
+        let namespace = &self.facts.namespace;
+        if let Ok(Some(DeploymentFound { release: Some(release), .. })) = &self.facts.deployment {
+            return format!("helm upgrade {release} deploy/chart -n {namespace} --reuse-values");
+        }
         let overlay = match (&self.facts.route_api, self.facts.served()) {
             (_, [_, ..]) => "single-namespace",
             (Ok(RouteApi::Aggregated { .. }), _) => "openshift",

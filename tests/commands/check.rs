@@ -186,6 +186,28 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
 }
 
 #[tokio::test]
+async fn a_controller_for_one_namespace_needs_its_rights_there_alone() {
+    let cluster = Cluster::get().await;
+    let overlay =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/single-namespace/without-policy");
+    cluster.kubectl(&["create", "namespace", "shop"]).await.expect("made");
+    cluster.kubectl(&["apply", "-k", overlay]).await.expect("accepted");
+    let kubeconfig = admin(&cluster);
+    // Nobody starts it here.
+    let ran = fails(&kubeconfig, &["--namespace", "shop"], &["deployment", "lease"]).await;
+    assert!(found(&ran, "account-rights").ends_with(" of deploy/base, in shop"), "{ran:?}");
+    assert_eq!(results(&ran)["policy"], "warning", "it can do without: {ran:?}");
+    let binding = ["-n", "shop", "delete", "rolebinding", "trustplane-inject"];
+    cluster.kubectl(&binding).await.expect("deleted");
+    let lacking = ["account-rights", "deployment", "lease"];
+    let ran = fails(&kubeconfig, &["--namespace", "shop"], &lacking).await;
+    assert!(
+        found(&ran, "account-rights").contains("get routes.route.openshift.io in shop"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
 async fn who_may_not_install_is_told_which_rights_are_missing() {
     let cluster = Cluster::get().await;
     let user = ordinary_user(&cluster).await;

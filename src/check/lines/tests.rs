@@ -26,6 +26,7 @@ fn in_order() -> Facts {
             account: "trustplane".into(),
             served: Vec::new(),
             elects: true,
+            release: None,
         })),
         lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
         routes: Ok(RoutesFound {
@@ -160,6 +161,18 @@ fn missing_rights_are_named_and_the_first_few_are_enough() {
     assert_eq!(line.result, Mark::Failed);
     assert_eq!(line.found, "9 of 16; missing: get a, get b, get c, get d, get e and 2 more");
     assert_eq!(line.command.as_deref(), Some("kubectl apply -k deploy/overlays/kubernetes"));
+}
+
+#[test]
+fn what_helm_installed_is_put_right_with_helm() {
+    let missing = vec![missing("get secrets")];
+    let mut facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.release = Some("routes".into());
+    }
+    let command = line(&facts, "account-rights").command;
+    let expected = "helm upgrade routes deploy/chart -n trustplane --reuse-values";
+    assert_eq!(command.as_deref(), Some(expected));
 }
 
 #[test]
