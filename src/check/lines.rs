@@ -194,18 +194,12 @@ impl Judge<'_> {
 
     fn status_field(&self) -> Line {
         let it = Subject { check: "status-certificate", subject: ".status.certificate" };
-        let aggregated = matches!(self.facts.route_api, Ok(RouteApi::Aggregated { .. }));
         match &self.facts.status_field {
             Ok(StatusField::Kept) => it.ok("kept"),
-            Ok(StatusField::Dropped) if aggregated => {
+            // OpenShift's Route API and MicroShift's are not ours to change.
+            Ok(StatusField::Dropped) => {
                 it.note("not kept by this Route API: Events and metrics carry the state")
             }
-            Ok(StatusField::Dropped) => it
-                .warning(
-                    "not kept: the CustomResourceDefinition lacks it",
-                    "Nothing, if Events and metrics are enough. Otherwise use ours.",
-                )
-                .run(ROUTE_CRD),
             // Said in the line before.
             Err(CallError::NotFound) => it.note("no Routes, so not looked at"),
             Err(error) => it.unanswered(error),
@@ -429,10 +423,13 @@ impl Judge<'_> {
         if let Ok(Some(DeploymentFound { release: Some(release), .. })) = &self.facts.deployment {
             return format!("helm upgrade {release} deploy/chart -n {namespace} --reuse-values");
         }
-        let overlay = match (&self.facts.route_api, self.facts.served()) {
-            (_, [_, ..]) => "single-namespace",
-            (Ok(RouteApi::Aggregated { .. }), _) => "openshift",
-            _ => "kubernetes",
+        // Only our own Route API keeps the field, and only the overlay for Kubernetes has that in it.
+        let ours = self.facts.status_field == Ok(StatusField::Kept);
+        let overlay = match &self.facts.route_api {
+            _ if !self.facts.served().is_empty() => "single-namespace",
+            Ok(RouteApi::Missing) => "kubernetes",
+            _ if ours => "kubernetes",
+            _ => "openshift",
         };
         format!("kubectl apply -k deploy/overlays/{overlay}")
     }

@@ -116,11 +116,12 @@ pub fn farewell(namespace: &str) -> String {
     let [kubectl, helm] = next(namespace);
     format!(
         "
-Remove the rest, as you installed it. With kubectl, where you applied deploy/overlays/kubernetes too:
+Remove the rest. With kubectl, delete the overlay that you applied, and deploy/overlays/openshift in
+place of deploy/overlays/kubernetes:
   {kubectl}
 With helm:
   {helm}
-Deleting deploy/overlays/kubernetes or crds/ takes the Route API away, and EVERY ROUTE with it.
+Deleting deploy/overlays/kubernetes, or crds, takes the Route API away and EVERY ROUTE with it.
 Objects that you made yourself, such as RoleBindings in other namespaces, are yours to remove.
 "
     )

@@ -391,7 +391,18 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
     .await;
     controller.terminate().await;
 
-    let kubeconfig = cluster.kubeconfig(cluster.admin_access());
+    // Most writes have to wait until it was interrupted.
+    let (gate, seen) = (Gate::closed(), AtomicUsize::new(0));
+    let proxy = {
+        let gate = gate.clone();
+        Proxy::start(&cluster, move |request| {
+            let early =
+                request.method == http::Method::GET || seen.fetch_add(1, Ordering::SeqCst) < 50;
+            if early { Fault::Forward } else { Fault::HoldBeforeForward(gate.clone()) }
+        })
+        .await
+    };
+    let through = cluster.kubeconfig(&cluster.admin_access().through(proxy.url()));
     let name = ns.name();
     let arguments = [
         "uninstall",
@@ -404,19 +415,17 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
         "-o",
         "json",
     ];
-    let running = command(&kubeconfig, &arguments)
+    let running = command(&through, &arguments)
         .env("RUST_LOG", "error")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
     let pid = running.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("a pid");
-    eventually(PATIENCE, "it is in the middle", async || {
-        let held = holding(&ns).await;
-        if held < MANY { Ok(()) } else { Err(held) }
-    })
-    .await;
+    gate.reached_by(1).await;
     kill_process(pid, Signal::INT).expect("it runs");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    gate.open();
     let output = running.wait_with_output().await.expect("it ends");
     let left = holding(&ns).await;
     println!("interrupted with {left} of {MANY} Routes to go");
@@ -429,6 +438,7 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
     };
     assert_eq!((count("done"), count("not-tried")), (MANY - left, left), "nothing is half done");
 
+    let kubeconfig = cluster.kubeconfig(cluster.admin_access());
     let start = Instant::now();
     let ran = trustplane(&kubeconfig, &arguments).await;
     println!("{left} Routes took {:?}", start.elapsed());

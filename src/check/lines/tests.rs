@@ -229,6 +229,18 @@ fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
 }
 
 #[test]
+fn a_route_api_that_the_cluster_brought_along_is_not_to_be_replaced() {
+    let facts = Facts {
+        status_field: Ok(StatusField::Dropped),
+        account: Ok(Reviewed { asked: 16, missing: vec![missing("get secrets")] }),
+        ..in_order()
+    };
+    assert_eq!(line(&facts, "status-certificate").result, Mark::Note);
+    let command = line(&facts, "account-rights").command;
+    assert_eq!(command.as_deref(), Some("kubectl apply -k deploy/overlays/openshift"));
+}
+
+#[test]
 fn a_server_of_routes_that_is_down_fails() {
     let unavailable = Some("no endpoints".to_owned());
     let facts = Facts {
