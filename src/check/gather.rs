@@ -248,18 +248,18 @@ fn groups(user: &str) -> Vec<String> {
     ]
 }
 
-async fn policy(client: &Client) -> Result<Answer<PolicyFound>, ManifestError> {
-    // Tells a server that does not know the kind from one that lacks the object.
+async fn policy(client: &Client) -> Result<Answer<Option<PolicyFound>>, ManifestError> {
+    // A server that does not know the kind answers like one that lacks the object.
     let known = call::bounded(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
     match known.await {
         Ok(list) if list.resources.iter().any(|it| it.kind == policy::POLICY) => {}
-        Ok(_) => return Ok(Err(CallError::NotFound)),
+        Ok(_) => return Ok(Ok(None)),
         Err(error) => return Ok(Err(error)),
     }
     let (policy, binding) =
         tokio::join!(compared(client, policy::POLICY), compared(client, policy::BINDING));
     Ok(match (policy?, binding?) {
-        (Ok(policy), Ok(binding)) => Ok(PolicyFound { policy, binding }),
+        (Ok(policy), Ok(binding)) => Ok(Some(PolicyFound { policy, binding })),
         (Err(error), _) | (_, Err(error)) => Err(error),
     })
 }

@@ -18,7 +18,10 @@ fn in_order() -> Facts {
         status_field: Ok(StatusField::Kept),
         installer: reviewed(22),
         account: reviewed(16),
-        policy: Ok(PolicyFound { policy: Installed::AsShipped, binding: Installed::AsShipped }),
+        policy: Ok(Some(PolicyFound {
+            policy: Installed::AsShipped,
+            binding: Installed::AsShipped,
+        })),
         deployment: Ok(Some(DeploymentFound {
             image: "trustplane:0.1.0".into(),
             replicas: 2,
@@ -48,7 +51,7 @@ fn untouched() -> Facts {
         route_api: Ok(RouteApi::Missing),
         status_field: Err(CallError::NotFound),
         account: Ok(Reviewed { asked: 16, missing: vec![right] }),
-        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
         deployment: Ok(None),
         lease: Ok(Holder::NoLease),
         routes: Err(CallError::NotFound),
@@ -187,7 +190,7 @@ fn who_may_not_install_is_told_so_before_and_only_warned_after() {
 #[test]
 fn a_policy_that_is_not_bound_or_altered_fails() {
     let facts =
-        |policy, binding| Facts { policy: Ok(PolicyFound { policy, binding }), ..in_order() };
+        |policy, binding| Facts { policy: Ok(Some(PolicyFound { policy, binding })), ..in_order() };
     let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
     for (policy, binding, found) in [
         (Installed::Missing, Installed::Missing, "not there"),
@@ -204,7 +207,7 @@ fn a_policy_that_is_not_bound_or_altered_fails() {
 #[test]
 fn a_controller_for_some_namespaces_may_do_without_the_policy() {
     let mut facts = Facts {
-        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
         ..in_order()
     };
     if let Ok(Some(deployment)) = &mut facts.deployment {
@@ -216,16 +219,21 @@ fn a_controller_for_some_namespaces_may_do_without_the_policy() {
 
 #[test]
 fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
-    let facts = |service: &str| Facts {
-        route_api: Ok(RouteApi::Aggregated { service: service.into(), unavailable: None }),
+    let service = "openshift-apiserver/api".to_owned();
+    let facts = Facts {
+        route_api: Ok(RouteApi::Aggregated { service, unavailable: None }),
         status_field: Ok(StatusField::Dropped),
         ..in_order()
     };
-    let openshift = facts("openshift-apiserver/api");
-    assert_eq!(line(&openshift, "policy").result, Mark::Ok);
-    assert!(line(&openshift, "policy").found.contains("OpenShift's API server"));
-    assert_eq!(line(&openshift, "status-certificate").result, Mark::Note);
-    assert_eq!(line(&facts("other/routes"), "policy").result, Mark::Warning);
+    let line = line(&facts, "policy");
+    assert_eq!(line.result, Mark::Warning);
+    assert!(line.found.contains("whether openshift-apiserver/api"), "{line:?}");
+}
+
+#[test]
+fn an_api_server_without_such_policies_fails() {
+    let facts = Facts { policy: Ok(None), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Failed);
 }
 
 #[test]
