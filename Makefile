@@ -26,6 +26,10 @@ test-long: ## The long variants: more crashes, more Routes, more random cases
 simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPLANE_SEEDS)
 	TRUSTPLANE_SEEDS=$${TRUSTPLANE_SEEDS:-10000} $(SIMULATION)
 
+.PHONY: stack
+stack: needs toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
+	@$(CARGO) test --locked --test e2e -- stack
+
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied
 	$(CARGO) fmt --all --check
