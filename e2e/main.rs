@@ -1,0 +1,25 @@
+//! Certificates really served: the product with real parts around it.
+//!
+//! ```text
+//! cargo test --test e2e              the suite, on a stack of its own
+//! cargo test --test e2e -- stack     the stack alone, until Ctrl-C
+//! cargo test --test e2e -- cluster   the suite against the cluster that KUBECONFIG names
+//! ```
+
+mod reach;
+mod stack;
+mod suite;
+#[path = "../tests/cluster/support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    match arguments.first().map(String::as_str) {
+        Some("stack") => runtime.block_on(stack::stay()),
+        Some("cluster") => runtime.block_on(suite::on_a_cluster()),
+        _ => runtime.block_on(suite::on_a_stack()),
+    }
+}
