@@ -56,8 +56,9 @@ pub fn violations(world: &World, case: &Case) -> Vec<String> {
     if !case.afterwards.is_zero() {
         found.extend(history.not_renewed(Instant::now()));
     }
+    let died_unheard = history.died_unheard();
     drop(journal);
-    found.extend(not_converged(world));
+    found.extend(not_converged(world, died_unheard));
     found
 }
 
@@ -333,6 +334,10 @@ impl Seen {
         Self { secret, seen }
     }
 
+    fn is_missing(&self) -> bool {
+        self.secret.is_none()
+    }
+
     fn content(&self) -> Option<Content> {
         self.secret.as_ref().map(|secret| Content::of(secret))
     }
@@ -440,7 +445,7 @@ fn condition(route: &Value) -> (Option<String>, String) {
 }
 
 /// Routes that are not what the table makes of them and of their Secrets (I1).
-fn not_converged(world: &World) -> Vec<String> {
+fn not_converged(world: &World, died_unheard: bool) -> Vec<String> {
     world.api.with(|store| {
         let routes: Vec<Arc<Value>> = store.all(kinds::route()).cloned().collect();
         let warned: HashSet<(String, String)> = store
@@ -462,32 +467,21 @@ fn not_converged(world: &World) -> Vec<String> {
                 store.get(kinds::secret(), namespace, name).cloned()
             });
             let seen = Seen::new(secret, DateTime::<Utc>::MIN_UTC);
-            let wrong = wrong_end(&route, &seen, &world.policy, &warned)?;
+            let wrong = wrong_end(&route, &seen, &world.policy)
+                .or_else(|| silence(&route, &seen, &warned).filter(|_| !died_unheard))?;
             Some(format!("I1: Route {place}: {wrong}"))
         };
         routes.iter().filter_map(check).collect()
     })
 }
 
-fn wrong_end(
-    route: &Model,
-    seen: &Seen,
-    policy: &Policy,
-    warned: &HashSet<(String, String)>,
-) -> Option<String> {
+fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
     let asked = seen.asked(route);
     if let Some(write) = route.write(asked, DateTime::<Utc>::MAX_UTC, policy) {
         return Some(format!("still to be done: {write:?}"));
     }
     let row = route.row(asked);
-    let refused = route.0["spec"]["tls"]["caCertificate"] == *pool().stranger;
-    let why = match seen.content() {
-        _ if !asked.named => "InvalidSecretName",
-        None => "SecretNotFound",
-        Some(Content::Opaque) => "SecretWrongType",
-        Some(Content::Good(_)) if refused => "CACertificateMismatch",
-        Some(_) => "SecretInvalid",
-    };
+    let why = why_unusable(route, seen);
     let holds = !route.certificate().is_empty();
     let (state, reason) = match row {
         1 => return None,
@@ -506,12 +500,30 @@ fn wrong_end(
     if said != wanted {
         return Some(format!("its condition says {said:?} and not {wanted:?}"));
     }
+    None
+}
+
+/// A problem that no Event tells of.
+fn silence(route: &Model, seen: &Seen, warned: &HashSet<(String, String)>) -> Option<String> {
+    let row = route.row(seen.asked(route));
     let warning = match row {
-        8..=10 => Some(why),
-        2..=4 if route.is_annotated() => Some(reason),
-        _ => None,
+        8..=10 => why_unusable(route, seen),
+        2 if route.is_annotated() => "RouteNotSecured",
+        3 if route.is_annotated() => "PassthroughTermination",
+        4 if route.is_annotated() => "ExternalCertificate",
+        _ => return None,
     };
-    let uid = route.uid().to_owned();
-    let silent = warning.filter(|reason| !warned.contains(&(uid.clone(), (*reason).to_owned())));
-    silent.map(|reason| format!("no Event warns of {reason}"))
+    let said = warned.contains(&(route.uid().to_owned(), warning.to_owned()));
+    (!said).then(|| format!("no Event warns of {warning}"))
+}
+
+fn why_unusable(route: &Model, seen: &Seen) -> &'static str {
+    let refused = route.0["spec"]["tls"]["caCertificate"] == *pool().stranger;
+    match seen.content() {
+        _ if !is_named(route) => "InvalidSecretName",
+        None => "SecretNotFound",
+        Some(Content::Opaque) => "SecretWrongType",
+        Some(Content::Good(_)) if refused => "CACertificateMismatch",
+        Some(_) => "SecretInvalid",
+    }
 }

@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{History, deciding_secret};
+use super::{History, Seen, deciding_secret};
 use crate::{
     journal::{Actor, Call, Commit},
     table::Model,
@@ -124,11 +124,30 @@ impl History<'_> {
             });
             let gone = last.filter(|change| change.change.after.is_none());
             let clears = route.is_ours() && Model(Value::clone(after)).certificate().is_empty();
-            clears && gone.is_some_and(|change| self.call(commit).sent - change.at < grace)
+            let write = self.call(commit);
+            // One that was there and unusable is cleared at once, even if it goes meanwhile.
+            let was_told_so = self.reads(write, &route).last().is_none_or(Seen::is_missing);
+            clears && was_told_so && gone.is_some_and(|change| write.sent - change.at < grace)
         });
         hasty
             .map(|commit| format!("version {} clears within the grace", commit.change.version))
             .collect()
+    }
+
+    /// Whether a process ended that had not been allowed to say something. The next one finds it
+    /// said in the condition, and repeats it within the hour.
+    pub fn died_unheard(&self) -> bool {
+        self.journal.calls.iter().any(|call| {
+            let refused = call.answered.as_ref().is_some_and(|(_, code, _)| *code >= 400);
+            call.target.is_about("events") && refused && self.has_successor(call.by)
+        })
+    }
+
+    fn has_successor(&self, actor: Actor) -> bool {
+        let Actor::Ours { replica, life } = actor else { return false };
+        let mut actors = self.journal.calls.iter().map(|call| call.by);
+        actors
+            .any(|by| matches!(by, Actor::Ours { replica: r, life: l } if r != replica || l > life))
     }
 
     /// The same call over and over, as if nobody had failed.
