@@ -65,6 +65,25 @@ async fn the_one_for_openshift_takes_monitoring_and_authenticated_metrics() {
     assert!(can("create", "subjectaccessreviews.authorization.k8s.io", "trustplane"));
 }
 
+#[test]
+fn the_one_that_the_manual_shows_does_what_it_says() {
+    let manual = text_of("docs/operating.md");
+    let (_, section) = manual.split_once("### An overlay of your own").expect("the section");
+    let (_, shown) = section.split_once("```yaml\n").expect("an overlay");
+    let (shown, _) = shown.split_once("```").expect("its end");
+    let site = shown.replace("- ../", "- ../../../deploy/");
+    let objects = objects(&kustomize(&folder("manual", &[("kustomization.yaml", &site)])));
+    let container = &objects["Deployment trustplane/trustplane-inject"]["spec"]["template"]["spec"]
+        ["containers"][0];
+    assert_eq!(container["image"], "YOUR/IMAGE:TAG");
+    for flag in ["--metrics-auth=token", "--on-invalid-secret=keep"] {
+        let arguments = container["args"].as_array().expect("a list");
+        assert!(arguments.iter().any(|argument| argument == flag), "{arguments:?}");
+    }
+    assert!(objects.contains_key("ServiceMonitor trustplane/trustplane-inject"));
+    assert!(objects.contains_key("ValidatingAdmissionPolicy trustplane-route-secrets"));
+}
+
 /// Kinds that have no namespace.
 fn is_for_the_whole_cluster(name: &str) -> bool {
     !name.contains('/')

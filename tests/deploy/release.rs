@@ -45,6 +45,10 @@ async fn it_is_installed_upgraded_and_removed_and_the_route_api_stays() {
     cluster.helm(&[&["upgrade"], &to[..]].concat()).expect("it is upgraded");
     assert_eq!(installed(&cluster), after_install, "an upgrade to the same writes nothing");
 
+    // Neither a forgotten value nor the end of the release takes the Routes of the cluster along.
+    let forgotten = ["upgrade", "trustplane", chart, "--namespace=trustplane"];
+    cluster.helm(&forgotten).expect("it is upgraded");
+    cluster.kubectl(&["get", "routes", "-A"]).expect("Routes are still served");
     let removed = ["uninstall", "trustplane", "--namespace=trustplane"];
     cluster.helm(&removed).expect("it is removed");
     let left = installed(&cluster);
