@@ -1,0 +1,231 @@
+//! What is seen of a Route from outside: the certificate that its visitors are served, and what the
+//! Route and its Events say. No keys: it is printed.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use serde_json::Value;
+use trustplane::inject::capability::StatusField;
+
+use super::client::{Fingerprint, Served, fingerprint_of};
+use super::place::Place;
+use crate::support::{Pair, SeenEvent, certificate_condition};
+
+/// What a visitor must be served.
+pub enum Expected<'a> {
+    /// This pair, by the root that signed it.
+    Pair(&'a Pair),
+    /// The router's own certificate.
+    Default,
+    /// What the backend itself serves, and not this pair.
+    BackendNot(&'a Pair),
+}
+
+impl<'a> From<&'a Pair> for Expected<'a> {
+    fn from(pair: &'a Pair) -> Self {
+        Self::Pair(pair)
+    }
+}
+
+/// All that a case asserts about a Route.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen {
+    served: String,
+    /// HTTP status; on our own stack alone.
+    answer: Option<u16>,
+    admitted: bool,
+    /// What stands in `spec.tls`.
+    holds: &'static str,
+    /// Type and reason.
+    condition: String,
+    /// Type and reason, oldest first, with how often where that is more than once.
+    events: Vec<String>,
+}
+
+const THE_PAIR: &str = "the Secret's pair, to a client that trusts its root alone";
+const THE_DEFAULT: &str = "the default certificate";
+const THE_BACKEND: &str = "the backend's own certificate";
+const NOT_KEPT: &str = "not kept by this API server";
+
+impl Seen {
+    /// What [`Seen::of`] must say.
+    pub fn wanted(
+        place: &Place,
+        expected: &Expected<'_>,
+        condition: &str,
+        events: &[&str],
+    ) -> Self {
+        let (served, holds) = match expected {
+            Expected::Pair(_) => (THE_PAIR, "the pair"),
+            Expected::Default => (THE_DEFAULT, "nothing"),
+            Expected::BackendNot(_) => (THE_BACKEND, "nothing"),
+        };
+        let kept = place.world.condition == StatusField::Kept;
+        Self {
+            served: served.to_owned(),
+            answer: place.world.own_stack().map(|_| 200),
+            admitted: true,
+            holds,
+            condition: if kept { condition } else { NOT_KEPT }.to_owned(),
+            events: events.iter().map(|&event| event.to_owned()).collect(),
+        }
+    }
+
+    /// Looks at a Route from all sides.
+    pub async fn of(
+        place: &Place,
+        route: &str,
+        host: &str,
+        expected: &Expected<'_>,
+    ) -> (Self, Sight) {
+        let object = place.look_up(route).await;
+        let events: Vec<String> = place.events_of(route).await.iter().map(told).collect();
+        let visit = place.world.visit(host).await;
+        let seen = Self {
+            served: described(place, host, &visit, expected),
+            answer: visit.as_ref().ok().and_then(|served| served.answer),
+            admitted: is_admitted(&object),
+            holds: held(&object, expected),
+            condition: condition_of(place, &object),
+            events,
+        };
+        let sight = Sight {
+            served: Shown::of(&visit, place.world.default()),
+            condition: seen.condition.clone(),
+            event: seen.events.last().cloned().unwrap_or_else(|| "none".to_owned()),
+            routes: 1,
+        };
+        (seen, sight)
+    }
+}
+
+fn described(
+    place: &Place,
+    host: &str,
+    visit: &Result<Served, String>,
+    expected: &Expected<'_>,
+) -> String {
+    let served = match (visit, expected) {
+        // There is a backend on our own stack alone.
+        (Err(_), Expected::BackendNot(_)) if place.world.own_stack().is_none() => {
+            return THE_BACKEND.to_owned();
+        }
+        (Err(why), _) => return why.clone(),
+        (Ok(served), _) => served,
+    };
+    let other = |why: &str| format!("{} {} ({why})", served.issuer(), served.serial());
+    match expected {
+        _ if served.fingerprint() == place.world.default() => THE_DEFAULT.to_owned(),
+        Expected::Pair(pair) if is(served, pair) => match served.judged_with(&pair.authority, host)
+        {
+            Ok(()) => THE_PAIR.to_owned(),
+            Err(why) => other(&why),
+        },
+        Expected::BackendNot(pair) if !is(served, pair) => match place.world.own_stack() {
+            None => THE_BACKEND.to_owned(),
+            Some(stack) => {
+                let judged = served.judged_with(&stack.backend_authority(), stack.backend_host());
+                judged.map_or_else(|why| other(&why), |()| THE_BACKEND.to_owned())
+            }
+        },
+        _ => other("not what is expected"),
+    }
+}
+
+fn is(served: &Served, pair: &Pair) -> bool {
+    served.fingerprint() == fingerprint_of(&pair.certificate)
+}
+
+fn held(route: &Value, expected: &Expected<'_>) -> &'static str {
+    let text = |field: &str| route["spec"]["tls"][field].as_str().unwrap_or_default();
+    match (text("certificate"), text("key"), expected) {
+        ("", "", _) => "nothing",
+        (certificate, key, Expected::Pair(pair))
+            if certificate == pair.certificate && key == pair.key =>
+        {
+            "the pair"
+        }
+        _ => "something else",
+    }
+}
+
+/// Whether some router serves the Route, and none refuses it.
+pub fn is_admitted(route: &Value) -> bool {
+    let routers = route["status"]["ingress"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let admits = |router: &Value| {
+        let mut conditions = router["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Admitted" && condition["status"] == "True")
+    };
+    !routers.is_empty() && routers.iter().all(admits)
+}
+
+fn condition_of(place: &Place, route: &Value) -> String {
+    match certificate_condition(route) {
+        _ if place.world.condition == StatusField::Dropped => NOT_KEPT.to_owned(),
+        Some((state, reason)) => format!("{} {reason}", state.as_deref().unwrap_or("none")),
+        None => "no condition".to_owned(),
+    }
+}
+
+fn told(event: &SeenEvent) -> String {
+    let SeenEvent { kind, reason, count, .. } = event;
+    if *count == 1 { format!("{kind} {reason}") } else { format!("{kind} {reason} x{count}") }
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sight {
+    pub served: Shown,
+    pub condition: String,
+    /// The newest.
+    pub event: String,
+    /// How many Routes showed the same.
+    pub routes: usize,
+}
+
+/// The certificate of a handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shown {
+    /// The router's own.
+    Default,
+    /// Another.
+    Certificate { issuer: String, serial: String },
+    /// Several of one issuer.
+    Several { issuer: String, serials: usize },
+    /// There was no handshake.
+    Nothing,
+}
+
+impl Shown {
+    /// What a visitor saw.
+    pub fn of(visit: &Result<Served, String>, default: Fingerprint) -> Self {
+        match visit {
+            Err(_) => Self::Nothing,
+            Ok(served) if served.fingerprint() == default => Self::Default,
+            Ok(served) => Self::Certificate { issuer: served.issuer(), serial: served.serial() },
+        }
+    }
+}
+
+/// What a case saw, in order.
+#[derive(Clone, Default)]
+pub struct Sights(Arc<Mutex<Vec<Sight>>>);
+
+impl Sights {
+    /// Notes a sight, together with the one before where they are the same.
+    pub fn add(&self, sight: Sight) {
+        let mut seen = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match seen.last_mut() {
+            Some(last) if (Sight { routes: last.routes, ..sight.clone() }) == *last => {
+                last.routes += sight.routes;
+            }
+            _ => seen.push(sight),
+        }
+    }
+
+    /// All so far.
+    pub fn all(&self) -> Vec<Sight> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
