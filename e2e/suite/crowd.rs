@@ -75,10 +75,6 @@ impl Crowd {
         self.members.len()
     }
 
-    pub fn places(&self) -> &[Place] {
-        &self.places
-    }
-
     /// What its visitors trust.
     pub fn root(&self) -> String {
         self.authority.root()

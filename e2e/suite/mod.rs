@@ -49,10 +49,9 @@ pub async fn on_a_stack() -> ExitCode {
         Err(why) => return failed(&why),
     };
     println!("e2e: the stack is up after {:.1} s", start.elapsed().as_secs_f64());
-    let router = stack.router().to_string();
     let reach = Reach {
         kubeconfig: stack.kubeconfig(),
-        router: router.clone(),
+        router: Some(stack.router().to_string()),
         stack: Some(stack.clone()),
     };
     let world = match World::new(reach, DOMAIN.to_owned()).await {
@@ -60,7 +59,7 @@ pub async fn on_a_stack() -> ExitCode {
         Err(why) => return failed(&why),
     };
     let code = tokio::select! {
-        code = all(&world, &cases, router) => code,
+        code = all(&world, &cases, None) => code,
         () = interrupted() => ExitCode::from(INTERRUPTED),
     };
     drop(world);
@@ -75,8 +74,8 @@ pub async fn on_a_stack() -> ExitCode {
 pub async fn on_a_cluster() -> ExitCode {
     let Some(cases) = chosen() else { return ExitCode::SUCCESS };
     let domain = std::env::var("TRUSTPLANE_E2E_DOMAIN").unwrap_or_else(|_| DOMAIN.to_owned());
-    let router = std::env::var("TRUSTPLANE_E2E_ROUTER").unwrap_or_default();
-    let reach = Reach { kubeconfig: kubeconfig(), router: router.clone(), stack: None };
+    let router = std::env::var("TRUSTPLANE_E2E_ROUTER").ok();
+    let reach = Reach { kubeconfig: kubeconfig(), router, stack: None };
     let world = match World::new(reach, domain).await {
         Ok(world) => Arc::new(world),
         Err(why) => return failed(&why),
@@ -85,7 +84,7 @@ pub async fn on_a_cluster() -> ExitCode {
         return failed(&why);
     }
     let code = tokio::select! {
-        code = visiting(&world, &cases, router) => code,
+        code = visiting(&world, &cases) => code,
         () = interrupted() => ExitCode::from(INTERRUPTED),
     };
     match world.leave_nothing().await {
@@ -96,19 +95,18 @@ pub async fn on_a_cluster() -> ExitCode {
 }
 
 /// On a foreign cluster the first thing to know is whether anybody does the work.
-async fn visiting(world: &Arc<World>, cases: &[Case], router: String) -> ExitCode {
-    let named = match survey::try_a_route(world).await {
-        Ok(named) => named,
-        Err(why) => return failed(&why),
-    };
-    match (router.is_empty(), named) {
-        (false, _) => all(world, cases, router).await,
-        (true, Some(named)) => all(world, cases, named).await,
-        (true, None) => failed("the router does not say its name: set TRUSTPLANE_E2E_ROUTER"),
+async fn visiting(world: &Arc<World>, cases: &[Case]) -> ExitCode {
+    match survey::try_a_route(world).await {
+        Ok(named) => all(world, cases, named).await,
+        Err(why) => failed(&why),
     }
 }
 
-async fn all(world: &Arc<World>, cases: &[Case], router: String) -> ExitCode {
+/// Runs the cases. A Route may have named a router, in case that we were not told of one.
+async fn all(world: &Arc<World>, cases: &[Case], named: Option<String>) -> ExitCode {
+    let Some(router) = world.reach.router.clone().or(named) else {
+        return failed("the router does not say its name: set TRUSTPLANE_E2E_ROUTER");
+    };
     println!(
         "e2e: router {router}, hosts in {}, namespaces trustplane-e2e-{}-*",
         world.domain, world.run

@@ -1,13 +1,12 @@
 //! Runs cases, some at a time, and tells how each ended.
 
-use std::panic::{self, PanicHookInfo};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
-use futures::{StreamExt, stream};
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use serde::Serialize;
-use tokio::task::JoinSet;
 
 use super::place::Place;
 use super::sight::{Sight, Sights};
@@ -27,7 +26,7 @@ pub struct Case {
     /// What a cluster must have for it.
     pub needs: &'static [Need],
     pub pace: Pace,
-    run: fn(Scene) -> BoxFuture<'static, Result<(), Skip>>,
+    run: fn(Scene) -> LocalBoxFuture<'static, Result<(), Skip>>,
 }
 
 /// Whether others may run at the same time.
@@ -67,11 +66,6 @@ impl Scene {
     pub fn note(&self, line: String) {
         push(&self.notes, line);
     }
-
-    /// Adds a line to the table.
-    pub fn saw(&self, sight: Sight) {
-        self.sights.add(sight);
-    }
 }
 
 /// How a case ended.
@@ -96,7 +90,7 @@ pub enum Verdict {
 impl Case {
     pub const fn new(
         name: &'static str,
-        run: fn(Scene) -> BoxFuture<'static, Result<(), Skip>>,
+        run: fn(Scene) -> LocalBoxFuture<'static, Result<(), Skip>>,
     ) -> Self {
         Self { name, needs: &[], pace: Pace::Quick, run }
     }
@@ -138,14 +132,13 @@ impl Case {
 
     async fn verdict(self, scene: Scene) -> Verdict {
         let failure = Failure::default();
-        // In a task of its own: a failed assertion ends the case alone.
-        // The set takes the task along when it is dropped, after a Ctrl-C or at the limit.
-        let mut task = JoinSet::new();
-        task.spawn(FAILURE.scope(failure.clone(), (self.run)(scene)));
-        match tokio::time::timeout(LIMIT, task.join_next()).await {
-            Ok(Some(Ok(Ok(())))) => Verdict::Passed,
-            Ok(Some(Ok(Err(Skip(why))))) => Verdict::Skipped(why),
-            Ok(_) => Verdict::Failed(failure.words()),
+        let case = FAILURE.scope(failure.clone(), (self.run)(scene));
+        // A failed assertion ends the case alone.
+        let case = AssertUnwindSafe(case).catch_unwind();
+        match tokio::time::timeout(LIMIT, case).await {
+            Ok(Ok(Ok(()))) => Verdict::Passed,
+            Ok(Ok(Err(Skip(why)))) => Verdict::Skipped(why),
+            Ok(Err(_)) => Verdict::Failed(failure.words()),
             Err(_) => Verdict::Failed(format!("not through after {LIMIT:?}")),
         }
     }

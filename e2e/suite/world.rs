@@ -1,9 +1,9 @@
 //! The cluster that the cases act on, as far as all of them share it.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -27,9 +27,7 @@ const LABEL: &str = "trustplane.dev/e2e";
 
 pub struct World {
     pub client: Client,
-    /// `None` on a foreign cluster.
-    stack: Option<Arc<Stack>>,
-    kubeconfig: PathBuf,
+    pub reach: Reach,
     router: OnceLock<String>,
     /// What the router shows for a host that it does not know.
     default: OnceLock<Fingerprint>,
@@ -52,8 +50,7 @@ impl World {
         let run: String = (0..4).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect();
         Ok(Self {
             client,
-            stack: reach.stack,
-            kubeconfig: reach.kubeconfig,
+            reach,
             router: OnceLock::new(),
             default: OnceLock::new(),
             domain,
@@ -70,11 +67,8 @@ impl World {
         let served = client::visit(&router, &nobody, Ask::Nothing).await;
         let shown = served.map_err(|why| format!("no TLS from router {router}: {why}"))?;
         let shown = shown.fingerprint();
-        if self
-            .stack
-            .as_ref()
-            .is_some_and(|stack| shown != fingerprint_of(&stack.default_certificate()))
-        {
+        let own = self.own_stack().map(|stack| fingerprint_of(&stack.default_certificate()));
+        if own.is_some_and(|own| own != shown) {
             return Err("an unknown host is not answered with the default certificate".into());
         }
         self.default.get_or_init(|| shown);
@@ -94,7 +88,7 @@ impl World {
 
     /// The stack; none on a foreign cluster.
     pub fn own_stack(&self) -> Option<&Stack> {
-        self.stack.as_deref()
+        self.reach.stack.as_deref()
     }
 
     /// The stack, of a case that needs it.
@@ -109,12 +103,13 @@ impl World {
 
     /// Only our own stack has a backend.
     pub fn ask(&self) -> Ask {
-        if self.stack.is_some() { Ask::Page } else { Ask::Nothing }
+        if self.reach.stack.is_some() { Ask::Page } else { Ask::Nothing }
     }
 
     /// A client in the name of another.
     pub async fn client_as(&self, user: &str) -> Client {
-        let mut config = config(&self.kubeconfig).await.expect("the kubeconfig worked before");
+        let mut config =
+            config(&self.reach.kubeconfig).await.expect("the kubeconfig worked before");
         config.auth_info.impersonate = Some(user.to_owned());
         client_of(config).expect("a client")
     }

@@ -2,13 +2,8 @@
 
 use std::process::Stdio;
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
-use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::process::Command;
-use trustplane::kit::call;
 
 use super::*;
 use crate::suite::place::Place;
@@ -72,19 +67,11 @@ async fn visitor(place: &Place) -> String {
             .await
             .expect("the binding is accepted");
     }
+    let token = stack.kubectl(&["-n", &place.name, "create", "token", "visitor"]).await;
+    let token = token.expect("a token is issued");
     let text = std::fs::read_to_string(stack.kubeconfig()).expect("a kubeconfig");
     let mut kubeconfig: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
-    kubeconfig["users"][0]["user"] = json!({ "token": token(place).await });
+    kubeconfig["users"][0]["user"] = json!({ "token": token.trim() });
     // JSON is YAML.
     kubeconfig.to_string()
-}
-
-async fn token(place: &Place) -> String {
-    let accounts: Api<ServiceAccount> = Api::namespaced(place.world.client.clone(), &place.name);
-    let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let token =
-        call::bounded(accounts.create_token_request("visitor", &PostParams::default(), &request));
-    let token = token.await.expect("a token is issued");
-    token.status.expect("a token is issued").token
 }
