@@ -3,9 +3,11 @@
 #![warn(missing_docs)]
 
 pub mod api;
+pub mod check;
 pub mod cli;
 pub mod inject;
 pub mod kit;
 pub mod names;
 pub mod sandbox;
 pub mod tls;
+pub mod uninstall;

@@ -17,3 +17,15 @@ pub const INJECT_LEASE: &str = "trustplane-inject";
 
 /// What the API server logs and meters us as.
 pub const USER_AGENT: &str = concat!("trustplane/", env!("CARGO_PKG_VERSION"));
+
+/// Where we are installed, unless somebody chose another namespace.
+pub const NAMESPACE: &str = "trustplane";
+
+/// The account that `trustplane inject` runs under.
+pub const ACCOUNT: &str = "trustplane";
+
+/// The Deployment of `trustplane inject`.
+pub const INJECT_DEPLOYMENT: &str = "trustplane-inject";
+
+/// The admission policy that guards the annotation, and its binding.
+pub const POLICY: &str = "trustplane-route-secrets";

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     kit::{
         client::{self, Gate},
-        shutdown,
+        paper as page, shutdown,
     },
     sandbox::{
         session::{Access, Session},
@@ -77,9 +77,9 @@ impl Demo {
         let tour = self.tour(&session, &access).await?;
         let text = self.settings.output == Output::Text;
         let columns = terminal_size_of(std::io::stdout()).map(|(columns, _)| columns.0);
-        let width = paper::width(columns);
+        let width = page::width(columns);
         if text {
-            print(&paper::paragraph(INTRODUCTION, width))?;
+            print(&page::paragraph(INTRODUCTION, width))?;
         }
         let walk = tour.walk(|progress| match progress {
             _ if !text => Ok(()),

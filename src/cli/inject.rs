@@ -1,22 +1,27 @@
 //! `trustplane inject`.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use clap::{Args, builder::FalseyValueParser};
+use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::rules::{Rules, at_least_a_second};
+use super::{
+    Unable,
+    rules::{Rules, at_least_a_second},
+};
 use crate::{
     inject::run::{Injector, Options},
     kit::{
+        access::Access,
         client::{self, Gate},
         clock::Clock,
         health::{self, Health},
         lease::{Candidate, Election},
         log::{self, LogFormat, Loudness},
+        secure::PairFiles,
         shutdown,
     },
     names::INJECT_LEASE,
@@ -85,6 +90,24 @@ pub struct Inject {
     )]
     listen: SocketAddr,
 
+    /// Who may read /metrics: everybody, or who brings a token that may get the nonResourceURL /metrics
+    #[arg(
+        long,
+        env = "TRUSTPLANE_METRICS_AUTH",
+        value_enum,
+        value_name = "HOW",
+        default_value = "none"
+    )]
+    metrics_auth: MetricsAuth,
+
+    /// Serve the three pages over TLS, with the certificate in this file; read anew when it changes
+    #[arg(long, env = "TRUSTPLANE_TLS_CERT_FILE", requires = "tls_key_file", value_name = "PATH")]
+    tls_cert_file: Option<PathBuf>,
+
+    /// Its private key
+    #[arg(long, env = "TRUSTPLANE_TLS_KEY_FILE", requires = "tls_cert_file", value_name = "PATH")]
+    tls_key_file: Option<PathBuf>,
+
     /// How many Routes are worked on at once
     #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
     concurrency: u16,
@@ -108,8 +131,17 @@ pub struct Inject {
     instance: Option<String>,
 }
 
+/// `--metrics-auth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricsAuth {
+    /// Everybody
+    None,
+    /// Who brings a token of the cluster with the right to
+    Token,
+}
+
 /// The API server's rule for names of namespaces.
-fn namespace_name(text: &str) -> Result<String, String> {
+pub(super) fn namespace_name(text: &str) -> Result<String, String> {
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let inner = text.chars().all(|c| alphanumeric(c) || c == '-');
     if text.is_empty()
@@ -142,6 +174,7 @@ impl Inject {
 
     async fn serve(self) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let pair = self.pair_files()?;
         let clock = Clock::system();
         let deadline = Arc::new(watch::Sender::new(None));
         let gate = if self.elects() { Gate::until(deadline.subscribe()) } else { Gate::open() };
@@ -154,8 +187,15 @@ impl Inject {
             leader_elect = self.elects(),
             "starting"
         );
-        let client = client::connect(config, gate.clone(), self.watch_timeout + SILENCE_MARGIN)
-            .context("cannot use the cluster's configuration")?;
+        let silence = self.watch_timeout + SILENCE_MARGIN;
+        let access = match self.metrics_auth {
+            MetricsAuth::None => None,
+            // With a gate of its own: who reads metrics is asked about on a standby too.
+            MetricsAuth::Token => Some(client::connect(config.clone(), Gate::open(), silence)),
+        };
+        let client = client::connect(config, gate.clone(), silence);
+        let client = client.context("cannot use the cluster's configuration")?;
+        let access = access.transpose().context("cannot use the cluster's configuration")?;
 
         let mut registry = Registry::default();
         let injector =
@@ -165,9 +205,13 @@ impl Inject {
         })?;
         tracing::info!(%address, "listening");
         let ready = injector.clone();
-        let health = Health { waiting_for: Box::new(move || ready.waiting_for()), registry };
+        let health = Arc::new(Health {
+            waiting_for: Box::new(move || ready.waiting_for()),
+            registry,
+            access: access.map(Access::new),
+        });
         let stop_serving = CancellationToken::new();
-        let server = tokio::spawn(health::serve(listener, Arc::new(health), stop_serving.clone()));
+        let server = tokio::spawn(health::serve(listener, pair, health, stop_serving.clone()));
 
         let stopped_writing = CancellationToken::new();
         let election = self.elects().then(|| {
@@ -187,6 +231,21 @@ impl Inject {
             tracing::info!("stopped");
         }
         outcome
+    }
+
+    /// The pair for TLS, if there is to be TLS. Tokens cross no network in the clear.
+    fn pair_files(&self) -> anyhow::Result<Option<Arc<PairFiles>>> {
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
+            let pair = PairFiles::read(certificate, key);
+            return Ok(Some(pair.context("cannot serve TLS")?));
+        }
+        if self.metrics_auth == MetricsAuth::Token && !self.listen.ip().is_loopback() {
+            bail!(Unable(anyhow::anyhow!(
+                "--metrics-auth=token without TLS would let tokens cross the network in the clear. \
+                 Add --tls-cert-file and --tls-key-file, or listen on a loopback address"
+            )));
+        }
+        Ok(None)
     }
 
     fn instance(&self) -> String {
@@ -219,7 +278,7 @@ impl Inject {
 }
 
 /// Of the two ways to a cluster, tells why the one failed that was meant.
-fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
+pub(super) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
     let next =
         "Set KUBECONFIG, mend or create ~/.kube/config, or run in a Pod with a ServiceAccount";
     match std::error::Error::source(&error) {

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod check;
 pub mod demo;
 pub mod inject;
 mod rules;
 pub mod sandbox;
+pub mod uninstall;
 
 /// Copies the certificate of a TLS Secret into every Route that asks for it, and keeps it current.
 ///
@@ -22,9 +24,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     // Each has its help on its own type: a word here would hide the longer one there.
+    Check(check::Check),
     Demo(demo::Demo),
     Inject(inject::Inject),
     Sandbox(sandbox::Sandbox),
+    Uninstall(uninstall::Uninstall),
 }
 
 /// An end before the end that is no error: whoever brought it about knows of it.
@@ -34,17 +38,25 @@ enum Cut {
     Stopped,
     #[error("nobody reads the standard output")]
     Unread,
+    #[error("what went wrong has been told")]
+    Told,
 }
 
 impl Cut {
-    /// What a shell reports for a program that dies of SIGINT or SIGPIPE.
+    /// What a shell reports for a program that dies of SIGINT or SIGPIPE, or plain failure.
     fn code(&self) -> u8 {
         match self {
+            Self::Told => 1,
             Self::Stopped => 130,
             Self::Unread => 141,
         }
     }
 }
+
+/// Nothing was done at all: the command line does not say enough, or there is no cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", explained(.0))]
+struct Unable(anyhow::Error);
 
 /// The error and its causes, without those that an earlier one quotes already.
 fn explained(error: &anyhow::Error) -> String {
@@ -63,9 +75,11 @@ impl Cli {
     /// Does what the command line says.
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
+            Command::Check(command) => command.run(),
             Command::Demo(command) => command.run(),
             Command::Inject(command) => command.run(),
             Command::Sandbox(command) => command.run(),
+            Command::Uninstall(command) => command.run(),
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
@@ -74,7 +88,7 @@ impl Cli {
                     return cut.code().into();
                 }
                 eprintln!("error: {}", explained(&error));
-                ExitCode::FAILURE
+                if error.is::<Unable>() { 2.into() } else { ExitCode::FAILURE }
             }
         }
     }

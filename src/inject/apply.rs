@@ -21,7 +21,7 @@ use crate::{
         call::{self, CallError},
         seeded::{self, Bug},
     },
-    names::{FIELD_MANAGER, INJECTED_ANNOTATION},
+    names::{FIELD_MANAGER, INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
     tls::Pair,
 };
 
@@ -134,13 +134,38 @@ impl Writer {
         Ok(RouteFacts::read(&written))
     }
 
+    /// Lets go of a Route for good: in one patch with what the write takes out, both annotations go.
+    pub async fn release(
+        &self,
+        route: &RouteFacts,
+        write: Write,
+    ) -> Result<RouteFacts, ApplyError> {
+        let mut change = change(route, write, None)
+            .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
+        change["metadata"]["annotations"][SECRET_NAME_ANNOTATION] = Value::Null;
+        self.send(route, change).await
+    }
+
     /// Writes `.status.certificate`. Answers what the Route is now.
     pub async fn write_status(
         &self,
         route: &RouteFacts,
         conditions: &[CertificateCondition],
     ) -> Result<RouteFacts, ApplyError> {
-        let change = json!({ "status": { "certificate": conditions } });
+        self.send_status(route, json!(conditions)).await
+    }
+
+    /// Takes `.status.certificate` out: nobody will keep it true any more.
+    pub async fn drop_status(&self, route: &RouteFacts) -> Result<RouteFacts, ApplyError> {
+        self.send_status(route, Value::Null).await
+    }
+
+    async fn send_status(
+        &self,
+        route: &RouteFacts,
+        certificate: Value,
+    ) -> Result<RouteFacts, ApplyError> {
+        let change = json!({ "status": { "certificate": certificate } });
         let patch = Patch::Merge(with_preconditions(change, route));
         let written =
             call::bounded(self.api(route).patch_status(&route.at.name, &params(), &patch))
@@ -358,6 +383,32 @@ mod tests {
             ] },
         });
         assert_eq!(body, expected);
+    }
+
+    #[tokio::test]
+    async fn letting_go_takes_both_annotations_out_in_one_patch_with_what_is_ours() {
+        let released = async |write| {
+            let (writer, sent) = server(200, draft().0);
+            writer.release(&draft().facts(), write).await.unwrap();
+            let mut sent = sent.lock().unwrap();
+            assert_eq!(sent.len(), 1);
+            sent.pop().unwrap().3
+        };
+        let mut gone = metadata(Value::Null);
+        gone["annotations"]["route.openshift.io/tls-secret-name"] = Value::Null;
+        assert_same(&released(Write::DropNote).await, &json!({ "metadata": gone.clone() }));
+        let tls = json!({ "certificate": null, "key": null });
+        let expected = json!({ "metadata": gone, "spec": { "tls": tls } });
+        assert_same(&released(Write::Clear).await, &expected);
+    }
+
+    #[tokio::test]
+    async fn a_condition_that_nobody_keeps_is_taken_out() {
+        let (writer, sent) = server(200, draft().0);
+        writer.drop_status(&draft().facts()).await.unwrap();
+        let (_, path, _, body) = sent.lock().unwrap().pop().unwrap();
+        assert_eq!(path, format!("{ROUTE}/status?fieldManager=trustplane"));
+        assert_eq!(body["status"], json!({ "certificate": null }));
     }
 
     #[tokio::test]

@@ -15,5 +15,6 @@ pub mod note;
 pub mod plan;
 pub mod reconcile;
 pub mod run;
+pub mod survey;
 pub mod watches;
 pub mod words;

@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/metrics` over plain HTTP.
+//! `/livez`, `/readyz` and `/metrics`: the first two for everybody, the third for those who may.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -8,13 +8,18 @@ use std::{
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
-    response::IntoResponse,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
     routing::get,
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::kit::{
+    access::{Access, Verdict},
+    secure::{PairFiles, SecureListener},
+};
 
 /// What the endpoints tell.
 pub struct Health {
@@ -22,6 +27,8 @@ pub struct Health {
     pub waiting_for: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// What `/metrics` shows.
     pub registry: Registry,
+    /// Who may see it; everybody where there is none.
+    pub access: Option<Access>,
 }
 
 /// Takes the port; answers which one it is, for port 0.
@@ -37,9 +44,10 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<(TcpListener, Socket
     Ok((listener, bound))
 }
 
-/// Answers until asked to stop.
+/// Answers until asked to stop: over TLS where there is a pair for it.
 pub async fn serve(
     listener: TcpListener,
+    pair: Option<Arc<PairFiles>>,
     health: Arc<Health>,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
@@ -48,7 +56,14 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(health);
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    let stop = stop.cancelled_owned();
+    match pair {
+        None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
+        Some(pair) => {
+            let listener = SecureListener::over(listener, pair)?;
+            axum::serve(listener, router).with_graceful_shutdown(stop).await
+        }
+    }
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
@@ -60,7 +75,12 @@ async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     }
 }
 
-async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
+async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> Response {
+    if let Some(access) = &health.access
+        && let Err(refusal) = admit(access, &headers).await
+    {
+        return refusal;
+    }
     let mut text = String::new();
     match encode(&mut text, &health.registry) {
         Ok(()) => (
@@ -70,5 +90,26 @@ async fn metrics(State(health): State<Arc<Health>>) -> impl IntoResponse {
         )
             .into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// Lets the sender in, or says why not.
+async fn admit(access: &Access, headers: &HeaderMap) -> Result<(), Response> {
+    match access.check(headers, "/metrics").await {
+        Ok(Verdict::Allowed) => Ok(()),
+        Ok(Verdict::Unknown) => {
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            let text = "a bearer token that the API server knows is needed\n";
+            Err((StatusCode::UNAUTHORIZED, challenge, text).into_response())
+        }
+        Ok(Verdict::Refused) => {
+            let text = "the right to get the nonResourceURL /metrics is needed\n";
+            Err((StatusCode::FORBIDDEN, text).into_response())
+        }
+        Err(error) => {
+            tracing::warn!(%error, "who asks for /metrics could not be found out");
+            let text = "who you are could not be found out; try again\n";
+            Err((StatusCode::SERVICE_UNAVAILABLE, text).into_response())
+        }
     }
 }

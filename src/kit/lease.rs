@@ -8,6 +8,8 @@
 //! The holder stops writing `MARGIN` before anybody else may take over. The deadline counts from
 //! the moment *before* the renewal was sent: however late the answer came, others count from later.
 
+pub mod holder;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::{

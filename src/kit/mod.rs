@@ -1,5 +1,6 @@
 //! What every controller needs, and nothing that knows what a Route is.
 
+pub mod access;
 pub mod backoff;
 pub mod call;
 pub mod client;
@@ -9,8 +10,10 @@ pub mod health;
 pub mod lease;
 pub mod log;
 pub mod pace;
+pub mod paper;
 pub mod queue;
 pub mod redact;
+pub mod secure;
 pub mod seeded;
 pub mod shutdown;
 pub mod watch;

@@ -3,32 +3,13 @@
 
 use std::fmt::Write;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 
 use super::{Outcome, expect::Told, steps::Step};
+use crate::kit::paper::{BAD, BOLD, FAINT, GOOD, WARNING, wrapped};
 
-/// No line is longer.
-const WIDTH: usize = 100;
-/// Narrower than this, nothing could be read.
-const NARROWEST: usize = 40;
 /// Where what was seen begins.
 const INDENT: usize = 25;
-
-const BOLD: Style = Style::new().bold();
-const FAINT: Style = Style::new().dimmed();
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default().bold();
-const WARNING: Style = AnsiColor::Yellow.on_default();
-
-/// How long a line may be where the terminal, if there is one, has so many columns.
-pub fn width(columns: Option<u16>) -> usize {
-    columns.map_or(WIDTH, |columns| usize::from(columns).clamp(NARROWEST, WIDTH))
-}
-
-/// A text in lines of this width.
-pub fn paragraph(text: &str, width: usize) -> String {
-    format!("{}\n", wrapped(text, width).join("\n"))
-}
 
 /// What is shown when a step begins. Commands are not broken: they are there to be copied.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
@@ -108,31 +89,17 @@ impl Rows {
     }
 }
 
-/// Broken at spaces; a word that is longer than a line has one of its own.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else { break };
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use anstream::adapter::strip_str;
 
     use super::*;
-    use crate::sandbox::{
-        shown::Shown,
-        tour::{expect::Seen, probe::Served},
+    use crate::{
+        kit::paper::WIDTH,
+        sandbox::{
+            shown::Shown,
+            tour::{expect::Seen, probe::Served},
+        },
     };
 
     fn outcome(differences: &[&str]) -> Outcome {
@@ -175,10 +142,8 @@ mod tests {
 
     #[test]
     fn in_a_narrow_terminal_texts_are_broken_to_its_width() {
-        assert_eq!([None, Some(9), Some(72), Some(300)].map(width), [100, 40, 72, 100]);
         let shown = strip_str(&ends(&outcome(&[]), 60)).to_string();
         assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
-        assert_eq!(paragraph("one two three", 8), "one two\nthree\n");
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Cluster {
         let (crds, base) = tokio::join!(
             kubectl(
                 &kubeconfig,
-                &["apply", "--server-side", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/crds")]
+                &["apply", "--server-side", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/crds")]
             ),
             kubectl(
                 &kubeconfig,

@@ -39,4 +39,4 @@ pub use fixtures::{RouteFixture, SecretFixture};
 pub use ground::Ground;
 pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
 pub use pair::Pair;
-pub use servers::toolbox;
+pub use servers::{Servers, toolbox};

@@ -1,5 +1,4 @@
-// The real components that the tests run against, pinned. `./build` turns them into binaries.
-module trustplane.dev/toolbox
+module trustplane.dev/e2e/toolbox/kubernetes
 
 go 1.26.0
 

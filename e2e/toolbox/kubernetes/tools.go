@@ -1,6 +1,6 @@
 //go:build tools
 
-// Keeps the main packages that ./build compiles in go.mod; never compiled itself.
+// Keeps the main packages that ./recipe compiles in go.mod; never compiled itself.
 package toolbox
 
 import (

@@ -1,0 +1,343 @@
+//! Asks the API server for everything that is judged. Nothing is changed: what is posted are
+//! questions about rights, which are not stored.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        authorization::v1::{
+            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+            SubjectAccessReview, SubjectAccessReviewSpec,
+        },
+        core::v1::Container,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::version::Info,
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, PostParams},
+    core::GroupVersionKind,
+};
+
+use super::{
+    facts::{
+        Answer, DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, RoutesFound,
+        Server,
+    },
+    policy,
+    rights::{self, ManifestError, Right},
+};
+use crate::{
+    api::route::{API_VERSION, GROUP, VERSION},
+    inject::{capability, survey},
+    kit::{
+        call::{self, CallError},
+        clock::Clock,
+        lease::holder,
+    },
+    names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE, POLICY},
+};
+
+/// Questions about rights that are asked at once.
+const AT_ONCE: usize = 8;
+
+/// Why nothing can be said at all.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// No API server answers.
+    #[error("{0}")]
+    Call(#[from] CallError),
+    /// The program itself is broken.
+    #[error("{0}")]
+    Manifest(#[from] ManifestError),
+}
+
+/// Asks for everything. Fails where the API server does not answer at all.
+pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
+    let server = server(call::bounded(client.apiserver_version()).await?, url);
+    let deployment = deployment(client, namespace).await;
+    let found = deployment.as_ref().ok().and_then(Option::as_ref);
+    let served = found.map_or_else(Vec::new, |found| found.served.clone());
+    let account = found.map_or(ACCOUNT, |found| &found.account);
+
+    let mut needed = rights::of_controller(&served)?;
+    if found.is_none_or(|found| found.elects) {
+        needed.extend(rights::of_election(namespace)?);
+    }
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let clock = Clock::system();
+    let (route_api, status_field, installer, account, policy, lease, routes) = tokio::join!(
+        route_api(client),
+        capability::status_field(client),
+        installer(client, namespace, rights::of_controller(&[])?),
+        review(client, Some(&user), needed),
+        policy(client),
+        holder::look(client, namespace, INJECT_LEASE, &clock),
+        routes(client, &served),
+    );
+    Ok(Facts {
+        namespace: namespace.to_owned(),
+        server,
+        route_api,
+        status_field,
+        installer,
+        account,
+        policy: policy?,
+        deployment,
+        lease,
+        routes,
+    })
+}
+
+fn server(version: Info, url: &str) -> Server {
+    // Some distributions write the minor version as `30+`.
+    let number = |text: &str| {
+        text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default()
+    };
+    Server {
+        url: url.trim_end_matches('/').to_owned(),
+        version: version.git_version.trim_start_matches('v').to_owned(),
+        number: (number(&version.major), number(&version.minor)),
+    }
+}
+
+async fn route_api(client: &Client) -> Answer<RouteApi> {
+    let services: Api<APIService> = Api::all(client.clone());
+    let service = call::bounded(services.get_opt(&format!("{VERSION}.{GROUP}"))).await;
+    if let Ok(Some(service)) = &service
+        && let Some(aggregated) = aggregated(service)
+    {
+        return Ok(aggregated);
+    }
+    match call::bounded(client.list_api_group_resources(API_VERSION)).await {
+        Ok(list) if list.resources.iter().any(|it| it.name == "routes") => {}
+        Ok(_) | Err(CallError::NotFound) => return Ok(RouteApi::Missing),
+        Err(error) => return Err(error),
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = call::bounded(definitions.get_opt(&format!("routes.{GROUP}"))).await;
+    let local = matches!(service, Ok(Some(_))) || matches!(definition, Ok(Some(_)));
+    Ok(if local { RouteApi::Crd } else { RouteApi::Served })
+}
+
+/// An APIService without a Service is the API server's own.
+fn aggregated(service: &APIService) -> Option<RouteApi> {
+    let reference = service.spec.as_ref()?.service.as_ref()?;
+    let name = |part: &Option<String>| part.clone().unwrap_or_default();
+    let conditions = service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let unavailable = conditions
+        .filter(|condition| condition.type_ == "Available" && condition.status != "True")
+        .map(|condition| name(&condition.message))
+        .next();
+    let service = format!("{}/{}", name(&reference.namespace), name(&reference.name));
+    Some(RouteApi::Aggregated { service, unavailable })
+}
+
+async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let found = call::bounded(api.get_opt(INJECT_DEPLOYMENT)).await?;
+    Ok(found.as_ref().map(read_deployment))
+}
+
+fn read_deployment(deployment: &Deployment) -> DeploymentFound {
+    let spec = &deployment.spec;
+    let pod = spec.template.spec.clone().unwrap_or_default();
+    let container = pod.containers.first().cloned().unwrap_or_default();
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
+    let arguments = container.args.clone().unwrap_or_default();
+    DeploymentFound {
+        image: container.image.clone().unwrap_or_default(),
+        replicas: spec.replicas.unwrap_or(1),
+        ready: ready.unwrap_or_default(),
+        account: pod.service_account_name.unwrap_or_else(|| "default".to_owned()),
+        served: served(&container),
+        elects: arguments.iter().any(|argument| argument == "--leader-elect")
+            || variable(&container, "TRUSTPLANE_LEADER_ELECT").is_some(),
+    }
+}
+
+/// The namespaces that the flags of `trustplane inject`, or its variable, name.
+fn served(container: &Container) -> Vec<String> {
+    let mut named = Vec::new();
+    let mut arguments = container.args.iter().flatten();
+    while let Some(argument) = arguments.next() {
+        let value = match argument.as_str() {
+            "--namespace" | "-n" => arguments.next().map(String::as_str),
+            argument => argument
+                .strip_prefix("--namespace=")
+                .or_else(|| argument.strip_prefix("-n").filter(|_| !argument.starts_with("--"))),
+        };
+        named.extend(value);
+    }
+    if named.is_empty() {
+        named.extend(variable(container, "TRUSTPLANE_NAMESPACE"));
+    }
+    let names = named.iter().flat_map(|value| value.trim_start_matches('=').split(','));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    let variable = container.env.iter().flatten().find(|variable| variable.name == name)?;
+    variable.value.as_deref().filter(|value| !value.is_empty())
+}
+
+/// What whoever asks lacks to install. Who grants a role must have its rights, or be allowed to
+/// grant what they do not have.
+async fn installer(client: &Client, namespace: &str, role: Vec<Right>) -> Answer<Reviewed> {
+    let mut needed = rights::to_install(namespace);
+    let grants = review(client, None, rights::to_grant_any().into()).await?;
+    if !grants.missing.is_empty() {
+        needed.extend(role);
+    }
+    review(client, None, needed).await
+}
+
+/// Asks about each right of this user, or of whoever asks.
+async fn review(client: &Client, user: Option<&str>, rights: Vec<Right>) -> Answer<Reviewed> {
+    let asked = rights.len();
+    let answers = stream::iter(rights).map(async |right| {
+        let allowed = is_allowed(client, user, right.attributes()).await?;
+        Ok::<_, CallError>((!allowed).then_some(right))
+    });
+    let missing: Vec<Option<Right>> = answers.buffered(AT_ONCE).try_collect().await?;
+    Ok(Reviewed { asked, missing: missing.into_iter().flatten().collect() })
+}
+
+async fn is_allowed(
+    client: &Client,
+    user: Option<&str>,
+    attributes: ResourceAttributes,
+) -> Answer<bool> {
+    let params = PostParams::default();
+    let status = match user {
+        None => {
+            let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+            let spec = SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(attributes),
+                ..SelfSubjectAccessReviewSpec::default()
+            };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            call::bounded(api.create(&params, &review)).await?.status
+        }
+        Some(user) => {
+            let api: Api<SubjectAccessReview> = Api::all(client.clone());
+            let spec = SubjectAccessReviewSpec {
+                user: Some(user.to_owned()),
+                groups: Some(groups(user)),
+                resource_attributes: Some(attributes),
+                ..SubjectAccessReviewSpec::default()
+            };
+            let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+            call::bounded(api.create(&params, &review)).await?.status
+        }
+    };
+    Ok(status.is_some_and(|status| status.allowed))
+}
+
+/// The groups that every ServiceAccount is in: rights may be granted to them.
+fn groups(user: &str) -> Vec<String> {
+    let namespace = user.split(':').nth(2).unwrap_or_default();
+    vec![
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ]
+}
+
+async fn policy(client: &Client) -> Result<Answer<PolicyFound>, ManifestError> {
+    // Tells a server that does not know the kind from one that lacks the object.
+    let known = call::bounded(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
+    match known.await {
+        Ok(list) if list.resources.iter().any(|it| it.kind == policy::POLICY) => {}
+        Ok(_) => return Ok(Err(CallError::NotFound)),
+        Err(error) => return Ok(Err(error)),
+    }
+    let (policy, binding) =
+        tokio::join!(compared(client, policy::POLICY), compared(client, policy::BINDING));
+    Ok(match (policy?, binding?) {
+        (Ok(policy), Ok(binding)) => Ok(PolicyFound { policy, binding }),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    })
+}
+
+async fn compared(client: &Client, kind: &'static str) -> Result<Answer<Installed>, ManifestError> {
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    Ok(match call::bounded(api.get_opt(POLICY)).await {
+        Ok(found) => Ok(policy::compare(kind, found.as_ref().map(|found| &found.data))?),
+        Err(error) => Err(error),
+    })
+}
+
+async fn routes(client: &Client, served: &[String]) -> Answer<RoutesFound> {
+    let routes = survey::routes(client, served).await?;
+    let asks = routes.routes.iter().any(|route| route.deciding_secret().is_some());
+    // Nobody names a Secret: none has to be looked for.
+    let secrets =
+        if asks { survey::tls_secrets(client, served).await } else { Ok(Default::default()) };
+    Ok(RoutesFound::count(routes, secrets))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(args: &[&str], variable: &str) -> Container {
+        let env = json!([{ "name": "TRUSTPLANE_NAMESPACE", "value": variable }]);
+        serde_json::from_value(json!({ "name": "inject", "args": args, "env": env })).unwrap()
+    }
+
+    #[test]
+    fn the_namespaces_that_are_served_are_read_off_flags_and_variable_as_the_program_does() {
+        let of = |args: &[&str]| served(&container(args, ""));
+        assert_eq!(of(&["inject", "--leader-elect"]), [""; 0]);
+        assert_eq!(of(&["inject", "--namespace=shop"]), ["shop"]);
+        assert_eq!(of(&["inject", "--namespace", "shop,blog"]), ["shop", "blog"]);
+        assert_eq!(of(&["inject", "-n", "shop", "-nblog"]), ["shop", "blog"]);
+        assert_eq!(served(&container(&["inject"], "a,b")), ["a", "b"]);
+        assert_eq!(served(&container(&["inject", "-n=c"], "a,b")), ["c"], "a flag wins");
+    }
+
+    #[test]
+    fn versions_are_read_with_and_without_a_plus() {
+        let info = |minor: &str| Info {
+            major: "1".into(),
+            minor: minor.into(),
+            git_version: "v1.30.4-eks".into(),
+            ..Info::default()
+        };
+        let read = server(info("30+"), "https://api.example.com:6443/");
+        assert_eq!((read.number, read.version.as_str()), ((1, 30), "1.30.4-eks"));
+        assert_eq!(read.url, "https://api.example.com:6443");
+        assert_eq!(server(info("36"), "").number, (1, 36));
+    }
+
+    #[test]
+    fn an_apiservice_with_a_service_is_an_aggregated_server_and_says_when_it_is_not_available() {
+        let service = |spec, status| {
+            let service: APIService = serde_json::from_value(json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {},
+                "spec": spec, "status": { "conditions": [{ "type": "Available", "status": status, "message": "no endpoints" }] },
+            }))
+            .unwrap();
+            aggregated(&service)
+        };
+        let openshift = json!({
+            "group": GROUP, "groupPriorityMinimum": 9900, "versionPriority": 15,
+            "service": { "namespace": "openshift-apiserver", "name": "api" },
+        });
+        let at = |unavailable: Option<&str>| {
+            let unavailable = unavailable.map(str::to_owned);
+            Some(RouteApi::Aggregated { service: "openshift-apiserver/api".into(), unavailable })
+        };
+        assert_eq!(service(openshift.clone(), "True"), at(None));
+        assert_eq!(service(openshift, "False"), at(Some("no endpoints")));
+        let local = json!({ "group": GROUP, "groupPriorityMinimum": 1000, "versionPriority": 100 });
+        assert_eq!(service(local, "True"), None);
+    }
+}

@@ -1,0 +1,448 @@
+//! Judges what was found: one line for each thing that must be in order. Pure.
+//!
+//! trustplane counts as installed where its Deployment is there. Before that, what belongs to the
+//! installation is "not yet" and no failure, unless somebody says that it should be there.
+
+use serde::Serialize;
+
+use super::{
+    facts::{DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, RoutesFound},
+    rights::Right,
+};
+use crate::{
+    inject::{capability::StatusField, facts::ObjectRef},
+    kit::{call::CallError, lease::holder::Holder},
+    names::{INJECT_DEPLOYMENT, INJECT_LEASE},
+};
+
+/// The first version with ValidatingAdmissionPolicy v1.
+pub const OLDEST: (u32, u32) = (1, 30);
+/// The version that the tests run against.
+pub const TESTED: (u32, u32) = (1, 36);
+/// How many names a line shows.
+const NAMES: usize = 5;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mark {
+    /// As it should be.
+    Ok,
+    /// It works, but somebody should look at it.
+    Warning,
+    /// Not as it should be.
+    Failed,
+    /// It comes with the installation.
+    NotYet,
+    /// Nothing to judge.
+    Note,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Names the line for scripts, and never changes.
+    pub check: &'static str,
+    /// How it stands.
+    pub result: Mark,
+    /// What was looked at, for people.
+    pub subject: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    #[serde(rename = "do")]
+    pub todo: Option<String>,
+}
+
+/// A thing to be judged.
+#[derive(Clone, Copy)]
+struct Subject {
+    check: &'static str,
+    subject: &'static str,
+}
+
+impl Subject {
+    fn line(self, result: Mark, found: impl Into<String>) -> Line {
+        let Self { check, subject } = self;
+        Line { check, result, subject, found: found.into(), todo: None }
+    }
+
+    fn ok(self, found: impl Into<String>) -> Line {
+        self.line(Mark::Ok, found)
+    }
+
+    fn failed(self, found: impl Into<String>, todo: impl Into<String>) -> Line {
+        self.line(Mark::Failed, found).todo(todo)
+    }
+
+    fn warning(self, found: impl Into<String>, todo: impl Into<String>) -> Line {
+        self.line(Mark::Warning, found).todo(todo)
+    }
+
+    fn note(self, found: impl Into<String>) -> Line {
+        self.line(Mark::Note, found)
+    }
+
+    /// The answer that was needed did not come.
+    fn unanswered(self, error: &CallError) -> Line {
+        match error {
+            CallError::Forbidden | CallError::Unauthorized => self.warning(
+                format!("not looked at: {error}"),
+                "Run this as somebody who may see it, for example a cluster administrator.",
+            ),
+            error => self.failed(format!("not looked at: {error}"), "Run this again."),
+        }
+    }
+}
+
+impl Line {
+    fn todo(self, todo: impl Into<String>) -> Self {
+        Self { todo: Some(todo.into()), ..self }
+    }
+}
+
+/// Whether trustplane should be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// If its Deployment is.
+    Whatever,
+    /// Yes.
+    Installed,
+}
+
+/// Whether what belongs to the installation must be there.
+pub fn is_installed(facts: &Facts, expect: Expect) -> bool {
+    expect == Expect::Installed || matches!(facts.deployment, Ok(Some(_)))
+}
+
+/// Judges.
+pub fn lines(facts: &Facts, expect: Expect) -> Vec<Line> {
+    let judge = Judge { facts, installed: is_installed(facts, expect) };
+    vec![
+        judge.api_server(),
+        judge.route_api(),
+        judge.status_field(),
+        judge.installer(),
+        judge.account(),
+        judge.policy(),
+        judge.deployment(),
+        judge.lease(),
+        judge.routes(),
+        judge.secrets(),
+        judge.encryption(),
+    ]
+}
+
+struct Judge<'a> {
+    facts: &'a Facts,
+    installed: bool,
+}
+
+impl Judge<'_> {
+    fn api_server(&self) -> Line {
+        let it = Subject { check: "api-server", subject: "API server" };
+        let server = &self.facts.server;
+        let found = format!("Kubernetes {} at {}", server.version, server.url);
+        if server.number < OLDEST {
+            let (major, minor) = OLDEST;
+            let todo = format!(
+                "Upgrade to {major}.{minor} or newer: older ones have no ValidatingAdmissionPolicy, \
+                 and anybody who may edit a Route could read Secrets through it."
+            );
+            return it.failed(found, todo);
+        }
+        let (major, minor) = TESTED;
+        if server.number == TESTED {
+            it.ok(found)
+        } else {
+            it.ok(format!("{found}; tested with {major}.{minor}"))
+        }
+    }
+
+    fn route_api(&self) -> Line {
+        let it = Subject { check: "route-api", subject: "Route API" };
+        match &self.facts.route_api {
+            Err(error) => it.unanswered(error),
+            Ok(RouteApi::Missing) => it.failed(
+                "not there",
+                "On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml, or install \
+                 with deploy/overlays/kubernetes. OpenShift and MicroShift bring their own.",
+            ),
+            Ok(RouteApi::Crd) => it.ok("route.openshift.io/v1, a CustomResourceDefinition"),
+            Ok(RouteApi::Served) => {
+                it.ok("route.openshift.io/v1; whether by a CRD or another server can't be seen")
+            }
+            Ok(RouteApi::Aggregated { service, unavailable: None }) => {
+                it.ok(format!("route.openshift.io/v1, aggregated: served by {service}"))
+            }
+            Ok(RouteApi::Aggregated { service, unavailable: Some(why) }) => it.failed(
+                format!("aggregated, but {service} is not available: {why}"),
+                "Bring that server back: kubectl describe apiservice v1.route.openshift.io",
+            ),
+        }
+    }
+
+    fn status_field(&self) -> Line {
+        let it = Subject { check: "status-certificate", subject: ".status.certificate" };
+        let aggregated = matches!(self.facts.route_api, Ok(RouteApi::Aggregated { .. }));
+        match &self.facts.status_field {
+            Ok(StatusField::Kept) => it.ok("kept"),
+            Ok(StatusField::Dropped) if aggregated => {
+                it.note("not kept by this Route API: Events and metrics carry the state")
+            }
+            Ok(StatusField::Dropped) => it.warning(
+                "not kept: the CustomResourceDefinition lacks it",
+                "Nothing, if Events and metrics are enough. To have conditions: kubectl apply -f \
+                 crds/route.openshift.io_routes.yaml",
+            ),
+            // Said in the line before.
+            Err(CallError::NotFound) => it.note("no Routes, so not looked at"),
+            Err(error) => it.unanswered(error),
+        }
+    }
+
+    fn installer(&self) -> Line {
+        let it = Subject { check: "install-rights", subject: "your rights to install" };
+        match &self.facts.installer {
+            // The sandbox has no permissions at all.
+            Err(CallError::NotFound) => it.note("this API server does not tell rights"),
+            Err(error) => it.unanswered(error),
+            Ok(Reviewed { asked, missing }) if missing.is_empty() => {
+                it.ok(format!("all {asked} that installing needs"))
+            }
+            Ok(Reviewed { asked, missing }) => {
+                let result = if self.installed { Mark::Warning } else { Mark::Failed };
+                it.line(result, lacks(*asked, missing)).todo(
+                    "Install or upgrade as somebody who has them, such as a cluster administrator.",
+                )
+            }
+        }
+    }
+
+    fn account(&self) -> Line {
+        let it = Subject { check: "account-rights", subject: "the controller's rights" };
+        match &self.facts.account {
+            Err(CallError::NotFound) => it.note("this API server does not tell rights"),
+            Err(error) => it.unanswered(error),
+            Ok(Reviewed { asked, missing }) if missing.is_empty() => {
+                it.ok(format!("all {asked} of deploy/base{}", self.in_served()))
+            }
+            Ok(_) if !self.installed => it.line(Mark::NotYet, "come with the installation"),
+            Ok(Reviewed { asked, missing }) => it.failed(
+                format!("{}{}", lacks(*asked, missing), self.in_served()),
+                format!("Apply what you installed from again: {}", self.apply()),
+            ),
+        }
+    }
+
+    fn policy(&self) -> Line {
+        let it = Subject { check: "policy", subject: "admission policy" };
+        let found = match &self.facts.policy {
+            Err(CallError::NotFound) => {
+                return it.note("this API server has no ValidatingAdmissionPolicy");
+            }
+            Err(error) => return it.unanswered(error),
+            Ok(found) => found,
+        };
+        use Installed::{Altered, AsShipped, Missing};
+        let restore = "To have it as shipped: kubectl apply -k deploy/policy";
+        match found {
+            PolicyFound { policy: Missing, binding: Missing } if !self.installed => {
+                it.line(Mark::NotYet, "comes with the installation")
+            }
+            PolicyFound { policy: Missing, .. } => self.unguarded(it, "not there"),
+            PolicyFound { binding: Missing, .. } => self.unguarded(it, "there, but not bound"),
+            PolicyFound { policy: Altered(fields), binding: AsShipped } => {
+                it.failed(format!("altered, or of another version: {}", fields.join(", ")), restore)
+            }
+            PolicyFound { binding: Altered(fields), .. } => it.failed(
+                format!("its binding is altered, or of another version: {}", fields.join(", ")),
+                restore,
+            ),
+            PolicyFound { policy: AsShipped, binding: AsShipped } => self.guarded(it),
+        }
+    }
+
+    fn guarded(&self, it: Subject) -> Line {
+        let found = "installed, bound and unaltered";
+        match &self.facts.route_api {
+            Ok(RouteApi::Aggregated { service, .. }) if service == OPENSHIFT => {
+                it.ok(format!("{found}; OpenShift's API server for Routes enforces it"))
+            }
+            Ok(RouteApi::Aggregated { service, .. }) => it.warning(
+                format!("{found}; whether {service} enforces it can't be seen"),
+                "Make sure that this server runs the admission plugin ValidatingAdmissionPolicy.",
+            ),
+            _ => it.ok(found),
+        }
+    }
+
+    /// A controller for some namespaces may do without it, and its administrator knows.
+    fn unguarded(&self, it: Subject, found: &str) -> Line {
+        let result = if self.facts.served().is_empty() { Mark::Failed } else { Mark::Warning };
+        it.line(
+            result,
+            format!("{found}: whoever may edit a Route can read TLS Secrets through it"),
+        )
+        .todo("kubectl apply -k deploy/policy")
+    }
+
+    fn deployment(&self) -> Line {
+        let it = Subject { check: "deployment", subject: "Deployment" };
+        let namespace = &self.facts.namespace;
+        match &self.facts.deployment {
+            Err(error) => it.unanswered(error),
+            Ok(None) if !self.installed => {
+                it.line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
+            }
+            Ok(None) => it.failed(
+                format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"),
+                format!(
+                    "{}. If it is elsewhere, name its namespace with --namespace.",
+                    self.apply()
+                ),
+            ),
+            Ok(Some(DeploymentFound { replicas: 0, image, .. })) => it.failed(
+                format!("scaled to 0, image {image}: nobody injects"),
+                format!("kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"),
+            ),
+            Ok(Some(DeploymentFound { replicas, ready, image, .. })) => {
+                let found = format!("{ready} of {replicas} replicas ready, image {image}");
+                if ready < replicas {
+                    let todo = format!(
+                        "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}, and the log of \
+                         its Pods: kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}"
+                    );
+                    it.failed(found, todo)
+                } else {
+                    it.ok(found)
+                }
+            }
+        }
+    }
+
+    fn lease(&self) -> Line {
+        let it = Subject { check: "lease", subject: "leader" };
+        let namespace = &self.facts.namespace;
+        let elects = match &self.facts.deployment {
+            Ok(Some(deployment)) => deployment.elects,
+            _ => true,
+        };
+        let log =
+            format!("Read the log: kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}");
+        match &self.facts.lease {
+            Err(error) => it.unanswered(error),
+            Ok(Holder::Alive { identity }) => it.ok(format!("{identity} holds the Lease")),
+            Ok(Holder::NoLease | Holder::Released) if !self.installed => {
+                it.line(Mark::NotYet, "nobody")
+            }
+            Ok(_) if !elects => it.note("the Deployment runs without --leader-elect"),
+            Ok(Holder::NoLease) => {
+                it.failed(format!("no Lease {INJECT_LEASE} in namespace {namespace}"), log)
+            }
+            Ok(Holder::Released) => it.failed("nobody: the Lease was released", log),
+            Ok(Holder::Gone { identity, renewed }) => {
+                let when =
+                    renewed.map_or_else(|| "an unknown time".to_owned(), |it| it.to_rfc3339());
+                it.failed(format!("nobody: {identity} has not renewed the Lease since {when}"), log)
+            }
+        }
+    }
+
+    fn routes(&self) -> Line {
+        let it = Subject { check: "routes", subject: "Routes" };
+        let found = match &self.facts.routes {
+            Err(CallError::NotFound) => return it.note("no Routes, so not looked at"),
+            Err(error) => return it.unanswered(error),
+            Ok(found) => found,
+        };
+        let RoutesFound { all, annotated, managed, left_alone, failing, .. } = found;
+        let mut text =
+            format!("{all}, of which {annotated} ask for a Secret and {managed} hold its pair");
+        if *left_alone > 0 {
+            text = format!("{text}; {left_alone} more ask, but belong to an Ingress");
+        }
+        if !self.installed && managed == &0 {
+            return it.note(text);
+        }
+        if !found.undecodable.is_empty() {
+            let names = some(found.undecodable.iter().map(ToString::to_string));
+            text = format!("{text}; can't be decoded: {names}");
+        } else if failing.is_empty() {
+            return it.ok(text);
+        }
+        if !failing.is_empty() {
+            text = format!("{text}; {} fail: {}", failing.len(), some(failing.iter().map(named)));
+        }
+        it.warning(text, "kubectl -n NAMESPACE events --for route/NAME says why and what to do.")
+    }
+
+    fn secrets(&self) -> Line {
+        let it = Subject { check: "secrets", subject: "Secrets of these" };
+        match self.facts.routes.as_ref().map(|found| &found.without_secret) {
+            // Said in the line before.
+            Err(_) => it.note("no Routes, so not looked at"),
+            Ok(Err(error)) => it.unanswered(error),
+            Ok(Ok(absent)) if absent.is_empty() => {
+                it.ok("every TLS Secret that a Route names is there")
+            }
+            Ok(Ok(absent)) => {
+                let names =
+                    some(absent.iter().map(|(route, secret)| format!("{route} names {secret}")));
+                it.warning(
+                    format!("{} not there, or of another type: {names}", absent.len()),
+                    "Create it in the Route's namespace with type kubernetes.io/tls, or correct the annotation.",
+                )
+            }
+        }
+    }
+
+    fn encryption(&self) -> Line {
+        Subject { check: "encryption-at-rest", subject: "encryption at rest" }
+            .note("can't be seen from here. Routes hold keys: encrypt them in etcd as you do Secrets (docs/security.md)")
+    }
+
+    fn in_served(&self) -> String {
+        match self.facts.served() {
+            [] => String::new(),
+            some => format!(", in {}", some.join(", ")),
+        }
+    }
+
+    fn apply(&self) -> String {
+        let overlay = match (&self.facts.route_api, self.facts.served()) {
+            (_, [_, ..]) => "single-namespace",
+            (Ok(RouteApi::Aggregated { .. }), _) => "openshift",
+            _ => "kubernetes",
+        };
+        format!("kubectl apply -k deploy/overlays/{overlay}")
+    }
+}
+
+/// The Service behind which OpenShift serves Routes. Its admission has the policies' plugin.
+const OPENSHIFT: &str = "openshift-apiserver/api";
+
+fn lacks(asked: usize, missing: &[Right]) -> String {
+    let names = some(missing.iter().map(ToString::to_string));
+    format!("{} of {asked}; missing: {names}", asked - missing.len())
+}
+
+fn named((route, reason): &(ObjectRef, Option<String>)) -> String {
+    match reason {
+        Some(reason) => format!("{route} ({reason})"),
+        None => route.to_string(),
+    }
+}
+
+/// The first names, and how many more there are.
+fn some(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(NAMES);
+    let shown: Vec<_> = names.take(NAMES).collect();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Every line, in each of its states.
+
+use super::*;
+use crate::check::facts::Server;
+
+fn server(number: (u32, u32)) -> Server {
+    let version = format!("{}.{}.0", number.0, number.1);
+    Server { url: "https://127.0.0.1:6443".into(), version, number }
+}
+
+/// A cluster with everything in its place.
+fn in_order() -> Facts {
+    let reviewed = |asked| Ok(Reviewed { asked, missing: Vec::new() });
+    Facts {
+        namespace: "trustplane".into(),
+        server: server(TESTED),
+        route_api: Ok(RouteApi::Crd),
+        status_field: Ok(StatusField::Kept),
+        installer: reviewed(22),
+        account: reviewed(16),
+        policy: Ok(PolicyFound { policy: Installed::AsShipped, binding: Installed::AsShipped }),
+        deployment: Ok(Some(DeploymentFound {
+            image: "trustplane:0.1.0".into(),
+            replicas: 2,
+            ready: 2,
+            account: "trustplane".into(),
+            served: Vec::new(),
+            elects: true,
+        })),
+        lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
+        routes: Ok(RoutesFound {
+            all: 3,
+            annotated: 2,
+            managed: 2,
+            left_alone: 0,
+            failing: Vec::new(),
+            without_secret: Ok(Vec::new()),
+            undecodable: Vec::new(),
+        }),
+    }
+}
+
+/// A cluster that knows nothing of us.
+fn untouched() -> Facts {
+    let right = missing("get secrets");
+    Facts {
+        route_api: Ok(RouteApi::Missing),
+        status_field: Err(CallError::NotFound),
+        account: Ok(Reviewed { asked: 16, missing: vec![right] }),
+        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        deployment: Ok(None),
+        lease: Ok(Holder::NoLease),
+        routes: Err(CallError::NotFound),
+        ..in_order()
+    }
+}
+
+fn missing(right: &str) -> Right {
+    let (verb, resource) = right.split_once(' ').unwrap();
+    let text = |text: &str| text.to_owned();
+    Right {
+        group: text(""),
+        resource: text(resource),
+        subresource: text(""),
+        verb: text(verb),
+        name: text(""),
+        namespace: text(""),
+    }
+}
+
+fn line(facts: &Facts, check: &str) -> Line {
+    lines(facts, Expect::Whatever).into_iter().find(|line| line.check == check).unwrap()
+}
+
+fn marks(facts: &Facts, expect: Expect) -> Vec<(&'static str, Mark)> {
+    lines(facts, expect).iter().map(|line| (line.check, line.result)).collect()
+}
+
+fn that_are(marks: &[(&'static str, Mark)], wanted: Mark) -> Vec<&'static str> {
+    marks.iter().filter(|(_, mark)| *mark == wanted).map(|(check, _)| *check).collect()
+}
+
+#[test]
+fn everything_in_its_place_is_all_ok_but_for_the_hint() {
+    let marks = marks(&in_order(), Expect::Whatever);
+    assert_eq!(that_are(&marks, Mark::Ok).len(), marks.len() - 1, "{marks:?}");
+    assert_eq!(that_are(&marks, Mark::Note), ["encryption-at-rest"]);
+}
+
+#[test]
+fn before_installing_only_the_missing_route_api_fails() {
+    let before = marks(&untouched(), Expect::Whatever);
+    assert_eq!(that_are(&before, Mark::Failed), ["route-api"]);
+    let comes = ["account-rights", "policy", "deployment", "lease"];
+    assert_eq!(that_are(&before, Mark::NotYet), comes);
+}
+
+#[test]
+fn where_it_should_be_installed_what_is_missing_fails() {
+    let after = marks(&untouched(), Expect::Installed);
+    let missing = ["route-api", "account-rights", "policy", "deployment", "lease"];
+    assert_eq!(that_are(&after, Mark::Failed), missing);
+    assert_eq!(that_are(&after, Mark::NotYet), [""; 0]);
+}
+
+#[test]
+fn every_line_that_fails_or_warns_says_what_to_do() {
+    let forbidden = Facts {
+        route_api: Err(CallError::Forbidden),
+        status_field: Err(CallError::Forbidden),
+        installer: Err(CallError::Timeout(call_timeout())),
+        account: Err(CallError::Forbidden),
+        policy: Err(CallError::Forbidden),
+        deployment: Err(CallError::Forbidden),
+        lease: Err(CallError::Forbidden),
+        routes: Err(CallError::Forbidden),
+        ..in_order()
+    };
+    for facts in [untouched(), forbidden] {
+        for line in lines(&facts, Expect::Installed) {
+            let wants = matches!(line.result, Mark::Failed | Mark::Warning);
+            assert_eq!(line.todo.is_some(), wants, "{line:?}");
+        }
+    }
+}
+
+fn call_timeout() -> std::time::Duration {
+    crate::kit::call::TIMEOUT
+}
+
+#[test]
+fn what_may_not_be_seen_is_a_warning_and_what_is_not_answered_a_failure() {
+    let facts = Facts { policy: Err(CallError::Forbidden), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Warning);
+    let facts = Facts { policy: Err(CallError::Timeout(call_timeout())), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Failed);
+}
+
+#[test]
+fn an_api_server_without_the_policys_api_fails_and_an_untested_one_is_named() {
+    let facts = |number| Facts { server: server(number), ..in_order() };
+    assert_eq!(line(&facts((1, 29)), "api-server").result, Mark::Failed);
+    let newer = line(&facts((1, 40)), "api-server");
+    assert_eq!((newer.result, newer.found.contains("tested with 1.36")), (Mark::Ok, true));
+}
+
+#[test]
+fn the_tested_version_is_the_one_of_the_toolbox() {
+    let modules = include_str!("../../../e2e/toolbox/go.mod");
+    let (major, minor) = TESTED;
+    assert!(modules.contains(&format!("k8s.io/kubernetes v{major}.{minor}.")), "{TESTED:?}");
+}
+
+#[test]
+fn missing_rights_are_named_and_the_first_few_are_enough() {
+    let names = ["get a", "get b", "get c", "get d", "get e", "get f", "get g"];
+    let missing: Vec<_> = names.map(missing).into();
+    let facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
+    let line = line(&facts, "account-rights");
+    assert_eq!(line.result, Mark::Failed);
+    assert_eq!(line.found, "9 of 16; missing: get a, get b, get c, get d, get e and 2 more");
+    assert!(line.todo.unwrap().contains("kubectl apply -k deploy/overlays/kubernetes"));
+}
+
+#[test]
+fn who_may_not_install_is_told_so_before_and_only_warned_after() {
+    let lacking = || Ok(Reviewed { asked: 22, missing: vec![missing("create namespaces")] });
+    let before = Facts { installer: lacking(), ..untouched() };
+    assert_eq!(line(&before, "install-rights").result, Mark::Failed);
+    let after = Facts { installer: lacking(), ..in_order() };
+    assert_eq!(line(&after, "install-rights").result, Mark::Warning);
+}
+
+#[test]
+fn a_policy_that_is_not_bound_or_altered_fails() {
+    let facts =
+        |policy, binding| Facts { policy: Ok(PolicyFound { policy, binding }), ..in_order() };
+    let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
+    for (policy, binding, found) in [
+        (Installed::Missing, Installed::Missing, "not there"),
+        (Installed::AsShipped, Installed::Missing, "not bound"),
+        (altered(), Installed::AsShipped, "spec.matchConditions"),
+        (Installed::AsShipped, altered(), "its binding"),
+    ] {
+        let line = line(&facts(policy, binding), "policy");
+        assert_eq!(line.result, Mark::Failed, "{line:?}");
+        assert!(line.found.contains(found), "{line:?}");
+    }
+}
+
+#[test]
+fn a_controller_for_some_namespaces_may_do_without_the_policy() {
+    let mut facts = Facts {
+        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        ..in_order()
+    };
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.served = vec!["shop".into()];
+    }
+    assert_eq!(line(&facts, "policy").result, Mark::Warning);
+    assert!(line(&facts, "account-rights").found.ends_with(", in shop"));
+}
+
+#[test]
+fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
+    let facts = |service: &str| Facts {
+        route_api: Ok(RouteApi::Aggregated { service: service.into(), unavailable: None }),
+        status_field: Ok(StatusField::Dropped),
+        ..in_order()
+    };
+    let openshift = facts("openshift-apiserver/api");
+    assert_eq!(line(&openshift, "policy").result, Mark::Ok);
+    assert!(line(&openshift, "policy").found.contains("OpenShift's API server"));
+    assert_eq!(line(&openshift, "status-certificate").result, Mark::Note);
+    assert_eq!(line(&facts("other/routes"), "policy").result, Mark::Warning);
+}
+
+#[test]
+fn a_server_of_routes_that_is_down_fails() {
+    let unavailable = Some("no endpoints".to_owned());
+    let facts = Facts {
+        route_api: Ok(RouteApi::Aggregated { service: "a/b".into(), unavailable }),
+        ..in_order()
+    };
+    assert_eq!(line(&facts, "route-api").result, Mark::Failed);
+}
+
+#[test]
+fn replicas_that_are_not_ready_or_not_wanted_fail() {
+    let facts = |replicas, ready| {
+        let mut facts = in_order();
+        if let Ok(Some(deployment)) = &mut facts.deployment {
+            (deployment.replicas, deployment.ready) = (replicas, ready);
+        }
+        facts
+    };
+    assert_eq!(line(&facts(2, 1), "deployment").result, Mark::Failed);
+    assert!(line(&facts(2, 1), "deployment").found.starts_with("1 of 2 replicas ready"));
+    assert_eq!(line(&facts(0, 0), "deployment").result, Mark::Failed);
+}
+
+#[test]
+fn a_lease_that_nobody_renews_fails_unless_none_is_asked_for() {
+    let gone = || Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
+    let mut facts = Facts { lease: gone(), ..in_order() };
+    assert_eq!(line(&facts, "lease").result, Mark::Failed);
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.elects = false;
+    }
+    assert_eq!(line(&facts, "lease").result, Mark::Note);
+}
+
+#[test]
+fn routes_that_fail_and_secrets_that_are_missing_are_warnings_with_names() {
+    let mut facts = in_order();
+    if let Ok(found) = &mut facts.routes {
+        let route = ObjectRef::new("web", "shop");
+        found.failing = vec![(route.clone(), Some("SecretNotFound".into()))];
+        found.without_secret = Ok(vec![(route, "shop-tls".into())]);
+    }
+    let routes = line(&facts, "routes");
+    assert_eq!(routes.result, Mark::Warning);
+    assert!(routes.found.ends_with("1 fail: web/shop (SecretNotFound)"), "{routes:?}");
+    let secrets = line(&facts, "secrets");
+    assert_eq!(secrets.result, Mark::Warning);
+    assert!(secrets.found.ends_with("web/shop names shop-tls"), "{secrets:?}");
+}

@@ -1,0 +1,131 @@
+//! The lines as a table for people, and as JSON for scripts. Pure.
+
+use std::fmt::Write;
+
+use anstyle::Style;
+use serde_json::json;
+
+use super::lines::{Line, Mark};
+use crate::kit::paper::{BAD, FAINT, GOOD, WARNING, wrapped};
+
+/// Where what was found begins.
+const INDENT: usize = 28;
+
+/// The table, and what it comes to.
+pub fn table(lines: &[Line], width: usize) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let (mark, style) = shown(line.result);
+        let found = wrapped(&line.found, width - INDENT);
+        for (index, part) in found.iter().enumerate() {
+            let _ = match index {
+                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19} {part}", line.subject),
+                _ => writeln!(text, "{:INDENT$}{part}", ""),
+            };
+        }
+        for (index, part) in
+            line.todo.iter().flat_map(|todo| wrapped(todo, width - INDENT - 2)).enumerate()
+        {
+            let arrow = if index == 0 { "→" } else { " " };
+            let _ = writeln!(text, "{:INDENT$}{FAINT}{arrow}{FAINT:#} {part}", "");
+        }
+    }
+    let _ = writeln!(text, "\n{}", summary(lines));
+    text
+}
+
+fn shown(mark: Mark) -> (&'static str, Style) {
+    match mark {
+        Mark::Ok => ("ok", GOOD),
+        Mark::Warning => ("warning", WARNING),
+        Mark::Failed => ("FAILED", BAD),
+        Mark::NotYet => ("not yet", FAINT),
+        Mark::Note => ("note", FAINT),
+    }
+}
+
+fn summary(lines: &[Line]) -> String {
+    let count = |mark| lines.iter().filter(|line| line.result == mark).count();
+    let (failed, warnings) = (count(Mark::Failed), count(Mark::Warning));
+    let warned = match warnings {
+        0 => String::new(),
+        1 => " One warning.".to_owned(),
+        many => format!(" {many} warnings."),
+    };
+    match failed {
+        0 if count(Mark::NotYet) > 0 => format!("{GOOD}Ready to install.{GOOD:#}{warned}"),
+        0 => format!("{GOOD}In order.{GOOD:#}{warned}"),
+        1 => format!("{BAD}One line failed.{BAD:#}{warned}"),
+        many => format!("{BAD}{many} lines failed.{BAD:#}{warned}"),
+    }
+}
+
+/// Whether nothing failed.
+pub fn holds(lines: &[Line]) -> bool {
+    lines.iter().all(|line| line.result != Mark::Failed)
+}
+
+/// One object. Fields may be added; none is renamed or removed.
+pub fn document(lines: &[Line], namespace: &str, installed: bool) -> String {
+    let report = json!({
+        "namespace": namespace, "installed": installed, "holds": holds(lines), "lines": lines,
+    });
+    format!("{report}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn line(result: Mark, found: &str, todo: Option<&str>) -> Line {
+        let todo = todo.map(str::to_owned);
+        Line { check: "policy", result, subject: "admission policy", found: found.into(), todo }
+    }
+
+    #[test]
+    fn a_line_shows_its_mark_what_was_found_and_what_to_do() {
+        let lines = [
+            line(Mark::Ok, "in order", None),
+            line(Mark::Failed, &"many words ".repeat(8), Some("kubectl apply -k deploy/policy")),
+        ];
+        let expected = "\
+ok      admission policy    in order
+FAILED  admission policy    many words many words many words many words many words many words many
+                            words many words
+                            → kubectl apply -k deploy/policy
+
+One line failed.
+";
+        assert_eq!(strip_str(&table(&lines, 100)).to_string(), expected);
+        let narrow = strip_str(&table(&lines, 60)).to_string();
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    }
+
+    #[test]
+    fn what_it_comes_to_tells_ready_from_in_order() {
+        let sum = |marks: &[Mark]| {
+            let lines: Vec<_> = marks.iter().map(|mark| line(*mark, "", None)).collect();
+            strip_str(&summary(&lines)).to_string()
+        };
+        assert_eq!(sum(&[Mark::Ok, Mark::Note]), "In order.");
+        assert_eq!(sum(&[Mark::Ok, Mark::NotYet, Mark::Warning]), "Ready to install. One warning.");
+        assert_eq!(sum(&[Mark::Failed, Mark::Failed, Mark::NotYet]), "2 lines failed.");
+    }
+
+    #[test]
+    fn scripts_get_one_object_with_names_that_do_not_change() {
+        let lines = [line(Mark::NotYet, "comes with the installation", None)];
+        let document: Value = serde_json::from_str(&document(&lines, "trustplane", false)).unwrap();
+        let expected = json!({
+            "namespace": "trustplane", "installed": false, "holds": true,
+            "lines": [{
+                "check": "policy", "result": "not-yet", "subject": "admission policy",
+                "found": "comes with the installation", "do": null,
+            }],
+        });
+        assert_eq!(document, expected);
+    }
+}

@@ -1,0 +1,237 @@
+//! What the controller's account must be allowed, and whoever installs it. Pure.
+
+use std::fmt;
+
+use k8s_openapi::api::{authorization::v1::ResourceAttributes, rbac::v1::PolicyRule};
+use serde_json::Value;
+
+const ROLE: &str = include_str!("../../deploy/base/role.yaml");
+const LEASE_ROLE: &str = include_str!("../../deploy/base/lease-role.yaml");
+
+/// One verb on one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Plural name of the kind.
+    pub resource: String,
+    /// Such as `status`; empty for the object itself.
+    pub subresource: String,
+    /// Such as `get`.
+    pub verb: String,
+    /// The one object that it is limited to; empty for all.
+    pub name: String,
+    /// Where; empty for all namespaces.
+    pub namespace: String,
+}
+
+impl Right {
+    fn to(verb: &str, group: &str, resource: &str, namespace: &str) -> Self {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        Self {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            verb: verb.to_owned(),
+            name: String::new(),
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// As the API server is asked about it.
+    pub fn attributes(&self) -> ResourceAttributes {
+        let said = |text: &String| (!text.is_empty()).then(|| text.clone());
+        ResourceAttributes {
+            group: Some(self.group.clone()),
+            resource: Some(self.resource.clone()),
+            subresource: said(&self.subresource),
+            verb: Some(self.verb.clone()),
+            name: said(&self.name),
+            namespace: said(&self.namespace),
+            ..ResourceAttributes::default()
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        for part in [&self.subresource, &self.name].into_iter().filter(|part| !part.is_empty()) {
+            write!(f, "/{part}")?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in {}", self.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// A manifest of deploy/ does not say what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It is no YAML.
+    #[error("a manifest that is part of this program can't be read: {0}")]
+    Yaml(#[from] serde_saphyr::Error),
+    /// It is not what its kind promises.
+    #[error("a manifest that is part of this program can't be understood: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// What it was read for is not in it.
+    #[error("a manifest that is part of this program holds no {0}")]
+    Lacks(&'static str),
+}
+
+/// The objects of a manifest.
+pub(super) fn documents(manifest: &str) -> Result<Vec<Value>, ManifestError> {
+    let read = |text| serde_saphyr::from_str::<Value>(text).map_err(ManifestError::from);
+    manifest.split("\n---\n").map(read).collect()
+}
+
+/// What the controller calls in the namespaces that it serves; in all of them where none is named.
+pub fn of_controller(served: &[String]) -> Result<Vec<Right>, ManifestError> {
+    let everywhere = [String::new()];
+    let places = if served.is_empty() { &everywhere } else { served };
+    let mut rights = Vec::new();
+    for place in places {
+        rights.extend(granted(ROLE, place)?);
+    }
+    Ok(rights)
+}
+
+/// What its leader election calls, in the namespace where it is installed.
+pub fn of_election(namespace: &str) -> Result<Vec<Right>, ManifestError> {
+    granted(LEASE_ROLE, namespace)
+}
+
+fn granted(manifest: &str, namespace: &str) -> Result<Vec<Right>, ManifestError> {
+    let mut rights = Vec::new();
+    for object in documents(manifest)? {
+        let rules = object.get("rules").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+        for rule in serde_json::from_value::<Vec<PolicyRule>>(rules)? {
+            rights.extend(of_rule(&rule, namespace));
+        }
+    }
+    if rights.is_empty() { Err(ManifestError::Lacks("rules")) } else { Ok(rights) }
+}
+
+fn of_rule(rule: &PolicyRule, namespace: &str) -> Vec<Right> {
+    let any_name = [String::new()];
+    let names = rule.resource_names.as_deref().filter(|names| !names.is_empty());
+    let mut rights = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            for verb in &rule.verbs {
+                for name in names.unwrap_or(&any_name) {
+                    let right = Right::to(verb, group, resource, namespace);
+                    rights.push(Right { name: name.clone(), ..right });
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// The kinds that deploy/ installs: kind, group, plural, whether they live in a namespace.
+const INSTALLED: [(&str, &str, &str, Scope); 12] = [
+    ("Namespace", "", "namespaces", Scope::Cluster),
+    ("ServiceAccount", "", "serviceaccounts", Scope::Namespace),
+    ("Service", "", "services", Scope::Namespace),
+    ("Deployment", "apps", "deployments", Scope::Namespace),
+    ("PodDisruptionBudget", "policy", "poddisruptionbudgets", Scope::Namespace),
+    ("NetworkPolicy", "networking.k8s.io", "networkpolicies", Scope::Namespace),
+    ("Role", RBAC, "roles", Scope::Namespace),
+    ("RoleBinding", RBAC, "rolebindings", Scope::Namespace),
+    ("ClusterRole", RBAC, "clusterroles", Scope::Cluster),
+    ("ClusterRoleBinding", RBAC, "clusterrolebindings", Scope::Cluster),
+    ("ValidatingAdmissionPolicy", ADMISSION, "validatingadmissionpolicies", Scope::Cluster),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        ADMISSION,
+        "validatingadmissionpolicybindings",
+        Scope::Cluster,
+    ),
+];
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Cluster,
+    Namespace,
+}
+
+/// What `kubectl apply` of deploy/ calls.
+pub fn to_install(namespace: &str) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for (_, group, resource, scope) in INSTALLED {
+        let place = if scope == Scope::Namespace { namespace } else { "" };
+        rights.extend(["create", "patch"].map(|verb| Right::to(verb, group, resource, place)));
+    }
+    rights
+}
+
+/// Who has these may grant rights that they do not have themselves.
+pub fn to_grant_any() -> [Right; 2] {
+    ["escalate", "bind"].map(|verb| Right::to(verb, RBAC, "clusterroles", ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    fn shown(rights: &[Right]) -> Vec<String> {
+        rights.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_controllers_rights_are_those_of_its_role() {
+        let everywhere = shown(&of_controller(&[]).unwrap());
+        assert!(everywhere.contains(&"patch routes.route.openshift.io".to_owned()));
+        assert!(everywhere.contains(&"patch routes.route.openshift.io/status".to_owned()));
+        assert!(everywhere.contains(&"get secrets".to_owned()), "{everywhere:?}");
+        let two = shown(&of_controller(&["shop".into(), "blog".into()]).unwrap());
+        assert_eq!(two.len(), 2 * everywhere.len());
+        assert!(two.contains(&"get secrets in blog".to_owned()), "{two:?}");
+    }
+
+    #[test]
+    fn a_right_that_is_limited_to_one_object_is_asked_for_with_its_name() {
+        let lease = shown(&of_election("trustplane").unwrap());
+        let expected = ["get", "update"].map(|verb| {
+            format!("{verb} leases.coordination.k8s.io/trustplane-inject in trustplane")
+        });
+        assert_eq!(lease[..2], expected);
+        assert_eq!(lease[2], "create leases.coordination.k8s.io in trustplane");
+    }
+
+    #[test]
+    fn a_subresource_is_asked_for_as_such() {
+        let right = Right::to("patch", "route.openshift.io", "routes/status", "shop");
+        let asked = right.attributes();
+        assert_eq!(
+            (asked.resource, asked.subresource),
+            (Some("routes".into()), Some("status".into()))
+        );
+        assert_eq!((asked.name, asked.namespace), (None, Some("shop".into())));
+    }
+
+    #[test]
+    fn installing_asks_for_every_kind_in_the_base_and_the_policy() {
+        let mut kinds = BTreeSet::new();
+        for folder in ["deploy/base", "deploy/policy"] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            for file in fs::read_dir(folder).unwrap() {
+                let text = fs::read_to_string(file.unwrap().path()).unwrap();
+                let kind = |it: Value| it["kind"].as_str().map(str::to_owned);
+                kinds.extend(documents(&text).unwrap().into_iter().filter_map(kind));
+            }
+        }
+        kinds.remove("Kustomization");
+        kinds.retain(|kind| !INSTALLED.iter().any(|(known, ..)| known == kind));
+        assert!(kinds.is_empty(), "{kinds:?}");
+    }
+}

@@ -1,0 +1,278 @@
+//! `trustplane uninstall`.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, ValueEnum};
+
+use super::{
+    Cut, Unable,
+    check::{SILENCE, installed_in},
+    inject::{namespace_name, no_cluster},
+    sandbox::{Output, block_on, print},
+};
+use crate::{
+    inject::{
+        capability::{self, StatusField},
+        survey,
+    },
+    kit::{
+        client::{self, Gate},
+        log::{self, LogFormat, Loudness},
+        shutdown,
+    },
+    names::NAMESPACE,
+    uninstall::{
+        carry::{self, Order, Outcome},
+        paper,
+        plan::{Outlook, Pairs},
+        running,
+    },
+};
+
+/// Lets go of every Route, so that trustplane can be removed.
+///
+/// What becomes of the pairs that were injected is your choice: --routes=keep leaves them in the
+/// Routes as the Routes' own, and --routes=clear takes them out, so that the router serves its
+/// default certificate. Certificates that trustplane did not inject stay in either case. The
+/// annotations and .status.certificate go. Without --routes you see what either would do.
+///
+/// Stop the controller first. Safe to run again after an interruption.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  See what would happen with either choice:
+    trustplane uninstall
+
+  Stop the controller, take the injected pairs out, and remove the rest as the command then says:
+    kubectl -n trustplane scale deployment/trustplane-inject --replicas=0
+    trustplane uninstall --routes=clear
+
+  From a script, in one namespace only:
+    trustplane uninstall --routes=keep --namespace shop --yes -o json
+
+Exit codes: 0 done, or shown with --dry-run; 1 a Route failed; 2 nothing was done, because the
+command line does not say enough, no API server answered, or a controller still runs; 130 stopped
+before its end. NO_COLOR takes the colours out.")]
+pub struct Uninstall {
+    /// What becomes of the pairs that were injected
+    #[arg(long, value_enum, value_name = "WHAT")]
+    routes: Option<Choice>,
+
+    /// Only Routes of this namespace; repeat it, or part names by commas [default: all namespaces]
+    #[arg(
+        long = "namespace",
+        short = 'n',
+        value_parser = namespace_name,
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    namespaces: Vec<String>,
+
+    /// The namespace that trustplane is installed in
+    #[arg(long, value_parser = installed_in, default_value = NAMESPACE, value_name = "NAME")]
+    install_namespace: String,
+
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Go on although a controller runs; it then keeps .status.certificate
+    #[arg(long)]
+    while_running: bool,
+
+    /// How to print
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+}
+
+/// `--routes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// They stay, as the Routes' own
+    Keep,
+    /// They go: the router serves its default certificate
+    Clear,
+}
+
+impl From<Choice> for Pairs {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Keep => Self::Keep,
+            Choice::Clear => Self::Clear,
+        }
+    }
+}
+
+impl Uninstall {
+    /// Shows what will happen, asks, and does it.
+    pub fn run(self) -> anyhow::Result<()> {
+        log::init(LogFormat::Text, Loudness::Quiet);
+        block_on(self.let_go())
+    }
+
+    async fn let_go(self) -> anyhow::Result<()> {
+        let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
+        let client = client::connect(config, Gate::open(), SILENCE)
+            .context("cannot use the cluster's configuration")
+            .map_err(Unable)?;
+        let found = survey::routes(&client, &self.namespaces)
+            .await
+            .context("the Routes could not be listed")
+            .map_err(Unable)?;
+        let status = self.status_field(&client).await;
+        let outlook = Outlook::of(found, status);
+
+        let Some(pairs) = self.routes.map(Pairs::from) else {
+            return self.without_a_choice(&outlook);
+        };
+        if self.output == Output::Text {
+            print(&paper::table(&outlook, Some(pairs)))?;
+        }
+        let runs = running::look(&client, &self.install_namespace).await.err();
+        if self.dry_run {
+            return self.dry(&outlook, pairs, runs.map(|runs| runs.to_string()));
+        }
+        if let Some(runs) = runs.filter(|_| !self.while_running) {
+            bail!(Unable(runs.into()));
+        }
+        if !outlook.is_nothing() {
+            self.confirm(outlook.routes().len(), pairs)?;
+        }
+        self.carry_out(&client, &outlook, Order { pairs, status }).await
+    }
+
+    /// A controller that runs would put the condition back.
+    async fn status_field(&self, client: &kube::Client) -> StatusField {
+        match capability::status_field(client).await {
+            Ok(status) if !self.while_running => status,
+            _ => StatusField::Dropped,
+        }
+    }
+
+    fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
+        print(&match self.output {
+            Output::Text => paper::table(outlook, None),
+            Output::Json => paper::document(outlook, None, None, &self.install_namespace),
+        })?;
+        if outlook.is_nothing() {
+            return self.say_farewell();
+        }
+        bail!(Unable(anyhow!(
+            "nothing was changed. Say what becomes of the pairs: --routes=keep or --routes=clear"
+        )))
+    }
+
+    fn dry(&self, outlook: &Outlook, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
+        if self.output == Output::Json {
+            print(&paper::document(outlook, Some(pairs), None, &self.install_namespace))?;
+        }
+        eprintln!("Nothing was changed.");
+        if let Some(runs) = runs {
+            eprintln!("{runs}.");
+        }
+        Ok(())
+    }
+
+    fn confirm(&self, count: usize, pairs: Pairs) -> anyhow::Result<()> {
+        if self.yes {
+            return Ok(());
+        }
+        let somebody_reads = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if !somebody_reads || self.output == Output::Json {
+            bail!(Unable(anyhow!("nothing was changed, because nobody can be asked. Add --yes")));
+        }
+        let what = match pairs {
+            Pairs::Keep => "keep their pairs as their own",
+            Pairs::Clear => "take the injected pairs out of them",
+        };
+        eprint!("\nLet go of {count} Routes and {what}? Type yes to go on: ");
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("no answer could be read")?;
+        if answer.trim() == "yes" {
+            return Ok(());
+        }
+        bail!(Unable(anyhow!("nothing was changed")))
+    }
+
+    async fn carry_out(
+        &self,
+        client: &kube::Client,
+        outlook: &Outlook,
+        order: Order,
+    ) -> anyhow::Result<()> {
+        let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let routes = outlook.routes();
+        let mut progress = Progress::of(routes.len());
+        let ended =
+            carry::carry_out(client, routes, order, &stop, |done| progress.tell(done)).await;
+        progress.end();
+        let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Done | Outcome::Gone);
+        let all_done = ended.iter().all(|(_, outcome)| is_done(outcome));
+        let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+        match self.output {
+            Output::Text if ended.is_empty() => {}
+            Output::Text => print(&format!("\n{}", paper::result(&ended)))?,
+            Output::Json => {
+                let ended = ended.into_iter().collect();
+                let pairs = Some(order.pairs);
+                let document =
+                    paper::document(outlook, pairs, Some(&ended), &self.install_namespace);
+                print(&document)?;
+            }
+        }
+        match (all_done, failed) {
+            (true, _) => self.say_farewell(),
+            (false, true) => bail!(Cut::Told),
+            (false, false) => bail!(Cut::Stopped),
+        }
+    }
+
+    fn say_farewell(&self) -> anyhow::Result<()> {
+        match self.output {
+            // With --namespace there may be more to let go of before anything is removed.
+            Output::Text if self.namespaces.is_empty() => {
+                print(&paper::farewell(&self.install_namespace))
+            }
+            Output::Text | Output::Json => Ok(()),
+        }
+    }
+}
+
+/// How far the work has got, on stderr: often where somebody watches, seldom in a log.
+struct Progress {
+    all: usize,
+    watched: bool,
+    told: Instant,
+}
+
+impl Progress {
+    fn of(all: usize) -> Self {
+        Self { all, watched: io::stderr().is_terminal(), told: Instant::now() }
+    }
+
+    fn tell(&mut self, done: usize) {
+        let pause = Duration::from_millis(if self.watched { 200 } else { 5_000 });
+        if self.told.elapsed() < pause {
+            return;
+        }
+        self.told = Instant::now();
+        let (start, end) = if self.watched { ("\r", "") } else { ("", "\n") };
+        eprint!("{start}{done} of {} Routes{end}", self.all);
+        let _ = io::stderr().flush();
+    }
+
+    /// Wipes the line that was rewritten.
+    fn end(&self) {
+        if self.watched {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Command uninstall: lets go of every Route, as the administrator chooses.
+//!
+//! `plan` decides from a Route alone and is pure, `carry` does it, `running` knows whether a
+//! controller is still at work, `paper` shows it all. The writes themselves are `inject::apply`'s,
+//! the only writer of Routes.
+
+pub mod carry;
+pub mod paper;
+pub mod plan;
+pub mod running;

@@ -1,0 +1,183 @@
+//! Decides what letting go of a Route means. Pure.
+//!
+//! A pair that is ours goes or stays as the administrator chose; any other stays. Both annotations
+//! go in the same write, so that a controller that still runs sees a Route that never asked.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use crate::inject::{
+    capability::StatusField,
+    facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls, Wanted},
+    plan::{self, Policy, SecretSeen, StatusScope, Write},
+    survey::Survey,
+};
+
+/// What becomes of the pairs that we injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pairs {
+    /// They stay, as the Routes' own.
+    Keep,
+    /// They go: the router serves its default certificate.
+    Clear,
+}
+
+/// What becomes of one Route's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// The injected pair stays, as the Route's own.
+    PairStays,
+    /// The injected pair goes.
+    PairGoes,
+    /// A certificate that is not ours stays.
+    OwnPairStays,
+    /// An injected key that lost its certificate goes.
+    KeyGoes,
+    /// There is none, and nothing changes but the annotations.
+    NoPair,
+}
+
+/// What is to be done to one Route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Both annotations go, together with this; none where neither is there.
+    pub release: Option<Write>,
+    /// `.status.certificate` goes.
+    pub drop_status: bool,
+}
+
+impl Step {
+    /// Whether there is nothing to write.
+    pub fn is_nothing(self) -> bool {
+        self.release.is_none() && !self.drop_status
+    }
+}
+
+/// Decides. Routes of an Ingress, and those under deletion, are left alone.
+pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
+    if route.custody != Custody::Free {
+        return Step { release: None, drop_status: false };
+    }
+    let write = match pairs {
+        Pairs::Keep => Write::DropNote,
+        Pairs::Clear => taking_out(route),
+    };
+    Step {
+        release: is_marked(route).then_some(write),
+        drop_status: status == StatusField::Kept && !route.conditions.is_empty(),
+    }
+}
+
+/// Whether one of our annotations is there.
+fn is_marked(route: &RouteFacts) -> bool {
+    route.is_annotated() || route.noted
+}
+
+/// What the controller does where the annotation was removed: rows 11 to 13 of its table.
+fn taking_out(route: &RouteFacts) -> Write {
+    let removed = RouteFacts { wanted: Wanted::Nothing, noted: true, ..route.clone() };
+    let (now, policy) =
+        (DateTime::<Utc>::UNIX_EPOCH, Policy { status: StatusScope::Off, ..Policy::default() });
+    let decided = plan::plan(&removed, &SecretSeen::Missing { since: now }, now, &policy);
+    decided.write.unwrap_or(Write::DropNote)
+}
+
+/// What becomes of its certificate, to show before it is done.
+pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
+    let holding = match route.tls {
+        Tls::Terminated { holding, .. } => holding,
+        _ => Holding::Nothing,
+    };
+    match (holding, pairs) {
+        (Holding::Certificate(_, Owner::Ours), Pairs::Keep) => Effect::PairStays,
+        (Holding::Certificate(_, Owner::Ours), Pairs::Clear) => Effect::PairGoes,
+        (Holding::Certificate(_, Owner::Theirs), _) => Effect::OwnPairStays,
+        (Holding::KeyOnly(Owner::Ours), Pairs::Clear) => Effect::KeyGoes,
+        (Holding::KeyOnly(_) | Holding::Nothing, _) => Effect::NoPair,
+    }
+}
+
+/// One Route that asks, or asked, for a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marked {
+    /// Where it is.
+    pub at: ObjectRef,
+    /// What its annotation says; nothing where only our note is left.
+    pub asks_for: Option<String>,
+    /// With `keep`.
+    pub keep: Effect,
+    /// With `clear`.
+    pub clear: Effect,
+}
+
+impl Marked {
+    fn of(route: &RouteFacts) -> Self {
+        let asks_for = match &route.wanted {
+            Wanted::Nothing => None,
+            Wanted::Secret(name) => Some(name.to_string()),
+            Wanted::Invalid(value) => Some(value.escape_default().to_string()),
+        };
+        Self {
+            at: route.at.clone(),
+            asks_for,
+            keep: effect(route, Pairs::Keep),
+            clear: effect(route, Pairs::Clear),
+        }
+    }
+
+    /// What becomes of its certificate.
+    pub fn effect(&self, pairs: Pairs) -> Effect {
+        match pairs {
+            Pairs::Keep => self.keep,
+            Pairs::Clear => self.clear,
+        }
+    }
+}
+
+/// What is to be done to all Routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Those that are let go of.
+    pub marked: Vec<Marked>,
+    /// Those that lose `.status.certificate` and nothing else.
+    pub status_only: Vec<ObjectRef>,
+    /// Those that ask, but belong to an Ingress.
+    pub left_alone: Vec<Marked>,
+    /// Those that can't be decoded, and are left alone.
+    pub undecodable: Vec<ObjectRef>,
+}
+
+impl Outlook {
+    /// Sorts what was found.
+    pub fn of(survey: Survey, status: StatusField) -> Self {
+        let mut outlook = Self { undecodable: survey.undecodable, ..Self::default() };
+        for route in &survey.routes {
+            // Which Routes are written does not depend on what becomes of the pairs.
+            let step = step(route, Pairs::Keep, status);
+            if step.release.is_some() {
+                outlook.marked.push(Marked::of(route));
+            } else if step.drop_status {
+                outlook.status_only.push(route.at.clone());
+            } else if route.custody == Custody::Ingress && is_marked(route) {
+                outlook.left_alone.push(Marked::of(route));
+            }
+        }
+        outlook
+    }
+
+    /// Whether no Route has to be written.
+    pub fn is_nothing(&self) -> bool {
+        self.marked.is_empty() && self.status_only.is_empty()
+    }
+
+    /// Every Route that has to be written.
+    pub fn routes(&self) -> Vec<ObjectRef> {
+        let marked = self.marked.iter().map(|marked| marked.at.clone());
+        marked.chain(self.status_only.iter().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! `trustplane check`: what it says of a cluster before, during and after an installation.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::program::{Ran, trustplane};
+use crate::support::{
+    Access, Cluster, Ground, Launch, RouteFixture, SecretFixture, eventually, pair, suite,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/policy");
+const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base");
+
+/// The result of each line, by its name.
+type Results = BTreeMap<String, String>;
+
+fn results(ran: &Ran) -> Results {
+    let report = ran.json();
+    let lines = report["lines"].as_array().expect("lines").clone();
+    let text = |line: &Value, field: &str| line[field].as_str().expect("text").to_owned();
+    for line in &lines {
+        let wants = matches!(line["result"].as_str(), Some("failed" | "warning"));
+        assert_eq!(line["do"].is_string(), wants, "a line says what to do: {line}");
+    }
+    let failed = lines.iter().any(|line| line["result"] == "failed");
+    assert_eq!((ran.code, &report["holds"]), (i32::from(failed), &json!(!failed)), "{ran:?}");
+    lines.iter().map(|line| (text(line, "check"), text(line, "result"))).collect()
+}
+
+fn found(ran: &Ran, check: &str) -> String {
+    let report = ran.json();
+    let lines = report["lines"].as_array().expect("lines").clone();
+    let line = lines.iter().find(|line| line["check"] == check).expect("there is such a line");
+    line["found"].as_str().expect("text").to_owned()
+}
+
+fn that_are<'a>(results: &'a Results, wanted: &str) -> Vec<&'a str> {
+    results.iter().filter(|(_, it)| *it == wanted).map(|(check, _)| check.as_str()).collect()
+}
+
+fn admin(cluster: &Cluster) -> PathBuf {
+    cluster.kubeconfig(cluster.admin_access())
+}
+
+/// Checks until these lines are those that failed: what was changed counts a moment later.
+async fn fails(kubeconfig: &Path, arguments: &[&str], expected: &[&str]) -> Ran {
+    let arguments = [&["check", "-o", "json"], arguments].concat();
+    eventually(PATIENCE, &format!("{expected:?} fail"), async || {
+        let ran = trustplane(kubeconfig, &arguments).await;
+        let results = results(&ran);
+        if that_are(&results, "failed") == expected { Ok(ran) } else { Err(results) }
+    })
+    .await
+}
+
+/// There is nobody here who would start Pods.
+async fn pretend_ready(cluster: &Cluster, replicas: i32) {
+    let status = json!({ "status": { "replicas": replicas, "readyReplicas": replicas } });
+    let patch = status.to_string();
+    let deployment = "deployment/trustplane-inject";
+    cluster
+        .kubectl(&[
+            "-n",
+            "trustplane",
+            "patch",
+            deployment,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch,
+        ])
+        .await
+        .expect("the status is accepted");
+}
+
+/// A ServiceAccount without any right of its own.
+async fn ordinary_user(cluster: &Cluster) -> PathBuf {
+    let ns = cluster.namespace("ordinary").await;
+    cluster.kubectl(&["-n", ns.name(), "create", "serviceaccount", "user"]).await.expect("made");
+    let token = cluster.token_of(ns.name(), "user").await;
+    cluster.kubeconfig(&cluster.admin_access().with_token(token))
+}
+
+#[tokio::test]
+async fn an_installation_is_followed_from_its_end_to_its_beginning() {
+    // Its controller is refused things on purpose.
+    let cluster = Cluster::start_another("forbidding-check").await;
+    let kubeconfig = admin(&cluster);
+    let shop = pair::issued("shop.example.com");
+    let ns = cluster.namespace("shop").await;
+    SecretFixture::tls("shop-tls", &shop).create(&ns).await;
+    RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
+    RouteFixture::edge("blog").annotated("absent").create(&ns).await;
+
+    // Applied, but nobody has started it.
+    let ran = fails(&kubeconfig, &[], &["deployment", "lease", "policy"]).await;
+    assert_eq!(ran.json()["installed"], true);
+
+    cluster.kubectl(&["apply", "-k", POLICY]).await.expect("the policy is accepted");
+    pretend_ready(&cluster, 2).await;
+    let mut controller = Launch::everywhere(&cluster).flags(&["--leader-elect"]).start();
+    controller.ready().await;
+    let ran = eventually(PATIENCE, "the Secret that is missing has its consequence", async || {
+        let ran = fails(&kubeconfig, &[], &[]).await;
+        let routes = found(&ran, "routes");
+        let told = routes.contains("(SecretNotFound)") && routes.contains("1 hold its pair");
+        if told { Ok(ran) } else { Err(routes) }
+    })
+    .await;
+    let installed = results(&ran);
+    assert_eq!(that_are(&installed, "warning"), ["routes", "secrets"], "{ran:?}");
+    assert_eq!(that_are(&installed, "note"), ["encryption-at-rest"]);
+    let blog = format!("{}/blog", ns.name());
+    assert!(found(&ran, "routes").contains(&format!("1 fail: {blog}")), "{ran:?}");
+    assert!(found(&ran, "secrets").contains(&format!("{blog} names absent")), "{ran:?}");
+    assert_eq!(found(&ran, "route-api"), "route.openshift.io/v1, a CustomResourceDefinition");
+    let table = trustplane(&kubeconfig, &["check"]).await;
+    assert_eq!(table.code, 0, "{table:?}");
+    assert!(table.out.ends_with("In order. 2 warnings.\n"), "{table:?}");
+    assert!(table.out.lines().all(|line| line.chars().count() <= 100), "{table:?}");
+
+    let user = ordinary_user(&cluster).await;
+    // Who may not see the Deployment is not told that it is there.
+    let ran = fails(&user, &[], &["install-rights"]).await;
+    let unseen = ["account-rights", "deployment", "lease", "policy", "routes"];
+    assert_eq!(that_are(&results(&ran), "warning"), unseen, "{ran:?}");
+
+    let without_status = json!([{ "op": "remove", "path": "/rules/1" }]).to_string();
+    let role = "clusterrole/trustplane-inject";
+    cluster.kubectl(&["patch", role, "--type=json", "-p", &without_status]).await.expect("patched");
+    let ran = fails(&kubeconfig, &[], &["account-rights"]).await;
+    let lacks = found(&ran, "account-rights");
+    assert!(lacks.ends_with("missing: patch routes.route.openshift.io/status"), "{lacks}");
+    cluster
+        .kubectl(&["apply", "--server-side", "--force-conflicts", "-k", BASE])
+        .await
+        .expect("mended");
+    pretend_ready(&cluster, 2).await;
+    fails(&kubeconfig, &[], &[]).await;
+
+    let policy = "validatingadmissionpolicy/trustplane-route-secrets";
+    let ignore = json!({ "spec": { "failurePolicy": "Ignore" } }).to_string();
+    cluster.kubectl(&["patch", policy, "--type=merge", "-p", &ignore]).await.expect("patched");
+    let ran = fails(&kubeconfig, &[], &["policy"]).await;
+    assert!(found(&ran, "policy").ends_with("spec.failurePolicy"), "{ran:?}");
+    cluster.kubectl(&["apply", "-k", POLICY]).await.expect("mended");
+    let binding = "validatingadmissionpolicybinding/trustplane-route-secrets";
+    cluster.kubectl(&["delete", binding]).await.expect("deleted");
+    let ran = fails(&kubeconfig, &[], &["policy"]).await;
+    assert!(found(&ran, "policy").starts_with("there, but not bound"), "{ran:?}");
+
+    controller.terminate().await;
+    let ran = fails(&kubeconfig, &[], &["lease", "policy"]).await;
+    assert_eq!(found(&ran, "lease"), "nobody: the Lease was released");
+
+    cluster
+        .kubectl(&["-n", "trustplane", "delete", "deployment", "trustplane-inject"])
+        .await
+        .expect("deleted");
+    cluster.kubectl(&["delete", "clusterrolebinding", "trustplane-inject"]).await.expect("deleted");
+    cluster.kubectl(&["delete", policy]).await.expect("deleted");
+    let ran = eventually(PATIENCE, "nothing of it is in force", async || {
+        let ran = fails(&kubeconfig, &[], &[]).await;
+        let comes = results(&ran);
+        let expected = ["account-rights", "deployment", "lease", "policy"];
+        if that_are(&comes, "not-yet") == expected { Ok(ran) } else { Err(comes) }
+    })
+    .await;
+    assert_eq!(ran.json()["installed"], false);
+    fails(&kubeconfig, &["--installed"], &["account-rights", "deployment", "lease", "policy"])
+        .await;
+
+    cluster.kubectl(&["delete", "crd", "routes.route.openshift.io"]).await.expect("deleted");
+    let ran = fails(&kubeconfig, &[], &["route-api"]).await;
+    assert_eq!(found(&ran, "route-api"), "not there");
+    let table = trustplane(&kubeconfig, &["check"]).await;
+    assert_eq!(table.code, 1, "{table:?}");
+    assert!(
+        table.out.contains("kubectl apply -f crds/route.openshift.io_routes.yaml"),
+        "{table:?}"
+    );
+}
+
+#[tokio::test]
+async fn who_may_not_install_is_told_which_rights_are_missing() {
+    let cluster = Cluster::get().await;
+    let user = ordinary_user(&cluster).await;
+    let ran = fails(&user, &["--namespace", "elsewhere"], &["install-rights"]).await;
+    let lacks = found(&ran, "install-rights");
+    assert!(lacks.contains("missing: create namespaces, patch namespaces"), "{lacks}");
+}
+
+#[tokio::test]
+async fn the_sandbox_is_ready_to_install_as_far_as_it_can_tell() {
+    let Ground::Sandbox(sandbox) = Ground::sandbox().await else { panic!("asked for the sandbox") };
+    let ran = trustplane(sandbox.kubeconfig(), &["check", "-o", "json"]).await;
+    let results = results(&ran);
+    assert_eq!(that_are(&results, "failed"), [""; 0], "{ran:?}");
+    assert_eq!(that_are(&results, "not-yet"), ["deployment", "lease"], "{ran:?}");
+    assert_eq!(results["status-certificate"], "ok");
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_not_there_or_never_answers_ends_it_with_code_2() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let closed = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("an address")
+    };
+    let silent_at = silent.local_addr().expect("an address");
+    for (address, limit) in [(closed, 5), (silent_at, 20)] {
+        let url = format!("http://{address}");
+        let access = Access { url: url.clone(), authority: String::new(), token: "none".into() };
+        let kubeconfig =
+            suite::subfolder("commands").join(format!("{}.kubeconfig", address.port()));
+        access.write_kubeconfig(&kubeconfig);
+        let start = Instant::now();
+        let ran = trustplane(&kubeconfig, &["check"]).await;
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+        assert!(ran.err.contains(&format!("error: nothing could be checked at {url}")), "{ran:?}");
+        assert!(start.elapsed() < Duration::from_secs(limit), "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_or_no_kubeconfig_ends_it_with_code_2() {
+    let nowhere = Path::new("/nonexistent");
+    for arguments in [&["check", "--namespace", "No Name"][..], &["check", "--bogus"], &["check"]] {
+        let ran = trustplane(nowhere, arguments).await;
+        assert_eq!(ran.code, 2, "{ran:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! The chart renders what the overlays hold, and refuses values that it does not know.
+
+use std::path::Path;
+
+use crate::objects::{Objects, differences, objects, without_helms_own};
+use crate::tools::{at, folder, helm, kustomize, output};
+
+/// What the tests' API server says of itself; helm built from its module does not know of any.
+const KUBERNETES: &str = "1.36.0";
+
+fn template(namespace: &str, values: &[&str]) -> Result<Objects, String> {
+    let mut helm = helm();
+    helm.args(["template", "trustplane"]).arg(at("deploy/chart"));
+    helm.args(["--kube-version", KUBERNETES, "--namespace", namespace]);
+    for value in values {
+        helm.args(["--set", value]);
+    }
+    Ok(objects(&output(&mut helm)?))
+}
+
+fn rendered(namespace: &str, values: &[&str]) -> Objects {
+    template(namespace, values).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Where they differ, seen from the overlay.
+fn against_chart(overlay: &Path, namespace: &str, values: &[&str]) -> Vec<String> {
+    let chart = without_helms_own(rendered(namespace, values));
+    differences(&objects(&kustomize(overlay)), &chart)
+}
+
+/// helm stores the release in the namespace, so the namespace has to be there first: helm makes it
+/// when it is told to, or its owner does.
+const HELM_MAKES_IT: [&str; 1] = ["only left: Namespace trustplane"];
+
+#[test]
+fn without_values_it_is_the_overlay_for_openshift() {
+    let overlay = at("deploy/overlays/openshift");
+    assert_eq!(against_chart(&overlay, "trustplane", &[]), HELM_MAKES_IT);
+}
+
+#[test]
+fn with_the_route_api_it_is_the_overlay_for_kubernetes() {
+    let overlay = at("deploy/overlays/kubernetes");
+    assert_eq!(against_chart(&overlay, "trustplane", &["routeCrd.install=true"]), HELM_MAKES_IT);
+}
+
+#[test]
+fn with_one_namespace_it_is_the_overlay_for_one_namespace() {
+    let overlay = at("deploy/overlays/single-namespace");
+    let none: [&str; 0] = [];
+    assert_eq!(against_chart(&overlay, "shop", &["namespaces={shop}"]), none);
+
+    let overlay = at("deploy/overlays/single-namespace/without-policy");
+    let values = ["namespaces={shop}", "policy.enabled=false"];
+    assert_eq!(against_chart(&overlay, "shop", &values), none);
+}
+
+#[test]
+fn with_monitoring_it_is_the_overlay_and_deploy_monitoring() {
+    let both = folder(
+        "chart-monitoring",
+        &[(
+            "kustomization.yaml",
+            "resources: [../../../deploy/overlays/openshift, ../../../deploy/monitoring]",
+        )],
+    );
+    let values =
+        ["serviceMonitor", "alerts", "dashboard"].map(|it| format!("monitoring.{it}=true"));
+    assert_eq!(
+        against_chart(&both, "trustplane", &values.each_ref().map(String::as_str)),
+        HELM_MAKES_IT
+    );
+}
+
+#[test]
+fn with_authenticated_metrics_it_is_the_overlay_and_the_components() {
+    let resources = "resources: [../../../deploy/overlays/openshift, ../../../deploy/monitoring]";
+    let component = "../../../deploy/components";
+    let monitoring =
+        ["monitoring.serviceMonitor=true", "monitoring.alerts=true", "monitoring.dashboard=true"];
+
+    let plain = format!("{resources}\ncomponents: [{component}/authenticated-metrics]");
+    let plain = folder("chart-authenticated", &[("kustomization.yaml", &plain)]);
+    let values = [&monitoring[..], &["metricsAuth.enabled=true"]].concat();
+    assert_eq!(against_chart(&plain, "trustplane", &values), HELM_MAKES_IT);
+
+    let openshift = format!(
+        "{resources}\ncomponents: [{component}/authenticated-metrics, {component}/openshift-serving-certificate]"
+    );
+    let openshift = folder("chart-serving", &[("kustomization.yaml", &openshift)]);
+    let values = [&values[..], &["metricsAuth.openshiftServingCertificate=true"]].concat();
+    assert_eq!(against_chart(&openshift, "trustplane", &values), HELM_MAKES_IT);
+}
+
+#[test]
+fn several_namespaces_get_a_role_each_and_the_cluster_gets_none() {
+    let objects = rendered("trustplane", &["namespaces={shop,blog}"]);
+    for namespace in ["shop", "blog"] {
+        assert!(objects.contains_key(&format!("Role {namespace}/trustplane-inject")));
+        let binding = &objects[&format!("RoleBinding {namespace}/trustplane-inject")];
+        assert_eq!(binding["subjects"][0]["namespace"], "trustplane");
+    }
+    assert!(!objects.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", objects.keys());
+    let container = &objects["Deployment trustplane/trustplane-inject"]["spec"]["template"]["spec"]
+        ["containers"][0];
+    assert_eq!(container["args"][1], "--namespace=shop");
+    assert_eq!(container["args"][2], "--namespace=blog");
+}
+
+#[test]
+fn every_value_for_the_pods_reaches_them() {
+    let objects = rendered(
+        "trustplane",
+        &[
+            "image.repository=registry.example.com/trustplane",
+            "image.tag=1.2.3",
+            "image.pullPolicy=Always",
+            "imagePullSecrets[0].name=pull",
+            "replicas=3",
+            "onInvalidSecret=keep",
+            "secretMissingGrace=30s",
+            "status=annotated",
+            "extraArgs={--concurrency=32}",
+            "nodeSelector.disk=ssd",
+            "tolerations[0].key=infra",
+            "affinity.nodeAffinity.any=thing",
+            "priorityClassName=system-cluster-critical",
+            "podAnnotations.some=thing",
+            "resources.limits.memory=1Gi",
+            "networkPolicy.fromNamespaces={prometheus}",
+        ],
+    );
+    let spec = &objects["Deployment trustplane/trustplane-inject"]["spec"];
+    assert_eq!(spec["replicas"], 3);
+    let template = &spec["template"];
+    assert_eq!(template["metadata"]["annotations"]["some"], "thing");
+    let pod = &template["spec"];
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+    assert_eq!(pod["tolerations"][0]["key"], "infra");
+    assert_eq!(pod["affinity"]["nodeAffinity"]["any"], "thing");
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "registry.example.com/trustplane:1.2.3");
+    assert_eq!(container["imagePullPolicy"], "Always");
+    assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
+    let arguments = container["args"].as_array().expect("arguments");
+    for argument in [
+        "--on-invalid-secret=keep",
+        "--secret-missing-grace=30s",
+        "--status=annotated",
+        "--concurrency=32",
+    ] {
+        assert!(arguments.iter().any(|given| given == argument), "{argument}: {arguments:?}");
+    }
+    let policy = &objects["NetworkPolicy trustplane/trustplane-inject"]["spec"]["ingress"][0];
+    let from = &policy["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert_eq!(from[0], "prometheus");
+}
+
+#[test]
+fn values_that_it_does_not_know_are_refused() {
+    for value in
+        ["replica=3", "onInvalidSecret=maybe", "policy.enabled=perhaps", "namespaces={No_Name}"]
+    {
+        let refusal = template("trustplane", &[value]).expect_err(value);
+        assert!(
+            refusal.contains("values don't meet the specifications of the schema"),
+            "{refusal}"
+        );
+    }
+}
+
+#[test]
+fn helm_finds_nothing_to_complain_about() {
+    let linted = output(helm().args(["lint", "--strict", "--quiet"]).arg(at("deploy/chart")));
+    assert_eq!(linted.as_deref(), Ok(""));
+}

@@ -1,0 +1,27 @@
+//! No key for who may not read it: deploy/policy on a real API server, asked by ordinary users with
+//! tokens of their own, while the controller runs.
+//!
+//! - [`matrix`]: every combination of rights with everything one can do to the annotation;
+//! - [`ways_round`], [`owners`], [`orphans`]: ways to get a key all the same;
+//! - [`free`]: what the policy asks of nobody, the injector least of all;
+//! - [`note`]: what forging `trustplane.dev/injected` can do;
+//! - [`namespaced`]: the controller without any right on the cluster as a whole;
+//! - [`manual`]: the commands of docs/security.md.
+
+#[allow(dead_code)]
+#[path = "../cluster/scene.rs"]
+mod scene;
+#[path = "../cluster/support/mod.rs"]
+mod support;
+
+mod guarded;
+mod people;
+
+mod free;
+mod manual;
+mod matrix;
+mod namespaced;
+mod note;
+mod orphans;
+mod owners;
+mod ways_round;
