@@ -192,7 +192,7 @@ impl Crowd {
             served: Shown::Several { issuer: ISSUER.to_owned(), serials: self.len() },
             condition: if kept { "Managed SecretInjected" } else { "not kept" }.to_owned(),
             event: format!("Normal {reason}"),
-            routes: self.len(),
+            times: 1,
         });
     }
 

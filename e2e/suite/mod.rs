@@ -28,7 +28,7 @@ use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::arguments::Arguments;
-use self::runner::{Case, Outcome, Pace};
+use self::runner::{Case, Outcome};
 use self::survey::Survey;
 use self::world::World;
 use crate::reach::Reach;
@@ -42,7 +42,8 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the suite on a stack of its own.
 pub async fn on_a_stack() -> ExitCode {
-    let Some(cases) = chosen() else { return ExitCode::SUCCESS };
+    let arguments = Arguments::of(std::env::args().skip(1));
+    let Some(cases) = chosen(&arguments) else { return ExitCode::SUCCESS };
     let start = Instant::now();
     let stack = match Stack::start("e2e").await {
         Ok(stack) => Arc::new(stack),
@@ -59,7 +60,7 @@ pub async fn on_a_stack() -> ExitCode {
         Err(why) => return failed(&why),
     };
     let code = tokio::select! {
-        code = all(&world, &cases, None) => code,
+        code = all(&world, &cases, &arguments, None) => code,
         () = interrupted() => ExitCode::from(INTERRUPTED),
     };
     drop(world);
@@ -72,7 +73,8 @@ pub async fn on_a_stack() -> ExitCode {
 
 /// Runs what any cluster can show against the one that KUBECONFIG names.
 pub async fn on_a_cluster() -> ExitCode {
-    let Some(cases) = chosen() else { return ExitCode::SUCCESS };
+    let arguments = Arguments::of(std::env::args().skip(1));
+    let Some(cases) = chosen(&arguments) else { return ExitCode::SUCCESS };
     let domain = std::env::var("TRUSTPLANE_E2E_DOMAIN").unwrap_or_else(|_| DOMAIN.to_owned());
     let router = std::env::var("TRUSTPLANE_E2E_ROUTER").ok();
     let reach = Reach { kubeconfig: kubeconfig(), router, stack: None };
@@ -84,7 +86,7 @@ pub async fn on_a_cluster() -> ExitCode {
         return failed(&why);
     }
     let code = tokio::select! {
-        code = visiting(&world, &cases) => code,
+        code = visiting(&world, &cases, &arguments) => code,
         () = interrupted() => ExitCode::from(INTERRUPTED),
     };
     match world.leave_nothing().await {
@@ -95,15 +97,20 @@ pub async fn on_a_cluster() -> ExitCode {
 }
 
 /// On a foreign cluster the first thing to know is whether anybody does the work.
-async fn visiting(world: &Arc<World>, cases: &[Case]) -> ExitCode {
+async fn visiting(world: &Arc<World>, cases: &[Case], arguments: &Arguments) -> ExitCode {
     match survey::try_a_route(world).await {
-        Ok(named) => all(world, cases, named).await,
+        Ok(named) => all(world, cases, arguments, named).await,
         Err(why) => failed(&why),
     }
 }
 
 /// Runs the cases. A Route may have named a router, in case that we were not told of one.
-async fn all(world: &Arc<World>, cases: &[Case], named: Option<String>) -> ExitCode {
+async fn all(
+    world: &Arc<World>,
+    cases: &[Case],
+    arguments: &Arguments,
+    named: Option<String>,
+) -> ExitCode {
     let Some(router) = world.reach.router.clone().or(named) else {
         return failed("the router does not say its name: set TRUSTPLANE_E2E_ROUTER");
     };
@@ -114,7 +121,7 @@ async fn all(world: &Arc<World>, cases: &[Case], named: Option<String>) -> ExitC
     if let Err(why) = world.meet_router(router).await {
         return failed(&why);
     }
-    let outcomes = runner::run(cases, world, &Survey::of(world).await).await;
+    let outcomes = runner::run(cases, world, &Survey::of(world, arguments).await).await;
     table::print(&outcomes);
     let path = suite::folder().join("e2e.json");
     table::write(&outcomes, &path);
@@ -123,11 +130,9 @@ async fn all(world: &Arc<World>, cases: &[Case], named: Option<String>) -> ExitC
 }
 
 /// What the command line asks for, unless there is nothing to run.
-fn chosen() -> Option<Vec<Case>> {
-    let arguments = Arguments::of(std::env::args().skip(1));
+fn chosen(arguments: &Arguments) -> Option<Vec<Case>> {
     let mut cases = cases::all();
     cases.retain(|case| arguments.mean(case.name));
-    cases.retain(|case| !arguments.quick || case.pace == Pace::Quick);
     if arguments.list {
         cases.iter().for_each(|case| println!("{}: test", case.name));
         return None;

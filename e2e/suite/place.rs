@@ -16,7 +16,7 @@ use trustplane::names::{INJECT_REPORTER, SECRET_NAME_ANNOTATION};
 
 use super::sight::{Expected, Seen, Sights, is_admitted};
 use super::world::World;
-use crate::support::{Pair, RouteFixture, SecretFixture, SeenEvent, eventually};
+use crate::support::{Pair, RouteFixture, SecretFixture, eventually};
 
 /// Generous: the machine is shared. Times are for the table to tell.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -158,12 +158,12 @@ impl Place {
     }
 
     /// What the injector said about a Route, oldest first.
-    pub async fn events_of(&self, route: &str) -> Vec<SeenEvent> {
+    pub async fn events_of(&self, route: &str) -> Vec<Event> {
         let mut events = self.events().await;
         events.retain(|event| {
             event.regarding.as_ref().and_then(|about| about.name.as_deref()) == Some(route)
         });
-        events.into_iter().map(SeenEvent::from).collect()
+        events
     }
 
     /// What the injector said here, oldest first.
@@ -222,7 +222,8 @@ impl Place {
     async fn injector_says(&self, route: &str, reason: &str) {
         eventually(PATIENCE, &format!("Event {reason} of Route {route}"), async || {
             let events = self.events_of(route).await;
-            if events.iter().any(|event| event.reason == reason) { Ok(()) } else { Err(events) }
+            let said = events.iter().any(|event| event.reason.as_deref() == Some(reason));
+            if said { Ok(()) } else { Err(format!("{} other Events", events.len())) }
         })
         .await;
     }

@@ -111,7 +111,7 @@ impl Case {
             notes: Notes::default(),
             used: Notes::default(),
         };
-        let result = match survey.why_not(self.needs) {
+        let result = match survey.why_not(&self) {
             Some(verdict) => verdict,
             None => self.verdict(scene.clone()).await,
         };
@@ -169,6 +169,8 @@ pub async fn run(cases: &[Case], world: &Arc<World>, survey: &Survey) -> Vec<Out
     for case in alone {
         outcomes.push(start(case).await);
     }
+    let place = |outcome: &Outcome| cases.iter().position(|case| case.name == outcome.case);
+    outcomes.sort_by_key(place);
     outcomes
 }
 

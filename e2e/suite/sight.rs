@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use trustplane::inject::capability::StatusField;
@@ -79,7 +81,7 @@ impl Seen {
         expected: &Expected<'_>,
     ) -> (Self, Sight) {
         let object = place.look_up(route).await;
-        let events: Vec<String> = place.events_of(route).await.iter().map(told).collect();
+        let events = place.events_of(route).await;
         let visit = place.world.visit(host).await;
         let seen = Self {
             served: described(place, host, &visit, expected),
@@ -87,13 +89,13 @@ impl Seen {
             admitted: is_admitted(&object),
             holds: held(&object, expected),
             condition: condition_of(place, &object),
-            events,
+            events: events.iter().map(told).collect(),
         };
         let sight = Sight {
             served: Shown::of(&visit, place.world.default()),
             condition: seen.condition.clone(),
-            event: seen.events.last().cloned().unwrap_or_else(|| "none".to_owned()),
-            routes: 1,
+            event: events.iter().max_by_key(|event| last_said(event)).map_or("none".into(), told),
+            times: 1,
         };
         (seen, sight)
     }
@@ -167,8 +169,14 @@ fn condition_of(place: &Place, route: &Value) -> String {
     }
 }
 
-fn told(event: &SeenEvent) -> String {
-    let SeenEvent { kind, reason, count, .. } = event;
+/// An Event that is said again keeps the time when it was said first.
+fn last_said(event: &Event) -> Option<Timestamp> {
+    let again = event.series.as_ref().map(|series| series.last_observed_time.0);
+    again.or_else(|| event.event_time.as_ref().map(|time| time.0))
+}
+
+fn told(event: &Event) -> String {
+    let SeenEvent { kind, reason, count, .. } = &SeenEvent::from(event.clone());
     if *count == 1 { format!("{kind} {reason}") } else { format!("{kind} {reason} x{count}") }
 }
 
@@ -179,8 +187,8 @@ pub struct Sight {
     pub condition: String,
     /// The newest.
     pub event: String,
-    /// How many Routes showed the same.
-    pub routes: usize,
+    /// How many Routes in a row showed the same.
+    pub times: usize,
 }
 
 /// The certificate of a handshake.
@@ -217,8 +225,8 @@ impl Sights {
     pub fn add(&self, sight: Sight) {
         let mut seen = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match seen.last_mut() {
-            Some(last) if (Sight { routes: last.routes, ..sight.clone() }) == *last => {
-                last.routes += sight.routes;
+            Some(last) if (Sight { times: last.times, ..sight.clone() }) == *last => {
+                last.times += sight.times;
             }
             _ => seen.push(sight),
         }

@@ -8,10 +8,11 @@ use serde_json::Value;
 use trustplane::kit::call::{self, CallError};
 use trustplane::names::INJECTED_ANNOTATION;
 
+use super::arguments::Arguments;
 use super::authority::Authority;
 use super::place::Place;
 use super::rights::{self, Role};
-use super::runner::Verdict;
+use super::runner::{Case, Pace, Verdict};
 use super::sight::{Sights, is_admitted};
 use super::world::World;
 
@@ -38,11 +39,13 @@ pub struct Survey {
     missing: Vec<(Need, String)>,
     /// Our own stack has everything: what is missing there is a failure.
     own_stack: bool,
+    /// Only cases of seconds are asked for.
+    quick: bool,
 }
 
 impl Survey {
     /// Looks at a cluster.
-    pub async fn of(world: &World) -> Self {
+    pub async fn of(world: &World, arguments: &Arguments) -> Self {
         let client = &world.client;
         let mut missing = Vec::new();
         if world.own_stack().is_none() {
@@ -69,14 +72,21 @@ impl Survey {
                 missing.push((need, why));
             }
         }
-        Self { missing, own_stack: world.own_stack().is_some() }
+        Self { missing, own_stack: world.own_stack().is_some(), quick: arguments.quick }
     }
 
-    /// Why a case with these needs is not run.
-    pub fn why_not(&self, needs: &[Need]) -> Option<Verdict> {
-        let (need, why) = self.missing.iter().find(|(missing, _)| needs.contains(missing))?;
-        let excused = !self.own_stack || *need == Need::Long;
-        Some(if excused { Verdict::Skipped(why.clone()) } else { Verdict::Failed(why.clone()) })
+    /// Why a case is not run.
+    pub fn why_not(&self, case: &Case) -> Option<Verdict> {
+        let missing = self.missing.iter().find(|(missing, _)| case.needs.contains(missing));
+        match missing {
+            Some((Need::Long, why)) => Some(Verdict::Skipped(why.clone())),
+            Some((_, why)) if self.own_stack => Some(Verdict::Failed(why.clone())),
+            Some((_, why)) => Some(Verdict::Skipped(why.clone())),
+            None if self.quick && case.pace != Pace::Quick => {
+                Some(Verdict::Skipped("--quick leaves it out".to_owned()))
+            }
+            None => None,
+        }
     }
 }
 

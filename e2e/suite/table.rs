@@ -85,7 +85,7 @@ fn line(sight: &Sight) -> Line {
         }
         Shown::Several { issuer, serials } => format!("{issuer}, {serials} serials"),
     };
-    let times = if sight.routes > 1 { format!(" (x{})", sight.routes) } else { String::new() };
+    let times = if sight.times > 1 { format!(" (x{})", sight.times) } else { String::new() };
     [
         String::new(),
         format!("{served}{times}"),
