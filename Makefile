@@ -34,6 +34,10 @@ e2e-cluster: ## The same suite against the cluster that KUBECONFIG names
 simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPLANE_SEEDS)
 	TRUSTPLANE_SEEDS=$${TRUSTPLANE_SEEDS:-10000} $(SIMULATION)
 
+.PHONY: stack
+stack: needs toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
+	@$(CARGO) test --locked --test e2e -- stack
+
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied
 	$(CARGO) fmt --all --check

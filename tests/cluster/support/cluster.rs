@@ -198,7 +198,8 @@ pub fn in_own_runtime<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
+/// Runs the real kubectl. Returns its output, or what it complained about.
+pub async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let cache = kubeconfig.with_extension("cache");
     let mut command = tokio::process::Command::new(toolbox()?.join("kubectl"));
     command
@@ -215,7 +216,8 @@ async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String
     }
 }
 
-async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
+/// A real token of a ServiceAccount, good for a day.
+pub async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec =
         TokenRequestSpec { expiration_seconds: Some(24 * 3600), ..TokenRequestSpec::default() };
@@ -230,7 +232,7 @@ async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
 
 /// Waits until Routes are served and described, and our account may do its work: each follows the
 /// installation a moment later.
-async fn until_served(client: &Client) {
+pub async fn until_served(client: &Client) {
     let what = "the Route API is served and described";
     eventually(Duration::from_secs(30), what, async || {
         let described = get_json(client, "/openapi/v3").await?;

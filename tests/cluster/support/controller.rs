@@ -39,9 +39,17 @@ impl Launch {
     }
 
     fn new(name: &str, kubeconfig: PathBuf) -> Self {
-        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"]
-            .map(str::to_owned)
-            .to_vec();
+        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
+        // Backtraces and trace logs: what must hold no key is as talkative as it can be.
+        Self::exactly(name, &arguments, kubeconfig)
+            .env("RUST_LOG", "trace")
+            .env("RUST_BACKTRACE", "1")
+    }
+
+    /// The program with these arguments and no others. They must let it listen on a free port, and
+    /// log as JSON.
+    pub fn exactly(name: &str, arguments: &[&str], kubeconfig: PathBuf) -> Self {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         Self { name: name.to_owned(), arguments, environment: Vec::new(), kubeconfig }
     }
 
@@ -73,11 +81,7 @@ impl Launch {
                 command.env_remove(variable);
             }
         }
-        // Backtraces and trace logs: what must hold no key is as talkative as it can be.
-        command
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("RUST_LOG", "trace")
-            .env("RUST_BACKTRACE", "1");
+        command.env("KUBECONFIG", &self.kubeconfig);
         command.envs(self.environment).args(self.arguments);
         let process = Tied::spawn(command).expect("the controller starts");
         Controller { name, log, process, address: None }

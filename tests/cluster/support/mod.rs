@@ -32,11 +32,11 @@ pub mod tied;
 
 pub use access::{ACCOUNT, Access};
 pub use audit::{AuditLog, Entry, Write, Writes};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, kubectl, token_of, until_served};
 pub use controller::{Controller, Launch};
 pub use eventually::{eventually, eventually_equals};
 pub use fixtures::{RouteFixture, SecretFixture};
 pub use ground::Ground;
 pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
 pub use pair::Pair;
-pub use servers::{Servers, toolbox};
+pub use servers::{Servers, free_port, scratch_folder, toolbox};

@@ -1,7 +1,8 @@
 //! Starts etcd and kube-apiserver on free loopback ports.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -9,14 +10,18 @@ use std::time::{Duration, Instant};
 
 use openssl::ec::{EcGroup, EcKey};
 use openssl::nid::Nid;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use super::access::Access;
-use super::suite;
 use super::tied::{self, Tied};
+use super::{http, suite};
 
 /// Another process can take a free port before the server does.
 const ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(90);
+/// Longer than the API server takes to end the requests under way.
+const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Bodies are logged where a test must know what was written: Routes and Events. Secrets are not.
 const AUDIT_POLICY: &str = "
@@ -40,10 +45,22 @@ pub struct Servers {
     pub admin_token: String,
     /// Holds the audit log and the servers' own logs.
     pub logs: PathBuf,
-    /// Goes when the API server ends.
+    /// Certificates, kubeconfigs and the like; part of `store`, since the API server may start anew.
     pub scratch: PathBuf,
     /// Goes when etcd ends.
     pub store: PathBuf,
+    ports: Ports,
+}
+
+/// Free when they were chosen.
+#[derive(Clone, Copy)]
+struct Ports {
+    /// Where etcd listens for the API server.
+    store: u16,
+    /// Where etcd would listen for others of its kind.
+    peers: u16,
+    /// Where the API server listens.
+    secure: u16,
 }
 
 /// Folder of the real components, or one line that says how to get them.
@@ -85,22 +102,67 @@ impl Servers {
 
     fn spawn(name: &str, toolbox: &Path) -> std::io::Result<Self> {
         let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
-        let (store, scratch) = (scratch_folder()?, scratch_folder()?);
-        let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
-        let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, clients, peers))?;
+        let store = scratch_folder()?;
+        let scratch = store.join("api-server");
+        suite::private_folder(&scratch);
+        let ports = Ports { store: free_port()?, peers: free_port()?, secure: free_port()? };
+        let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports))?;
         let admin_token = random_token()?;
-        let api =
-            Tied::spawn(api_command(toolbox, &logs, &scratch, clients, secure, &admin_token)?)?;
+        write_api_files(&scratch, &admin_token)?;
+        let api = Tied::spawn(api_command(toolbox, &logs, &scratch, ports))?;
         Ok(Self {
             api,
             etcd,
-            url: format!("https://127.0.0.1:{secure}"),
+            url: format!("https://127.0.0.1:{}", ports.secure),
             authority: String::new(),
             admin_token,
             logs,
             scratch,
             store,
+            ports,
         })
+    }
+
+    /// Stops the API server as a node that reboots does. What it stored stays in etcd.
+    pub async fn stop_api(&mut self) {
+        self.api.signal(Signal::TERM);
+        if self.api.ended(STOPPED_WITHIN).await.is_none() {
+            self.api.kill();
+        }
+    }
+
+    /// Starts the API server again after [`Servers::stop_api`]: at the same address, with the same
+    /// keys and store.
+    pub async fn start_api(&mut self) -> Result<(), String> {
+        let command = api_command(&toolbox()?, &self.logs, &self.scratch, self.ports);
+        self.api = Tied::spawn(command)
+            .map_err(|error| format!("cannot start the API server: {error}"))?;
+        self.wait_until_ready().await
+    }
+
+    /// Makes etcd forget everything but the newest version of each object. Returns the revision from
+    /// which on it knows history.
+    pub async fn compact(&self) -> Result<i64, String> {
+        let now = self.ask_etcd("/v3/kv/range", &json!({ "key": "AA==" })).await?;
+        // 64-bit numbers are strings in etcd's JSON.
+        let revision = &now["header"]["revision"];
+        let forget = json!({ "revision": revision, "physical": true });
+        self.ask_etcd("/v3/kv/compaction", &forget).await?;
+        let revision = revision.as_str().and_then(|text| text.parse().ok());
+        revision.ok_or_else(|| format!("etcd named no revision: {now}"))
+    }
+
+    async fn ask_etcd(&self, path: &'static str, question: &Value) -> Result<Value, String> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.ports.store));
+        let body = question.to_string();
+        let asking = move || http::post(address, path, &body, Duration::from_secs(30));
+        let answer =
+            tokio::task::spawn_blocking(asking).await.map_err(|error| error.to_string())?;
+        match answer {
+            Ok((200, body)) => serde_json::from_str(&body).map_err(|error| error.to_string()),
+            Ok((code, body)) => Err(format!("etcd answered {path} with {code}: {body}")),
+            Err(error) => Err(format!("etcd did not answer {path}: {error}")),
+        }
     }
 
     async fn wait_until_ready(&mut self) -> Result<(), String> {
@@ -135,7 +197,7 @@ impl Servers {
         let Ok(client) = access.try_client().await else {
             return false;
         };
-        let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+        let Ok(request) = ::http::Request::get("/readyz").body(Vec::new()) else {
             return false;
         };
         client.request_text(request).await.is_ok_and(|body| body == "ok")
@@ -155,7 +217,8 @@ impl Servers {
     }
 }
 
-fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, clients: u16, peers: u16) -> Command {
+fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Command {
+    let Ports { store: clients, peers, .. } = ports;
     let mut command = tied::command(&toolbox.join("etcd"), &logs.join("etcd.log"), Some(store));
     command
         .args(["--data-dir".as_ref(), store.join("data").as_os_str()])
@@ -181,14 +244,9 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, clients: u16, peers: 
     command
 }
 
-fn api_command(
-    toolbox: &Path,
-    logs: &Path,
-    scratch: &Path,
-    store: u16,
-    secure: u16,
-    admin_token: &str,
-) -> std::io::Result<Command> {
+/// What the API server reads: the same files each time it starts, or nobody's token would be good
+/// any more.
+fn write_api_files(scratch: &Path, admin_token: &str) -> std::io::Result<()> {
     let (private, public) = account_keys()?;
     suite::write_private(&scratch.join("accounts.key"), &private);
     suite::write_private(&scratch.join("accounts.pub"), &public);
@@ -197,17 +255,17 @@ fn api_command(
         &format!("{admin_token},admin,admin,\"system:masters\"\n"),
     );
     suite::write_private(&scratch.join("audit-policy.yaml"), AUDIT_POLICY);
+    Ok(())
+}
 
+fn api_command(toolbox: &Path, logs: &Path, scratch: &Path, ports: Ports) -> Command {
     let file = |name: &str| scratch.join(name).display().to_string();
-    let mut command = tied::command(
-        &toolbox.join("kube-apiserver"),
-        &logs.join("kube-apiserver.log"),
-        Some(scratch),
-    );
+    let mut command =
+        tied::command(&toolbox.join("kube-apiserver"), &logs.join("kube-apiserver.log"), None);
     command
         .args([
-            format!("--etcd-servers=http://127.0.0.1:{store}"),
-            format!("--secure-port={secure}"),
+            format!("--etcd-servers=http://127.0.0.1:{}", ports.store),
+            format!("--secure-port={}", ports.secure),
             format!("--cert-dir={}", scratch.display()),
         ])
         .args([
@@ -234,15 +292,19 @@ fn api_command(
             "--audit-log-mode=blocking".into(),
             "--audit-log-maxsize=100000".into(),
         ]);
-    Ok(command)
+    command
 }
 
-fn scratch_folder() -> std::io::Result<PathBuf> {
-    // Not removed by us, who may be killed, but by the e2e/tied that runs the server.
-    Ok(tempfile::Builder::new().prefix("trustplane-test-").tempdir()?.keep())
+/// A folder for [`tied::command`] to remove: we may be killed.
+pub fn scratch_folder() -> std::io::Result<PathBuf> {
+    let only_us = fs::Permissions::from_mode(0o700);
+    let folder =
+        tempfile::Builder::new().prefix("trustplane-test-").permissions(only_us).tempdir()?;
+    Ok(folder.keep())
 }
 
-fn free_port() -> std::io::Result<u16> {
+/// A port of 127.0.0.1 that nobody listens on at the moment.
+pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

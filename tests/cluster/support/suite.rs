@@ -18,12 +18,13 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many runs are kept: enough to compare, and not a pile of old keys.
 const KEPT_RUNS: usize = 5;
 
+static BASE: OnceLock<PathBuf> = OnceLock::new();
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(make_folder);
 static KEYS: Mutex<()> = Mutex::new(());
 static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -31,6 +32,11 @@ static NEXT: AtomicUsize = AtomicUsize::new(1);
 /// The folder of this run.
 pub fn folder() -> &'static Path {
     &FOLDER
+}
+
+/// Moves the runs to another place. Called before anything is kept.
+pub fn keep_in(base: &Path) {
+    BASE.set(base.to_owned()).expect("the place of the runs is chosen once");
 }
 
 /// A folder inside the run's, made when it is missing.
@@ -71,22 +77,29 @@ pub fn write_private(path: &Path, content: &str) {
 }
 
 fn make_folder() -> PathBuf {
-    let base = match std::env::var_os("TRUSTPLANE_SUITE") {
-        Some(given) => Path::new(env!("CARGO_MANIFEST_DIR")).join(given),
-        None => Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .parent()
-            .expect("target/tmp has a parent")
-            .join("suite"),
-    };
-    private_folder(&base);
-    forget_old_runs(&base);
+    let base = BASE.get_or_init(usual_base).as_path();
+    private_folder(base);
+    forget_old_runs(base);
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let path = base.join(format!("cluster-{seconds}-{}", std::process::id()));
     private_folder(&path);
     path
 }
 
-fn private_folder(path: &Path) {
+fn usual_base() -> PathBuf {
+    match std::env::var_os("TRUSTPLANE_SUITE") {
+        Some(given) => Path::new(env!("CARGO_MANIFEST_DIR")).join(given),
+        None => target_folder().join("suite"),
+    }
+}
+
+/// Where cargo builds.
+pub fn target_folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent")
+}
+
+/// Makes a folder that only we may enter, and those above it.
+pub fn private_folder(path: &Path) {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

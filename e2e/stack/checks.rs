@@ -1,0 +1,195 @@
+//! What the suite may rely on: the router and `make stack` do what they say. The suite's runner calls
+//! these on its stack.
+
+mod leftovers;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+pub use self::leftovers::nothing_is_left_after;
+use super::Stack;
+use super::visit::{Visit, visit};
+use crate::support::{Pair, pair, suite};
+
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Routes that change while a client connects.
+const CHANGING: usize = 30;
+/// Fewer reloads than this would show nothing.
+const FEWEST_RELOADS: usize = 5;
+
+/// A Route whose key does not match is refused, with the reason in its status. It gets 503 and the
+/// default certificate, the others go on, and once mended it is served.
+pub async fn a_bad_pair_is_refused_and_stops_nobody(stack: &Stack) -> Result<(), String> {
+    let stage = Stage::set(stack, "bad-pair").await?;
+    let (good_host, bad_host) = (stage.host("good"), stage.host("bad"));
+    let (good, bad) = (pair::issued(&good_host), pair::mismatched(&bad_host));
+    stage.route("good", &good).await?;
+    stage.serves(&good_host, &good, 200).await?;
+    stage.route("bad", &bad).await?;
+
+    stage.admitted("bad", "False", "ExtendedValidationFailed").await?;
+    stage.serves_default(&bad_host, 503).await?;
+    let renewed = pair::issued(&good_host);
+    stage.hold("good", &renewed).await?;
+    stage.serves(&good_host, &renewed, 200).await?;
+    stage.admitted("good", "True", "").await?;
+
+    let mended = pair::issued(&bad_host);
+    stage.hold("bad", &mended).await?;
+    stage.serves(&bad_host, &mended, 200).await?;
+    stage.admitted("bad", "True", "").await?;
+    stage.clear().await
+}
+
+/// A client that connects again and again gets its answer every time, while 30 Routes come and change.
+/// Prints how many connections it made, over how many reloads.
+pub async fn a_reload_loses_no_connection(stack: &Stack) -> Result<(), String> {
+    let stage = Stage::set(stack, "reload").await?;
+    let host = stage.host("steady");
+    let steady = pair::issued(&host);
+    stage.route("steady", &steady).await?;
+    stage.serves(&host, &steady, 200).await?;
+    let before = stage.reloads().await;
+    let expected = Visit { certificate: steady.certificate.clone(), code: 200 };
+    let connecting = async {
+        let mut connections = 0;
+        loop {
+            let seen = visit(stack.router(), &host).await?;
+            if seen != expected {
+                return Err(format!("after {connections} connections: code {}", seen.code));
+            }
+            connections += 1;
+            if connections % 10 == 0 && stage.reloads().await >= before + FEWEST_RELOADS {
+                return Ok(connections);
+            }
+        }
+    };
+    let changing = async {
+        for number in 0.. {
+            let name = format!("changing-{}", number % CHANGING);
+            let held = pair::issued(&stage.host(&name));
+            match number {
+                0..CHANGING => stage.route(&name, &held).await?,
+                _ => stage.hold(&name, &held).await?,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok::<_, String>(0)
+    };
+    let connections = tokio::select! {
+        connections = connecting => connections?,
+        failed = changing => failed?,
+    };
+    let reloads = stage.reloads().await - before;
+    println!("{connections} connections over {reloads} reloads, none lost");
+    stage.clear().await
+}
+
+/// A namespace of its own.
+struct Stage<'a> {
+    stack: &'a Stack,
+    namespace: String,
+}
+
+impl<'a> Stage<'a> {
+    async fn set(stack: &'a Stack, name: &str) -> Result<Self, String> {
+        let namespace = format!("{name}-{}", suite::next_number());
+        let namespaces: Api<Namespace> = Api::all(stack.client.clone());
+        let object: Namespace =
+            serde_json::from_value(json!({ "metadata": { "name": namespace } })).map_err(text)?;
+        namespaces.create(&PostParams::default(), &object).await.map_err(text)?;
+        Ok(Self { stack, namespace })
+    }
+
+    async fn clear(self) -> Result<(), String> {
+        let namespaces: Api<Namespace> = Api::all(self.stack.client.clone());
+        namespaces.delete(&self.namespace, &Default::default()).await.map(drop).map_err(text)
+    }
+
+    fn host(&self, name: &str) -> String {
+        format!("{name}.{}.test", self.namespace)
+    }
+
+    fn routes(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("route.openshift.io", "v1", "Route");
+        let resource = ApiResource::from_gvk(&kind);
+        Api::namespaced_with(self.stack.client.clone(), &self.namespace, &resource)
+    }
+
+    async fn route(&self, name: &str, held: &Pair) -> Result<(), String> {
+        let route = json!({
+            "apiVersion": "route.openshift.io/v1",
+            "kind": "Route",
+            "metadata": { "name": name },
+            "spec": {
+                "host": self.host(name),
+                "to": { "kind": "Service", "name": "backend" },
+                "tls": { "termination": "edge", "certificate": held.certificate, "key": held.key },
+            },
+        });
+        let route: DynamicObject = serde_json::from_value(route).map_err(text)?;
+        self.routes().create(&PostParams::default(), &route).await.map(drop).map_err(text)
+    }
+
+    async fn hold(&self, name: &str, held: &Pair) -> Result<(), String> {
+        let tls = json!({ "certificate": held.certificate, "key": held.key });
+        let patch = Patch::Merge(json!({ "spec": { "tls": tls } }));
+        self.routes().patch(name, &PatchParams::default(), &patch).await.map(drop).map_err(text)
+    }
+
+    async fn serves(&self, host: &str, held: &Pair, code: u16) -> Result<(), String> {
+        self.shows(host, &held.certificate, code).await
+    }
+
+    async fn serves_default(&self, host: &str, code: u16) -> Result<(), String> {
+        self.shows(host, &self.stack.default_certificate(), code).await
+    }
+
+    async fn shows(&self, host: &str, certificate: &str, code: u16) -> Result<(), String> {
+        let expected = Visit { certificate: certificate.to_owned(), code };
+        let deadline = Instant::now() + SERVED_WITHIN;
+        loop {
+            match visit(self.stack.router(), host).await {
+                Ok(seen) if seen == expected => return Ok(()),
+                seen if Instant::now() > deadline => {
+                    return Err(format!("{host} should be served with {expected:?}, not {seen:?}"));
+                }
+                _ => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    }
+
+    async fn admitted(&self, name: &str, status: &str, reason: &str) -> Result<(), String> {
+        let deadline = Instant::now() + SERVED_WITHIN;
+        loop {
+            let route = self.routes().get(name).await.map_err(text)?;
+            let condition = &route.data["status"]["ingress"][0]["conditions"][0];
+            let is = |field: &str, value: &str| condition[field].as_str().unwrap_or("") == value;
+            if is("type", "Admitted") && is("status", status) && is("reason", reason) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!(
+                    "Route {name} should be Admitted={status} {reason}: {condition}"
+                ));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// How often the router has reloaded HAProxy so far.
+    async fn reloads(&self) -> usize {
+        let log = self.stack.servers.lock().await.logs.join("router.log");
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        log.lines().filter(|line| line.contains("reloaded")).count()
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

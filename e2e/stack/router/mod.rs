@@ -1,0 +1,187 @@
+//! A small router: Routes in, HAProxy's configuration and `.status.ingress` out, as OpenShift's
+//! router does it. What is decided is in [`plan`]; this does it.
+
+mod haproxy;
+mod plan;
+mod report;
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::Utc;
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::kit::watch::{Change, Follow, Place as Watched};
+
+use self::haproxy::HaProxy;
+pub use self::haproxy::program;
+use self::plan::{Admission, At, Files, Place, Route, Table, render, status};
+use super::backend::Backend;
+use super::journal::Journal;
+use crate::support::{free_port, pair, scratch_folder};
+
+/// Changes that come quicker share a reload.
+const BETWEEN_RELOADS: Duration = Duration::from_millis(500);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(240);
+
+/// A running router.
+pub struct Router {
+    address: SocketAddr,
+    default_certificate: String,
+    /// HAProxy ends with the task that holds it.
+    tasks: JoinSet<()>,
+}
+
+impl Router {
+    /// Starts HAProxy, and follows the Routes of the cluster.
+    pub async fn start(client: Client, backend: &Backend, logs: &Path) -> Result<Self, String> {
+        let default = pair::issued("default.router.test");
+        let place = place(backend, &default).map_err(|error| format!("the router: {error}"))?;
+        let address = place.listen;
+        let haproxy =
+            HaProxy::start(&place.folder, render(&place, []), &logs.join("haproxy.log")).await?;
+        let (tell, changes) = mpsc::unbounded_channel();
+        let (say, statuses) = watch::channel(Vec::new());
+        let driver = Driver {
+            table: Table::default(),
+            place,
+            haproxy,
+            say,
+            journal: Journal::at(logs.join("router.log")),
+            last_reload: None,
+        };
+        let follow =
+            Follow::<Route> { api: Api::all(client.clone()), fields: None, timeout: WATCH_TIMEOUT };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow.run(move |change| {
+            let _ = tell.send(change);
+        }));
+        tasks.spawn(driver.run(changes));
+        tasks.spawn(report::run(client, statuses));
+        Ok(Self { address, default_certificate: default.certificate, tasks })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// PEM of what is served for hosts without a certificate of their own.
+    pub fn default_certificate(&self) -> &str {
+        &self.default_certificate
+    }
+
+    /// Ends HAProxy, and waits until it is gone.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+fn place(backend: &Backend, default: &pair::Pair) -> std::io::Result<Place> {
+    Ok(Place {
+        // In the folder for temporary files, since a socket's path must be short.
+        folder: scratch_folder()?,
+        listen: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
+        plain_backend: backend.plain(),
+        tls_backend: backend.tls(),
+        backend_host: backend.host().to_owned(),
+        backend_authority: backend.authority().to_owned(),
+        default_pair: PrivateKeyPem::new(format!("{}{}", default.certificate, default.key)),
+    })
+}
+
+struct Driver {
+    table: Table,
+    place: Place,
+    haproxy: HaProxy,
+    say: watch::Sender<Vec<Value>>,
+    journal: Journal,
+    last_reload: Option<Instant>,
+}
+
+impl Driver {
+    async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change<Route>>) {
+        let mut is_complete = false;
+        while let Some(change) = changes.recv().await {
+            is_complete |= self.take(change);
+            while let Ok(change) = changes.try_recv() {
+                is_complete |= self.take(change);
+            }
+            // Before the first list is through, a Route that is not there yet may be the older one.
+            if !is_complete {
+                continue;
+            }
+            let files = self.decide();
+            if self.haproxy.has(&files) {
+                continue;
+            }
+            let since_reload = self.last_reload.map_or(BETWEEN_RELOADS, |last| last.elapsed());
+            if let Some(pause) =
+                BETWEEN_RELOADS.checked_sub(since_reload).filter(|it| !it.is_zero())
+            {
+                tokio::time::sleep(pause).await;
+                while let Ok(change) = changes.try_recv() {
+                    self.take(change);
+                }
+            }
+            let files = self.decide();
+            self.load(files).await;
+        }
+    }
+
+    /// Notes a change. Says whether all Routes are known now.
+    fn take(&mut self, change: Change<Route>) -> bool {
+        let at = |place: Watched| At { namespace: place.namespace, name: place.name };
+        match change {
+            Change::Applied(route) => self.table.apply(route),
+            Change::Deleted(place) => self.table.remove(&at(place)),
+            Change::Undecodable(place) => {
+                let at = at(place);
+                self.journal.shout(&format!("Route {at} cannot be decoded, and is not served"));
+                self.table.remove(&at);
+            }
+            Change::Listed(places) => {
+                let listed: HashSet<At> = places.into_iter().map(at).collect();
+                self.table.keep_only(&listed);
+                return true;
+            }
+            Change::Failing(error, times) => {
+                self.journal.note(&format!("watching Routes failed {times} times: {error}"));
+            }
+        }
+        false
+    }
+
+    /// Tells what is to be said about every Route, and returns what HAProxy is to read.
+    fn decide(&self) -> Files {
+        let admissions = self.table.admissions();
+        let now = Utc::now();
+        let said = admissions
+            .iter()
+            .filter_map(|(entry, admission)| status::replacement(entry, admission, now));
+        self.say.send_replace(said.collect());
+        let admitted = admissions.iter().filter(|(_, it)| *it == Admission::Admitted);
+        render(
+            &self.place,
+            admitted.filter_map(|(entry, _)| Some((*entry, entry.offer.as_ref().ok()?))),
+        )
+    }
+
+    async fn load(&mut self, files: Files) {
+        let start = Instant::now();
+        let loaded = self.haproxy.load(files).await;
+        self.last_reload = Some(Instant::now());
+        match loaded {
+            Ok(()) => self.journal.note(&format!("reloaded in {:.0?}", start.elapsed())),
+            Err(why) => self.journal.shout(&format!(
+                "HAProxy refuses the new configuration, so the old one stays for all Routes: {why}"
+            )),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The files that HAProxy reads.
+//!
+//! A connection arrives in tcp mode. A host of a passthrough Route goes to the backend as it is;
+//! any other goes through a socket of HAProxy's own to where TLS ends, with the Route's certificate
+//! or else the default one. There the request's host picks the backend, and 503 is for hosts that
+//! nobody holds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use trustplane::kit::redact::PrivateKeyPem;
+
+use super::offer::{Offer, Termination};
+use super::table::{At, Entry};
+
+/// Where HAProxy listens, what is behind it, and what is always the same.
+pub struct Place {
+    /// Holds the files and sockets.
+    pub folder: PathBuf,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Speaks plain HTTP, for edge.
+    pub plain_backend: SocketAddr,
+    /// Speaks TLS, for reencrypt and passthrough.
+    pub tls_backend: SocketAddr,
+    /// The name in the TLS backend's certificate.
+    pub backend_host: String,
+    /// What the TLS backend's certificate verifies with.
+    pub backend_authority: String,
+    /// Served for hosts without a certificate of their own; chain and key.
+    pub default_pair: PrivateKeyPem,
+}
+
+/// Contents by name. They hold keys, so they cannot be printed.
+#[derive(Clone, Default, PartialEq)]
+pub struct Files(BTreeMap<String, String>);
+
+impl Files {
+    /// Every file, by its name below the folder.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, content)| (name.as_str(), content.as_str()))
+    }
+
+    /// What a file holds.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn put(&mut self, name: impl Into<String>, content: impl Into<String>) {
+        self.0.insert(name.into(), content.into());
+    }
+}
+
+pub const CONFIGURATION: &str = "haproxy.cfg";
+const CERTIFICATES: &str = "certificates.list";
+const HOSTS: &str = "hosts.map";
+/// What the map has for hosts whose TLS ends behind HAProxy; also the name of that backend.
+const PASSTHROUGH: &str = "passthrough";
+const DEFAULT_PAIR: &str = "default.pem";
+const SERVICE_AUTHORITY: &str = "service-ca.pem";
+
+/// The files for these admitted Routes.
+pub fn render<'a>(
+    place: &Place,
+    admitted: impl IntoIterator<Item = (&'a Entry, &'a Offer)>,
+) -> Files {
+    let path = |name: &str| place.folder.join(name).display().to_string();
+    let mut files = Files::default();
+    // `!*`: the default certificate is for no name in particular.
+    let mut certificates = format!("{} !*\n", path(DEFAULT_PAIR));
+    let (mut hosts, mut backends) = (String::new(), String::new());
+    for (entry, offer) in admitted {
+        let Some(claim) = entry.route.spec.claim() else { continue };
+        let file = file_name(&entry.at);
+        match &offer.termination {
+            Termination::None => continue,
+            Termination::Passthrough => hosts += &format!("{claim} {PASSTHROUGH}\n"),
+            Termination::Edge => hosts += &format!("{claim} edge\n"),
+            Termination::Reencrypt { authorities } => {
+                let trusted = match authorities {
+                    Some(_) => format!("ca_{file}"),
+                    None => SERVICE_AUTHORITY.to_owned(),
+                };
+                let backend = format!("reencrypt_{}_{}", entry.at.namespace, entry.at.name);
+                hosts += &format!("{claim} {backend}\n");
+                backends += &reencrypt_backend(place, &backend, &path(&trusted));
+                if let Some(authorities) = authorities {
+                    files.put(trusted, authorities);
+                }
+            }
+        }
+        if let Some(pair) = &offer.pair {
+            certificates += &format!("{} {claim}\n", path(&file));
+            files.put(file, pair.expose());
+        }
+    }
+    files.put(CONFIGURATION, configuration(place) + &backends);
+    files.put(CERTIFICATES, certificates);
+    files.put(HOSTS, hosts);
+    files.put(DEFAULT_PAIR, place.default_pair.expose());
+    files.put(SERVICE_AUTHORITY, &place.backend_authority);
+    files
+}
+
+/// No name in Kubernetes has an underscore, so no two Routes share a file.
+fn file_name(at: &At) -> String {
+    format!("{}_{}.pem", at.namespace, at.name)
+}
+
+fn configuration(place: &Place) -> String {
+    let folder = place.folder.display();
+    let (listen, plain, tls) = (place.listen, place.plain_backend, place.tls_backend);
+    format!(
+        r#"global
+    maxconn 2000
+    nbthread 2
+    ssl-default-bind-options ssl-min-ver TLSv1.2
+    ssl-load-extra-files none
+    tune.ssl.default-dh-param 2048
+
+defaults
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout tunnel 1h
+
+frontend public
+    mode tcp
+    bind {listen}
+    tcp-request inspect-delay 5s
+    tcp-request content set-var(sess.host) req.ssl_sni,lower if {{ req.ssl_hello_type 1 }}
+    tcp-request content set-var(sess.backend) var(sess.host),map({folder}/{HOSTS})
+    tcp-request content set-var(sess.backend) 'var(sess.host),regsub("^[^.]*","*"),map({folder}/{HOSTS})' if !{{ var(sess.backend) -m found }}
+    use_backend {PASSTHROUGH} if {{ var(sess.backend) -m str {PASSTHROUGH} }}
+    default_backend terminate
+
+backend terminate
+    mode tcp
+    server here unix@{folder}/tls.sock send-proxy-v2
+
+frontend terminated
+    mode http
+    bind unix@{folder}/tls.sock accept-proxy mode 600 ssl crt-list {folder}/{CERTIFICATES} alpn http/1.1
+    http-request set-var(txn.host) req.hdr(host),field(1,:),lower
+    http-request set-var(txn.backend) var(txn.host),map({folder}/{HOSTS})
+    http-request set-var(txn.backend) 'var(txn.host),regsub("^[^.]*","*"),map({folder}/{HOSTS})' if !{{ var(txn.backend) -m found }}
+    use_backend %[var(txn.backend)] if {{ var(txn.backend) -m found }} !{{ var(txn.backend) -m str {PASSTHROUGH} }}
+    default_backend nobody
+
+backend nobody
+    mode http
+
+backend edge
+    mode http
+    server backend {plain}
+
+backend {PASSTHROUGH}
+    mode tcp
+    server backend {tls}
+"#
+    )
+}
+
+fn reencrypt_backend(place: &Place, name: &str, trusted: &str) -> String {
+    let (tls, host) = (place.tls_backend, &place.backend_host);
+    let mut text = String::new();
+    let _ = writeln!(text, "\nbackend {name}\n    mode http");
+    let _ = writeln!(
+        text,
+        "    server backend {tls} ssl verify required ca-file {trusted} sni str({host}) verifyhost {host}"
+    );
+    text
+}
