@@ -19,6 +19,8 @@ const SERVED_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Routes that change while a client connects.
 const CHANGING: usize = 30;
+/// Clients that connect all the time.
+const CLIENTS: usize = 4;
 /// Fewer reloads than this would show nothing.
 const FEWEST_RELOADS: usize = 5;
 
@@ -56,19 +58,19 @@ pub async fn a_reload_loses_no_connection(stack: &Stack) -> Result<(), String> {
     stage.serves(&host, &steady, 200).await?;
     let before = stage.reloads().await;
     let expected = Visit { certificate: steady.certificate.clone(), code: 200 };
-    let connecting = async {
+    let enough = || async { stage.reloads().await >= before + FEWEST_RELOADS };
+    let client = || async {
         let mut connections = 0;
-        loop {
+        while connections % 10 != 0 || !enough().await {
             let seen = visit(stack.router(), &host).await?;
             if seen != expected {
-                return Err(format!("after {connections} connections: code {}", seen.code));
+                return Err(format!("after {connections} connections: {seen:?}"));
             }
             connections += 1;
-            if connections % 10 == 0 && stage.reloads().await >= before + FEWEST_RELOADS {
-                return Ok(connections);
-            }
         }
+        Ok::<usize, String>(connections)
     };
+    let connecting = futures::future::try_join_all((0..CLIENTS).map(|_| client()));
     let changing = async {
         for number in 0.. {
             let name = format!("changing-{}", number % CHANGING);
@@ -79,12 +81,13 @@ pub async fn a_reload_loses_no_connection(stack: &Stack) -> Result<(), String> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok::<_, String>(0)
+        Ok::<_, String>(Vec::new())
     };
     let connections = tokio::select! {
         connections = connecting => connections?,
         failed = changing => failed?,
     };
+    let connections: usize = connections.into_iter().sum();
     let reloads = stage.reloads().await - before;
     println!("{connections} connections over {reloads} reloads, none lost");
     stage.clear().await
@@ -157,7 +160,7 @@ impl<'a> Stage<'a> {
             match visit(self.stack.router(), host).await {
                 Ok(seen) if seen == expected => return Ok(()),
                 seen if Instant::now() > deadline => {
-                    return Err(format!("{host} should be served with {expected:?}, not {seen:?}"));
+                    return Err(format!("{host} should be {expected:?}, not {seen:?}"));
                 }
                 _ => tokio::time::sleep(LOOK_AGAIN).await,
             }

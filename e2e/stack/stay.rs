@@ -1,5 +1,6 @@
 //! `make stack`: the stack for a person to try, until Ctrl-C.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -42,7 +43,8 @@ async fn start_and_wait() -> Result<(), String> {
     println!("The stack is up after {:.0} s.\n", start.elapsed().as_secs_f64());
     println!("{}", how_to_use(&stack, &home.path, &toolbox()?));
     ending.wait().await;
-    println!("Stopping.");
+    // Whoever read our output may be gone.
+    let _ = writeln!(std::io::stdout(), "Stopping.");
     stack.stop().await;
     Ok(())
 }

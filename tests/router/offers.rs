@@ -29,7 +29,7 @@ fn edge_with(pair: &Pair, field: &str, text: &str) -> Value {
 /// Why a Route is refused. No refusal quotes a key.
 fn refusal(tls: Value) -> String {
     let key = tls["key"].as_str().unwrap_or_default().to_owned();
-    let why = offered(tls).err().expect("the Route is refused");
+    let why = offered(tls).expect_err("the Route is refused");
     assert!(key.lines().filter(|line| line.len() > 30).all(|line| !why.contains(line)));
     why
 }

@@ -1,34 +1,33 @@
 //! A small router: Routes in, HAProxy's configuration and `.status.ingress` out, as OpenShift's
 //! router does it. What is decided is in [`plan`]; this does it.
 
+mod follow;
 mod haproxy;
 mod plan;
 mod report;
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use chrono::Utc;
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use trustplane::kit::redact::PrivateKeyPem;
-use trustplane::kit::watch::{Change, Follow, Place as Watched};
 
+use self::follow::Change;
 use self::haproxy::HaProxy;
 pub use self::haproxy::program;
-use self::plan::{Admission, At, Files, Place, Route, Table, render, status};
+use self::plan::{Admission, Files, Place, Table, render, status};
 use super::backend::Backend;
 use super::journal::Journal;
 use crate::support::{free_port, pair, scratch_folder};
 
 /// Changes that come quicker share a reload.
 const BETWEEN_RELOADS: Duration = Duration::from_millis(500);
-const WATCH_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A running router.
 pub struct Router {
@@ -56,12 +55,8 @@ impl Router {
             journal: Journal::at(logs.join("router.log")),
             last_reload: None,
         };
-        let follow =
-            Follow::<Route> { api: Api::all(client.clone()), fields: None, timeout: WATCH_TIMEOUT };
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow.run(move |change| {
-            let _ = tell.send(change);
-        }));
+        tasks.spawn(follow::run(client.clone(), tell));
         tasks.spawn(driver.run(changes));
         tasks.spawn(report::run(client, statuses));
         Ok(Self { address, default_certificate: default.certificate, tasks })
@@ -106,7 +101,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change<Route>>) {
+    async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change>) {
         let mut is_complete = false;
         while let Some(change) = changes.recv().await {
             is_complete |= self.take(change);
@@ -136,24 +131,15 @@ impl Driver {
     }
 
     /// Notes a change. Says whether all Routes are known now.
-    fn take(&mut self, change: Change<Route>) -> bool {
-        let at = |place: Watched| At { namespace: place.namespace, name: place.name };
+    fn take(&mut self, change: Change) -> bool {
         match change {
-            Change::Applied(route) => self.table.apply(route),
-            Change::Deleted(place) => self.table.remove(&at(place)),
-            Change::Undecodable(place) => {
-                let at = at(place);
-                self.journal.shout(&format!("Route {at} cannot be decoded, and is not served"));
-                self.table.remove(&at);
-            }
-            Change::Listed(places) => {
-                let listed: HashSet<At> = places.into_iter().map(at).collect();
+            Change::Applied(route) => self.table.apply(*route),
+            Change::Gone(at) => self.table.remove(&at),
+            Change::Listed(listed) => {
                 self.table.keep_only(&listed);
                 return true;
             }
-            Change::Failing(error, times) => {
-                self.journal.note(&format!("watching Routes failed {times} times: {error}"));
-            }
+            Change::Failed => self.journal.note("the watch of Routes broke"),
         }
         false
     }

@@ -273,6 +273,8 @@ fn api_command(toolbox: &Path, logs: &Path, scratch: &Path, ports: Ports) -> Com
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.0.0.0/24",
+            // Without it a server that is stopped waits a minute for its watches to end.
+            "--shutdown-watch-termination-grace-period=2s",
         ])
         .args([
             format!("--service-account-key-file={}", file("accounts.pub")),

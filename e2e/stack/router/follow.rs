@@ -1,0 +1,66 @@
+//! Follows the Routes of the cluster. After any failure it lists anew, soon: a test waits for it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::plan::{At, Route};
+
+const AFTER_A_FAILURE: Duration = Duration::from_millis(300);
+
+/// What became of the Routes.
+pub enum Change {
+    /// The Route is there, in this version.
+    Applied(Box<Route>),
+    /// The Route is gone, or nobody can read it.
+    Gone(At),
+    /// A list is through: these are all there are.
+    Listed(HashSet<At>),
+    /// The watch broke.
+    Failed,
+}
+
+/// Tells every change, for ever.
+pub async fn run(client: Client, tell: UnboundedSender<Change>) {
+    let routes: Api<DeserializeGuard<Route>> = Api::all(client);
+    loop {
+        let mut listed = HashSet::new();
+        let mut events = watcher(routes.clone(), watcher::Config::default()).boxed();
+        while let Some(Ok(event)) = events.next().await {
+            let change = match event {
+                Event::Init => continue,
+                Event::InitApply(route) => {
+                    listed.insert(at(&route));
+                    applied(route)
+                }
+                Event::InitDone => Change::Listed(std::mem::take(&mut listed)),
+                Event::Apply(route) => applied(route),
+                Event::Delete(route) => Change::Gone(at(&route)),
+            };
+            let _ = tell.send(change);
+        }
+        let _ = tell.send(Change::Failed);
+        tokio::time::sleep(AFTER_A_FAILURE).await;
+    }
+}
+
+fn applied(route: DeserializeGuard<Route>) -> Change {
+    let at = at(&route);
+    match route.0 {
+        Ok(route) => Change::Applied(Box::new(route)),
+        Err(_) => Change::Gone(at),
+    }
+}
+
+fn at(route: &DeserializeGuard<Route>) -> At {
+    let meta = route.meta();
+    At {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+    }
+}
