@@ -26,6 +26,8 @@ const VISITORS: usize = 8;
 const WRITE_WITHIN: Duration = Duration::from_secs(60);
 /// Longest until everybody serves what it should.
 const SERVED_WITHIN: Duration = Duration::from_secs(240);
+/// Events come after what they tell of.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 const ISSUER: &str = "e2e root";
 
@@ -42,6 +44,23 @@ struct Member {
     place: usize,
     name: String,
     pair: Pair,
+}
+
+/// Routes, and the notes of their Events, by place and name.
+type Told = BTreeMap<(usize, String), (Value, Vec<String>)>;
+
+/// Why a Route is not as it should be.
+#[derive(Debug, PartialEq, Eq)]
+enum Wrong {
+    /// All is right, but no Event says so.
+    Untold,
+    Other(String),
+}
+
+impl Wrong {
+    fn other(why: impl Into<String>) -> Self {
+        Self::Other(why.into())
+    }
 }
 
 impl Crowd {
@@ -108,33 +127,48 @@ impl Crowd {
     /// Waits until every host serves its newest pair, and every Route is admitted, is `Managed`, and
     /// has an Event of this reason about that very pair.
     pub async fn is_served(&self, reason: &str) {
+        let (_, untold) = self.is_served_but_untold(reason).await;
+        assert_eq!(untold, 0, "Routes without an Event about their newest pair");
+    }
+
+    /// As [`Crowd::is_served`], and returns since when, and how many have no such Event after a while.
+    pub async fn is_served_but_untold(&self, reason: &str) -> (Instant, usize) {
         let start = Instant::now();
         let mut waiting: Vec<&Member> = self.members.iter().collect();
-        loop {
+        let mut rest_since = None;
+        let end = loop {
             let told = self.told(reason).await;
             let looks = waiting.iter().map(|member| self.is_right(member, &told));
-            let right: Vec<Result<(), String>> =
+            let looks: Vec<Result<(), Wrong>> =
                 stream::iter(looks).buffered(VISITORS).collect().await;
-            let wrong: Vec<(&Member, String)> = waiting
+            let wrong: Vec<(&Member, Wrong)> = waiting
                 .into_iter()
-                .zip(right)
-                .filter_map(|(member, right)| Some((member, right.err()?)))
+                .zip(looks)
+                .filter_map(|(member, look)| Some((member, look.err()?)))
                 .collect();
-            let Some((first, why)) = wrong.first() else { break };
-            let (count, name) = (wrong.len(), &first.name);
+            let first = wrong.iter().find(|(_, wrong)| *wrong != Wrong::Untold);
+            if first.is_none() {
+                let since: Instant = *rest_since.get_or_insert_with(Instant::now);
+                if wrong.is_empty() || since.elapsed() > TOLD_WITHIN {
+                    break (since, wrong.len());
+                }
+            }
             assert!(
                 start.elapsed() < SERVED_WITHIN,
-                "{count} of {} Routes are not as they should be, such as {name}: {why}",
-                self.len()
+                "{} of {} Routes are not as they should be, such as {:?}",
+                wrong.len(),
+                self.len(),
+                first.map(|(member, wrong)| (&member.name, wrong))
             );
             waiting = wrong.into_iter().map(|(member, _)| member).collect();
             tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        };
         self.note_sight(reason);
+        end
     }
 
-    /// Routes with what they say, by place and name; where its Events name the newest serial.
-    async fn told(&self, reason: &str) -> BTreeMap<(usize, String), (Value, Vec<String>)> {
+    /// What all Routes say, with their Events of this reason.
+    async fn told(&self, reason: &str) -> Told {
         let mut told = BTreeMap::new();
         for (index, place) in self.places.iter().enumerate() {
             let routes = place.routes();
@@ -156,34 +190,28 @@ impl Crowd {
         told
     }
 
-    async fn is_right(
-        &self,
-        member: &Member,
-        told: &BTreeMap<(usize, String), (Value, Vec<String>)>,
-    ) -> Result<(), String> {
+    async fn is_right(&self, member: &Member, told: &Told) -> Result<(), Wrong> {
         let place = &self.places[member.place];
         let found = told.get(&(member.place, member.name.clone()));
-        let (route, notes) = found.ok_or("the Route is not listed")?;
-        let serial = serial_of(&member.pair.certificate);
-        if !notes.iter().any(|note| note.contains(&serial)) {
-            return Err("no Event about its newest pair".into());
-        }
+        let (route, notes) = found.ok_or_else(|| Wrong::other("the Route is not listed"))?;
         let managed = Some((Some("Managed".to_owned()), "SecretInjected".to_owned()));
         if place.world.condition == StatusField::Kept && certificate_condition(route) != managed {
-            return Err(format!("its condition is {:?}", certificate_condition(route)));
+            return Err(Wrong::other(format!("condition {:?}", certificate_condition(route))));
         }
         if !is_admitted(route) {
-            return Err("it is not admitted".into());
+            return Err(Wrong::other("not admitted"));
         }
         let host = place.host(&member.name);
-        let served = place.world.visit(&host).await?;
+        let served = place.world.visit(&host).await.map_err(Wrong::Other)?;
         if served.fingerprint() != fingerprint_of(&member.pair.certificate) {
-            return Err(format!("served {} {}", served.issuer(), served.serial()));
+            return Err(Wrong::other(format!("served {} {}", served.issuer(), served.serial())));
         }
         if served.answer.is_some_and(|status| status != 200) {
-            return Err(format!("answered HTTP {:?}", served.answer));
+            return Err(Wrong::other(format!("answered HTTP {:?}", served.answer)));
         }
-        served.judged_with(&member.pair.authority, &host)
+        served.judged_with(&member.pair.authority, &host).map_err(Wrong::Other)?;
+        let serial = serial_of(&member.pair.certificate);
+        if notes.iter().any(|note| note.contains(&serial)) { Ok(()) } else { Err(Wrong::Untold) }
     }
 
     fn note_sight(&self, reason: &str) {

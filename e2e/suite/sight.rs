@@ -216,17 +216,40 @@ impl Shown {
     }
 }
 
+impl Shown {
+    /// Both in one, where they are the same or of one issuer.
+    fn with(&self, next: &Self) -> Option<Self> {
+        match (self, next) {
+            _ if self == next => Some(self.clone()),
+            (Self::Certificate { issuer, .. }, Self::Certificate { issuer: same, .. })
+                if issuer == same =>
+            {
+                Some(Self::Several { issuer: issuer.clone(), serials: 2 })
+            }
+            (Self::Several { issuer, serials }, Self::Certificate { issuer: same, .. })
+                if issuer == same =>
+            {
+                Some(Self::Several { issuer: issuer.clone(), serials: serials + 1 })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What a case saw, in order.
 #[derive(Clone, Default)]
 pub struct Sights(Arc<Mutex<Vec<Sight>>>);
 
 impl Sights {
-    /// Notes a sight, together with the one before where they are the same.
+    /// Notes a sight, together with the one before where only the serial differs, if anything.
     pub fn add(&self, sight: Sight) {
         let mut seen = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match seen.last_mut() {
-            Some(last) if (Sight { times: last.times, ..sight.clone() }) == *last => {
-                last.times += sight.times;
+            Some(last) if (&last.condition, &last.event) == (&sight.condition, &sight.event) => {
+                match last.served.with(&sight.served) {
+                    Some(served) => (last.served, last.times) = (served, last.times + sight.times),
+                    None => seen.push(sight),
+                }
             }
             _ => seen.push(sight),
         }

@@ -85,7 +85,9 @@ fn line(sight: &Sight) -> Line {
         }
         Shown::Several { issuer, serials } => format!("{issuer}, {serials} serials"),
     };
-    let times = if sight.times > 1 { format!(" (x{})", sight.times) } else { String::new() };
+    let is_one = !matches!(sight.served, Shown::Several { .. });
+    let times =
+        if is_one && sight.times > 1 { format!(" (x{})", sight.times) } else { String::new() };
     [
         String::new(),
         format!("{served}{times}"),

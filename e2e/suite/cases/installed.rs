@@ -9,7 +9,8 @@ use super::*;
 use crate::suite::place::Place;
 use crate::support::suite;
 
-const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/kubernetes");
+/// What was applied, without the Route API: that would take every Route along.
+const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/openshift");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/chart");
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/role.yaml");
 
@@ -46,6 +47,7 @@ pub async fn the_suite_needs_a_kubeconfig_alone(scene: Scene) -> Shown {
         .status()
         .await;
 
+    std::fs::remove_file(&kubeconfig).expect("its token is of no more use");
     assert!(child.expect("we can start ourselves").success(), "see its table above");
     Ok(())
 }
