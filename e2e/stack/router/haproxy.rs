@@ -134,10 +134,12 @@ async fn check(program: &Path, folder: &Path) -> Result<(), String> {
     command.arg("-c").arg("-f").arg(folder.join(CONFIGURATION)).kill_on_drop(true);
     let output = command.output().await.map_err(|error| format!("haproxy -c: {error}"))?;
     if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The first alert names the file; those that follow say that there was one.
+    let alert = said.lines().find(|line| line.starts_with("[ALERT]"));
+    Err(alert.unwrap_or(said.trim()).to_owned())
 }
 
 /// Writes the files that differ, each at once.
