@@ -126,6 +126,10 @@ async fn all(
     let path = suite::folder().join("e2e.json");
     table::write(&outcomes, &path);
     println!("as JSON: {}", path.display());
+    let forbidden = world.forbidden();
+    if !forbidden.is_empty() {
+        return failed(&format!("the injector lacks rights: {forbidden:#?}"));
+    }
     ExitCode::from(u8::from(outcomes.iter().any(Outcome::has_failed)))
 }
 

@@ -1,11 +1,13 @@
 //! The cluster that the cases act on, as far as all of them share it.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -22,6 +24,8 @@ use crate::support::suite;
 
 /// Longest that a namespace may take to go.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
+/// An API server that says it is ready may still lack some.
+const ROLES_KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Marks our namespaces, for people who find one.
 const LABEL: &str = "trustplane.dev/e2e";
 
@@ -39,6 +43,8 @@ pub struct World {
     pub condition: StatusField,
     count: AtomicUsize,
     namespaces: Mutex<BTreeSet<String>>,
+    /// When the API server forbids everything, since it does not know its roles yet.
+    without_roles: Mutex<Vec<Range<DateTime<Utc>>>>,
 }
 
 impl World {
@@ -58,6 +64,7 @@ impl World {
             condition,
             count: AtomicUsize::new(0),
             namespaces: Mutex::default(),
+            without_roles: Mutex::default(),
         })
     }
 
@@ -104,6 +111,23 @@ impl World {
     /// Only our own stack has a backend.
     pub fn ask(&self) -> Ask {
         if self.reach.stack.is_some() { Ask::Page } else { Ask::Nothing }
+    }
+
+    /// Restarts the API server, and remembers when.
+    pub async fn without_roles(&self, restart: impl Future<Output = ()>) {
+        let start = Utc::now();
+        restart.await;
+        let times = start..Utc::now() + ROLES_KNOWN_WITHIN;
+        self.without_roles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(times);
+    }
+
+    /// What the injector asked for on our own stack and may not, as deploy/ is installed there.
+    pub fn forbidden(&self) -> Vec<String> {
+        let excused = self.without_roles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let entries = self.own_stack().map(|stack| stack.audit().forbidden_by_account());
+        let entries = entries.into_iter().flatten();
+        let forbidden = entries.filter(|entry| !excused.iter().any(|at| at.contains(&entry.time)));
+        forbidden.map(|entry| format!("{entry:?}")).collect()
     }
 
     /// A client in the name of another.

@@ -6,6 +6,7 @@ mod installed;
 mod kinds;
 mod many;
 mod origin;
+mod parts;
 mod permission;
 
 use super::runner::Pace::{Alone, Heavy};
@@ -59,6 +60,11 @@ pub fn all() -> Vec<Case> {
         case!(kinds::a_route_of_an_ingress_is_left_alone).needs(&[Ingress]),
         case!(kinds::a_route_goes_from_custom_to_managed_and_back),
         case!(kinds::a_wildcard_route_serves_every_name_of_its_domain),
+        case!(parts::a_bad_pair_is_refused_by_the_router_and_stops_nobody).needs(&[OwnStack]),
+        case!(parts::a_configuration_that_haproxy_refuses_is_never_loaded)
+            .pace(Alone)
+            .needs(&[OwnStack]),
+        case!(parts::a_reload_loses_no_connection).pace(Alone).needs(&[OwnStack]),
         case!(many::four_namespaces_of_25_pairs_in_two_rounds).pace(Alone),
         case!(many::ten_namespaces_of_100_pairs_in_two_rounds).pace(Alone).needs(&[Long]),
         case!(cert_manager::renewals_under_load_show_no_other_certificate)
@@ -71,6 +77,8 @@ pub fn all() -> Vec<Case> {
             .pace(Alone)
             .needs(&[OwnStack]),
         case!(disturbed::watches_expire_in_the_middle_of_renewals).pace(Alone).needs(&[OwnStack]),
+        case!(parts::a_stack_that_is_interrupted_leaves_nothing).pace(Alone).needs(&[OwnStack]),
+        case!(parts::a_stack_that_is_killed_leaves_nothing).pace(Alone).needs(&[OwnStack, Long]),
         case!(installed::a_chart_installed_by_helm_does_the_same).pace(Alone).needs(&[OwnStack]),
         case!(installed::the_suite_needs_a_kubeconfig_alone).pace(Alone).needs(&[OwnStack]),
     ]
