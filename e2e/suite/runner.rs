@@ -189,7 +189,10 @@ impl Failure {
 
     fn keep(&self, info: &PanicHookInfo<'_>) {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let words = info.payload_as_str().unwrap_or("panicked");
+        let payload = info.payload();
+        let fixed = payload.downcast_ref::<&str>().copied();
+        let words = fixed.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let words = words.unwrap_or("panicked");
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
             format!("{words}\n(at {place})");
     }
