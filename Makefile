@@ -8,7 +8,7 @@ SIMULATION := $(CARGO) --config profile.test.opt-level=2 test --locked --feature
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
@@ -21,6 +21,14 @@ test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 .PHONY: test-long
 test-long: ## The long variants: more crashes, more Routes, more random cases
 	TRUSTPLANE_LONG=1 TRUSTPLANE_SEEDS=100000 $(MAKE) test
+
+.PHONY: e2e
+e2e: needs toolbox ## What a TLS client is served: the suite on a stack of its own (docs/e2e.md)
+	$(CARGO) test --locked --test e2e
+
+.PHONY: e2e-cluster
+e2e-cluster: ## The same suite against the cluster that KUBECONFIG names
+	$(CARGO) test --locked --test e2e -- --cluster
 
 .PHONY: simulate
 simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPLANE_SEEDS)

@@ -10,8 +10,9 @@ use crate::stack::Stack;
 pub struct Reach {
     /// Whoever it names runs the suite.
     pub kubeconfig: PathBuf,
-    /// `host:port` where TLS is served; the server name of a handshake picks the Route.
-    pub router: String,
+    /// `host:port` where TLS is served; the server name of a handshake picks the Route. None where a
+    /// Route has to tell.
+    pub router: Option<String>,
     /// None on a foreign cluster.
     pub stack: Option<Arc<Stack>>,
 }

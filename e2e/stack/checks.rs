@@ -8,6 +8,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use openssl::asn1::Asn1Time;
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
+use openssl::x509::X509Builder;
+use rustix::process::Signal;
 use serde_json::json;
 
 pub use self::leftovers::nothing_is_left_after;
@@ -23,6 +30,23 @@ const CHANGING: usize = 30;
 const CLIENTS: usize = 4;
 /// Fewer reloads than this would show nothing.
 const FEWEST_RELOADS: usize = 5;
+
+/// All of them, one after the other, by name.
+pub async fn all(stack: &Stack) -> Vec<(&'static str, Result<(), String>)> {
+    vec![
+        (
+            "a bad pair is refused and stops nobody",
+            a_bad_pair_is_refused_and_stops_nobody(stack).await,
+        ),
+        (
+            "a configuration that HAProxy refuses is never loaded",
+            a_configuration_that_haproxy_refuses_is_never_loaded(stack).await,
+        ),
+        ("a reload loses no connection", a_reload_loses_no_connection(stack).await),
+        ("nothing is left after Ctrl-C", nothing_is_left_after(Signal::INT).await),
+        ("nothing is left after kill -9", nothing_is_left_after(Signal::KILL).await),
+    ]
+}
 
 /// A Route whose key does not match is refused, with the reason in its status. It gets 503 and the
 /// default certificate, the others go on, and once mended it is served.
@@ -45,6 +69,31 @@ pub async fn a_bad_pair_is_refused_and_stops_nobody(stack: &Stack) -> Result<(),
     stage.hold("bad", &mended).await?;
     stage.serves(&bad_host, &mended, 200).await?;
     stage.admitted("bad", "True", "").await?;
+    stage.clear().await
+}
+
+/// HAProxy refuses its whole configuration for one RSA key of 1024 bits, which the router's own check
+/// lets pass. Then what it had stays as it was, until that Route is gone. Nothing else can be served
+/// anew meanwhile: run it alone.
+pub async fn a_configuration_that_haproxy_refuses_is_never_loaded(
+    stack: &Stack,
+) -> Result<(), String> {
+    let stage = Stage::set(stack, "refused").await?;
+    let host = stage.host("good");
+    let good = pair::issued(&host);
+    stage.route("good", &good).await?;
+    stage.serves(&host, &good, 200).await?;
+    let before = stage.logged("refuses").await;
+
+    stage.route("weak", &short_pair()?).await?;
+    stage.until_logged("refuses", before + 1).await?;
+    stage.serves(&host, &good, 200).await?;
+    stage.serves_default(&stage.host("weak"), 503).await?;
+
+    stage.routes().delete("weak", &Default::default()).await.map_err(text)?;
+    let renewed = pair::issued(&host);
+    stage.hold("good", &renewed).await?;
+    stage.serves(&host, &renewed, 200).await?;
     stage.clear().await
 }
 
@@ -187,10 +236,45 @@ impl<'a> Stage<'a> {
 
     /// How often the router has reloaded HAProxy so far.
     async fn reloads(&self) -> usize {
+        self.logged("reloaded").await
+    }
+
+    /// How many lines of the router's log have this word.
+    async fn logged(&self, word: &str) -> usize {
         let log = self.stack.servers.lock().await.logs.join("router.log");
         let log = std::fs::read_to_string(log).unwrap_or_default();
-        log.lines().filter(|line| line.contains("reloaded")).count()
+        log.lines().filter(|line| line.contains(word)).count()
     }
+
+    async fn until_logged(&self, word: &str, times: usize) -> Result<(), String> {
+        let deadline = Instant::now() + SERVED_WITHIN;
+        while self.logged(word).await < times {
+            if Instant::now() > deadline {
+                return Err(format!("the router's log does not say {word:?} {times} times"));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+}
+
+/// Self-signed, with an RSA key of 1024 bits.
+fn short_pair() -> Result<Pair, String> {
+    let make = || {
+        let key = PKey::from_rsa(Rsa::generate(1024)?)?;
+        let mut certificate = X509Builder::new()?;
+        certificate.set_version(2)?;
+        certificate.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
+        certificate.set_not_after(Asn1Time::days_from_now(9)?.as_ref())?;
+        certificate.set_pubkey(&key)?;
+        certificate.sign(&key, MessageDigest::sha256())?;
+        Ok::<_, ErrorStack>((certificate.build().to_pem()?, key.private_key_to_pem_pkcs8()?))
+    };
+    let (certificate, key) = make().map_err(text)?;
+    let certificate = String::from_utf8(certificate).map_err(text)?;
+    let key = String::from_utf8(key).map_err(text)?;
+    suite::register_key(&key);
+    Ok(Pair { authority: certificate.clone(), certificate, key })
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -78,31 +78,38 @@ impl HaProxy {
 
     /// Makes HAProxy serve these files. If it refuses them it goes on with those that it has read.
     pub async fn load(&mut self, files: Files) -> Result<(), String> {
-        if self.has(&files) {
-            return Ok(());
-        }
         write(&self.folder, &self.files, &files);
-        let before = std::mem::replace(&mut self.files, files);
+        self.files = files;
         check(&self.program, &self.folder).await?;
         self.reload().await?;
-        remove(&self.folder, &before, &self.files);
+        remove_old_pairs(&self.folder, &self.files);
         Ok(())
     }
 
     async fn reload(&mut self) -> Result<(), String> {
-        let before = self.reloads().await.ok_or("its master does not answer")?;
-        self.process.signal(Signal::USR2);
         let deadline = Instant::now() + RELOADED_WITHIN;
+        let before = self.reloads_before(deadline).await?;
+        self.process.signal(Signal::USR2);
         loop {
-            match self.reloads().await {
-                Some(now) if now.failed > before.failed => {
-                    return Err("the reload failed".to_owned());
-                }
-                Some(now) if now.all > before.all => return Ok(()),
-                _ if Instant::now() > deadline => return Err("the reload hangs".to_owned()),
-                _ => sleep(LOOK_AGAIN).await,
+            let now = self.reloads_before(deadline).await?;
+            if now.failed > before.failed {
+                return Err("the reload failed".to_owned());
             }
+            if now.all > before.all {
+                return Ok(());
+            }
+            sleep(LOOK_AGAIN).await;
         }
+    }
+
+    async fn reloads_before(&self, deadline: Instant) -> Result<Reloads, String> {
+        while Instant::now() < deadline {
+            if let Some(reloads) = self.reloads().await {
+                return Ok(reloads);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Err("the reload was not done in time".to_owned())
     }
 
     /// As the master tells it; nothing while it is not listening.
@@ -134,10 +141,12 @@ async fn check(program: &Path, folder: &Path) -> Result<(), String> {
     command.arg("-c").arg("-f").arg(folder.join(CONFIGURATION)).kill_on_drop(true);
     let output = command.output().await.map_err(|error| format!("haproxy -c: {error}"))?;
     if output.status.success() {
-        Ok(())
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The first alert names the file; those that follow say that there was one.
+    let alert = said.lines().find(|line| line.starts_with("[ALERT]"));
+    Err(alert.unwrap_or(said.trim()).to_owned())
 }
 
 /// Writes the files that differ, each at once.
@@ -150,9 +159,12 @@ fn write(folder: &Path, before: &Files, after: &Files) {
     }
 }
 
-/// Removes the files that nobody reads any more.
-fn remove(folder: &Path, before: &Files, after: &Files) {
-    for (name, _) in before.iter().filter(|(name, _)| after.get(name).is_none()) {
-        let _ = fs::remove_file(folder.join(name));
+/// Removes the pairs that nobody reads any more.
+fn remove_old_pairs(folder: &Path, files: &Files) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".pem") && files.get(&name).is_none() {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }

@@ -53,6 +53,7 @@ impl Router {
             haproxy,
             say,
             journal: Journal::at(logs.join("router.log")),
+            is_complete: false,
             last_reload: None,
         };
         let mut tasks = JoinSet::new();
@@ -97,51 +98,50 @@ struct Driver {
     haproxy: HaProxy,
     say: watch::Sender<Vec<Value>>,
     journal: Journal,
+    /// Whether all Routes were listed at least once.
+    is_complete: bool,
     last_reload: Option<Instant>,
 }
 
 impl Driver {
     async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change>) {
-        let mut is_complete = false;
         while let Some(change) = changes.recv().await {
-            is_complete |= self.take(change);
-            while let Ok(change) = changes.try_recv() {
-                is_complete |= self.take(change);
-            }
+            self.take(change);
+            self.take_all(&mut changes);
             // Before the first list is through, a Route that is not there yet may be the older one.
-            if !is_complete {
+            if !self.is_complete {
                 continue;
             }
-            let files = self.decide();
+            let mut files = self.decide();
             if self.haproxy.has(&files) {
                 continue;
             }
             let since_reload = self.last_reload.map_or(BETWEEN_RELOADS, |last| last.elapsed());
-            if let Some(pause) =
-                BETWEEN_RELOADS.checked_sub(since_reload).filter(|it| !it.is_zero())
-            {
-                tokio::time::sleep(pause).await;
-                while let Ok(change) = changes.try_recv() {
-                    self.take(change);
-                }
+            if since_reload < BETWEEN_RELOADS {
+                tokio::time::sleep(BETWEEN_RELOADS - since_reload).await;
+                self.take_all(&mut changes);
+                files = self.decide();
             }
-            let files = self.decide();
             self.load(files).await;
         }
     }
 
-    /// Notes a change. Says whether all Routes are known now.
-    fn take(&mut self, change: Change) -> bool {
+    fn take_all(&mut self, changes: &mut mpsc::UnboundedReceiver<Change>) {
+        while let Ok(change) = changes.try_recv() {
+            self.take(change);
+        }
+    }
+
+    fn take(&mut self, change: Change) {
         match change {
             Change::Applied(route) => self.table.apply(*route),
             Change::Gone(at) => self.table.remove(&at),
             Change::Listed(listed) => {
                 self.table.keep_only(&listed);
-                return true;
+                self.is_complete = true;
             }
             Change::Failed => self.journal.note("the watch of Routes broke"),
         }
-        false
     }
 
     /// Tells what is to be said about every Route, and returns what HAProxy is to read.
@@ -164,7 +164,7 @@ impl Driver {
         let loaded = self.haproxy.load(files).await;
         self.last_reload = Some(Instant::now());
         match loaded {
-            Ok(()) => self.journal.note(&format!("reloaded in {:.0?}", start.elapsed())),
+            Ok(()) => self.journal.note(&format!("reloaded in {} ms", start.elapsed().as_millis())),
             Err(why) => self.journal.shout(&format!(
                 "HAProxy refuses the new configuration, so the old one stays for all Routes: {why}"
             )),

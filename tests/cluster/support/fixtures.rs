@@ -144,7 +144,8 @@ impl SecretFixture {
         self
     }
 
-    fn secret(&self) -> Secret {
+    /// The object as it is sent.
+    pub fn secret(&self) -> Secret {
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         Secret {
             metadata,

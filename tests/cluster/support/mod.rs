@@ -37,6 +37,6 @@ pub use controller::{Controller, Launch};
 pub use eventually::{eventually, eventually_equals};
 pub use fixtures::{RouteFixture, SecretFixture};
 pub use ground::Ground;
-pub use namespace::{CertificateState, Namespace, SeenEvent};
+pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
 pub use pair::Pair;
 pub use servers::{Servers, free_port, scratch_folder, toolbox};

@@ -115,6 +115,7 @@ fn configuration(place: &Place) -> String {
     format!(
         r#"global
     maxconn 2000
+    hard-stop-after 5m
     nbthread 2
     ssl-default-bind-options ssl-min-ver TLSv1.2
     ssl-load-extra-files none

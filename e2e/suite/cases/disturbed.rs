@@ -1,0 +1,86 @@
+//! Renewals while something breaks. Visitors come all the time, and none of them may notice.
+
+use std::time::Instant;
+
+use chrono::{DateTime, Utc};
+
+use super::*;
+use crate::stack::Stack;
+use crate::suite::crowd::Crowd;
+use crate::suite::load::Load;
+
+/// How many Routes a replica writes at a time: the default of --concurrency.
+const WORKERS: usize = 16;
+
+pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) -> Shown {
+    let crowd = Crowd::settled(&scene, 4, 50).await;
+    let stack = scene.world.stack();
+    let killed = stack.leader().await.expect("a replica leads");
+
+    renewed_while(&scene, crowd, "leader killed -9", async || {
+        assert_eq!(stack.kill_leader().await, killed);
+    })
+    .await;
+
+    assert_ne!(stack.leader().await, Some(killed), "the killed replica still leads");
+    Ok(())
+}
+
+pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene) -> Shown {
+    let crowd = Crowd::settled(&scene, 2, 20).await;
+    let world = &scene.world;
+
+    renewed_while(&scene, crowd, "API server restarted", async || {
+        world.without_roles(world.stack().restart_api_server()).await;
+    })
+    .await;
+    Ok(())
+}
+
+pub async fn watches_expire_in_the_middle_of_renewals(scene: Scene) -> Shown {
+    let crowd = Crowd::settled(&scene, 2, 20).await;
+    let world = &scene.world;
+    let start = Utc::now();
+
+    renewed_while(&scene, crowd, "etcd compacted, API server restarted", async || {
+        world.without_roles(world.stack().compact_and_restart_api_server()).await;
+    })
+    .await;
+
+    for resource in ["routes", "secrets"] {
+        let listed = was_listed(world.stack(), resource, start);
+        assert!(listed, "the watch of {resource} did not expire");
+    }
+    Ok(())
+}
+
+/// Renews half of the crowd, disturbs, renews the other half. In the end everybody serves the newest
+/// pair, and in between nobody ever held or served anything but a pair of its own.
+async fn renewed_while(scene: &Scene, mut crowd: Crowd, what: &str, disturb: impl AsyncFnOnce()) {
+    let load = Load::on(&scene.world, crowd.hosts(), &crowd.root());
+    let all = crowd.len();
+    crowd.renew(0..all / 2).await;
+    disturb().await;
+    let start = Instant::now();
+    crowd.renew(all / 2..all).await;
+    let (served, untold) = crowd.is_served_but_untold("CertificateUpdated").await;
+
+    let seconds = (served - start).as_secs_f64();
+    let sent = crowd.was_never_mismatched();
+    let tally = load.stop();
+    scene.note(format!(
+        "{what} in the middle of {all} renewals: all served {seconds:.1} s later; {sent} pairs \
+         sent, none mismatched; Events lost {untold}; {tally}"
+    ));
+    tally.is_flawless();
+    // An Event follows its write, and is tried once. What breaks in between can cost each worker one.
+    assert!(untold <= WORKERS, "{untold} Events are missing");
+}
+
+/// Only an expired watch is listed again.
+fn was_listed(stack: &Stack, resource: &str, since: DateTime<Utc>) -> bool {
+    stack.audit().by_account().iter().any(|entry| {
+        (&*entry.verb, &*entry.resource, entry.code) == ("list", resource, 200)
+            && entry.time > since
+    })
+}

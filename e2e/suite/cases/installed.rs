@@ -1,0 +1,79 @@
+//! Other ways to install it, and other ways to run the suite.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::*;
+use crate::suite::place::Place;
+use crate::support::suite;
+
+/// What was applied, without the Route API: that would take every Route along.
+const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/openshift");
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/chart");
+const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/role.yaml");
+
+/// The stack was installed by `kubectl apply -k`, and every other case ran on that.
+pub async fn a_chart_installed_by_helm_does_the_same(scene: Scene) -> Shown {
+    let stack = scene.world.stack();
+    stack.stop_injectors().await;
+    stack.kubectl(&["delete", "--wait", "-k", OVERLAY]).await.expect("what was applied goes");
+    let install =
+        ["install", "trustplane", CHART, "--namespace", "trustplane", "--create-namespace"];
+    stack.helm(&install).await.expect("the chart is installed");
+    stack.redeploy().await;
+
+    kinds::smoke(scene).await
+}
+
+/// A process that knows no more of the stack than of any cluster: a kubeconfig, of an account with
+/// the rights of e2e/role.yaml and no others, and where the router is.
+pub async fn the_suite_needs_a_kubeconfig_alone(scene: Scene) -> Shown {
+    let place = scene.place().await;
+    let kubeconfig = suite::folder().join("visitor.kubeconfig");
+    suite::write_private(&kubeconfig, &visitor(&place).await);
+    let program = std::env::current_exe().expect("we run from a file");
+    let kept = |name| std::env::var_os(name).map(|value| (name, value));
+
+    let child = Command::new(program)
+        .args(["--cluster", "--quick"])
+        .env_clear()
+        .envs(["PATH", "HOME", "TRUSTPLANE_SUITE"].into_iter().filter_map(kept))
+        .env("KUBECONFIG", &kubeconfig)
+        .env("TRUSTPLANE_E2E_ROUTER", scene.world.router())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await;
+
+    std::fs::remove_file(&kubeconfig).expect("its token is of no more use");
+    assert!(child.expect("we can start ourselves").success(), "see its table above");
+    Ok(())
+}
+
+/// The kubeconfig of a new account that may do what e2e/role.yaml says.
+async fn visitor(place: &Place) -> String {
+    let stack = place.world.stack();
+    let account = format!("--serviceaccount={}:visitor", place.name);
+    stack.kubectl(&["apply", "-f", ROLES]).await.expect("the roles are accepted");
+    stack
+        .kubectl(&["-n", &place.name, "create", "serviceaccount", "visitor"])
+        .await
+        .expect("the account is accepted");
+    for role in crate::suite::rights::roles() {
+        let name = format!("{}-{}", place.name, role.name());
+        let role = format!("--clusterrole={}", role.name());
+        stack
+            .kubectl(&["create", "clusterrolebinding", &name, &role, &account])
+            .await
+            .expect("the binding is accepted");
+    }
+    let token = stack.kubectl(&["-n", &place.name, "create", "token", "visitor"]).await;
+    let token = token.expect("a token is issued");
+    let text = std::fs::read_to_string(stack.kubeconfig()).expect("a kubeconfig");
+    let mut kubeconfig: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
+    kubeconfig["users"][0]["user"] = json!({ "token": token.trim() });
+    // JSON is YAML.
+    kubeconfig.to_string()
+}

@@ -1,0 +1,140 @@
+//! Clients that never stop coming: new TLS connections at a steady rate, each of them judged.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::client::Fingerprint;
+use super::world::World;
+
+/// New connections a second.
+pub const RATE: u32 = 50;
+/// How many failures are kept in words.
+const TOLD: usize = 5;
+
+/// Clients at work. They stop when this is dropped.
+pub struct Load {
+    tally: Arc<Mutex<Tally>>,
+    tasks: JoinSet<()>,
+    start: Instant,
+}
+
+/// What the clients met with.
+#[derive(Clone, Default)]
+pub struct Tally {
+    pub made: usize,
+    /// No handshake, or one with a certificate that the root did not sign for that host.
+    pub failed: usize,
+    pub default_seen: usize,
+    /// The handshake was right, but the page was not; on our own stack alone.
+    pub unanswered: usize,
+    /// When each certificate was seen first.
+    pub first_seen: HashMap<Fingerprint, Instant>,
+    words: Vec<String>,
+    elapsed: Duration,
+}
+
+impl Load {
+    /// Clients who trust `root` alone and visit these hosts in turn.
+    pub fn on(world: &Arc<World>, hosts: Vec<String>, root: &str) -> Self {
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(visitors(world.clone(), hosts, root.to_owned(), tally.clone()));
+        Self { tally, tasks, start: Instant::now() }
+    }
+
+    /// What they have met with so far.
+    pub fn so_far(&self) -> Tally {
+        let elapsed = self.start.elapsed();
+        Tally {
+            elapsed,
+            ..self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        }
+    }
+
+    /// Ends it.
+    pub fn stop(self) -> Tally {
+        drop(self.tasks);
+        let elapsed = self.start.elapsed();
+        Tally {
+            elapsed,
+            ..self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        }
+    }
+}
+
+async fn visitors(world: Arc<World>, hosts: Vec<String>, root: String, tally: Arc<Mutex<Tally>>) {
+    let root: Arc<str> = root.into();
+    let mut ticks = interval(Duration::from_secs(1) / RATE);
+    // A busy machine must not make it less.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut visits = JoinSet::new();
+    for host in hosts.iter().cycle() {
+        ticks.tick().await;
+        visits.spawn(visit(world.clone(), host.clone(), root.clone(), tally.clone()));
+        while visits.try_join_next().is_some() {}
+    }
+}
+
+async fn visit(world: Arc<World>, host: String, root: Arc<str>, tally: Arc<Mutex<Tally>>) {
+    let visit = world.visit(&host).await;
+    let now = Instant::now();
+    let mut tally = tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    tally.made += 1;
+    let served = match visit {
+        Ok(served) => served,
+        // TLS stood already when the request failed.
+        Err(why) if why.contains("request: ") => {
+            tally.unanswered += 1;
+            return tally.tell(why);
+        }
+        Err(why) => {
+            tally.failed += 1;
+            return tally.tell(why);
+        }
+    };
+    if served.fingerprint() == world.default() {
+        tally.default_seen += 1;
+    } else if let Err(why) = served.judged_with(&root, &host) {
+        tally.failed += 1;
+        tally.tell(why);
+    }
+    if served.answer.is_some_and(|status| status != 200) {
+        tally.unanswered += 1;
+        tally.tell(format!("{host}: HTTP {:?}", served.answer));
+    }
+    tally.first_seen.entry(served.fingerprint()).or_insert(now);
+}
+
+impl Tally {
+    fn tell(&mut self, why: String) {
+        if self.words.len() < TOLD {
+            self.words.push(why);
+        }
+    }
+
+    /// N handshakes, and nothing went wrong with any of them.
+    pub fn is_flawless(&self) {
+        let faults = (self.failed, self.default_seen, self.unanswered);
+        assert_eq!(faults, (0, 0, 0), "{self}: {:#?}", self.words);
+        let least = self.elapsed.as_secs_f64() * f64::from(RATE) * 0.9;
+        assert!(self.made as f64 > least, "{self}, not {RATE} a second");
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "handshakes made {}, failed {}, default seen {}; pages not answered {}; in {:.1} s",
+            self.made,
+            self.failed,
+            self.default_seen,
+            self.unanswered,
+            self.elapsed.as_secs_f64()
+        )
+    }
+}
