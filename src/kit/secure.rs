@@ -1,6 +1,7 @@
 //! TLS for our own pages, with a certificate from two files that are read anew when they change.
 
 use std::{
+    collections::VecDeque,
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -18,7 +19,8 @@ use rustls::{
 use sha2::{Digest, Sha256};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
+    task::AbortHandle,
     time::{Instant, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -194,21 +196,32 @@ impl SecureListener {
 type Ready = mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>;
 
 async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, ready: Ready) {
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut under_way = VecDeque::new();
     loop {
-        let Ok(turn) = turns.clone().acquire_owned().await else { return };
         let (stream, peer) = tokio::select! {
             biased;
             () = ready.closed() => return,
             accepted = axum::serve::Listener::accept(&mut listener) => accepted,
         };
         let (acceptor, ready) = (acceptor.clone(), ready.clone());
-        tokio::spawn(async move {
+        let handshake = tokio::spawn(async move {
             if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
-                drop(turn);
                 let _ = ready.send((stream, peer)).await;
             }
         });
+        make_room(&mut under_way);
+        under_way.push_back(handshake.abort_handle());
+    }
+}
+
+/// Lets go of the oldest handshake where there are too many. An honest one takes milliseconds and
+/// is through by then; a peer that stays silent must not keep the kubelet's probes waiting.
+fn make_room(under_way: &mut VecDeque<AbortHandle>) {
+    under_way.retain(|handshake| !handshake.is_finished());
+    while under_way.len() >= AT_ONCE {
+        if let Some(oldest) = under_way.pop_front() {
+            oldest.abort();
+        }
     }
 }
 

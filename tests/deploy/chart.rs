@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::objects::{Objects, differences, objects, without_helms_own};
 use crate::tools::{at, folder, helm, kustomize, output};
 
@@ -157,6 +159,50 @@ fn every_value_for_the_pods_reaches_them() {
     let policy = &objects["NetworkPolicy trustplane/trustplane-inject"]["spec"]["ingress"][0];
     let from = &policy["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
     assert_eq!(from[0], "prometheus");
+}
+
+/// Names may be all digits, or a word that YAML takes for something else.
+#[test]
+fn names_that_look_like_numbers_stay_names() {
+    let values = folder(
+        "chart-names",
+        &[(
+            "values.yaml",
+            "namespaces: ['1e3', 'true']\n\
+             priorityClassName: 'on'\n\
+             monitoring: {serviceMonitor: true, alerts: true, dashboard: true}\n\
+             metricsAuth: {enabled: true, secretName: '12'}",
+        )],
+    );
+    let mut helm = helm();
+    helm.args(["template", "123"]).arg(at("deploy/chart")).arg("--values");
+    helm.arg(values.join("values.yaml"));
+    helm.args(["--kube-version", KUBERNETES, "--namespace", "2024"]);
+    let objects = objects(&output(&mut helm).unwrap_or_else(|why| panic!("{why}")));
+
+    for (name, object) in &objects {
+        let metadata = &object["metadata"];
+        assert_eq!(metadata["labels"]["app.kubernetes.io/instance"], "123", "{name}");
+        let namespace = &metadata["namespace"];
+        assert!(namespace.is_null() || namespace.is_string(), "{name}: {namespace}");
+    }
+    for namespace in ["1e3", "true"] {
+        let binding = &objects[&format!("RoleBinding {namespace}/trustplane-inject")];
+        assert_eq!(binding["subjects"][0]["namespace"], "2024");
+    }
+    let pod = &objects["Deployment 2024/trustplane-inject"]["spec"]["template"]["spec"];
+    assert_eq!(pod["priorityClassName"], "on");
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "12");
+}
+
+/// `minAvailable: 1` of one replica is a node that is never drained.
+#[test]
+fn one_replica_may_be_evicted() {
+    for replicas in [1, 2] {
+        let objects = rendered("trustplane", &[&format!("replicas={replicas}")]);
+        let budget = &objects["PodDisruptionBudget trustplane/trustplane-inject"]["spec"];
+        assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&1.into(), &Value::Null));
+    }
 }
 
 #[test]

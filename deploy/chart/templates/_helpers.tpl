@@ -9,7 +9,7 @@ app.kubernetes.io/component: inject
 app.kubernetes.io/name: trustplane
 app.kubernetes.io/part-of: trustplane
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
@@ -22,5 +22,5 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 subjects:
 - kind: ServiceAccount
   name: trustplane
-  namespace: {{ .Release.Namespace }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end }}

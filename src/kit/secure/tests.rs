@@ -1,4 +1,7 @@
-//! Certificates in files.
+//! Certificates in files, and who is kept waiting.
+
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tokio_rustls::TlsConnector;
 
 use super::*;
 
@@ -76,4 +79,35 @@ fn what_is_no_pair_is_refused_with_the_files_name_and_nothing_of_its_content() {
         assert!(shown.contains(why), "{shown}");
         assert!(!shown.contains("BEGIN"), "the content is shown");
     }
+}
+
+/// Opens a connection to our own pages, as a probe does.
+async fn shake_hands(address: SocketAddr, root: Vec<u8>) -> io::Result<()> {
+    let mut roots = RootCertStore::empty();
+    roots.add(root.into()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map(drop)
+}
+
+#[tokio::test]
+async fn peers_that_never_finish_their_handshake_keep_no_probe_waiting() {
+    let folder = Folder::new();
+    let (certificate, key, root) = folder.put_pair();
+    let files = PairFiles::read(&certificate, &key).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = SecureListener::over(taken, files).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..2 * AT_ONCE {
+        silent.push(TcpStream::connect(listener.address).await.unwrap());
+    }
+    // The kubelet gives a probe one second.
+    let probe = timeout(Duration::from_secs(1), shake_hands(listener.address, root)).await;
+    assert!(matches!(probe, Ok(Ok(()))), "{probe:?}");
 }
