@@ -84,7 +84,7 @@ where
     pub async fn run(self, mut tell: impl FnMut(Change<K>)) {
         let mut events = self.open();
         let mut listed = HashSet::new();
-        let mut failures = 0;
+        let (mut failures, mut losses) = (0, 0);
         let mut last_failure = Instant::now();
         while let Some(event) = events.next().await {
             match event {
@@ -94,13 +94,17 @@ where
                     // A list is no sign of success where the watch after it fails every time, and
                     // a healthy watch may have nothing to say: only time tells.
                     if last_failure.elapsed() > HEALTHY {
-                        failures = 0;
+                        (failures, losses) = (0, 0);
                     }
                     failures += 1;
                     last_failure = Instant::now();
                     let must_list = is_gone_at_start(&error) && !seeded::has(Bug::GoneIgnored);
+                    // It comes from a server that is well again, and whose state we lack.
+                    let is_lost = must_list || is_gone(&error);
+                    losses += u32::from(is_lost);
                     tell(Change::Failing(describe(error), failures));
-                    tokio::time::sleep(Backoff::WATCH.after(failures)).await;
+                    let in_a_row = if is_lost { losses } else { failures };
+                    tokio::time::sleep(Backoff::WATCH.after(in_a_row)).await;
                     if must_list {
                         events = self.open();
                     }
@@ -143,6 +147,10 @@ fn applied<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> Change
 
 fn is_gone_at_start(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+}
+
+fn is_gone(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
 fn describe(error: watcher::Error) -> CallError {

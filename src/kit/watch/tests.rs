@@ -15,8 +15,17 @@ use tower::{BoxError, Layer, service_fn};
 use super::*;
 use crate::{api::secret::Secret, kit::pace::PaceLayer};
 
-/// A server whose lists succeed and whose watches are answered with this; counts both.
-fn follow(code: u16, answer: &'static str) -> (Follow<Secret>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+/// Code and body of an answer to a watch.
+type Answer = (u16, &'static str);
+
+const GONE: Answer = (
+    410,
+    r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#,
+);
+
+/// A server whose lists succeed, and whose answer to a watch depends on how many came before;
+/// counts both.
+fn follow(answer: fn(usize) -> Answer) -> (Follow<Secret>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let (lists, watches) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counts = (lists.clone(), watches.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -25,8 +34,8 @@ fn follow(code: u16, answer: &'static str) -> (Follow<Secret>, Arc<AtomicUsize>,
             tokio::time::sleep(Duration::from_millis(5)).await;
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
             let (code, text) = if is_watch {
-                watches.fetch_add(1, Ordering::SeqCst);
-                (code, answer.to_owned())
+                let (code, text) = answer(watches.fetch_add(1, Ordering::SeqCst));
+                (code, text.to_owned())
             } else {
                 lists.fetch_add(1, Ordering::SeqCst);
                 let list: Value = json!({
@@ -51,7 +60,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_the_server_ends_at_once_is_not_opened_in_a_hot_loop() {
-    let (follow, _, watches) = follow(200, "");
+    let (follow, _, watches) = follow(|_| (200, ""));
     let _ = tokio::time::timeout(MINUTE, follow.run(|_| {})).await;
     let watches = watches.load(Ordering::SeqCst);
     assert!(watches <= 60, "{watches} watches were opened within a minute");
@@ -59,11 +68,27 @@ async fn a_watch_that_the_server_ends_at_once_is_not_opened_in_a_hot_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_gone_after_every_list_backs_off_instead_of_listing_in_a_loop() {
-    let gone =
-        r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
-    let (follow, lists, _) = follow(410, gone);
+    let (follow, lists, _) = follow(|_| GONE);
     let _ = tokio::time::timeout(5 * MINUTE, follow.run(|_| {})).await;
     let lists = lists.load(Ordering::SeqCst);
     // 0.5 s doubling up to 30 s: about 16 in five minutes, and twice that with jitter.
     assert!(lists <= 40, "everything was listed {lists} times within five minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_missed_while_the_server_was_away_is_listed_as_soon_as_it_says_so() {
+    // Eight failures are a back-off of half a minute.
+    let (follow, lists, watches) = follow(|earlier| match earlier {
+        0..8 => (503, r#"{"kind":"Status","status":"Failure","code":503}"#),
+        8 => GONE,
+        _ => (200, ""),
+    });
+    let running = tokio::spawn(follow.run(|_| {}));
+    while watches.load(Ordering::SeqCst) < 9 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let before = lists.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(lists.load(Ordering::SeqCst), before + 1);
+    running.abort();
 }
