@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many runs are kept: enough to compare, and not a pile of old keys.
-const KEPT_RUNS: usize = 5;
+/// How many runs are kept: all of one `make test`, a run a test binary, and not a pile of old keys.
+const KEPT_RUNS: usize = 12;
 
 static BASE: OnceLock<PathBuf> = OnceLock::new();
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(make_folder);
