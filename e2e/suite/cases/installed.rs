@@ -53,7 +53,9 @@ fn child(place: &Place, kubeconfig: &Path) -> Command {
     command
         .args(["--cluster", "--quick"])
         .env_clear()
-        .envs(["PATH", "HOME", "TRUSTPLANE_SUITE"].into_iter().filter_map(kept))
+        .envs(["PATH", "HOME"].into_iter().filter_map(kept))
+        // What it leaves belongs to this run.
+        .env("TRUSTPLANE_SUITE", suite::folder())
         .env("KUBECONFIG", kubeconfig)
         .env("TRUSTPLANE_E2E_ROUTER", place.world.router())
         .stdin(Stdio::null())
