@@ -14,7 +14,6 @@ use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 use openssl::x509::X509Builder;
-use rustix::process::Signal;
 use serde_json::json;
 
 pub use self::leftovers::nothing_is_left_after;
@@ -30,23 +29,6 @@ const CHANGING: usize = 30;
 const CLIENTS: usize = 4;
 /// Fewer reloads than this would show nothing.
 const FEWEST_RELOADS: usize = 5;
-
-/// All of them, one after the other, by name.
-pub async fn all(stack: &Stack) -> Vec<(&'static str, Result<(), String>)> {
-    vec![
-        (
-            "a bad pair is refused and stops nobody",
-            a_bad_pair_is_refused_and_stops_nobody(stack).await,
-        ),
-        (
-            "a configuration that HAProxy refuses is never loaded",
-            a_configuration_that_haproxy_refuses_is_never_loaded(stack).await,
-        ),
-        ("a reload loses no connection", a_reload_loses_no_connection(stack).await),
-        ("nothing is left after Ctrl-C", nothing_is_left_after(Signal::INT).await),
-        ("nothing is left after kill -9", nothing_is_left_after(Signal::KILL).await),
-    ]
-}
 
 /// A Route whose key does not match is refused, with the reason in its status. It gets 503 and the
 /// default certificate, the others go on, and once mended it is served.

@@ -8,9 +8,6 @@
 //!
 //! Nothing outlives the process that started the stack, however it ends: see `e2e/tied`.
 
-// The suite uses what its cases need.
-#![allow(dead_code, unused_imports)]
-
 mod backend;
 pub mod checks;
 mod journal;

@@ -31,8 +31,8 @@ pub struct Facts {
     pub installer: Answer<Reviewed>,
     /// What the controller's account may do, of what it needs.
     pub account: Answer<Reviewed>,
-    /// The admission policy.
-    pub policy: Answer<PolicyFound>,
+    /// The admission policy; none where the API server does not know the kind.
+    pub policy: Answer<Option<PolicyFound>>,
     /// The Deployment.
     pub deployment: Answer<Option<DeploymentFound>>,
     /// Who leads.
@@ -124,6 +124,8 @@ pub struct DeploymentFound {
     pub served: Vec<String>,
     /// `--leader-elect`.
     pub elects: bool,
+    /// The helm release that it belongs to.
+    pub release: Option<String>,
 }
 
 /// The Routes, counted.

@@ -147,7 +147,9 @@ fn read_deployment(deployment: &Deployment) -> DeploymentFound {
     let container = pod.containers.first().cloned().unwrap_or_default();
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
     let arguments = container.args.clone().unwrap_or_default();
+    let annotations = deployment.metadata.annotations.as_ref();
     DeploymentFound {
+        release: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
         image: container.image.clone().unwrap_or_default(),
         replicas: spec.replicas.unwrap_or(1),
         ready: ready.unwrap_or_default(),
@@ -246,18 +248,18 @@ fn groups(user: &str) -> Vec<String> {
     ]
 }
 
-async fn policy(client: &Client) -> Result<Answer<PolicyFound>, ManifestError> {
-    // Tells a server that does not know the kind from one that lacks the object.
+async fn policy(client: &Client) -> Result<Answer<Option<PolicyFound>>, ManifestError> {
+    // A server that does not know the kind answers like one that lacks the object.
     let known = call::bounded(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
     match known.await {
         Ok(list) if list.resources.iter().any(|it| it.kind == policy::POLICY) => {}
-        Ok(_) => return Ok(Err(CallError::NotFound)),
+        Ok(_) => return Ok(Ok(None)),
         Err(error) => return Ok(Err(error)),
     }
     let (policy, binding) =
         tokio::join!(compared(client, policy::POLICY), compared(client, policy::BINDING));
     Ok(match (policy?, binding?) {
-        (Ok(policy), Ok(binding)) => Ok(PolicyFound { policy, binding }),
+        (Ok(policy), Ok(binding)) => Ok(Some(PolicyFound { policy, binding })),
         (Err(error), _) | (_, Err(error)) => Err(error),
     })
 }

@@ -52,6 +52,8 @@ pub struct Line {
     /// What to do about it.
     #[serde(rename = "do")]
     pub todo: Option<String>,
+    /// A command that does it, to be copied.
+    pub command: Option<String>,
 }
 
 /// A thing to be judged.
@@ -64,7 +66,7 @@ struct Subject {
 impl Subject {
     fn line(self, result: Mark, found: impl Into<String>) -> Line {
         let Self { check, subject } = self;
-        Line { check, result, subject, found: found.into(), todo: None }
+        Line { check, result, subject, found: found.into(), todo: None, command: None }
     }
 
     fn ok(self, found: impl Into<String>) -> Line {
@@ -98,6 +100,10 @@ impl Subject {
 impl Line {
     fn todo(self, todo: impl Into<String>) -> Self {
         Self { todo: Some(todo.into()), ..self }
+    }
+
+    fn run(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
     }
 }
 
@@ -163,11 +169,13 @@ impl Judge<'_> {
         let it = Subject { check: "route-api", subject: "Route API" };
         match &self.facts.route_api {
             Err(error) => it.unanswered(error),
-            Ok(RouteApi::Missing) => it.failed(
-                "not there",
-                "On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml, or install \
-                 with deploy/overlays/kubernetes. OpenShift and MicroShift bring their own.",
-            ),
+            Ok(RouteApi::Missing) => it
+                .failed(
+                    "not there",
+                    "On plain Kubernetes install with deploy/overlays/kubernetes, which brings it, or \
+                     install it alone. OpenShift and MicroShift bring their own.",
+                )
+                .run(ROUTE_CRD),
             Ok(RouteApi::Crd) => it.ok("route.openshift.io/v1, a CustomResourceDefinition"),
             Ok(RouteApi::Served) => {
                 it.ok("route.openshift.io/v1; whether by a CRD or another server can't be seen")
@@ -175,26 +183,23 @@ impl Judge<'_> {
             Ok(RouteApi::Aggregated { service, unavailable: None }) => {
                 it.ok(format!("route.openshift.io/v1, aggregated: served by {service}"))
             }
-            Ok(RouteApi::Aggregated { service, unavailable: Some(why) }) => it.failed(
-                format!("aggregated, but {service} is not available: {why}"),
-                "Bring that server back: kubectl describe apiservice v1.route.openshift.io",
-            ),
+            Ok(RouteApi::Aggregated { service, unavailable: Some(why) }) => it
+                .failed(
+                    format!("aggregated, but {service} is not available: {why}"),
+                    "Bring that server back.",
+                )
+                .run("kubectl describe apiservice v1.route.openshift.io"),
         }
     }
 
     fn status_field(&self) -> Line {
         let it = Subject { check: "status-certificate", subject: ".status.certificate" };
-        let aggregated = matches!(self.facts.route_api, Ok(RouteApi::Aggregated { .. }));
         match &self.facts.status_field {
             Ok(StatusField::Kept) => it.ok("kept"),
-            Ok(StatusField::Dropped) if aggregated => {
+            // OpenShift's Route API and MicroShift's are not ours to change.
+            Ok(StatusField::Dropped) => {
                 it.note("not kept by this Route API: Events and metrics carry the state")
             }
-            Ok(StatusField::Dropped) => it.warning(
-                "not kept: the CustomResourceDefinition lacks it",
-                "Nothing, if Events and metrics are enough. To have conditions: kubectl apply -f \
-                 crds/route.openshift.io_routes.yaml",
-            ),
             // Said in the line before.
             Err(CallError::NotFound) => it.note("no Routes, so not looked at"),
             Err(error) => it.unanswered(error),
@@ -202,7 +207,7 @@ impl Judge<'_> {
     }
 
     fn installer(&self) -> Line {
-        let it = Subject { check: "install-rights", subject: "your rights to install" };
+        let it = Subject { check: "install-rights", subject: "rights to install" };
         match &self.facts.installer {
             // The sandbox has no permissions at all.
             Err(CallError::NotFound) => it.note("this API server does not tell rights"),
@@ -213,14 +218,15 @@ impl Judge<'_> {
             Ok(Reviewed { asked, missing }) => {
                 let result = if self.installed { Mark::Warning } else { Mark::Failed };
                 it.line(result, lacks(*asked, missing)).todo(
-                    "Install or upgrade as somebody who has them, such as a cluster administrator.",
+                    "Install or upgrade as somebody who has them, such as a cluster administrator. \
+                     deploy/overlays/single-namespace needs rights in its namespace alone.",
                 )
             }
         }
     }
 
     fn account(&self) -> Line {
-        let it = Subject { check: "account-rights", subject: "the controller's rights" };
+        let it = Subject { check: "account-rights", subject: "controller's rights" };
         match &self.facts.account {
             Err(CallError::NotFound) => it.note("this API server does not tell rights"),
             Err(error) => it.unanswered(error),
@@ -228,37 +234,44 @@ impl Judge<'_> {
                 it.ok(format!("all {asked} of deploy/base{}", self.in_served()))
             }
             Ok(_) if !self.installed => it.line(Mark::NotYet, "come with the installation"),
-            Ok(Reviewed { asked, missing }) => it.failed(
-                format!("{}{}", lacks(*asked, missing), self.in_served()),
-                format!("Apply what you installed from again: {}", self.apply()),
-            ),
+            Ok(Reviewed { asked, missing }) => it
+                .failed(
+                    format!("{}{}", lacks(*asked, missing), self.in_served()),
+                    "Apply what you installed from again.",
+                )
+                .run(self.apply()),
         }
     }
 
     fn policy(&self) -> Line {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
+            // The sandbox has no admission at all.
             Err(CallError::NotFound) => {
-                return it.note("this API server has no ValidatingAdmissionPolicy");
+                return it.note("this API server has no admission policies");
             }
             Err(error) => return it.unanswered(error),
-            Ok(found) => found,
+            Ok(None) => {
+                return it.failed(
+                    "this API server does not know ValidatingAdmissionPolicy",
+                    "Upgrade it, or switch this API on: admissionregistration.k8s.io/v1.",
+                );
+            }
+            Ok(Some(found)) => found,
         };
         use Installed::{Altered, AsShipped, Missing};
-        let restore = "To have it as shipped: kubectl apply -k deploy/policy";
+        let altered = |what: &str, fields: &[String]| {
+            let found = format!("{what}altered, or of another version: {}", fields.join(", "));
+            it.failed(found, "Put it back as this version ships it.").run(APPLY_POLICY)
+        };
         match found {
             PolicyFound { policy: Missing, binding: Missing } if !self.installed => {
                 it.line(Mark::NotYet, "comes with the installation")
             }
             PolicyFound { policy: Missing, .. } => self.unguarded(it, "not there"),
             PolicyFound { binding: Missing, .. } => self.unguarded(it, "there, but not bound"),
-            PolicyFound { policy: Altered(fields), binding: AsShipped } => {
-                it.failed(format!("altered, or of another version: {}", fields.join(", ")), restore)
-            }
-            PolicyFound { binding: Altered(fields), .. } => it.failed(
-                format!("its binding is altered, or of another version: {}", fields.join(", ")),
-                restore,
-            ),
+            PolicyFound { policy: Altered(fields), binding: AsShipped } => altered("", fields),
+            PolicyFound { binding: Altered(fields), .. } => altered("its binding is ", fields),
             PolicyFound { policy: AsShipped, binding: AsShipped } => self.guarded(it),
         }
     }
@@ -266,12 +279,12 @@ impl Judge<'_> {
     fn guarded(&self, it: Subject) -> Line {
         let found = "installed, bound and unaltered";
         match &self.facts.route_api {
-            Ok(RouteApi::Aggregated { service, .. }) if service == OPENSHIFT => {
-                it.ok(format!("{found}; OpenShift's API server for Routes enforces it"))
-            }
+            // Such a server runs admission by itself. OpenShift's did not ask policies for long.
             Ok(RouteApi::Aggregated { service, .. }) => it.warning(
-                format!("{found}; whether {service} enforces it can't be seen"),
-                "Make sure that this server runs the admission plugin ValidatingAdmissionPolicy.",
+                format!(
+                    "{found}; whether {service}, which serves Routes, enforces it can't be seen"
+                ),
+                "Ask the cluster, as docs/security.md shows under \"On OpenShift\".",
             ),
             _ => it.ok(found),
         }
@@ -284,7 +297,8 @@ impl Judge<'_> {
             result,
             format!("{found}: whoever may edit a Route can read TLS Secrets through it"),
         )
-        .todo("kubectl apply -k deploy/policy")
+        .todo("Apply the policy and its binding.")
+        .run(APPLY_POLICY)
     }
 
     fn deployment(&self) -> Line {
@@ -295,25 +309,23 @@ impl Judge<'_> {
             Ok(None) if !self.installed => {
                 it.line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
             }
-            Ok(None) => it.failed(
-                format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"),
-                format!(
-                    "{}. If it is elsewhere, name its namespace with --namespace.",
-                    self.apply()
-                ),
-            ),
-            Ok(Some(DeploymentFound { replicas: 0, image, .. })) => it.failed(
-                format!("scaled to 0, image {image}: nobody injects"),
-                format!("kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"),
-            ),
+            Ok(None) => it
+                .failed(
+                    format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"),
+                    "Install it. If it is elsewhere, name its namespace with --namespace.",
+                )
+                .run(self.apply()),
+            Ok(Some(DeploymentFound { replicas: 0, image, .. })) => it
+                .failed(format!("scaled to 0, image {image}: nobody injects"), "Scale it up.")
+                .run(format!(
+                    "kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"
+                )),
             Ok(Some(DeploymentFound { replicas, ready, image, .. })) => {
                 let found = format!("{ready} of {replicas} replicas ready, image {image}");
                 if ready < replicas {
-                    let todo = format!(
-                        "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}, and the log of \
-                         its Pods: kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}"
-                    );
-                    it.failed(found, todo)
+                    it.failed(found, "Look at its Pods and their logs.").run(format!(
+                        "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}"
+                    ))
                 } else {
                     it.ok(found)
                 }
@@ -328,8 +340,10 @@ impl Judge<'_> {
             Ok(Some(deployment)) => deployment.elects,
             _ => true,
         };
-        let log =
-            format!("Read the log: kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}");
+        let nobody = |found: String| {
+            let log = format!("kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}");
+            it.failed(found, "The log says why.").run(log)
+        };
         match &self.facts.lease {
             Err(error) => it.unanswered(error),
             Ok(Holder::Alive { identity }) => it.ok(format!("{identity} holds the Lease")),
@@ -338,13 +352,13 @@ impl Judge<'_> {
             }
             Ok(_) if !elects => it.note("the Deployment runs without --leader-elect"),
             Ok(Holder::NoLease) => {
-                it.failed(format!("no Lease {INJECT_LEASE} in namespace {namespace}"), log)
+                nobody(format!("no Lease {INJECT_LEASE} in namespace {namespace}"))
             }
-            Ok(Holder::Released) => it.failed("nobody: the Lease was released", log),
+            Ok(Holder::Released) => nobody("nobody: the Lease was released".to_owned()),
             Ok(Holder::Gone { identity, renewed }) => {
-                let when =
-                    renewed.map_or_else(|| "an unknown time".to_owned(), |it| it.to_rfc3339());
-                it.failed(format!("nobody: {identity} has not renewed the Lease since {when}"), log)
+                let since =
+                    renewed.map_or_else(String::new, |it| format!(" since {}", it.to_rfc3339()));
+                nobody(format!("nobody: {identity} has not renewed the Lease{since}"))
             }
         }
     }
@@ -374,11 +388,12 @@ impl Judge<'_> {
         if !failing.is_empty() {
             text = format!("{text}; {} fail: {}", failing.len(), some(failing.iter().map(named)));
         }
-        it.warning(text, "kubectl -n NAMESPACE events --for route/NAME says why and what to do.")
+        it.warning(text, "The Events of each say why, and what to do.")
+            .run("kubectl -n NAMESPACE events --for route/NAME")
     }
 
     fn secrets(&self) -> Line {
-        let it = Subject { check: "secrets", subject: "Secrets of these" };
+        let it = Subject { check: "secrets", subject: "Secrets of Routes" };
         match self.facts.routes.as_ref().map(|found| &found.without_secret) {
             // Said in the line before.
             Err(_) => it.note("no Routes, so not looked at"),
@@ -409,18 +424,26 @@ impl Judge<'_> {
         }
     }
 
+    /// What puts the installation right, in the way in which it was made.
     fn apply(&self) -> String {
-        let overlay = match (&self.facts.route_api, self.facts.served()) {
-            (_, [_, ..]) => "single-namespace",
-            (Ok(RouteApi::Aggregated { .. }), _) => "openshift",
-            _ => "kubernetes",
+        let namespace = &self.facts.namespace;
+        if let Ok(Some(DeploymentFound { release: Some(release), .. })) = &self.facts.deployment {
+            return format!("helm upgrade {release} deploy/chart -n {namespace} --reuse-values");
+        }
+        // Only our own Route API keeps the field, and only the overlay for Kubernetes has that in it.
+        let ours = self.facts.status_field == Ok(StatusField::Kept);
+        let overlay = match &self.facts.route_api {
+            _ if !self.facts.served().is_empty() => "single-namespace",
+            Ok(RouteApi::Missing) => "kubernetes",
+            _ if ours => "kubernetes",
+            _ => "openshift",
         };
         format!("kubectl apply -k deploy/overlays/{overlay}")
     }
 }
 
-/// The Service behind which OpenShift serves Routes. Its admission has the policies' plugin.
-const OPENSHIFT: &str = "openshift-apiserver/api";
+const ROUTE_CRD: &str = "kubectl apply -f crds/route.openshift.io_routes.yaml";
+const APPLY_POLICY: &str = "kubectl apply -k deploy/policy";
 
 fn lacks(asked: usize, missing: &[Right]) -> String {
     let names = some(missing.iter().map(ToString::to_string));

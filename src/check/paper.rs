@@ -9,7 +9,7 @@ use super::lines::{Line, Mark};
 use crate::kit::paper::{BAD, FAINT, GOOD, WARNING, wrapped};
 
 /// Where what was found begins.
-const INDENT: usize = 28;
+const INDENT: usize = 29;
 
 /// The table, and what it comes to.
 pub fn table(lines: &[Line], width: usize) -> String {
@@ -19,15 +19,16 @@ pub fn table(lines: &[Line], width: usize) -> String {
         let found = wrapped(&line.found, width - INDENT);
         for (index, part) in found.iter().enumerate() {
             let _ = match index {
-                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19} {part}", line.subject),
+                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19}  {part}", line.subject),
                 _ => writeln!(text, "{:INDENT$}{part}", ""),
             };
         }
-        for (index, part) in
-            line.todo.iter().flat_map(|todo| wrapped(todo, width - INDENT - 2)).enumerate()
-        {
-            let arrow = if index == 0 { "→" } else { " " };
-            let _ = writeln!(text, "{:INDENT$}{FAINT}{arrow}{FAINT:#} {part}", "");
+        for part in line.todo.iter().flat_map(|todo| wrapped(todo, width - INDENT)) {
+            let _ = writeln!(text, "{:INDENT$}{FAINT}{part}{FAINT:#}", "");
+        }
+        // Not broken: it is there to be copied.
+        if let Some(command) = &line.command {
+            let _ = writeln!(text, "{:INDENT$}{command}", "");
         }
     }
     let _ = writeln!(text, "\n{}", summary(lines));
@@ -82,20 +83,23 @@ mod tests {
 
     fn line(result: Mark, found: &str, todo: Option<&str>) -> Line {
         let todo = todo.map(str::to_owned);
-        Line { check: "policy", result, subject: "admission policy", found: found.into(), todo }
+        let command = todo.as_ref().map(|_| "kubectl apply -k deploy/policy".to_owned());
+        let (check, subject) = ("policy", "admission policy");
+        Line { check, result, subject, found: found.into(), todo, command }
     }
 
     #[test]
     fn a_line_shows_its_mark_what_was_found_and_what_to_do() {
         let lines = [
             line(Mark::Ok, "in order", None),
-            line(Mark::Failed, &"many words ".repeat(8), Some("kubectl apply -k deploy/policy")),
+            line(Mark::Failed, &"many words ".repeat(8), Some("Apply it.")),
         ];
         let expected = "\
-ok      admission policy    in order
-FAILED  admission policy    many words many words many words many words many words many words many
-                            words many words
-                            → kubectl apply -k deploy/policy
+ok      admission policy     in order
+FAILED  admission policy     many words many words many words many words many words many words many
+                             words many words
+                             Apply it.
+                             kubectl apply -k deploy/policy
 
 One line failed.
 ";
@@ -123,7 +127,7 @@ One line failed.
             "namespace": "trustplane", "installed": false, "holds": true,
             "lines": [{
                 "check": "policy", "result": "not-yet", "subject": "admission policy",
-                "found": "comes with the installation", "do": null,
+                "found": "comes with the installation", "do": null, "command": null,
             }],
         });
         assert_eq!(document, expected);

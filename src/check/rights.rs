@@ -167,7 +167,8 @@ pub fn to_install(namespace: &str) -> Vec<Right> {
     let mut rights = Vec::new();
     for (_, group, resource, scope) in INSTALLED {
         let place = if scope == Scope::Namespace { namespace } else { "" };
-        rights.extend(["create", "patch"].map(|verb| Right::to(verb, group, resource, place)));
+        rights
+            .extend(["get", "create", "patch"].map(|verb| Right::to(verb, group, resource, place)));
     }
     rights
 }

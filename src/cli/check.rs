@@ -58,7 +58,7 @@ pub struct Check {
     )]
     namespace: String,
 
-    /// Fail where something of the installation is missing, instead of saying \"not yet\"
+    /// Fail where something of the installation is missing, in place of "not yet"
     #[arg(long)]
     installed: bool,
 

@@ -42,13 +42,13 @@ pub fn table(outlook: &Outlook, pairs: Option<Pairs>) -> String {
         text.push_str(&aligned(&rows));
         text.push_str("\nThe annotations of these Routes go in the same write.\n");
     }
-    for (count, what) in [
-        (outlook.status_only.len(), "lose .status.certificate and nothing else"),
-        (outlook.left_alone.len(), "ask for a Secret but belong to an Ingress, and are left alone"),
-        (outlook.undecodable.len(), "can't be decoded, and are left alone"),
+    for (count, which) in [
+        (outlook.status_only.len(), "Routes that lose .status.certificate and nothing else"),
+        (outlook.left_alone.len(), "Routes of an Ingress, which are left alone"),
+        (outlook.undecodable.len(), "Routes that can't be decoded, and are left alone"),
     ] {
         if count > 0 {
-            let _ = writeln!(text, "{count} more Routes {what}.");
+            let _ = writeln!(text, "{which}: {count}");
         }
     }
     if outlook.is_nothing() {
@@ -103,27 +103,26 @@ pub fn result(ended: &[(ObjectRef, Outcome)]) -> String {
     text
 }
 
-/// The commands that remove the rest.
-pub fn next(namespace: &str) -> [String; 3] {
+/// The commands that remove the rest: one for each way to install.
+pub fn next(namespace: &str) -> [String; 2] {
     [
+        "kubectl delete --ignore-not-found -k deploy/overlays/openshift".to_owned(),
         format!("helm uninstall trustplane --namespace {namespace}"),
-        "kubectl delete --ignore-not-found -k deploy/base".to_owned(),
-        "kubectl delete --ignore-not-found -k deploy/policy".to_owned(),
     ]
 }
 
 /// The same, for people.
 pub fn farewell(namespace: &str) -> String {
-    let [helm, base, policy] = next(namespace);
+    let [kubectl, helm] = next(namespace);
     format!(
         "
-Remove the rest. Installed with helm:
+Remove the rest. With kubectl, delete the overlay that you applied, and deploy/overlays/openshift in
+place of deploy/overlays/kubernetes:
+  {kubectl}
+With helm:
   {helm}
-With kubectl:
-  {base}
-  {policy}
-Do not delete with deploy/overlays/kubernetes or crds/: that takes the Route API away, and every
-Route with it. Roles and RoleBindings in namespaces of your own are yours to remove.
+Deleting deploy/overlays/kubernetes, or crds, takes the Route API away and EVERY ROUTE with it.
+Objects that you made yourself, such as RoleBindings in other namespaces, are yours to remove.
 "
     )
 }
@@ -211,7 +210,7 @@ web        shop   shop-tls  the pair stays, as the Route's own  the pair goes
 web        blog   -         its own certificate stays           its own certificate stays
 
 The annotations of these Routes go in the same write.
-1 more Routes lose .status.certificate and nothing else.
+Routes that lose .status.certificate and nothing else: 1
 ";
         assert_eq!(strip_str(&table(&outlook(), None)).to_string(), expected);
         let chosen = strip_str(&table(&outlook(), Some(Pairs::Clear))).to_string();

@@ -24,7 +24,7 @@ fn results(ran: &Ran) -> Results {
     let text = |line: &Value, field: &str| line[field].as_str().expect("text").to_owned();
     for line in &lines {
         let wants = matches!(line["result"].as_str(), Some("failed" | "warning"));
-        assert_eq!(line["do"].is_string(), wants, "a line says what to do: {line}");
+        assert_eq!(line["do"].is_string(), wants, "what to do is said where it is needed: {line}");
     }
     let failed = lines.iter().any(|line| line["result"] == "failed");
     assert_eq!((ran.code, &report["holds"]), (i32::from(failed), &json!(!failed)), "{ran:?}");
@@ -186,12 +186,37 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
 }
 
 #[tokio::test]
+async fn a_controller_for_one_namespace_needs_its_rights_there_alone() {
+    let cluster = Cluster::get().await;
+    let overlay =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/single-namespace/without-policy");
+    cluster.kubectl(&["create", "namespace", "shop"]).await.expect("made");
+    cluster.kubectl(&["apply", "-k", overlay]).await.expect("accepted");
+    let kubeconfig = admin(&cluster);
+    // Nobody starts it here.
+    let ran = fails(&kubeconfig, &["--namespace", "shop"], &["deployment", "lease"]).await;
+    assert!(found(&ran, "account-rights").ends_with(" of deploy/base, in shop"), "{ran:?}");
+    assert_eq!(results(&ran)["policy"], "warning", "it can do without: {ran:?}");
+    let binding = ["-n", "shop", "delete", "rolebinding", "trustplane-inject"];
+    cluster.kubectl(&binding).await.expect("deleted");
+    let lacking = ["account-rights", "deployment", "lease"];
+    let ran = fails(&kubeconfig, &["--namespace", "shop"], &lacking).await;
+    assert!(
+        found(&ran, "account-rights").contains("get routes.route.openshift.io in shop"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
 async fn who_may_not_install_is_told_which_rights_are_missing() {
     let cluster = Cluster::get().await;
     let user = ordinary_user(&cluster).await;
     let ran = fails(&user, &["--namespace", "elsewhere"], &["install-rights"]).await;
     let lacks = found(&ran, "install-rights");
-    assert!(lacks.contains("missing: create namespaces, patch namespaces"), "{lacks}");
+    assert!(
+        lacks.contains("missing: get namespaces, create namespaces, patch namespaces"),
+        "{lacks}"
+    );
 }
 
 #[tokio::test]
@@ -224,6 +249,15 @@ async fn an_api_server_that_is_not_there_or_never_answers_ends_it_with_code_2() 
         assert!(ran.err.contains(&format!("error: nothing could be checked at {url}")), "{ran:?}");
         assert!(start.elapsed() < Duration::from_secs(limit), "{:?}", start.elapsed());
     }
+}
+
+#[tokio::test]
+async fn credentials_that_the_api_server_does_not_know_end_it_with_code_2() {
+    let cluster = Cluster::get().await;
+    let kubeconfig = cluster.kubeconfig(&cluster.admin_access().with_token("nonsense".into()));
+    let ran = trustplane(&kubeconfig, &["check"]).await;
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("does not know these credentials"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -102,11 +102,7 @@ async fn accounts(cluster: &Cluster) -> (String, String) {
     for step in steps {
         cluster.kubectl(step).await.expect("accepted");
     }
-    let tokens = (
-        cluster.token_of(ns.name(), "reader").await,
-        cluster.token_of(ns.name(), "stranger").await,
-    );
-    tokens
+    (cluster.token_of(ns.name(), "reader").await, cluster.token_of(ns.name(), "stranger").await)
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Runs the built program as somebody would who has a kubeconfig.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,11 +14,18 @@ use crate::support::suite;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How it ended.
-#[derive(Debug)]
 pub struct Ran {
     pub code: i32,
     pub out: String,
     pub err: String,
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the many lines of a log that is as talkative as it can be.
+        let said = self.err.lines().filter(|line| line.starts_with("error:"));
+        write!(f, "code {}\n{}{}", self.code, self.out, said.collect::<Vec<_>>().join("\n"))
+    }
 }
 
 impl Ran {

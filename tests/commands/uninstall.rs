@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::program::{Ran, command, trustplane};
@@ -136,7 +137,7 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
     let shop = ran.out.lines().find(|line| line.contains(" shop ")).expect("a line for shop");
     assert!(shop.contains("shop-tls") && shop.contains("the pair stays"), "{ran:?}");
     assert!(shop.ends_with("the pair goes"), "{ran:?}");
-    assert!(ran.out.contains("1 more Routes ask for a Secret but belong to an Ingress"), "{ran:?}");
+    assert!(ran.out.contains("Routes of an Ingress, which are left alone: 1"), "{ran:?}");
 
     for arguments in
         [&["--routes=clear", "--dry-run"][..], &["--routes=keep", "--dry-run", "-o", "json"]]
@@ -150,6 +151,52 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
 
     assert!(stage.routes().await == before, "a Route was changed");
     assert_eq!(stage.writes(), [""; 0]);
+}
+
+/// Runs it on a terminal, where somebody types this.
+async fn on_a_terminal(stage: &Stage, typed: &str) -> (Option<i32>, String) {
+    let ns = stage.ns.name();
+    let words = [
+        env!("CARGO_BIN_EXE_trustplane"),
+        "uninstall --routes=clear --namespace",
+        ns,
+        "--install-namespace",
+        ns,
+    ];
+    let mut child = tokio::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"])
+        .env("KUBECONFIG", &stage.kubeconfig)
+        .env_remove("RUST_LOG")
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("script of util-linux is there");
+    let mut keyboard = child.stdin.take().expect("it is piped");
+    keyboard.write_all(format!("{typed}\n").as_bytes()).await.expect("typed");
+    let output = child.wait_with_output().await.expect("it ends");
+    drop(keyboard);
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_asks_and_only_yes_is_a_yes() {
+    let stage = Stage::new("terminal").await;
+    let (code, shown) = on_a_terminal(&stage, "no").await;
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(
+        shown.contains("Let go of 4 Routes and take the injected pairs out of them?"),
+        "{shown}"
+    );
+    assert!(shown.contains("error: nothing was changed"), "{shown}");
+    assert_eq!(stage.writes(), [""; 0]);
+
+    let (code, shown) = on_a_terminal(&stage, "yes").await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("\x1b["), "there is somebody to see colours: {shown:?}");
+    stage.is_let_go("shop", None).await;
 }
 
 #[tokio::test]
@@ -344,7 +391,18 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
     .await;
     controller.terminate().await;
 
-    let kubeconfig = cluster.kubeconfig(cluster.admin_access());
+    // Most writes have to wait until it was interrupted.
+    let (gate, seen) = (Gate::closed(), AtomicUsize::new(0));
+    let proxy = {
+        let gate = gate.clone();
+        Proxy::start(&cluster, move |request| {
+            let early =
+                request.method == http::Method::GET || seen.fetch_add(1, Ordering::SeqCst) < 50;
+            if early { Fault::Forward } else { Fault::HoldBeforeForward(gate.clone()) }
+        })
+        .await
+    };
+    let through = cluster.kubeconfig(&cluster.admin_access().through(proxy.url()));
     let name = ns.name();
     let arguments = [
         "uninstall",
@@ -357,19 +415,17 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
         "-o",
         "json",
     ];
-    let running = command(&kubeconfig, &arguments)
+    let running = command(&through, &arguments)
         .env("RUST_LOG", "error")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("it starts");
     let pid = running.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("a pid");
-    eventually(PATIENCE, "it is in the middle", async || {
-        let held = holding(&ns).await;
-        if held < MANY { Ok(()) } else { Err(held) }
-    })
-    .await;
+    gate.reached_by(1).await;
     kill_process(pid, Signal::INT).expect("it runs");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    gate.open();
     let output = running.wait_with_output().await.expect("it ends");
     let left = holding(&ns).await;
     println!("interrupted with {left} of {MANY} Routes to go");
@@ -382,6 +438,7 @@ async fn interrupted_in_the_middle_of_many_routes_it_goes_on_where_it_ended() {
     };
     assert_eq!((count("done"), count("not-tried")), (MANY - left, left), "nothing is half done");
 
+    let kubeconfig = cluster.kubeconfig(cluster.admin_access());
     let start = Instant::now();
     let ran = trustplane(&kubeconfig, &arguments).await;
     println!("{left} Routes took {:?}", start.elapsed());

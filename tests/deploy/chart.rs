@@ -1,6 +1,7 @@
 //! The chart renders what the overlays hold, and refuses values that it does not know.
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::objects::{Objects, differences, objects, without_helms_own};
 use crate::tools::{at, folder, helm, kustomize, output};
@@ -156,6 +157,29 @@ fn every_value_for_the_pods_reaches_them() {
     let policy = &objects["NetworkPolicy trustplane/trustplane-inject"]["spec"]["ingress"][0];
     let from = &policy["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
     assert_eq!(from[0], "prometheus");
+}
+
+#[test]
+fn the_program_takes_every_argument_that_it_is_given() {
+    let accepts = |arguments: &[&str]| {
+        // Asked for help, it reads the arguments before, and starts nothing.
+        output(Command::new(env!("CARGO_BIN_EXE_trustplane")).args(arguments).arg("--help"))
+    };
+    accepts(&["inject", "--no-such-flag"]).expect_err("it would complain");
+    let values = [
+        "namespaces={shop,blog}",
+        "onInvalidSecret=keep",
+        "secretMissingGrace=30s",
+        "status=annotated",
+        "metricsAuth.enabled=true",
+    ];
+    let objects = rendered("trustplane", &values);
+    let deployment = &objects["Deployment trustplane/trustplane-inject"];
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    let arguments: Vec<&str> =
+        arguments.as_array().expect("a list").iter().filter_map(|it| it.as_str()).collect();
+    assert_eq!(arguments.len(), 12);
+    accepts(&arguments).unwrap_or_else(|why| panic!("{why}"));
 }
 
 #[test]

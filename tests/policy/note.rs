@@ -4,10 +4,10 @@
 
 use serde_json::{Value, json};
 use trustplane::inject::note::Note;
-use trustplane::names::INJECTED_ANNOTATION;
+use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::{
-    guarded,
+    guarded::{self, Missing, refusal},
     people::Person,
     scene::{SILENCE, Scene, note},
     support::{Pair, RouteFixture, SecretFixture, pair},
@@ -107,6 +107,22 @@ async fn a_note_forged_or_stripped_on_a_managed_route_is_put_right() {
         assert!(scene.ns.route_holds("shop", &secret).await);
         assert_eq!(note_in(&scene, "shop").await, right);
     }
+}
+
+/// They could have copied the pair, which they can read in the Route. What they do not get is the next one.
+#[tokio::test]
+async fn who_strips_note_and_annotation_keeps_the_pair_and_gets_no_new_one() {
+    let (scene, mallory, secret, _) = staged("stripped").await;
+    let neither = json!({ SECRET_NAME_ANNOTATION: null, INJECTED_ANNOTATION: null });
+    let stripped = json!({ "metadata": { "annotations": neither } });
+    assert_eq!(mallory.patch("shop", stripped).await, Ok(()));
+    scene.settles("shop", "Custom", "CertificateInRoute").await;
+
+    SecretFixture::tls(SECRET, &pair::issued("shop.example.com")).replace(&scene.ns).await;
+    scene.ns.quiet(SILENCE).await;
+    assert!(scene.ns.route_holds("shop", &secret).await, "the pair that was there");
+    let told = refusal(&scene, &mallory, "shop", SECRET, Missing::Secret);
+    assert_eq!(mallory.annotate("shop", Some(SECRET)).await, Err(told));
 }
 
 #[tokio::test]

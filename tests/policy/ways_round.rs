@@ -205,20 +205,30 @@ async fn the_status_leads_no_way_round() {
 }
 
 #[tokio::test]
-async fn the_policy_matches_every_subresource_and_every_version() {
+async fn the_policy_covers_every_subresource_and_version_and_refuses_what_it_cannot_judge() {
     let cluster = guarded::cluster().await;
-    let rules = "jsonpath={.spec.matchConstraints.resourceRules}";
-    let policy = ["get", "validatingadmissionpolicy", "trustplane-route-secrets", "-o", rules];
-    let rules: Value = serde_json::from_str(&cluster.kubectl(&policy).await.expect("it is there"))
-        .expect("rules are JSON");
-    let expected = json!([{
+    let get = async |kind: &str| -> Value {
+        let object = ["get", kind, "trustplane-route-secrets", "-o", "json"];
+        let object = cluster.kubectl(&object).await.expect("it is there");
+        serde_json::from_str(&object).expect("an object is JSON")
+    };
+    let policy = get("validatingadmissionpolicy").await;
+    let rules = json!([{
         "apiGroups": ["route.openshift.io"],
         "apiVersions": ["*"],
         "operations": ["CREATE", "UPDATE"],
         "resources": ["routes", "routes/*"],
         "scope": "Namespaced",
     }]);
-    assert_eq!(rules, expected);
+    assert_eq!(policy["spec"]["matchConstraints"]["resourceRules"], rules);
+    for selector in ["namespaceSelector", "objectSelector"] {
+        assert_eq!(policy["spec"]["matchConstraints"][selector], json!({}), "nothing is left out");
+    }
+    assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+    let binding = get("validatingadmissionpolicybinding").await;
+    let expected =
+        json!({ "policyName": "trustplane-route-secrets", "validationActions": ["Deny"] });
+    assert_eq!(binding["spec"], expected);
 }
 
 #[tokio::test]

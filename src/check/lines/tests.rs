@@ -18,7 +18,10 @@ fn in_order() -> Facts {
         status_field: Ok(StatusField::Kept),
         installer: reviewed(22),
         account: reviewed(16),
-        policy: Ok(PolicyFound { policy: Installed::AsShipped, binding: Installed::AsShipped }),
+        policy: Ok(Some(PolicyFound {
+            policy: Installed::AsShipped,
+            binding: Installed::AsShipped,
+        })),
         deployment: Ok(Some(DeploymentFound {
             image: "trustplane:0.1.0".into(),
             replicas: 2,
@@ -26,6 +29,7 @@ fn in_order() -> Facts {
             account: "trustplane".into(),
             served: Vec::new(),
             elects: true,
+            release: None,
         })),
         lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
         routes: Ok(RoutesFound {
@@ -47,7 +51,7 @@ fn untouched() -> Facts {
         route_api: Ok(RouteApi::Missing),
         status_field: Err(CallError::NotFound),
         account: Ok(Reviewed { asked: 16, missing: vec![right] }),
-        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
         deployment: Ok(None),
         lease: Ok(Holder::NoLease),
         routes: Err(CallError::NotFound),
@@ -146,7 +150,7 @@ fn an_api_server_without_the_policys_api_fails_and_an_untested_one_is_named() {
 
 #[test]
 fn the_tested_version_is_the_one_of_the_toolbox() {
-    let modules = include_str!("../../../e2e/toolbox/go.mod");
+    let modules = include_str!("../../../e2e/toolbox/kubernetes/go.mod");
     let (major, minor) = TESTED;
     assert!(modules.contains(&format!("k8s.io/kubernetes v{major}.{minor}.")), "{TESTED:?}");
 }
@@ -159,7 +163,19 @@ fn missing_rights_are_named_and_the_first_few_are_enough() {
     let line = line(&facts, "account-rights");
     assert_eq!(line.result, Mark::Failed);
     assert_eq!(line.found, "9 of 16; missing: get a, get b, get c, get d, get e and 2 more");
-    assert!(line.todo.unwrap().contains("kubectl apply -k deploy/overlays/kubernetes"));
+    assert_eq!(line.command.as_deref(), Some("kubectl apply -k deploy/overlays/kubernetes"));
+}
+
+#[test]
+fn what_helm_installed_is_put_right_with_helm() {
+    let missing = vec![missing("get secrets")];
+    let mut facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.release = Some("routes".into());
+    }
+    let command = line(&facts, "account-rights").command;
+    let expected = "helm upgrade routes deploy/chart -n trustplane --reuse-values";
+    assert_eq!(command.as_deref(), Some(expected));
 }
 
 #[test]
@@ -174,7 +190,7 @@ fn who_may_not_install_is_told_so_before_and_only_warned_after() {
 #[test]
 fn a_policy_that_is_not_bound_or_altered_fails() {
     let facts =
-        |policy, binding| Facts { policy: Ok(PolicyFound { policy, binding }), ..in_order() };
+        |policy, binding| Facts { policy: Ok(Some(PolicyFound { policy, binding })), ..in_order() };
     let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
     for (policy, binding, found) in [
         (Installed::Missing, Installed::Missing, "not there"),
@@ -191,7 +207,7 @@ fn a_policy_that_is_not_bound_or_altered_fails() {
 #[test]
 fn a_controller_for_some_namespaces_may_do_without_the_policy() {
     let mut facts = Facts {
-        policy: Ok(PolicyFound { policy: Installed::Missing, binding: Installed::Missing }),
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
         ..in_order()
     };
     if let Ok(Some(deployment)) = &mut facts.deployment {
@@ -203,16 +219,33 @@ fn a_controller_for_some_namespaces_may_do_without_the_policy() {
 
 #[test]
 fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
-    let facts = |service: &str| Facts {
-        route_api: Ok(RouteApi::Aggregated { service: service.into(), unavailable: None }),
+    let service = "openshift-apiserver/api".to_owned();
+    let facts = Facts {
+        route_api: Ok(RouteApi::Aggregated { service, unavailable: None }),
         status_field: Ok(StatusField::Dropped),
         ..in_order()
     };
-    let openshift = facts("openshift-apiserver/api");
-    assert_eq!(line(&openshift, "policy").result, Mark::Ok);
-    assert!(line(&openshift, "policy").found.contains("OpenShift's API server"));
-    assert_eq!(line(&openshift, "status-certificate").result, Mark::Note);
-    assert_eq!(line(&facts("other/routes"), "policy").result, Mark::Warning);
+    let line = line(&facts, "policy");
+    assert_eq!(line.result, Mark::Warning);
+    assert!(line.found.contains("whether openshift-apiserver/api"), "{line:?}");
+}
+
+#[test]
+fn an_api_server_without_such_policies_fails() {
+    let facts = Facts { policy: Ok(None), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Failed);
+}
+
+#[test]
+fn a_route_api_that_the_cluster_brought_along_is_not_to_be_replaced() {
+    let facts = Facts {
+        status_field: Ok(StatusField::Dropped),
+        account: Ok(Reviewed { asked: 16, missing: vec![missing("get secrets")] }),
+        ..in_order()
+    };
+    assert_eq!(line(&facts, "status-certificate").result, Mark::Note);
+    let command = line(&facts, "account-rights").command;
+    assert_eq!(command.as_deref(), Some("kubectl apply -k deploy/overlays/openshift"));
 }
 
 #[test]
