@@ -72,7 +72,9 @@ impl World {
     pub async fn meet_router(&self, router: String) -> Result<(), String> {
         let nobody = format!("nobody.{}.{}", self.run, self.domain);
         let served = client::visit(&router, &nobody, Ask::Nothing).await;
-        let shown = served.map_err(|why| format!("no TLS from router {router}: {why}"))?;
+        let shown = served.map_err(|why| {
+            format!("no TLS from router {router} (TRUSTPLANE_E2E_ROUTER sets another): {why}")
+        })?;
         let shown = shown.fingerprint();
         let own = self.own_stack().map(|stack| fingerprint_of(&stack.default_certificate()));
         if own.is_some_and(|own| own != shown) {

@@ -22,8 +22,7 @@ use crate::suite::sight::Expected;
 use crate::support::{Pair, eventually, suite};
 
 const GROUP: &str = "cert-manager.io";
-/// At least ten, and as many as a minute bears.
-const RENEWALS: usize = 12;
+const RENEWALS: usize = 20;
 const LONG_RENEWALS: usize = 100;
 
 pub async fn a_route_annotated_before_its_certificate_exists(scene: Scene) -> Shown {

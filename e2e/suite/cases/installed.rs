@@ -1,5 +1,6 @@
 //! Other ways to install it, and other ways to run the suite.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use tokio::process::Command;
 
 use super::*;
 use crate::suite::place::Place;
+use crate::suite::rights;
 use crate::support::suite;
 
 /// What was applied, without the Route API: that would take every Route along.
@@ -33,42 +35,39 @@ pub async fn the_suite_needs_a_kubeconfig_alone(scene: Scene) -> Shown {
     let place = scene.place().await;
     let kubeconfig = suite::folder().join("visitor.kubeconfig");
     suite::write_private(&kubeconfig, &visitor(&place).await);
-    let program = std::env::current_exe().expect("we run from a file");
-    let kept = |name| std::env::var_os(name).map(|value| (name, value));
 
-    let child = Command::new(program)
-        .args(["--cluster", "--quick"])
-        .env_clear()
-        .envs(["PATH", "HOME", "TRUSTPLANE_SUITE"].into_iter().filter_map(kept))
-        .env("KUBECONFIG", &kubeconfig)
-        .env("TRUSTPLANE_E2E_ROUTER", scene.world.router())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .status()
-        .await;
+    let refused = child(&place, &kubeconfig).output().await.expect("we can start ourselves");
+    let said = String::from_utf8_lossy(&refused.stdout);
+    assert!(!refused.status.success() && said.contains("nothing can run: we may not"), "{said}");
 
+    allow(&place).await;
+    let ended = child(&place, &kubeconfig).status().await.expect("we can start ourselves");
     std::fs::remove_file(&kubeconfig).expect("its token is of no more use");
-    assert!(child.expect("we can start ourselves").success(), "see its table above");
+    assert!(ended.success(), "see its table above");
     Ok(())
 }
 
-/// The kubeconfig of a new account that may do what e2e/role.yaml says.
+fn child(place: &Place, kubeconfig: &Path) -> Command {
+    let kept = |name| std::env::var_os(name).map(|value| (name, value));
+    let mut command = Command::new(std::env::current_exe().expect("we run from a file"));
+    command
+        .args(["--cluster", "--quick"])
+        .env_clear()
+        .envs(["PATH", "HOME"].into_iter().filter_map(kept))
+        // What it leaves belongs to this run.
+        .env("TRUSTPLANE_SUITE", suite::folder())
+        .env("KUBECONFIG", kubeconfig)
+        .env("TRUSTPLANE_E2E_ROUTER", place.world.router())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// The kubeconfig of a new account that may do nothing yet.
 async fn visitor(place: &Place) -> String {
     let stack = place.world.stack();
-    let account = format!("--serviceaccount={}:visitor", place.name);
-    stack.kubectl(&["apply", "-f", ROLES]).await.expect("the roles are accepted");
-    stack
-        .kubectl(&["-n", &place.name, "create", "serviceaccount", "visitor"])
-        .await
-        .expect("the account is accepted");
-    for role in crate::suite::rights::roles() {
-        let name = format!("{}-{}", place.name, role.name());
-        let role = format!("--clusterrole={}", role.name());
-        stack
-            .kubectl(&["create", "clusterrolebinding", &name, &role, &account])
-            .await
-            .expect("the binding is accepted");
-    }
+    let made = stack.kubectl(&["-n", &place.name, "create", "serviceaccount", "visitor"]).await;
+    made.expect("the account is accepted");
     let token = stack.kubectl(&["-n", &place.name, "create", "token", "visitor"]).await;
     let token = token.expect("a token is issued");
     let text = std::fs::read_to_string(stack.kubeconfig()).expect("a kubeconfig");
@@ -76,4 +75,17 @@ async fn visitor(place: &Place) -> String {
     kubeconfig["users"][0]["user"] = json!({ "token": token.trim() });
     // JSON is YAML.
     kubeconfig.to_string()
+}
+
+/// Gives that account the rights of e2e/role.yaml.
+async fn allow(place: &Place) {
+    let stack = place.world.stack();
+    stack.kubectl(&["apply", "-f", ROLES]).await.expect("the roles are accepted");
+    for role in rights::roles() {
+        let name = format!("{}-{}", place.name, role.name());
+        let role = format!("--clusterrole={}", role.name());
+        let account = format!("--serviceaccount={}:visitor", place.name);
+        let bound = stack.kubectl(&["create", "clusterrolebinding", &name, &role, &account]).await;
+        bound.expect("the binding is accepted");
+    }
 }

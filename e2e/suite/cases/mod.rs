@@ -61,15 +61,15 @@ pub fn all() -> Vec<Case> {
         case!(kinds::a_route_goes_from_custom_to_managed_and_back),
         case!(kinds::a_wildcard_route_serves_every_name_of_its_domain),
         case!(parts::a_bad_pair_is_refused_by_the_router_and_stops_nobody).needs(&[OwnStack]),
+        case!(cert_manager::renewals_under_load_show_no_other_certificate)
+            .pace(Alone)
+            .needs(&[CertManager]),
         case!(parts::a_configuration_that_haproxy_refuses_is_never_loaded)
             .pace(Alone)
             .needs(&[OwnStack]),
         case!(parts::a_reload_loses_no_connection).pace(Alone).needs(&[OwnStack]),
         case!(many::four_namespaces_of_25_pairs_in_two_rounds).pace(Alone),
         case!(many::ten_namespaces_of_100_pairs_in_two_rounds).pace(Alone).needs(&[Long]),
-        case!(cert_manager::renewals_under_load_show_no_other_certificate)
-            .pace(Alone)
-            .needs(&[CertManager]),
         case!(disturbed::the_leader_is_killed_in_the_middle_of_200_renewals)
             .pace(Alone)
             .needs(&[OwnStack]),
