@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use super::client::Fingerprint;
 use super::world::World;
@@ -19,6 +20,7 @@ const TOLD: usize = 5;
 pub struct Load {
     tally: Arc<Mutex<Tally>>,
     tasks: JoinSet<()>,
+    end: CancellationToken,
     start: Instant,
 }
 
@@ -41,32 +43,34 @@ impl Load {
     /// Clients who trust `root` alone and visit these hosts in turn.
     pub fn on(world: &Arc<World>, hosts: Vec<String>, root: &str) -> Self {
         let tally = Arc::new(Mutex::new(Tally::default()));
+        let end = CancellationToken::new();
+        let (world, root) = (world.clone(), root.to_owned());
         let mut tasks = JoinSet::new();
-        tasks.spawn(visitors(world.clone(), hosts, root.to_owned(), tally.clone()));
-        Self { tally, tasks, start: Instant::now() }
+        tasks.spawn(visitors(world, hosts, root, tally.clone(), end.clone()));
+        Self { tally, tasks, end, start: Instant::now() }
     }
 
     /// What they have met with so far.
     pub fn so_far(&self) -> Tally {
-        let elapsed = self.start.elapsed();
-        Tally {
-            elapsed,
-            ..self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-        }
+        self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    /// Ends it.
-    pub fn stop(self) -> Tally {
-        drop(self.tasks);
+    /// Lets nobody in any more, and waits for those who are.
+    pub async fn stop(mut self) -> Tally {
         let elapsed = self.start.elapsed();
-        Tally {
-            elapsed,
-            ..self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-        }
+        self.end.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        Tally { elapsed, ..self.so_far() }
     }
 }
 
-async fn visitors(world: Arc<World>, hosts: Vec<String>, root: String, tally: Arc<Mutex<Tally>>) {
+async fn visitors(
+    world: Arc<World>,
+    hosts: Vec<String>,
+    root: String,
+    tally: Arc<Mutex<Tally>>,
+    end: CancellationToken,
+) {
     let root: Arc<str> = root.into();
     let mut ticks = interval(Duration::from_secs(1) / RATE);
     // A busy machine must not make it less.
@@ -74,9 +78,13 @@ async fn visitors(world: Arc<World>, hosts: Vec<String>, root: String, tally: Ar
     let mut visits = JoinSet::new();
     for host in hosts.iter().cycle() {
         ticks.tick().await;
+        if end.is_cancelled() {
+            break;
+        }
         visits.spawn(visit(world.clone(), host.clone(), root.clone(), tally.clone()));
         while visits.try_join_next().is_some() {}
     }
+    while visits.join_next().await.is_some() {}
 }
 
 async fn visit(world: Arc<World>, host: String, root: Arc<str>, tally: Arc<Mutex<Tally>>) {

@@ -150,7 +150,7 @@ impl Outcome {
         match &self.result {
             Verdict::Passed => println!("  ok       {seconds:6.1} s  {}", self.case),
             Verdict::Skipped(why) => println!("  skipped            {}: {why}", self.case),
-            Verdict::Failed(why) => println!("  FAILED   {seconds:6.1} s  {}\n{why}\n", self.case),
+            Verdict::Failed(_) => println!("  FAILED   {seconds:6.1} s  {}", self.case),
         }
         for note in &self.notes {
             println!("                     {note}");

@@ -57,7 +57,7 @@ pub async fn renewals_under_load_show_no_other_certificate(scene: Scene) -> Show
         delays.push(seen_served(&observer, &load, renewal + 1).await);
     }
 
-    let tally = load.stop();
+    let tally = load.stop().await;
     delays.sort();
     scene.note(format!(
         "renewal under load: {renewals} renewals by cert-manager, every new serial seen by the clients; {tally}"

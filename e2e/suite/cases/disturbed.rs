@@ -67,7 +67,7 @@ async fn renewed_while(scene: &Scene, mut crowd: Crowd, what: &str, disturb: imp
 
     let seconds = (served - start).as_secs_f64();
     let sent = crowd.was_never_mismatched();
-    let tally = load.stop();
+    let tally = load.stop().await;
     scene.note(format!(
         "{what} in the middle of {all} renewals: all served {seconds:.1} s later; {sent} pairs \
          sent, none mismatched; Events lost {untold}; {tally}"
