@@ -36,7 +36,7 @@ simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPL
 
 .PHONY: stack
 stack: needs toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
-	@$(CARGO) test --locked --test e2e -- stack
+	@$(CARGO) test --locked --test e2e -- --stack
 
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied

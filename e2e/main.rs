@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo test --test e2e              the suite, on a stack of its own
-//! cargo test --test e2e -- stack     the stack alone, until Ctrl-C
+//! cargo test --test e2e -- --stack   the stack alone, until Ctrl-C
 //! cargo test --test e2e -- --cluster the suite against the cluster that KUBECONFIG names
 //! ```
 
@@ -18,8 +18,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match arguments.first().map(String::as_str) {
-        Some("stack") => runtime.block_on(stack::stay()),
-        // A flag, since `cargo test cluster` hands that word to every test.
+        // Flags, since `cargo test cluster` hands that word to every test.
+        Some("--stack") => runtime.block_on(stack::stay()),
         Some("--cluster") => runtime.block_on(suite::on_a_cluster()),
         _ => runtime.block_on(suite::on_a_stack()),
     }

@@ -27,7 +27,7 @@ fn look(signal: Signal) -> anyhow::Result<()> {
     let outside = tempfile::tempdir()?;
     let home = outside.path().join("stack");
     let mut child = Command::new(std::env::current_exe()?)
-        .arg("stack")
+        .arg("--stack")
         .env(PLACE, &home)
         .stdout(Stdio::piped())
         .process_group(0)
