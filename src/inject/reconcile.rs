@@ -75,11 +75,13 @@ pub struct Reconciler {
     pub contests: Mutex<HashMap<ObjectRef, Contests>>,
 }
 
-/// Fights over one Route.
+/// Fights over one Route, and what its owner has not heard yet.
 pub struct Contests {
     uid: Box<str>,
     pair: Contest<Option<Fingerprint>>,
     status: Contest<Option<Verdict>>,
+    /// What happened, and could not be told.
+    untold: Option<Notice>,
 }
 
 /// The Secret as the API server has it, with the pair where it is usable.
@@ -231,6 +233,7 @@ impl Reconciler {
             let rest = Plan { conditions: None, ..plan.clone() };
             return Box::pin(self.carry_out(&early, &rest, pair)).await;
         }
+        let mut retell = None;
         if let Some(write) = plan.write {
             if let Some(wait) = self.contested(route, write).await {
                 self.say_meanwhile(route, words::contested_meanwhile()).await?;
@@ -244,10 +247,12 @@ impl Reconciler {
             }
             let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
             if let Some(notice) = told {
-                self.tell(route, notice).await;
+                retell = self.announce(route, notice).await;
             }
+        } else {
+            retell = self.catch_up(route).await;
         }
-        let renewal = self.warn(route, plan).await;
+        let renewal = earlier(retell, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
             && let Some(wait) = self.write_status(&now_is, plan, conditions).await?
         {
@@ -260,7 +265,11 @@ impl Reconciler {
     /// Nothing is to be written; what is wrong stays visible.
     async fn settle(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
         tracing::debug!(route = %route.at, row = plan.row, "nothing to write");
-        let renewal = if self.dry_run { None } else { self.warn(route, plan).await };
+        let renewal = if self.dry_run {
+            None
+        } else {
+            earlier(self.catch_up(route).await, self.warn(route, plan).await)
+        };
         self.note_state(route, plan);
         earlier(renewal, self.look_again(plan.look_again))
     }
@@ -356,6 +365,22 @@ impl Reconciler {
             }
         }
         renewal
+    }
+
+    /// Says what became of the pair. Where nobody takes the Event it is remembered; answers when to
+    /// try again.
+    async fn announce(&self, route: &RouteFacts, notice: &Notice) -> Option<Instant> {
+        let told = self.tell(route, notice).await;
+        let untold = (!told).then(|| notice.clone());
+        self.contests_of(route, |contests| contests.untold = untold);
+        (!told).then(|| Instant::now() + TELL_AGAIN)
+    }
+
+    /// Says what could not be said before.
+    async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
+        let same = |contests: &&Contests| contests.uid == route.uid;
+        let notice = self.contests().get(&route.at).filter(same)?.untold.clone()?;
+        self.announce(route, &notice).await
     }
 
     /// Says that something happened, and whether it could. An Event that is lost is not worth a
@@ -458,11 +483,12 @@ impl Reconciler {
 
 impl Contests {
     fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now)
+        self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
     }
 
     fn new(route: &RouteFacts) -> Self {
-        Self { uid: route.uid.clone(), pair: Contest::new(None), status: Contest::new(None) }
+        let (pair, status) = (Contest::new(None), Contest::new(None));
+        Self { uid: route.uid.clone(), pair, status, untold: None }
     }
 }
 

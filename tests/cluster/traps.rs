@@ -359,3 +359,28 @@ async fn a_resync_catches_up_with_a_secret_whose_watch_can_no_longer_be_opened()
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_happened_is_told_once_events_are_taken_again() {
+    let refuse_events = |asked: &Asked| {
+        if asked.is_write_to("events") { Fault::answer(403, "not now") } else { Fault::Forward }
+    };
+    let mut faulty = Faulty::new("untold", &[], refuse_events).await;
+    faulty.scene.controller.ready().await;
+    let ns = &faulty.scene.ns;
+    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(ns).await;
+    RouteFixture::edge("shop").annotated("shop-tls").create(ns).await;
+    faulty.scene.settles("shop", "Managed", "SecretInjected").await;
+    assert!(ns.events_of("shop").await.is_empty());
+
+    faulty.proxy.follow(forward);
+
+    // It tries again once a minute.
+    eventually(Duration::from_secs(90), "the Event", async || {
+        match &ns.events_of("shop").await[..] {
+            [event] if event.reason == "CertificateInjected" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
