@@ -116,14 +116,20 @@ pub struct DeploymentFound {
     pub image: String,
     /// How many replicas it asks for.
     pub replicas: i32,
-    /// How many are ready.
+    /// How many are ready, of whatever version.
     pub ready: i32,
+    /// How many are of the version that it asks for now.
+    pub updated: i32,
     /// The ServiceAccount.
     pub account: String,
     /// `--namespace`; none for all.
     pub served: Vec<String>,
-    /// `--leader-elect`.
+    /// `--leader-elect`, which counts for nothing with `--dry-run`.
     pub elects: bool,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--metrics-auth=token`.
+    pub reviews_tokens: bool,
     /// The helm release that it belongs to.
     pub release: Option<String>,
 }

@@ -320,9 +320,17 @@ impl Judge<'_> {
                 .run(format!(
                     "kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"
                 )),
-            Ok(Some(DeploymentFound { replicas, ready, image, .. })) => {
-                let found = format!("{ready} of {replicas} replicas ready, image {image}");
-                if ready < replicas {
+            Ok(Some(DeploymentFound { dry_run: true, image, .. })) => it.failed(
+                format!("runs with --dry-run, image {image}: nothing is injected"),
+                "Take that flag, or the variable TRUSTPLANE_DRY_RUN, out of it.",
+            ),
+            Ok(Some(DeploymentFound { replicas, ready, updated, image, .. })) => {
+                let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
+                // Old ones that are ready hide new ones that never start.
+                if updated < replicas {
+                    found = format!("{found}; {updated} of {replicas} replaced by this version");
+                }
+                if ready < replicas || updated < replicas {
                     it.failed(found, "Look at its Pods and their logs.").run(format!(
                         "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}"
                     ))
@@ -347,9 +355,8 @@ impl Judge<'_> {
         match &self.facts.lease {
             Err(error) => it.unanswered(error),
             Ok(Holder::Alive { identity }) => it.ok(format!("{identity} holds the Lease")),
-            Ok(Holder::NoLease | Holder::Released) if !self.installed => {
-                it.line(Mark::NotYet, "nobody")
-            }
+            // One that was left behind by an earlier installation is taken over.
+            Ok(_) if !self.installed => it.line(Mark::NotYet, "nobody"),
             Ok(_) if !elects => it.note("the Deployment runs without --leader-elect"),
             Ok(Holder::NoLease) => {
                 nobody(format!("no Lease {INJECT_LEASE} in namespace {namespace}"))
