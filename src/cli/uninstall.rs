@@ -15,10 +15,7 @@ use super::{
     sandbox::{Output, block_on, print},
 };
 use crate::{
-    inject::{
-        capability::{self, StatusField},
-        survey,
-    },
+    inject::{capability::StatusField, survey},
     kit::{
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
@@ -127,7 +124,7 @@ impl Uninstall {
             .await
             .context("the Routes could not be listed")
             .map_err(Unable)?;
-        let status = self.status_field(&client).await;
+        let status = self.status_field();
         let outlook = Outlook::of(found, status);
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
@@ -149,12 +146,9 @@ impl Uninstall {
         self.carry_out(&client, &outlook, Order { pairs, status }).await
     }
 
-    /// A controller that runs would put the condition back.
-    async fn status_field(&self, client: &kube::Client) -> StatusField {
-        match capability::status_field(client).await {
-            Ok(status) if !self.while_running => status,
-            _ => StatusField::Dropped,
-        }
+    /// A condition that can be read is kept. A controller that runs would put it back.
+    fn status_field(&self) -> StatusField {
+        if self.while_running { StatusField::Dropped } else { StatusField::Kept }
     }
 
     fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
