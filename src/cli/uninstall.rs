@@ -69,9 +69,9 @@ pub struct Uninstall {
     )]
     namespaces: Vec<String>,
 
-    /// The namespace that trustplane is installed in
-    #[arg(long, value_parser = installed_in, default_value = NAMESPACE, value_name = "NAME")]
-    install_namespace: String,
+    /// The namespace that trustplane is installed in [default: trustplane]
+    #[arg(long, value_parser = installed_in, value_name = "NAME")]
+    install_namespace: Option<String>,
 
     /// Show what would be done, and change nothing
     #[arg(long)]
@@ -133,7 +133,11 @@ impl Uninstall {
         if self.output == Output::Text {
             print(&paper::table(&outlook, Some(pairs)))?;
         }
-        let runs = running::look(&client, &self.install_namespace).await.err();
+        let runs = match &self.install_namespace {
+            Some(namespace) => running::look(&client, namespace).await,
+            None => running::look_around(&client).await,
+        };
+        let runs = runs.err();
         if self.dry_run {
             return self.dry(&outlook, pairs, runs.map(|runs| runs.to_string()));
         }
@@ -151,10 +155,14 @@ impl Uninstall {
         if self.while_running { StatusField::Dropped } else { StatusField::Kept }
     }
 
+    fn installed_in(&self) -> &str {
+        self.install_namespace.as_deref().unwrap_or(NAMESPACE)
+    }
+
     fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
         print(&match self.output {
             Output::Text => paper::table(outlook, None),
-            Output::Json => paper::document(outlook, None, None, &self.install_namespace),
+            Output::Json => paper::document(outlook, None, None, self.installed_in()),
         })?;
         if outlook.is_nothing() {
             return self.say_farewell();
@@ -166,7 +174,7 @@ impl Uninstall {
 
     fn dry(&self, outlook: &Outlook, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
         if self.output == Output::Json {
-            print(&paper::document(outlook, Some(pairs), None, &self.install_namespace))?;
+            print(&paper::document(outlook, Some(pairs), None, self.installed_in()))?;
         }
         eprintln!("Nothing was changed.");
         if let Some(runs) = runs {
@@ -217,8 +225,7 @@ impl Uninstall {
             Output::Json => {
                 let ended = ended.into_iter().collect();
                 let pairs = Some(order.pairs);
-                let document =
-                    paper::document(outlook, pairs, Some(&ended), &self.install_namespace);
+                let document = paper::document(outlook, pairs, Some(&ended), self.installed_in());
                 print(&document)?;
             }
         }
@@ -233,7 +240,7 @@ impl Uninstall {
         match self.output {
             // With --namespace there may be more to let go of before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
-                print(&paper::farewell(&self.install_namespace))
+                print(&paper::farewell(self.installed_in()))
             }
             Output::Text | Output::Json => Ok(()),
         }
