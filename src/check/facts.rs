@@ -35,6 +35,8 @@ pub struct Facts {
     pub policy: Answer<Option<PolicyFound>>,
     /// The Deployment.
     pub deployment: Answer<Option<DeploymentFound>>,
+    /// Other namespaces with such a Deployment, where it is not in this one.
+    pub elsewhere: Vec<String>,
     /// Who leads.
     pub lease: Answer<Holder>,
     /// The Routes of the namespaces that are served.

@@ -17,7 +17,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
 
@@ -58,6 +58,10 @@ pub enum GatherError {
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
     let server = server(call::bounded(client.apiserver_version()).await?, url);
     let deployment = deployment(client, namespace).await;
+    let elsewhere = match deployment {
+        Ok(None) => elsewhere(client).await,
+        _ => Vec::new(),
+    };
     let found = deployment.as_ref().ok().and_then(Option::as_ref);
     let served = found.map_or_else(Vec::new, |found| found.served.clone());
     let account = found.map_or(ACCOUNT, |found| &found.account);
@@ -90,6 +94,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         account,
         policy: policy?,
         deployment,
+        elsewhere,
         lease,
         routes,
     })
@@ -143,6 +148,14 @@ async fn deployment(client: &Client, namespace: &str) -> Answer<Option<Deploymen
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let found = call::bounded(api.get_opt(INJECT_DEPLOYMENT)).await?;
     Ok(found.as_ref().map(read_deployment))
+}
+
+/// The namespaces that have a Deployment of this name; none where they may not be seen.
+async fn elsewhere(client: &Client) -> Vec<String> {
+    let api: Api<Deployment> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
+    let found = call::bounded(api.list(&named)).await;
+    found.into_iter().flatten().filter_map(|it| it.metadata.namespace).collect()
 }
 
 fn read_deployment(deployment: &Deployment) -> DeploymentFound {

@@ -306,6 +306,14 @@ impl Judge<'_> {
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
             Err(error) => it.unanswered(error),
+            Ok(None) if !self.installed && !self.facts.elsewhere.is_empty() => {
+                let places = self.facts.elsewhere.join(", ");
+                it.warning(
+                    format!("none in namespace {namespace}, but in {places}"),
+                    "If that one is meant, name its namespace.",
+                )
+                .run(format!("trustplane check --namespace {}", self.facts.elsewhere[0]))
+            }
             Ok(None) if !self.installed => {
                 it.line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
             }

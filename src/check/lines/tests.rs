@@ -34,6 +34,7 @@ fn in_order() -> Facts {
             reviews_tokens: false,
             release: None,
         })),
+        elsewhere: Vec::new(),
         lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
         routes: Ok(RoutesFound {
             all: 3,
@@ -284,6 +285,15 @@ fn old_replicas_that_are_ready_do_not_hide_new_ones_that_never_start() {
     let line = line(&facts, "deployment");
     assert_eq!(line.result, Mark::Failed);
     assert!(line.found.ends_with("1 of 2 replaced by this version"), "{line:?}");
+}
+
+#[test]
+fn an_installation_in_another_namespace_is_not_passed_over_in_silence() {
+    let facts = Facts { elsewhere: vec!["infra".into()], ..untouched() };
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Mark::Warning);
+    assert_eq!(line.found, "none in namespace trustplane, but in infra");
+    assert_eq!(line.command.as_deref(), Some("trustplane check --namespace infra"));
 }
 
 #[test]
