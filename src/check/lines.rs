@@ -246,9 +246,15 @@ impl Judge<'_> {
     fn policy(&self) -> Line {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
-            // The sandbox has no admission at all.
-            Err(CallError::NotFound) => {
+            // The sandbox has no admission at all, and nothing is ever installed there.
+            Err(CallError::NotFound) if !self.installed => {
                 return it.note("this API server has no admission policies");
+            }
+            Err(CallError::NotFound) => {
+                return it.failed(
+                    "this API server has no admission policies: whoever may edit a Route can read TLS Secrets through it",
+                    "Switch this API on: admissionregistration.k8s.io/v1.",
+                );
             }
             Err(error) => return it.unanswered(error),
             Ok(None) => {

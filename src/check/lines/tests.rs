@@ -297,6 +297,14 @@ fn an_installation_in_another_namespace_is_not_passed_over_in_silence() {
 }
 
 #[test]
+fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
+    let facts = Facts { policy: Err(CallError::NotFound), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Failed);
+    let facts = Facts { policy: Err(CallError::NotFound), ..untouched() };
+    assert_eq!(line(&facts, "policy").result, Mark::Note);
+}
+
+#[test]
 fn a_controller_that_only_pretends_fails() {
     let mut facts = in_order();
     if let Ok(Some(deployment)) = &mut facts.deployment {
