@@ -211,6 +211,14 @@ fn two_installations_for_some_namespaces_share_no_object() {
     );
 }
 
+#[test]
+fn a_label_for_the_dashboard_can_be_chosen() {
+    let values = ["monitoring.dashboard=true", "monitoring.labels.grafana_dashboard=yes"];
+    let objects = rendered("trustplane", &values);
+    let labels = &objects["ConfigMap trustplane/trustplane-dashboard"]["metadata"]["labels"];
+    assert_eq!(labels["grafana_dashboard"], "yes");
+}
+
 /// `minAvailable: 1` of one replica is a node that is never drained.
 #[test]
 fn one_replica_may_be_evicted() {
