@@ -35,6 +35,8 @@ pub struct Facts {
     pub policy: Answer<Option<PolicyFound>>,
     /// The Deployment.
     pub deployment: Answer<Option<DeploymentFound>>,
+    /// Other namespaces with such a Deployment, where it is not in this one.
+    pub elsewhere: Vec<String>,
     /// Who leads.
     pub lease: Answer<Holder>,
     /// The Routes of the namespaces that are served.
@@ -116,14 +118,20 @@ pub struct DeploymentFound {
     pub image: String,
     /// How many replicas it asks for.
     pub replicas: i32,
-    /// How many are ready.
+    /// How many are ready, of whatever version.
     pub ready: i32,
+    /// How many are of the version that it asks for now.
+    pub updated: i32,
     /// The ServiceAccount.
     pub account: String,
     /// `--namespace`; none for all.
     pub served: Vec<String>,
-    /// `--leader-elect`.
+    /// `--leader-elect`, which counts for nothing with `--dry-run`.
     pub elects: bool,
+    /// `--dry-run`.
+    pub dry_run: bool,
+    /// `--metrics-auth=token`.
+    pub reviews_tokens: bool,
     /// The helm release that it belongs to.
     pub release: Option<String>,
 }

@@ -17,7 +17,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
 
@@ -58,6 +58,10 @@ pub enum GatherError {
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
     let server = server(call::bounded(client.apiserver_version()).await?, url);
     let deployment = deployment(client, namespace).await;
+    let elsewhere = match deployment {
+        Ok(None) => elsewhere(client).await,
+        _ => Vec::new(),
+    };
     let found = deployment.as_ref().ok().and_then(Option::as_ref);
     let served = found.map_or_else(Vec::new, |found| found.served.clone());
     let account = found.map_or(ACCOUNT, |found| &found.account);
@@ -66,12 +70,16 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
     if found.is_none_or(|found| found.elects) {
         needed.extend(rights::of_election(namespace)?);
     }
+    if found.is_some_and(|found| found.reviews_tokens) {
+        needed.extend(rights::of_metrics());
+    }
+    let granted = [rights::of_controller(&[])?, rights::of_election(namespace)?].concat();
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let clock = Clock::system();
     let (route_api, status_field, installer, account, policy, lease, routes) = tokio::join!(
         route_api(client),
         capability::status_field(client),
-        installer(client, namespace, rights::of_controller(&[])?),
+        installer(client, namespace, granted),
         review(client, Some(&user), needed),
         policy(client),
         holder::look(client, namespace, INJECT_LEASE, &clock),
@@ -86,6 +94,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         account,
         policy: policy?,
         deployment,
+        elsewhere,
         lease,
         routes,
     })
@@ -141,22 +150,50 @@ async fn deployment(client: &Client, namespace: &str) -> Answer<Option<Deploymen
     Ok(found.as_ref().map(read_deployment))
 }
 
+/// The namespaces that have a Deployment of this name; none where they may not be seen.
+async fn elsewhere(client: &Client) -> Vec<String> {
+    let api: Api<Deployment> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
+    let found = call::bounded(api.list(&named)).await;
+    found.into_iter().flatten().filter_map(|it| it.metadata.namespace).collect()
+}
+
 fn read_deployment(deployment: &Deployment) -> DeploymentFound {
     let spec = &deployment.spec;
     let pod = spec.template.spec.clone().unwrap_or_default();
     let container = pod.containers.first().cloned().unwrap_or_default();
-    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
-    let arguments = container.args.clone().unwrap_or_default();
+    let status = deployment.status.clone().unwrap_or_default();
+    let dry_run = is_on(&container, "--dry-run", "TRUSTPLANE_DRY_RUN");
     let annotations = deployment.metadata.annotations.as_ref();
     DeploymentFound {
         release: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
         image: container.image.clone().unwrap_or_default(),
         replicas: spec.replicas.unwrap_or(1),
-        ready: ready.unwrap_or_default(),
+        ready: status.ready_replicas.unwrap_or_default(),
+        updated: status.updated_replicas.unwrap_or_default(),
         account: pod.service_account_name.unwrap_or_else(|| "default".to_owned()),
         served: served(&container),
-        elects: arguments.iter().any(|argument| argument == "--leader-elect")
-            || variable(&container, "TRUSTPLANE_LEADER_ELECT").is_some(),
+        elects: is_on(&container, "--leader-elect", "TRUSTPLANE_LEADER_ELECT") && !dry_run,
+        dry_run,
+        reviews_tokens: reviews_tokens(&container),
+    }
+}
+
+/// Whether a switch of `trustplane inject` is on, by its flag or by its variable.
+fn is_on(container: &Container, flag: &str, name: &str) -> bool {
+    const OFF: [&str; 6] = ["0", "n", "no", "f", "false", "off"];
+    let on = |value: &str| !OFF.contains(&value.to_lowercase().as_str());
+    container.args.iter().flatten().any(|argument| argument == flag)
+        || variable(container, name).is_some_and(on)
+}
+
+fn reviews_tokens(container: &Container) -> bool {
+    let arguments = container.args.as_deref().unwrap_or_default();
+    let flag = arguments.iter().position(|argument| argument.starts_with("--metrics-auth"));
+    match flag.map(|at| (arguments[at].as_str(), arguments.get(at + 1))) {
+        Some(("--metrics-auth", value)) => value.is_some_and(|value| value == "token"),
+        Some((flag, _)) => flag == "--metrics-auth=token",
+        None => variable(container, "TRUSTPLANE_METRICS_AUTH") == Some("token"),
     }
 }
 
@@ -303,6 +340,31 @@ mod tests {
         assert_eq!(of(&["inject", "-n", "shop", "-nblog"]), ["shop", "blog"]);
         assert_eq!(served(&container(&["inject"], "a,b")), ["a", "b"]);
         assert_eq!(served(&container(&["inject", "-n=c"], "a,b")), ["c"], "a flag wins");
+    }
+
+    #[test]
+    fn switches_are_read_off_flags_and_variables_as_the_program_does() {
+        let read = |args: &[&str], name: &str, value: &str| {
+            let env = json!([{ "name": name, "value": value }]);
+            let container = json!({ "name": "inject", "args": args, "env": env });
+            let deployment = serde_json::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {},
+                "spec": { "selector": {}, "template": { "spec": { "containers": [container] } } },
+            }));
+            let found = read_deployment(&deployment.unwrap());
+            (found.elects, found.dry_run, found.reviews_tokens)
+        };
+        assert_eq!(read(&["inject", "--leader-elect"], "", ""), (true, false, false));
+        assert_eq!(read(&["--leader-elect", "--dry-run"], "", ""), (false, true, false));
+        assert_eq!(read(&["--metrics-auth=token"], "", ""), (false, false, true));
+        assert_eq!(read(&["--metrics-auth", "token"], "", ""), (false, false, true));
+        let none_wins = read(&["--metrics-auth=none"], "TRUSTPLANE_METRICS_AUTH", "token");
+        assert_eq!(none_wins, (false, false, false));
+        assert_eq!(read(&[], "TRUSTPLANE_METRICS_AUTH", "token"), (false, false, true));
+        assert_eq!(read(&[], "TRUSTPLANE_LEADER_ELECT", "1"), (true, false, false));
+        for off in ["", "0", "No", "false", "off"] {
+            assert_eq!(read(&[], "TRUSTPLANE_LEADER_ELECT", off), (false, false, false), "{off}");
+        }
     }
 
     #[test]

@@ -246,9 +246,15 @@ impl Judge<'_> {
     fn policy(&self) -> Line {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
-            // The sandbox has no admission at all.
-            Err(CallError::NotFound) => {
+            // The sandbox has no admission at all, and nothing is ever installed there.
+            Err(CallError::NotFound) if !self.installed => {
                 return it.note("this API server has no admission policies");
+            }
+            Err(CallError::NotFound) => {
+                return it.failed(
+                    "this API server has no admission policies: whoever may edit a Route can read TLS Secrets through it",
+                    "Switch this API on: admissionregistration.k8s.io/v1.",
+                );
             }
             Err(error) => return it.unanswered(error),
             Ok(None) => {
@@ -306,6 +312,14 @@ impl Judge<'_> {
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
             Err(error) => it.unanswered(error),
+            Ok(None) if !self.installed && !self.facts.elsewhere.is_empty() => {
+                let places = self.facts.elsewhere.join(", ");
+                it.warning(
+                    format!("none in namespace {namespace}, but in {places}"),
+                    "If that one is meant, name its namespace.",
+                )
+                .run(format!("trustplane check --namespace {}", self.facts.elsewhere[0]))
+            }
             Ok(None) if !self.installed => {
                 it.line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
             }
@@ -320,9 +334,17 @@ impl Judge<'_> {
                 .run(format!(
                     "kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"
                 )),
-            Ok(Some(DeploymentFound { replicas, ready, image, .. })) => {
-                let found = format!("{ready} of {replicas} replicas ready, image {image}");
-                if ready < replicas {
+            Ok(Some(DeploymentFound { dry_run: true, image, .. })) => it.failed(
+                format!("runs with --dry-run, image {image}: nothing is injected"),
+                "Take that flag, or the variable TRUSTPLANE_DRY_RUN, out of it.",
+            ),
+            Ok(Some(DeploymentFound { replicas, ready, updated, image, .. })) => {
+                let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
+                // Old ones that are ready hide new ones that never start.
+                if updated < replicas {
+                    found = format!("{found}; {updated} of {replicas} replaced by this version");
+                }
+                if ready < replicas || updated < replicas {
                     it.failed(found, "Look at its Pods and their logs.").run(format!(
                         "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}"
                     ))
@@ -347,9 +369,8 @@ impl Judge<'_> {
         match &self.facts.lease {
             Err(error) => it.unanswered(error),
             Ok(Holder::Alive { identity }) => it.ok(format!("{identity} holds the Lease")),
-            Ok(Holder::NoLease | Holder::Released) if !self.installed => {
-                it.line(Mark::NotYet, "nobody")
-            }
+            // One that was left behind by an earlier installation is taken over.
+            Ok(_) if !self.installed => it.line(Mark::NotYet, "nobody"),
             Ok(_) if !elects => it.note("the Deployment runs without --leader-elect"),
             Ok(Holder::NoLease) => {
                 nobody(format!("no Lease {INJECT_LEASE} in namespace {namespace}"))

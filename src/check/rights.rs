@@ -105,6 +105,12 @@ pub fn of_election(namespace: &str) -> Result<Vec<Right>, ManifestError> {
     granted(LEASE_ROLE, namespace)
 }
 
+/// What it calls to find out who may read metrics.
+pub fn of_metrics() -> [Right; 2] {
+    [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
+        .map(|(group, resource)| Right::to("create", group, resource, ""))
+}
+
 fn granted(manifest: &str, namespace: &str) -> Result<Vec<Right>, ManifestError> {
     let mut rights = Vec::new();
     for object in documents(manifest)? {

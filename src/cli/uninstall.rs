@@ -15,10 +15,7 @@ use super::{
     sandbox::{Output, block_on, print},
 };
 use crate::{
-    inject::{
-        capability::{self, StatusField},
-        survey,
-    },
+    inject::{capability::StatusField, survey},
     kit::{
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
@@ -72,9 +69,9 @@ pub struct Uninstall {
     )]
     namespaces: Vec<String>,
 
-    /// The namespace that trustplane is installed in
-    #[arg(long, value_parser = installed_in, default_value = NAMESPACE, value_name = "NAME")]
-    install_namespace: String,
+    /// The namespace that trustplane is installed in [default: trustplane]
+    #[arg(long, value_parser = installed_in, value_name = "NAME")]
+    install_namespace: Option<String>,
 
     /// Show what would be done, and change nothing
     #[arg(long)]
@@ -127,7 +124,7 @@ impl Uninstall {
             .await
             .context("the Routes could not be listed")
             .map_err(Unable)?;
-        let status = self.status_field(&client).await;
+        let status = self.status_field();
         let outlook = Outlook::of(found, status);
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
@@ -136,7 +133,11 @@ impl Uninstall {
         if self.output == Output::Text {
             print(&paper::table(&outlook, Some(pairs)))?;
         }
-        let runs = running::look(&client, &self.install_namespace).await.err();
+        let runs = match &self.install_namespace {
+            Some(namespace) => running::look(&client, namespace).await,
+            None => running::look_around(&client).await,
+        };
+        let runs = runs.err();
         if self.dry_run {
             return self.dry(&outlook, pairs, runs.map(|runs| runs.to_string()));
         }
@@ -149,18 +150,19 @@ impl Uninstall {
         self.carry_out(&client, &outlook, Order { pairs, status }).await
     }
 
-    /// A controller that runs would put the condition back.
-    async fn status_field(&self, client: &kube::Client) -> StatusField {
-        match capability::status_field(client).await {
-            Ok(status) if !self.while_running => status,
-            _ => StatusField::Dropped,
-        }
+    /// A condition that can be read is kept. A controller that runs would put it back.
+    fn status_field(&self) -> StatusField {
+        if self.while_running { StatusField::Dropped } else { StatusField::Kept }
+    }
+
+    fn installed_in(&self) -> &str {
+        self.install_namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
     fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
         print(&match self.output {
             Output::Text => paper::table(outlook, None),
-            Output::Json => paper::document(outlook, None, None, &self.install_namespace),
+            Output::Json => paper::document(outlook, None, None, self.installed_in()),
         })?;
         if outlook.is_nothing() {
             return self.say_farewell();
@@ -172,7 +174,7 @@ impl Uninstall {
 
     fn dry(&self, outlook: &Outlook, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
         if self.output == Output::Json {
-            print(&paper::document(outlook, Some(pairs), None, &self.install_namespace))?;
+            print(&paper::document(outlook, Some(pairs), None, self.installed_in()))?;
         }
         eprintln!("Nothing was changed.");
         if let Some(runs) = runs {
@@ -223,8 +225,7 @@ impl Uninstall {
             Output::Json => {
                 let ended = ended.into_iter().collect();
                 let pairs = Some(order.pairs);
-                let document =
-                    paper::document(outlook, pairs, Some(&ended), &self.install_namespace);
+                let document = paper::document(outlook, pairs, Some(&ended), self.installed_in());
                 print(&document)?;
             }
         }
@@ -239,7 +240,7 @@ impl Uninstall {
         match self.output {
             // With --namespace there may be more to let go of before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
-                print(&paper::farewell(&self.install_namespace))
+                print(&paper::farewell(self.installed_in()))
             }
             Output::Text | Output::Json => Ok(()),
         }

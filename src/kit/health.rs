@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kit::{
     access::{Access, Verdict},
+    crowd::Crowd,
     secure::{PairFiles, SecureListener},
 };
 
@@ -58,10 +59,10 @@ pub async fn serve(
         .with_state(health);
     let stop = stop.cancelled_owned();
     match pair {
-        None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
+        None => axum::serve(Crowd::over(listener), router).with_graceful_shutdown(stop).await,
         Some(pair) => {
             let listener = SecureListener::over(listener, pair)?;
-            axum::serve(listener, router).with_graceful_shutdown(stop).await
+            axum::serve(Crowd::over(listener), router).with_graceful_shutdown(stop).await
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod call;
 pub mod client;
 pub mod clock;
+pub mod crowd;
 pub mod events;
 pub mod health;
 pub mod lease;

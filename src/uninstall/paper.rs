@@ -16,6 +16,9 @@ use crate::{
 /// How many failures are shown one by one.
 const FAILURES: usize = 10;
 
+/// Characters of what an annotation says. No Secret has a longer name.
+const LONGEST: usize = 253;
+
 /// How the Routes ended, by their place.
 pub type Ended = HashMap<ObjectRef, Outcome>;
 
@@ -62,8 +65,16 @@ fn row(marked: &Marked, pairs: Option<Pairs>) -> [String; 5] {
         None => (words(marked.keep), words(marked.clear)),
         Some(pairs) => (words(marked.effect(pairs)), ""),
     };
-    let secret = marked.asks_for.as_deref().unwrap_or("-");
-    [&*marked.at.namespace, &*marked.at.name, secret, first, second].map(str::to_owned)
+    let secret = shortened(marked.asks_for.as_deref().unwrap_or("-"));
+    [&*marked.at.namespace, &*marked.at.name, &secret, first, second].map(str::to_owned)
+}
+
+/// An annotation may be 256 KiB long, and every row is as wide as the widest.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn aligned(rows: &[[String; 5]]) -> String {
@@ -215,6 +226,14 @@ Routes that lose .status.certificate and nothing else: 1
         assert_eq!(strip_str(&table(&outlook(), None)).to_string(), expected);
         let chosen = strip_str(&table(&outlook(), Some(Pairs::Clear))).to_string();
         assert!(chosen.contains("shop-tls  the pair goes\n"), "{chosen}");
+    }
+
+    #[test]
+    fn an_annotation_that_is_no_name_does_not_stretch_the_table() {
+        let mut outlook = outlook();
+        outlook.marked[1].asks_for = Some("ä".repeat(100_000));
+        let shown = strip_str(&table(&outlook, None)).to_string();
+        assert!(shown.lines().all(|line| line.chars().count() < 400), "{} long", shown.len());
     }
 
     #[test]

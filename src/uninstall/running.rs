@@ -1,7 +1,7 @@
 //! Whether a controller is still at work.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client};
+use kube::{Api, Client, api::ListParams};
 
 use crate::{
     kit::{
@@ -9,7 +9,7 @@ use crate::{
         clock::Clock,
         lease::holder::{self, Holder},
     },
-    names::{INJECT_DEPLOYMENT, INJECT_LEASE},
+    names::{INJECT_DEPLOYMENT, INJECT_LEASE, NAMESPACE},
 };
 
 /// Why nothing is written yet.
@@ -37,6 +37,15 @@ pub enum Running {
         /// Who.
         identity: String,
     },
+    /// Nothing was installed where it usually is.
+    #[error(
+        "trustplane runs in namespace {namespace}, and not in {NAMESPACE}. Name the one that is meant \
+         with --install-namespace {namespace}"
+    )]
+    Elsewhere {
+        /// Where.
+        namespace: String,
+    },
     /// It can't be seen.
     #[error(
         "whether trustplane still runs in namespace {namespace} can't be seen: {cause}. Run this as \
@@ -57,7 +66,7 @@ pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment =
         call::bounded(deployments.get_opt(INJECT_DEPLOYMENT)).await.map_err(unknown)?;
-    let replicas = deployment.map_or(0, |found| found.spec.replicas.unwrap_or(1));
+    let replicas = deployment.as_ref().map_or(0, replicas_of);
     if replicas > 0 {
         return Err(Running::Scaled { namespace: namespace.to_owned(), replicas });
     }
@@ -66,5 +75,69 @@ pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
             Err(Running::Leads { namespace: namespace.to_owned(), identity })
         }
         Holder::NoLease | Holder::Released | Holder::Gone { .. } => Ok(()),
+    }
+}
+
+/// Looks where it is usually installed, and where it is installed if not there.
+pub async fn look_around(client: &Client) -> Result<(), Running> {
+    look(client, NAMESPACE).await?;
+    let deployments: Api<Deployment> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
+    // Who may not look everywhere is the owner of some namespaces, and knows what runs there.
+    let Ok(found) = call::bounded(deployments.list(&named)).await else { return Ok(()) };
+    let runs = found.items.into_iter().find(|deployment| replicas_of(deployment) > 0);
+    match runs.and_then(|deployment| deployment.metadata.namespace) {
+        Some(namespace) => Err(Running::Elsewhere { namespace }),
+        None => Ok(()),
+    }
+}
+
+fn replicas_of(deployment: &Deployment) -> i32 {
+    deployment.spec.replicas.unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+
+    /// A cluster with one Deployment in this namespace, and no Lease.
+    fn cluster(namespace: &'static str, replicas: i32) -> Client {
+        let service = service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            let deployment = json!({
+                "metadata": { "namespace": namespace, "name": INJECT_DEPLOYMENT },
+                "spec": { "replicas": replicas, "selector": {}, "template": {} },
+            });
+            let own =
+                format!("/apis/apps/v1/namespaces/{namespace}/deployments/{INJECT_DEPLOYMENT}");
+            let (code, answer): (u16, Value) = match path {
+                "/apis/apps/v1/deployments" => {
+                    (200, json!({ "metadata": {}, "items": [deployment] }))
+                }
+                path if path == own => (200, deployment),
+                _ => (
+                    404,
+                    json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }),
+                ),
+            };
+            let body = Body::from(serde_json::to_vec(&answer)?);
+            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_controller_that_runs_in_another_namespace_is_found() {
+        let namespace = "infra".to_owned();
+        let found = look_around(&cluster("infra", 2)).await;
+        assert_eq!(found, Err(Running::Elsewhere { namespace }));
+        assert_eq!(look_around(&cluster("infra", 0)).await, Ok(()), "one that was stopped");
+        let here = look_around(&cluster(NAMESPACE, 2)).await;
+        assert!(matches!(here, Err(Running::Scaled { replicas: 2, .. })), "{here:?}");
     }
 }

@@ -59,7 +59,9 @@ async fn fails(kubeconfig: &Path, arguments: &[&str], expected: &[&str]) -> Ran 
 
 /// There is nobody here who would start Pods.
 async fn pretend_ready(cluster: &Cluster, replicas: i32) {
-    let status = json!({ "status": { "replicas": replicas, "readyReplicas": replicas } });
+    let status = json!({ "status": {
+        "replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas,
+    } });
     let patch = status.to_string();
     let deployment = "deployment/trustplane-inject";
     cluster
@@ -141,6 +143,17 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
         .expect("mended");
     pretend_ready(&cluster, 2).await;
     fails(&kubeconfig, &[], &[]).await;
+
+    let deployment = ["-n", "trustplane", "patch", "deployment/trustplane-inject", "--type=json"];
+    let flag = "/spec/template/spec/containers/0/args/0";
+    let reviewing =
+        json!([{ "op": "add", "path": flag, "value": "--metrics-auth=token" }]).to_string();
+    cluster.kubectl(&[&deployment[..], &["-p", &reviewing]].concat()).await.expect("patched");
+    let ran = fails(&kubeconfig, &[], &["account-rights"]).await;
+    let lacks = found(&ran, "account-rights");
+    assert!(lacks.contains("missing: create tokenreviews.authentication.k8s.io"), "{lacks}");
+    let back = json!([{ "op": "remove", "path": flag }]).to_string();
+    cluster.kubectl(&[&deployment[..], &["-p", &back]].concat()).await.expect("patched");
 
     let policy = "validatingadmissionpolicy/trustplane-route-secrets";
     let ignore = json!({ "spec": { "failurePolicy": "Ignore" } }).to_string();

@@ -343,6 +343,24 @@ async fn a_route_that_somebody_changes_in_the_meantime_is_decided_anew() {
 }
 
 #[tokio::test]
+async fn conditions_go_although_the_api_server_does_not_say_that_it_keeps_them() {
+    let stage = Stage::new("openapi").await;
+    let cluster = stage.ns.cluster().clone();
+    let proxy = Proxy::start(&cluster, |request| {
+        let asks = request.path.starts_with("/openapi/");
+        if asks { Fault::answer(503, "not now") } else { Fault::Forward }
+    })
+    .await;
+    let through = cluster.kubeconfig(&cluster.admin_access().through(proxy.url()));
+    let stage = Stage { kubeconfig: through, ..stage };
+
+    let ran = stage.uninstall(&["--routes=clear", "--yes"]).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    stage.is_let_go("shop", None).await;
+    assert_eq!(stage.writes(), EVERY_WRITE);
+}
+
+#[tokio::test]
 async fn who_may_not_patch_routes_is_told_so_for_each_and_nothing_is_half_done() {
     let stage = Stage::new("rights").await;
     let (ns, cluster) = (stage.ns.name(), stage.ns.cluster());

@@ -195,6 +195,30 @@ fn names_that_look_like_numbers_stay_names() {
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], "12");
 }
 
+/// The policy is there once, as values.yaml says; of all else each has its own.
+#[test]
+fn two_installations_for_some_namespaces_share_no_object() {
+    let installed = |place: &str| {
+        let namespaces = format!("namespaces={{{place}}}");
+        rendered(place, &[&namespaces, "policy.enabled=false", "metricsAuth.enabled=true"])
+    };
+    let (one, other) = (installed("shop"), installed("blog"));
+    let shared: Vec<_> = one.keys().filter(|name| other.contains_key(*name)).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+    let binding = &one["ClusterRoleBinding trustplane-metrics-reader-shop"];
+    assert!(
+        one.contains_key(&format!("ClusterRole {}", binding["roleRef"]["name"].as_str().unwrap()))
+    );
+}
+
+#[test]
+fn a_label_for_the_dashboard_can_be_chosen() {
+    let values = ["monitoring.dashboard=true", "monitoring.labels.grafana_dashboard=yes"];
+    let objects = rendered("trustplane", &values);
+    let labels = &objects["ConfigMap trustplane/trustplane-dashboard"]["metadata"]["labels"];
+    assert_eq!(labels["grafana_dashboard"], "yes");
+}
+
 /// `minAvailable: 1` of one replica is a node that is never drained.
 #[test]
 fn one_replica_may_be_evicted() {

@@ -24,3 +24,8 @@ subjects:
   name: trustplane
   namespace: {{ .Release.Namespace | quote }}
 {{- end }}
+
+{{- /* Sets apart what a second installation has for the whole cluster. */ -}}
+{{- define "trustplane.suffix" -}}
+{{- if ne .Release.Namespace "trustplane" }}-{{ .Release.Namespace }}{{ end }}
+{{- end }}

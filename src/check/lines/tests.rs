@@ -26,11 +26,15 @@ fn in_order() -> Facts {
             image: "trustplane:0.1.0".into(),
             replicas: 2,
             ready: 2,
+            updated: 2,
             account: "trustplane".into(),
             served: Vec::new(),
             elects: true,
+            dry_run: false,
+            reviews_tokens: false,
             release: None,
         })),
+        elsewhere: Vec::new(),
         lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
         routes: Ok(RoutesFound {
             all: 3,
@@ -270,6 +274,52 @@ fn replicas_that_are_not_ready_or_not_wanted_fail() {
     assert_eq!(line(&facts(2, 1), "deployment").result, Mark::Failed);
     assert!(line(&facts(2, 1), "deployment").found.starts_with("1 of 2 replicas ready"));
     assert_eq!(line(&facts(0, 0), "deployment").result, Mark::Failed);
+}
+
+#[test]
+fn old_replicas_that_are_ready_do_not_hide_new_ones_that_never_start() {
+    let mut facts = in_order();
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.updated = 1;
+    }
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Mark::Failed);
+    assert!(line.found.ends_with("1 of 2 replaced by this version"), "{line:?}");
+}
+
+#[test]
+fn an_installation_in_another_namespace_is_not_passed_over_in_silence() {
+    let facts = Facts { elsewhere: vec!["infra".into()], ..untouched() };
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Mark::Warning);
+    assert_eq!(line.found, "none in namespace trustplane, but in infra");
+    assert_eq!(line.command.as_deref(), Some("trustplane check --namespace infra"));
+}
+
+#[test]
+fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
+    let facts = Facts { policy: Err(CallError::NotFound), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Mark::Failed);
+    let facts = Facts { policy: Err(CallError::NotFound), ..untouched() };
+    assert_eq!(line(&facts, "policy").result, Mark::Note);
+}
+
+#[test]
+fn a_controller_that_only_pretends_fails() {
+    let mut facts = in_order();
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        (deployment.dry_run, deployment.elects) = (true, false);
+    }
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Mark::Failed);
+    assert!(line.found.contains("nothing is injected"), "{line:?}");
+}
+
+#[test]
+fn a_lease_that_an_earlier_installation_left_behind_is_no_failure_before_the_next() {
+    let left = Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
+    let facts = Facts { lease: left, ..untouched() };
+    assert_eq!(line(&facts, "lease").result, Mark::NotYet);
 }
 
 #[test]
