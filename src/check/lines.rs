@@ -309,9 +309,12 @@ impl Judge<'_> {
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
             Err(error) => it.unanswered(error),
-            Ok(None) if !self.installed => it
-                .line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
-                .todo("If it is elsewhere, name its namespace with --namespace."),
+            Ok(None) if !self.installed => it.line(
+                Mark::NotYet,
+                format!(
+                    "no {INJECT_DEPLOYMENT} in namespace {namespace}; --namespace looks in another"
+                ),
+            ),
             Ok(None) => it
                 .failed(
                     format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"),

@@ -107,8 +107,8 @@ fn a_route_api_that_has_just_gone_fails_once() {
 
 #[test]
 fn before_installing_it_says_how_to_look_in_another_namespace() {
-    let todo = line(&untouched(), "deployment").todo;
-    assert!(todo.is_some_and(|todo| todo.contains("--namespace")));
+    let found = line(&untouched(), "deployment").found;
+    assert!(found.contains("--namespace"), "{found}");
 }
 
 #[test]
