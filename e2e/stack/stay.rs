@@ -51,10 +51,12 @@ async fn start_and_wait() -> Result<(), String> {
 
 fn how_to_use(stack: &Stack, home: &Path, tools: &Path) -> String {
     let (home, tools) = (home.display(), tools.display());
+    let program = Path::new(env!("CARGO_BIN_EXE_trustplane")).parent();
+    let program = program.expect("a file is in a folder").display();
     let (router, port) = (stack.router(), stack.router().port());
     let host = TRY_HOST;
     format!(
-        "  export KUBECONFIG={home}/kubeconfig PATH={tools}:$PATH
+        "  export KUBECONFIG={home}/kubeconfig PATH={tools}:{program}:$PATH
 
 A Route that asks for a Secret, and a Certificate that cert-manager makes the Secret from:
 
@@ -62,7 +64,20 @@ A Route that asks for a Secret, and a Certificate that cert-manager makes the Se
   kubectl -n shop get certificate,route -o wide
   curl -kv --resolve {host}:{port}:127.0.0.1 https://{host}:{port}/
 
-HAProxy serves TLS at {router}; the name that a client asks for picks the Route.
+HAProxy serves TLS at {router}; the name that a client asks for picks the Route. It follows a Route
+about a second later, and shows its default certificate, \"Test leaf\", before. To renew, and see
+what trustplane said:
+
+  kubectl -n shop delete secret shop-tls     # cert-manager makes a new one at once
+  kubectl -n shop events --for route/shop
+
+The suite against this stack, as a stranger would run it on a cluster:
+
+  TRUSTPLANE_E2E_ROUTER={router} make e2e-cluster
+
+No kubelet runs here: trustplane check counts 0 ready replicas, scaling the Deployment stops nobody,
+and trustplane uninstall wants --while-running.
+
 Logs of all parts are below {home}.
 {UP}"
     )

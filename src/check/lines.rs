@@ -200,7 +200,10 @@ impl Judge<'_> {
             Ok(StatusField::Dropped) => {
                 it.note("not kept by this Route API: Events and metrics carry the state")
             }
-            // Said in the line before.
+            // Said in the line before. An API that has just gone fails in more ways than one.
+            Err(_) if matches!(self.facts.route_api, Ok(RouteApi::Missing)) => {
+                it.note("no Routes, so not looked at")
+            }
             Err(CallError::NotFound) => it.note("no Routes, so not looked at"),
             Err(error) => it.unanswered(error),
         }
@@ -320,9 +323,12 @@ impl Judge<'_> {
                 )
                 .run(format!("trustplane check --namespace {}", self.facts.elsewhere[0]))
             }
-            Ok(None) if !self.installed => {
-                it.line(Mark::NotYet, format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"))
-            }
+            Ok(None) if !self.installed => it.line(
+                Mark::NotYet,
+                format!(
+                    "no {INJECT_DEPLOYMENT} in namespace {namespace}; --namespace looks in another"
+                ),
+            ),
             Ok(None) => it
                 .failed(
                     format!("no {INJECT_DEPLOYMENT} in namespace {namespace}"),

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     inject::{capability::StatusField, survey},
     kit::{
+        call::CallError,
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
         shutdown,
@@ -35,14 +36,15 @@ use crate::{
 /// What becomes of the pairs that were injected is your choice: --routes=keep leaves them in the
 /// Routes as the Routes' own, and --routes=clear takes them out, so that the router serves its
 /// default certificate. Certificates that trustplane did not inject stay in either case. The
-/// annotations and .status.certificate go. Without --routes you see what either would do.
+/// annotations and .status.certificate go. This cannot be turned back: a pair that was kept is no
+/// longer known as injected. With --dry-run alone you see what either choice would do.
 ///
 /// Stop the controller first. Safe to run again after an interruption.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   See what would happen with either choice:
-    trustplane uninstall
+    trustplane uninstall --dry-run
 
   Stop the controller, take the injected pairs out, and remove the rest as the command then says:
     kubectl -n trustplane scale deployment/trustplane-inject --replicas=0
@@ -122,8 +124,7 @@ impl Uninstall {
             .map_err(Unable)?;
         let found = survey::routes(&client, &self.namespaces)
             .await
-            .context("the Routes could not be listed")
-            .map_err(Unable)?;
+            .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
 
@@ -167,9 +168,12 @@ impl Uninstall {
         if outlook.is_nothing() {
             return self.say_farewell();
         }
-        bail!(Unable(anyhow!(
-            "nothing was changed. Say what becomes of the pairs: --routes=keep or --routes=clear"
-        )))
+        let choose = "Say what becomes of the pairs: --routes=keep or --routes=clear";
+        if self.dry_run {
+            eprintln!("Nothing was changed. {choose}.");
+            return Ok(());
+        }
+        bail!(Unable(anyhow!("nothing was changed. {choose}")))
     }
 
     fn dry(&self, outlook: &Outlook, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
@@ -244,6 +248,17 @@ impl Uninstall {
             }
             Output::Text | Output::Json => Ok(()),
         }
+    }
+}
+
+/// The one thing that is not found when Routes are listed is their API.
+fn no_routes(error: CallError) -> anyhow::Error {
+    match error {
+        CallError::NotFound => anyhow!(
+            "this cluster has no Route API, so no Route has to be changed. Remove what you installed \
+             with kubectl or helm"
+        ),
+        error => anyhow::Error::new(error).context("the Routes could not be listed"),
     }
 }
 

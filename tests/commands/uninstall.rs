@@ -139,9 +139,11 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
     assert!(shop.ends_with("the pair goes"), "{ran:?}");
     assert!(ran.out.contains("Routes of an Ingress, which are left alone: 1"), "{ran:?}");
 
-    for arguments in
-        [&["--routes=clear", "--dry-run"][..], &["--routes=keep", "--dry-run", "-o", "json"]]
-    {
+    for arguments in [
+        &["--dry-run"][..],
+        &["--routes=clear", "--dry-run"],
+        &["--routes=keep", "--dry-run", "-o", "json"],
+    ] {
         let ran = stage.uninstall(arguments).await;
         assert_eq!(ran.code, 0, "{ran:?}");
     }

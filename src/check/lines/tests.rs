@@ -104,6 +104,18 @@ fn before_installing_only_the_missing_route_api_fails() {
 }
 
 #[test]
+fn a_route_api_that_has_just_gone_fails_once() {
+    let facts = Facts { status_field: Err(CallError::Undecodable), ..untouched() };
+    assert_eq!(that_are(&marks(&facts, Expect::Whatever), Mark::Failed), ["route-api"]);
+}
+
+#[test]
+fn before_installing_it_says_how_to_look_in_another_namespace() {
+    let found = line(&untouched(), "deployment").found;
+    assert!(found.contains("--namespace"), "{found}");
+}
+
+#[test]
 fn where_it_should_be_installed_what_is_missing_fails() {
     let after = marks(&untouched(), Expect::Installed);
     let missing = ["route-api", "account-rights", "policy", "deployment", "lease"];
