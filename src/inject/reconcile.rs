@@ -26,7 +26,7 @@ use crate::{
         apply::{ApplyError, Writer},
         condition,
         contest::{Announcement, Contest, Ruling},
-        facts::{Custody, ObjectRef, RouteFacts},
+        facts::{Custody, ObjectRef, RouteFacts, Wanted},
         index::Index,
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
@@ -81,7 +81,23 @@ pub struct Contests {
     pair: Contest<Option<Fingerprint>>,
     status: Contest<Option<Verdict>>,
     /// What happened, and could not be told.
-    untold: Option<Notice>,
+    untold: Option<Happened>,
+}
+
+/// Something that we did to a Route's pair, and what is to be said of it.
+#[derive(Clone)]
+struct Happened {
+    write: Write,
+    /// The Secret that the words name.
+    wanted: Wanted,
+    notice: Notice,
+}
+
+impl Happened {
+    /// Whether it is still so: somebody may have changed the Route while nobody took the Event.
+    fn holds(&self, route: &RouteFacts) -> bool {
+        self.write.stands_in(route) && self.wanted == route.wanted
+    }
 }
 
 /// The Secret as the API server has it, with the pair where it is usable.
@@ -246,8 +262,9 @@ impl Reconciler {
                 return Ok(Some(Instant::now()));
             }
             let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            if let Some(notice) = told {
-                retell = self.announce(route, notice).await;
+            if let Some(notice) = told.cloned() {
+                let happened = Happened { write, wanted: route.wanted.clone(), notice };
+                retell = self.announce(route, happened).await;
             }
         } else {
             retell = self.catch_up(route).await;
@@ -373,18 +390,20 @@ impl Reconciler {
 
     /// Says what became of the pair. Where nobody takes the Event it is remembered; answers when to
     /// try again.
-    async fn announce(&self, route: &RouteFacts, notice: &Notice) -> Option<Instant> {
-        let told = self.tell(route, notice).await;
-        let untold = (!told).then(|| notice.clone());
-        self.contests_of(route, |contests| contests.untold = untold);
+    async fn announce(&self, route: &RouteFacts, happened: Happened) -> Option<Instant> {
+        let told = self.tell(route, &happened.notice).await;
+        self.contests_of(route, |contests| contests.untold = (!told).then_some(happened));
         (!told).then(|| Instant::now() + TELL_AGAIN)
     }
 
-    /// Says what could not be said before.
+    /// Says what could not be said before, if it is still so.
     async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
-        let same = |contests: &&Contests| contests.uid == route.uid;
-        let notice = self.contests().get(&route.at).filter(same)?.untold.clone()?;
-        self.announce(route, &notice).await
+        let same = |contests: &&mut Contests| contests.uid == route.uid;
+        let happened = self.contests().get_mut(&route.at).filter(same)?.untold.take()?;
+        if !happened.holds(route) && !seeded::has(Bug::TellsWhatIsOver) {
+            return None;
+        }
+        self.announce(route, happened).await
     }
 
     /// Says that something happened, and whether it could. An Event that is lost is not worth a

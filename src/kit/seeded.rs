@@ -65,11 +65,13 @@ pub enum Bug {
     WrittenHidesNewer,
     /// What the server said about a Secret is not held against the cache.
     LookedAtForgotten,
+    /// An Event that nobody took is told later, whatever became of the Route meanwhile.
+    TellsWhatIsOver,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
@@ -99,6 +101,7 @@ impl Bug {
         Self::GraceNeverRestarts,
         Self::WrittenHidesNewer,
         Self::LookedAtForgotten,
+        Self::TellsWhatIsOver,
     ];
 }
 

@@ -1,6 +1,7 @@
 //! What must hold of every history: the invariants I1 to I8 of the injector, and that what it says
 //! is so. The decisions are held against the table read a second time (`table`).
 
+mod events;
 mod habits;
 
 use std::{
@@ -22,6 +23,7 @@ use trustplane::{
 
 use crate::{
     case::Case,
+    faults::Fault,
     journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
     table::{self, Asked, Model},
@@ -38,7 +40,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let journal = world.journal();
     let mut found = journal.wrongs.clone();
-    let history = History { journal: &journal, policy: &world.policy };
+    let history = History { journal: &journal, policy: &world.policy, faults: &case.faults };
     if case.faults.is_empty() {
         found.extend(history.untold());
         found.extend(history.hasty_clears());
@@ -111,6 +113,7 @@ pub fn print(world: &World) {
 struct History<'a> {
     journal: &'a Journal,
     policy: &'a Policy,
+    faults: &'a [Fault],
 }
 
 impl History<'_> {
@@ -162,7 +165,7 @@ impl History<'_> {
         let place = format!("{} {}/{}", change.kind.plural, change.namespace, change.name);
         let wrong = match (change.kind.plural, &change.before, &change.after) {
             ("leases", _, Some(_)) if *change.name == *INJECT_LEASE => None,
-            ("events", _, Some(event)) => self.mistaken_event(event),
+            ("events", _, Some(event)) => self.mistaken_event(event, commit),
             ("routes", Some(before), Some(after)) => {
                 if self.call(commit).target.subresource.is_some() {
                     untrue_status(before, after)
@@ -173,18 +176,6 @@ impl History<'_> {
             _ => Some("I8: we neither create nor delete this".to_owned()),
         };
         wrong.map(|wrong| format!("{wrong} ({place}, version {})", change.version))
-    }
-
-    /// An Event about a Route that never was (I8).
-    fn mistaken_event(&self, event: &Value) -> Option<String> {
-        let uid = event["regarding"]["uid"].as_str().or(event["involvedObject"]["uid"].as_str());
-        let mut routes =
-            self.journal.commits.iter().filter(|commit| commit.change.kind.plural == "routes");
-        let known = routes.any(|commit| {
-            let state = commit.change.after.as_ref();
-            state.is_some_and(|route| route["metadata"]["uid"].as_str() == uid)
-        });
-        (!known).then(|| "I8: an Event speaks of no Route that ever was".to_owned())
     }
 
     /// Whether the write is the one that the table asks for, of the Route as it was at that moment

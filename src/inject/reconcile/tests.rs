@@ -495,3 +495,23 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     stage.turn().await.unwrap();
     assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.world().refused_events = 1;
+    stage.turn().await.unwrap();
+    // Somebody takes both annotations away: the pair in the Route is the user's own now.
+    let strip = json!({"metadata": {"annotations": null}});
+    stage.foreign(&strip);
+    for _ in 0..5 {
+        stage.turn().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(61)).await;
+    }
+    let world = stage.world();
+    assert_eq!(world.refused_events, 0);
+    assert_eq!(world.events.len(), 0, "it was told of a Route that names no Secret");
+}
