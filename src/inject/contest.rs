@@ -4,9 +4,17 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::kit::{
-    backoff::Backoff,
-    seeded::{self, Bug},
+use crate::{
+    inject::{
+        facts::{RouteFacts, Wanted},
+        plan::Write,
+        words::{Notice, Verdict},
+    },
+    kit::{
+        backoff::Backoff,
+        seeded::{self, Bug},
+    },
+    tls::Fingerprint,
 };
 
 /// So many times within `WINDOW` the same write was undone: that is no accident.
@@ -89,6 +97,48 @@ impl<W: PartialEq> Contest<W> {
             self.times.pop_front();
         }
         self.times.push_back(now);
+    }
+}
+
+/// Fights over one Route, and what its owner has not heard yet.
+pub struct Contests {
+    /// Which incarnation of the Route.
+    pub uid: Box<str>,
+    /// Over its pair.
+    pub pair: Contest<Option<Fingerprint>>,
+    /// Over its condition.
+    pub status: Contest<Option<Verdict>>,
+    /// What happened, and was not told yet.
+    pub untold: Option<Happened>,
+}
+
+impl Contests {
+    /// No fight so far.
+    pub fn new(route: &RouteFacts) -> Self {
+        let (pair, status) = (Contest::new(None), Contest::new(None));
+        Self { uid: route.uid.clone(), pair, status, untold: None }
+    }
+
+    /// Whether nothing of this is worth keeping.
+    pub fn are_over(&self, now: Instant) -> bool {
+        self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
+    }
+}
+
+/// Something that we did to a Route's pair, and what is to be said of it.
+pub struct Happened {
+    /// What we did.
+    pub write: Write,
+    /// The Secret that the words name.
+    pub wanted: Wanted,
+    /// The words.
+    pub notice: Notice,
+}
+
+impl Happened {
+    /// Whether it is still so: somebody may have changed the Route before the Event was told.
+    pub fn holds(&self, route: &RouteFacts) -> bool {
+        self.write.stands_in(route) && self.wanted == route.wanted
     }
 }
 

@@ -10,7 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::{
     api::route::{CertificateCondition, Route, TlsConfig},
     inject::note::Note,
-    kit::seeded::{self, Bug},
+    kit::{
+        queue,
+        seeded::{self, Bug},
+    },
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
     tls::{self, Fingerprint, Validity, Wildcard},
 };
@@ -28,6 +31,14 @@ impl ObjectRef {
     /// Names an object.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl queue::Key for ObjectRef {
+    type Group = Arc<str>;
+
+    fn group(&self) -> Arc<str> {
+        self.namespace.clone()
     }
 }
 

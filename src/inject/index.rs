@@ -169,6 +169,11 @@ impl Index {
         self.secrets.get(at).map(|known| &known.seen)
     }
 
+    /// Whether several Routes ask for this Secret.
+    pub fn is_shared(&self, at: &ObjectRef) -> bool {
+        self.asking.get(at).is_some_and(|routes| routes.len() > 1)
+    }
+
     /// When the watch brought the change of the Secret that makes this Route out of date; none
     /// where it was the Route that changed last.
     pub fn caused_by_secret(&self, route: &RouteFacts) -> Option<Instant> {

@@ -1,7 +1,7 @@
 //! Job inject: the certificate of a TLS Secret into the Routes that ask for it.
 //!
-//! `facts` reads a Route, `plan` decides, `words` says it, `apply` writes, `index` remembers,
-//! `reconcile` gives one Route its turn, `run` ties watches to the queue. Only `apply` may change
+//! `facts` reads a Route, `looks` a Secret, `plan` decides, `words` says it, `apply` writes, `index`
+//! remembers, `reconcile` gives one Route its turn, `run` ties watches to the queue. Only `apply` may change
 //! a Route, and only `plan` may decide to.
 
 pub mod apply;
@@ -10,6 +10,7 @@ pub mod condition;
 pub mod contest;
 pub mod facts;
 pub mod index;
+pub mod looks;
 pub mod metrics;
 pub mod note;
 pub mod plan;

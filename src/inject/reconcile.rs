@@ -1,5 +1,8 @@
-//! One Route's turn: decide from the cache, and where something is to be written, decide again
-//! from what the API server says now, then carry it out.
+//! One Route's turn: decide from the cache, and where the pair is to be written, decide again from
+//! what the API server says now, then write it.
+//!
+//! A turn writes the pair, or says what there is to say: an Event, a warning, the condition. Words
+//! wait while pairs do: what a router serves matters more than what is told about it.
 
 use std::{
     collections::HashMap,
@@ -25,22 +28,24 @@ use crate::{
     inject::{
         apply::{ApplyError, Writer},
         condition,
-        contest::{Announcement, Contest, Ruling},
-        facts::{Custody, ObjectRef, RouteFacts, Wanted},
+        contest::{Announcement, Contests, Happened, Ruling},
+        facts::{Custody, ObjectRef, RouteFacts},
         index::Index,
+        looks::{Looked, Looks},
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
         watches::Watches,
-        words::{self, Notice, Reason, Severity, Verdict},
+        words::{self, Notice, Reason, Severity},
     },
     kit::{
         call::{self, CallError},
         clock::Clock,
         events::{Message, Publisher, Said, Standing},
+        queue::Lane,
         seeded::{self, Bug},
     },
     names::FIELD_MANAGER,
-    tls::{self, Fingerprint, Pair},
+    tls::Pair,
 };
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
@@ -71,63 +76,36 @@ pub struct Reconciler {
     pub dry_run: bool,
     /// Whether the API server keeps `.status.certificate`.
     pub keeps_status: AtomicBool,
+    /// Reads of Secrets that several Routes share.
+    pub looks: Looks,
     /// Fights over a Route, by Route; only Routes that were written are in it.
     pub contests: Mutex<HashMap<ObjectRef, Contests>>,
 }
 
-/// Fights over one Route, and what its owner has not heard yet.
-pub struct Contests {
-    uid: Box<str>,
-    pair: Contest<Option<Fingerprint>>,
-    status: Contest<Option<Verdict>>,
-    /// What happened, and could not be told.
-    untold: Option<Happened>,
+/// What a turn leaves to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, until something changes.
+    Nothing,
+    /// Look again at that time although nothing changed.
+    At(Instant),
+    /// Say what there is to say, once no other Route waits for its pair.
+    Speak,
 }
 
-/// Something that we did to a Route's pair, and what is to be said of it.
-#[derive(Clone)]
-struct Happened {
-    write: Write,
-    /// The Secret that the words name.
-    wanted: Wanted,
-    notice: Notice,
-}
-
-impl Happened {
-    /// Whether it is still so: somebody may have changed the Route while nobody took the Event.
-    fn holds(&self, route: &RouteFacts) -> bool {
-        self.write.stands_in(route) && self.wanted == route.wanted
+impl From<Option<Instant>> for Next {
+    fn from(again: Option<Instant>) -> Self {
+        again.map_or(Self::Nothing, Self::At)
     }
 }
 
-/// The Secret as the API server has it, with the pair where it is usable.
-struct Looked {
-    seen: SecretSeen,
-    pair: Option<Pair>,
-}
-
 impl Reconciler {
-    /// Brings one Route into its state. Answers when to look at it again although nothing changed.
-    pub async fn turn(&self, at: &ObjectRef) -> Result<Option<Instant>, ApplyError> {
-        let Some(mut route) = self.index().route(at) else { return Ok(None) };
-        if let Some(secret) = self.remembered(&route) {
-            let plan = self.plan(&route, &secret);
-            if plan.is_nothing() {
-                return Ok(self.settle(&route, &plan).await);
-            }
-        }
+    /// Brings one Route a step nearer to its state.
+    pub async fn turn(&self, at: &ObjectRef, lane: Lane) -> Result<Next, ApplyError> {
+        let Some(mut route) = self.index().route(at) else { return Ok(Next::Nothing) };
         let mut conflicts = 0;
         loop {
-            let mut ca_certificate = String::new();
-            if route.has_ca_certificate() && route.deciding_secret().is_some() {
-                let Some(reread) = self.reread(at).await? else { return Ok(None) };
-                route = RouteFacts::read(&reread);
-                let text = reread.spec.tls.and_then(|tls| tls.ca_certificate);
-                ca_certificate = text.unwrap_or_default();
-            }
-            let looked = self.look_at_secret(&route, &ca_certificate).await?;
-            let plan = self.plan(&route, &looked.seen);
-            match self.carry_out(&route, &plan, looked.pair.as_ref()).await {
+            match self.attempt(&route, lane).await {
                 Err(error) if error.is_conflict() && conflicts < CONFLICTS => {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
@@ -136,13 +114,42 @@ impl Reconciler {
                             route.version = RouteFacts::read(&reread).version;
                         }
                         Some(reread) => route = RouteFacts::read(&reread),
-                        None => return Ok(None),
+                        None => return Ok(Next::Nothing),
                     }
                 }
                 // It was deleted meanwhile; the watch will say so.
-                Err(error) if error.is_not_found() => return Ok(None),
-                carried_out => return carried_out,
+                Err(error) if error.is_not_found() => return Ok(Next::Nothing),
+                done => return done,
             }
+        }
+    }
+
+    async fn attempt(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
+        let remembered = self.remembered(route).map(|secret| self.plan(route, &secret));
+        // The cache may say that all is well, and be told about; a pair is never written from it.
+        if let Some(plan) = remembered.filter(|plan| plan.write.is_none()) {
+            return self.say(route, &plan, lane).await;
+        }
+        if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
+            return self.look_and_do(route, "", lane).await;
+        }
+        let Some(reread) = self.reread(&route.at).await? else { return Ok(Next::Nothing) };
+        let route = RouteFacts::read(&reread);
+        let text = reread.spec.tls.and_then(|tls| tls.ca_certificate);
+        self.look_and_do(&route, &text.unwrap_or_default(), lane).await
+    }
+
+    async fn look_and_do(
+        &self,
+        route: &RouteFacts,
+        ca_certificate: &str,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
+        let looked = self.look_at_secret(route).await?.with_ca_certificate(ca_certificate);
+        let plan = self.plan(route, &looked.seen);
+        match plan.write {
+            Some(write) => self.write(route, &plan, write, looked.pair.as_ref()).await,
+            None => self.say(route, &plan, lane).await,
         }
     }
 
@@ -185,110 +192,117 @@ impl Reconciler {
     }
 
     /// A consistent read: what is written is never decided from a cache alone.
-    async fn look_at_secret(
-        &self,
-        route: &RouteFacts,
-        ca_certificate: &str,
-    ) -> Result<Looked, ApplyError> {
+    async fn look_at_secret(&self, route: &RouteFacts) -> Result<Arc<Looked>, ApplyError> {
         let Some(at) = route.deciding_secret() else {
-            let since = self.clock.now();
-            return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
+            return Ok(Arc::new(Looked::missing(self.clock.now())));
         };
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
-        let secret = if seeded::has(Bug::ClearsFromCache) && self.index().secret(&at).is_none() {
-            None
+        // News must reach us to end the use of a shared read.
+        let is_shared = self.index().is_shared(&at)
+            && self.watches().secrets_are_current(&at.namespace, Instant::now());
+        let found = if is_shared {
+            self.looks.share(&at, self.read_secret(route, &at)).await?
         } else {
-            match call::bounded(api.get_opt(&at.name)).await {
-                Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
-                other => other.map_err(|cause| ApplyError::Secret {
-                    route: route.at.clone(),
-                    secret: at.clone(),
-                    cause,
-                })?,
-            }
+            self.read_secret(route, &at).await?
         };
-        let Some(secret) = secret else {
-            // Counted on the monotonic clock: one that is set back must not stretch the grace.
-            let missing_for = {
-                let mut index = self.index();
-                index.secret_looked_at(&at, None);
-                index.secret_missing(&at, Instant::now())
-            };
-            // From when the answer came: however long it took, it opens the grace, not ends it.
-            let since =
-                self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX);
-            return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
-        };
-        let looked = judge(&secret);
-        {
-            let mut index = self.index();
-            index.secret_found(&at);
-            let watched = secret.kind == TLS_TYPE;
-            index.secret_looked_at(&at, Some(&looked.seen).filter(|_| watched));
-        }
-        Ok(looked.with_ca_certificate(ca_certificate))
+        Ok(found.unwrap_or_else(|| Arc::new(Looked::missing(self.missing_since(&at)))))
     }
 
-    async fn carry_out(
+    async fn read_secret(
+        &self,
+        route: &RouteFacts,
+        at: &ObjectRef,
+    ) -> Result<Option<Arc<Looked>>, ApplyError> {
+        if seeded::has(Bug::ClearsFromCache) && self.index().secret(at).is_none() {
+            return Ok(None);
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
+        let secret = match call::bounded(api.get_opt(&at.name)).await {
+            Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
+            other => other.map_err(|cause| ApplyError::Secret {
+                route: route.at.clone(),
+                secret: at.clone(),
+                cause,
+            })?,
+        };
+        let looked = secret.as_ref().map(Looked::judge);
+        let watched = secret.is_some_and(|secret| secret.kind == TLS_TYPE);
+        let mut index = self.index();
+        if looked.is_some() {
+            index.secret_found(at);
+        }
+        index.secret_looked_at(at, looked.as_ref().map(|it| &it.seen).filter(|_| watched));
+        Ok(looked.map(Arc::new))
+    }
+
+    /// From when the answer came: however long it took, it opens the grace, not ends it. Counted on
+    /// the monotonic clock: one that is set back must not stretch the grace.
+    fn missing_since(&self, at: &ObjectRef) -> DateTime<Utc> {
+        let missing_for = self.index().secret_missing(at, Instant::now());
+        self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX)
+    }
+
+    async fn write(
         &self,
         route: &RouteFacts,
         plan: &Plan,
+        write: Write,
         pair: Option<&Pair>,
-    ) -> Result<Option<Instant>, ApplyError> {
+    ) -> Result<Next, ApplyError> {
         if self.dry_run {
-            if !plan.is_nothing() {
-                let result = outcome_in_words(plan);
-                tracing::info!(route = %route.at, result, "would {}", words::doing(plan.write));
-                tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
-            }
-            return Ok(self.look_again(plan.look_again));
+            return Ok(self.would_do(route, plan));
         }
-        let mut now_is = route.clone();
         if let (true, Some(conditions)) = (seeded::has(Bug::StatusFirst), &plan.conditions) {
             let early = self.writer.write_status(route, conditions).await?;
             let rest = Plan { conditions: None, ..plan.clone() };
-            return Box::pin(self.carry_out(&early, &rest, pair)).await;
+            return Box::pin(self.write(&early, &rest, write, pair)).await;
         }
-        let mut retell = None;
-        if let Some(write) = plan.write {
-            if let Some(wait) = self.contested(route, write).await {
-                self.say_meanwhile(route, words::contested_meanwhile()).await?;
-                return Ok(Some(wait));
-            }
-            now_is = self.write_pair(route, plan, write, pair).await?;
-            if !write.stands_in(&now_is) {
-                // Something between us and the store changed our write. What was planned to be
-                // said is not so; the next turn counts it as undone.
-                return Ok(Some(Instant::now()));
-            }
-            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            if let Some(notice) = told.cloned() {
-                let happened = Happened { write, wanted: route.wanted.clone(), notice };
-                retell = self.announce(route, happened).await;
-            }
-        } else {
-            retell = self.catch_up(route).await;
+        if let Some(wait) = self.contested(route, write).await {
+            self.say_meanwhile(route, words::contested_meanwhile()).await?;
+            return Ok(Next::At(wait));
         }
-        let renewal = earlier(retell, self.warn(route, plan).await);
-        if let Some(conditions) = &plan.conditions
-            && let Some(wait) = self.write_status(&now_is, plan, conditions).await?
-        {
-            return Ok(earlier(renewal, Some(wait)));
+        let now_is = self.write_pair(route, plan, write, pair).await?;
+        if !write.stands_in(&now_is) {
+            // Something between us and the store changed our write. What was planned to be said is
+            // not so; the next turn counts it as undone.
+            return Ok(Next::At(Instant::now()));
         }
         self.note_state(route, plan);
-        Ok(earlier(renewal, self.look_again(plan.look_again)))
+        Ok(Next::Speak)
     }
 
-    /// Nothing is to be written; what is wrong stays visible.
-    async fn settle(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
-        tracing::debug!(route = %route.at, row = plan.row, "nothing to write");
-        let renewal = if self.dry_run {
-            None
-        } else {
-            earlier(self.catch_up(route).await, self.warn(route, plan).await)
-        };
+    /// Says what there is to say of a Route whose pair is as it should be.
+    async fn say(&self, route: &RouteFacts, plan: &Plan, lane: Lane) -> Result<Next, ApplyError> {
+        if self.dry_run {
+            return Ok(self.would_do(route, plan));
+        }
+        if lane == Lane::Urgent && self.has_words(route, plan) {
+            return Ok(Next::Speak);
+        }
+        let renewal = earlier(self.catch_up(route).await, self.warn(route, plan).await);
+        if let Some(conditions) = &plan.conditions
+            && let Some(wait) = self.write_status(route, plan, conditions).await?
+        {
+            return Ok(earlier(renewal, Some(wait)).into());
+        }
         self.note_state(route, plan);
-        earlier(renewal, self.look_again(plan.look_again))
+        Ok(earlier(renewal, self.look_again(plan.look_again)).into())
+    }
+
+    fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
+        let untold = |contests: &Contests| contests.untold.is_some();
+        plan.conditions.is_some()
+            || !plan.standing.is_empty()
+            || self.contests().get(&route.at).is_some_and(untold)
+    }
+
+    fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
+        if !plan.is_nothing() {
+            let result = outcome_in_words(plan);
+            tracing::info!(route = %route.at, result, "would {}", words::doing(plan.write));
+            tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
+        }
+        self.note_state(route, plan);
+        self.look_again(plan.look_again).into()
     }
 
     async fn write_pair(
@@ -311,10 +325,16 @@ impl Reconciler {
             self.metrics.reached_route(changed);
         }
         self.index().route_written(written.clone(), Instant::now());
+        let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
+        let happened = told.map(|notice| Happened {
+            write,
+            wanted: route.wanted.clone(),
+            notice: notice.clone(),
+        });
         self.contests_of(route, |contests| {
             contests.pair.written(Instant::now());
-            // It is no longer so.
-            contests.untold = None;
+            // What was not told of an earlier write is no longer so.
+            contests.untold = happened;
         });
         Ok(written)
     }
@@ -388,22 +408,19 @@ impl Reconciler {
         renewal
     }
 
-    /// Says what became of the pair. Where nobody takes the Event it is remembered; answers when to
-    /// try again.
-    async fn announce(&self, route: &RouteFacts, happened: Happened) -> Option<Instant> {
-        let told = self.tell(route, &happened.notice).await;
-        self.contests_of(route, |contests| contests.untold = (!told).then_some(happened));
-        (!told).then(|| Instant::now() + TELL_AGAIN)
-    }
-
-    /// Says what could not be said before, if it is still so.
+    /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
+    /// remembered; answers when to try again.
     async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
         let same = |contests: &&mut Contests| contests.uid == route.uid;
         let happened = self.contests().get_mut(&route.at).filter(same)?.untold.take()?;
         if !happened.holds(route) && !seeded::has(Bug::TellsWhatIsOver) {
             return None;
         }
-        self.announce(route, happened).await
+        if self.tell(route, &happened.notice).await {
+            return None;
+        }
+        self.contests_of(route, |contests| contests.untold = Some(happened));
+        Some(Instant::now() + TELL_AGAIN)
     }
 
     /// Says that something happened, and whether it could. An Event that is lost is not worth a
@@ -479,6 +496,7 @@ impl Reconciler {
     pub fn tidy(&self) {
         let now = Instant::now();
         self.contests().retain(|_, contests| !contests.are_over(now));
+        self.looks.tidy();
         self.publisher.tidy();
     }
 
@@ -501,17 +519,6 @@ impl Reconciler {
 
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Contests {
-    fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
-    }
-
-    fn new(route: &RouteFacts) -> Self {
-        let (pair, status) = (Contest::new(None), Contest::new(None));
-        Self { uid: route.uid.clone(), pair, status, untold: None }
     }
 }
 
@@ -538,36 +545,6 @@ fn outcome_in_words(plan: &Plan) -> &str {
 fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
     let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:spec"]["f:tls"]);
     fields.is_some_and(|tls| tls.get("f:certificate").is_some() || tls.get("f:key").is_some())
-}
-
-impl Looked {
-    /// A good pair is no good to a Route whose own `caCertificate` makes the router refuse it.
-    fn with_ca_certificate(self, ca_certificate: &str) -> Self {
-        let problems = match &self.pair {
-            Some(pair) if !ca_certificate.is_empty() => tls::ca_problems(pair, ca_certificate),
-            _ => Vec::new(),
-        };
-        if problems.is_empty() {
-            return self;
-        }
-        Self { seen: SecretSeen::CaMismatch(problems), pair: None }
-    }
-}
-
-/// What a Secret is worth by itself.
-fn judge(secret: &Secret) -> Looked {
-    if secret.kind != TLS_TYPE {
-        return Looked { seen: SecretSeen::WrongType(secret.kind.as_str().into()), pair: None };
-    }
-    match tls::judge(secret.data.certificate.expose(), secret.data.key.expose()) {
-        Err(problems) => Looked { seen: SecretSeen::Invalid(problems), pair: None },
-        Ok(pair) => Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) },
-    }
-}
-
-/// What the cache keeps of a Secret that the watch brought.
-pub fn remember(secret: &Secret) -> SecretSeen {
-    judge(secret).seen
 }
 
 fn message(route: &RouteFacts, notice: &Notice) -> Message {

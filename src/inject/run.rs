@@ -27,9 +27,10 @@ use crate::{
         capability::{self, StatusField},
         facts::{ObjectRef, RouteFacts},
         index::{Index, Scope},
+        looks::{Looked, Looks},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
-        reconcile::{self, Reconciler},
+        reconcile::{Next, Reconciler},
         watches::{Kind, Watched, Watches},
     },
     kit::{
@@ -38,7 +39,7 @@ use crate::{
         client::Gate,
         clock::Clock,
         events::Publisher,
-        queue::Queue,
+        queue::{Lane, Queue},
         seeded::{self, Bug},
         watch::{Change, Follow, Place},
     },
@@ -110,6 +111,7 @@ impl Injector {
             policy: options.policy.clone(),
             dry_run: options.dry_run,
             keeps_status: false.into(),
+            looks: Looks::default(),
             contests: Mutex::default(),
         };
         Arc::new(Self {
@@ -200,10 +202,10 @@ impl Injector {
             .run(|change| {
                 let concerned = match change {
                     Change::Applied(secret) => self.secret_applied(&watched, &secret),
-                    Change::Deleted(place) => self.index().secret_gone(&place.into()),
+                    Change::Deleted(place) => self.secret_gone(&place.into()),
                     Change::Undecodable(place) => {
                         let at = self.skip_undecodable("Secret", place);
-                        self.index().secret_gone(&at)
+                        self.secret_gone(&at)
                     }
                     Change::Listed(places) => {
                         let listed: HashSet<ObjectRef> =
@@ -232,12 +234,18 @@ impl Injector {
         );
         // A server that ignored the field selector must not pass another type off as TLS.
         if secret.kind != TLS_TYPE {
-            return self.index().secret_gone(&at);
+            return self.secret_gone(&at);
         }
-        let seen = reconcile::remember(secret);
+        let seen = Looked::judge(secret).seen;
+        self.reconciler.looks.forget(&at);
         // What a first list brings did not change just now.
         let news = self.watches().has_listed(watched);
         self.index().secret_applied(at, seen, news.then(Instant::now))
+    }
+
+    fn secret_gone(&self, at: &ObjectRef) -> Vec<ObjectRef> {
+        self.reconciler.looks.forget(at);
+        self.index().secret_gone(at)
     }
 
     fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
@@ -370,29 +378,31 @@ impl Injector {
             () = self.ready_to_decide() => {}
         }
         loop {
-            let at = tokio::select! {
+            let (at, lane) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                at = async { gate.opened().await; self.queue.next().await } => at,
+                next = async { gate.opened().await; self.queue.next().await } => next,
             };
             if self.gate.is_open() {
-                self.turn(&at).await;
+                self.turn(&at, lane).await;
             } else {
-                self.queue.add(at.clone());
+                self.queue.put(at.clone(), Instant::now(), lane);
             }
             self.queue.done(&at);
         }
     }
 
-    async fn turn(&self, at: &ObjectRef) {
+    async fn turn(&self, at: &ObjectRef, lane: Lane) {
         let start = Instant::now();
         // A bug that one Route brings out must not stop the others.
-        let outcome = AssertUnwindSafe(self.reconciler.turn(at)).catch_unwind().await;
+        let outcome = AssertUnwindSafe(self.reconciler.turn(at, lane)).catch_unwind().await;
         self.reconciler.metrics.reconciled(start.elapsed());
         match outcome {
-            Ok(Ok(again)) => {
+            // It has come half-way: what is said may still fail, as it may have before.
+            Ok(Ok(Next::Speak)) => self.queue.add_later(at.clone()),
+            Ok(Ok(next)) => {
                 self.failures().remove(at);
-                if let Some(again) = again {
+                if let Next::At(again) = next {
                     self.queue.add_at(at.clone(), again);
                 }
             }

@@ -1,9 +1,13 @@
 //! Keys that wait for their turn: each at most once, each worked on by one worker at a time.
 //!
+//! What is urgent goes before what can wait, and within each of the two lanes the groups take
+//! turns, so that a crowd of one group does not hold up the single key of another.
+//!
 //! `Schedule` is plain synchronous code; `Queue` lets workers wait for it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt::Debug,
     hash::Hash,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -12,104 +16,187 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::kit::seeded::{self, Bug};
 
+/// What can wait for a turn.
+pub trait Key: Clone + Debug + Eq + Hash {
+    /// Groups take turns.
+    type Group: Clone + Debug + Eq + Hash;
+
+    /// The group that it belongs to.
+    fn group(&self) -> Self::Group;
+}
+
+/// Who goes before whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// Before everything that can wait.
+    Urgent,
+    /// Only while nothing urgent is due.
+    Later,
+}
+
 /// What waits, and what is being worked on.
 #[derive(Debug)]
-pub struct Schedule<K> {
-    due: BTreeSet<(Instant, u64)>,
-    waiting: HashMap<K, (Instant, u64)>,
-    keys: HashMap<u64, K>,
-    working: HashMap<K, Option<Instant>>,
+pub struct Schedule<K: Key> {
+    waiting: HashMap<K, Ticket>,
+    /// Tickets that were not due when last looked at, by when and in which order they are.
+    timers: BTreeMap<(Instant, u64), K>,
+    urgent: Rota<K>,
+    later: Rota<K>,
+    working: HashMap<K, Option<(Instant, Lane)>>,
     counter: u64,
 }
 
-impl<K> Default for Schedule<K> {
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    at: Instant,
+    lane: Lane,
+    number: u64,
+}
+
+impl<K: Key> Default for Schedule<K> {
     fn default() -> Self {
         Self {
-            due: BTreeSet::new(),
             waiting: HashMap::new(),
-            keys: HashMap::new(),
+            timers: BTreeMap::new(),
+            urgent: Rota::default(),
+            later: Rota::default(),
             working: HashMap::new(),
             counter: 0,
         }
     }
 }
 
-impl<K: Clone + Eq + Hash> Schedule<K> {
-    /// Asks for a turn at that time, or at an earlier one that was asked for already.
-    pub fn add(&mut self, key: K, at: Instant) {
+impl<K: Key> Schedule<K> {
+    /// Asks for a turn at that time and in that lane, or earlier and before others where that was
+    /// asked for already.
+    pub fn add(&mut self, key: K, mut at: Instant, mut lane: Lane) {
         if let Some(again) = self.working.get_mut(&key) {
             if seeded::has(Bug::LosesChangesAtWork) {
                 return;
             }
             // It may have looked before what we were told of happened: it gets another turn.
-            *again = Some(again.map_or(at, |earlier| earlier.min(at)));
+            *again = Some(again.map_or((at, lane), |(a, l)| (a.min(at), l.min(lane))));
             return;
         }
-        match self.waiting.get(&key).copied() {
-            Some((earlier, _)) if earlier <= at => return,
-            Some(later) => {
-                self.due.remove(&later);
-                self.keys.remove(&later.1);
+        if let Some(ticket) = self.waiting.get(&key) {
+            (at, lane) = (ticket.at.min(at), ticket.lane.min(lane));
+            if (at, lane) == (ticket.at, ticket.lane) {
+                return;
             }
-            None => {}
+            self.forget(&key);
         }
         self.counter += 1;
-        let slot = (at, self.counter);
-        self.due.insert(slot);
-        self.keys.insert(slot.1, key.clone());
-        self.waiting.insert(key, slot);
+        let number = self.counter;
+        self.timers.insert((at, number), key.clone());
+        self.waiting.insert(key, Ticket { at, lane, number });
     }
 
-    /// The key that is due the longest, if one is.
-    pub fn pop(&mut self, now: Instant) -> Option<K> {
-        let &slot = self.due.first().filter(|(at, _)| *at <= now)?;
-        self.due.remove(&slot);
-        let key = self.keys.remove(&slot.1)?;
+    /// The key whose turn it is, if one is due, and how urgent it was.
+    pub fn pop(&mut self, now: Instant) -> Option<(K, Lane)> {
+        self.line_up(now);
+        let (key, lane) = loop {
+            let (number, key) = self.urgent.pop().or_else(|| self.later.pop())?;
+            // A ticket that was given back, or exchanged for a better one, is still in its line.
+            match self.waiting.get(&key) {
+                Some(ticket) if ticket.number == number => break (key, ticket.lane),
+                _ => {}
+            }
+        };
         self.waiting.remove(&key);
         self.working.insert(key.clone(), None);
-        Some(key)
+        Some((key, lane))
+    }
+
+    fn line_up(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.first_entry().filter(|timer| timer.key().0 <= now) {
+            let ((_, number), key) = timer.remove_entry();
+            match self.waiting.get(&key).map(|ticket| ticket.lane) {
+                Some(Lane::Urgent) => self.urgent.push(number, key),
+                Some(Lane::Later) => self.later.push(number, key),
+                None => {}
+            }
+        }
     }
 
     /// The worker is through with the key; what was asked for meanwhile is queued.
     pub fn done(&mut self, key: &K) {
-        if let Some(Some(again)) = self.working.remove(key) {
-            self.add(key.clone(), again);
+        if let Some(Some((at, lane))) = self.working.remove(key) {
+            self.add(key.clone(), at, lane);
         }
     }
 
     /// Drops what waits for this key; a worker that has it finishes.
     pub fn forget(&mut self, key: &K) {
-        if let Some(slot) = self.waiting.remove(key) {
-            self.due.remove(&slot);
-            self.keys.remove(&slot.1);
+        if let Some(ticket) = self.waiting.remove(key) {
+            self.timers.remove(&(ticket.at, ticket.number));
         }
     }
 
-    /// When the next key is due.
+    /// When the next key is due that is not due already.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.timers.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Whether anything waits, due or not.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// How many keys are due or being worked on.
     pub fn depth(&self, now: Instant) -> usize {
-        self.working.len() + self.due.range(..=(now, u64::MAX)).count()
+        self.working.len() + self.waiting.values().filter(|ticket| ticket.at <= now).count()
+    }
+}
+
+/// Lines of keys that are due, one for each group; the groups take turns.
+#[derive(Debug)]
+struct Rota<K: Key> {
+    turns: VecDeque<K::Group>,
+    lines: HashMap<K::Group, VecDeque<(u64, K)>>,
+}
+
+impl<K: Key> Default for Rota<K> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), lines: HashMap::new() }
+    }
+}
+
+impl<K: Key> Rota<K> {
+    fn push(&mut self, number: u64, key: K) {
+        let line = self.lines.entry(key.group()).or_default();
+        if line.is_empty() {
+            self.turns.push_back(key.group());
+        }
+        line.push_back((number, key));
+    }
+
+    fn pop(&mut self) -> Option<(u64, K)> {
+        let group = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&group)?;
+        let first = line.pop_front();
+        if line.is_empty() {
+            self.lines.remove(&group);
+        } else {
+            self.turns.push_back(group);
+        }
+        first
     }
 }
 
 /// A `Schedule` that workers can wait for.
 #[derive(Debug)]
-pub struct Queue<K> {
+pub struct Queue<K: Key> {
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
 }
 
-impl<K> Default for Queue<K> {
+impl<K: Key> Default for Queue<K> {
     fn default() -> Self {
         Self { schedule: Mutex::default(), changed: Notify::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash> Queue<K> {
+impl<K: Key> Queue<K> {
     fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
         // No caller's code runs under the lock, so a poisoned schedule is still a whole one.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
@@ -122,21 +209,31 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Asks for a turn at that time.
     pub fn add_at(&self, key: K, at: Instant) {
-        self.schedule().add(key, at);
+        self.put(key, at, Lane::Urgent);
+    }
+
+    /// Asks for a turn once nothing urgent is due.
+    pub fn add_later(&self, key: K) {
+        self.put(key, Instant::now(), Lane::Later);
+    }
+
+    /// Asks for a turn at that time and in that lane.
+    pub fn put(&self, key: K, at: Instant, lane: Lane) {
+        self.schedule().add(key, at, lane);
         self.changed.notify_one();
     }
 
-    /// Waits for the next key and hands it out to this caller alone.
-    pub async fn next(&self) -> K {
+    /// Waits for the next key and hands it out to this caller alone, with its lane.
+    pub async fn next(&self) -> (K, Lane) {
         loop {
             let next_due = {
                 let mut schedule = self.schedule();
-                if let Some(key) = schedule.pop(Instant::now()) {
-                    if schedule.next_due().is_some() {
+                if let Some(next) = schedule.pop(Instant::now()) {
+                    if !schedule.is_empty() {
                         // One notice may stand for many keys: pass it on to the next worker.
                         self.changed.notify_one();
                     }
-                    return key;
+                    return next;
                 }
                 schedule.next_due()
             };
@@ -179,49 +276,112 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    use Lane::{Later, Urgent};
+
+    /// Keys "shop/blog" are of group "shop".
+    impl Key for &'static str {
+        type Group = &'static str;
+
+        fn group(&self) -> &'static str {
+            self.split('/').next().unwrap_or_default()
+        }
+    }
+
+    impl Key for u32 {
+        type Group = ();
+
+        fn group(&self) {}
+    }
+
+    fn all_due(schedule: &mut Schedule<&'static str>, now: Instant) -> Vec<&'static str> {
+        std::iter::from_fn(|| schedule.pop(now)).map(|(key, _)| key).collect()
+    }
 
     #[test]
     fn a_key_that_is_added_often_gets_one_turn_at_the_earliest_time() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        schedule.add("shop", now + 3 * SECOND);
-        schedule.add("shop", now);
-        schedule.add("shop", now + SECOND);
-        assert_eq!(schedule.pop(now), Some("shop"));
+        schedule.add("shop", now + 3 * SECOND, Urgent);
+        schedule.add("shop", now, Urgent);
+        schedule.add("shop", now + SECOND, Urgent);
+        assert_eq!(schedule.pop(now), Some(("shop", Urgent)));
         schedule.done(&"shop");
         assert_eq!(schedule.pop(now + 9 * SECOND), None);
-        assert!(schedule.keys.is_empty() && schedule.waiting.is_empty() && schedule.due.is_empty());
+        assert!(schedule.is_empty() && schedule.timers.is_empty());
     }
 
     #[test]
     fn a_key_is_never_with_two_workers_and_comes_again_when_it_changed_meanwhile() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        schedule.add("shop", now);
-        assert_eq!(schedule.pop(now), Some("shop"));
-        schedule.add("shop", now);
+        schedule.add("shop", now, Urgent);
+        assert_eq!(schedule.pop(now), Some(("shop", Urgent)));
+        schedule.add("shop", now, Urgent);
         assert_eq!(schedule.pop(now), None, "its worker is not through");
         schedule.done(&"shop");
-        assert_eq!(schedule.pop(now), Some("shop"));
+        assert_eq!(schedule.pop(now), Some(("shop", Urgent)));
     }
 
     #[test]
     fn who_waits_longest_comes_first() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        for key in ["b", "a", "c"] {
-            schedule.add(key, now);
+        for key in ["web/b", "web/a", "web/c"] {
+            schedule.add(key, now, Urgent);
         }
-        let order: Vec<_> = std::iter::from_fn(|| schedule.pop(now)).collect();
-        assert_eq!(order, ["b", "a", "c"]);
+        assert_eq!(all_due(&mut schedule, now), ["web/b", "web/a", "web/c"]);
+    }
+
+    #[test]
+    fn a_crowd_does_not_hold_up_a_lone_key_of_another_group() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        for key in ["crowd/1", "crowd/2", "crowd/3", "lone/1"] {
+            schedule.add(key, now, Urgent);
+        }
+        assert_eq!(schedule.pop(now), Some(("crowd/1", Urgent)));
+        schedule.add("late/1", now, Urgent);
+        assert_eq!(all_due(&mut schedule, now), ["lone/1", "crowd/2", "late/1", "crowd/3"]);
+    }
+
+    #[test]
+    fn what_can_wait_waits_for_everything_urgent_that_is_due() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        schedule.add("a/1", now, Later);
+        schedule.add("a/2", now, Urgent);
+        schedule.add("b/1", now, Urgent);
+        schedule.add("b/2", now + SECOND, Urgent);
+        assert_eq!(all_due(&mut schedule, now), ["a/2", "b/1", "a/1"]);
+        assert_eq!(schedule.pop(now + SECOND), Some(("b/2", Urgent)));
+    }
+
+    #[test]
+    fn what_waited_and_turns_urgent_comes_at_once_and_only_once() {
+        let now = Instant::now();
+        let mut schedule = Schedule::default();
+        for key in ["a/1", "a/2"] {
+            schedule.add(key, now, Later);
+        }
+        assert_eq!(schedule.pop(now), Some(("a/1", Later)));
+        schedule.add("a/3", now, Urgent);
+        schedule.add("a/2", now, Urgent);
+        schedule.add("a/2", now, Later);
+        assert_eq!(schedule.depth(now), 3);
+        assert_eq!(all_due(&mut schedule, now), ["a/3", "a/2"]);
     }
 
     #[test]
     fn a_forgotten_key_does_not_come() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        schedule.add("shop", now);
+        for key in ["shop", "shop/2", "shop/3"] {
+            schedule.add(key, now, Urgent);
+        }
         schedule.forget(&"shop");
+        assert_eq!(schedule.pop(now), Some(("shop/2", Urgent)));
+        schedule.done(&"shop/2");
+        schedule.forget(&"shop/3");
         assert_eq!(schedule.pop(now), None);
         assert_eq!(schedule.depth(now), 0);
     }
@@ -230,14 +390,14 @@ mod tests {
     async fn eight_workers_share_a_thousand_keys_and_lose_none() {
         let queue = Arc::new(Queue::default());
         let done = Arc::new(Mutex::new(Vec::new()));
-        for key in 0..1_000 {
+        for key in 0..1_000_u32 {
             queue.add_at(key, Instant::now() + SECOND * (key % 7));
         }
         for _ in 0..8 {
             let (queue, done) = (queue.clone(), done.clone());
             tokio::spawn(async move {
                 loop {
-                    let key = queue.next().await;
+                    let (key, _) = queue.next().await;
                     tokio::time::sleep(SECOND / 100).await;
                     done.lock().unwrap().push(key);
                     queue.done(&key);

@@ -237,7 +237,7 @@ impl Edge {
     async fn write_status(self: Arc<Self>) {
         let mut failures = 0;
         loop {
-            let at = self.unwritten.next().await;
+            let (at, _) = self.unwritten.next().await;
             match self.write_one(&at).await {
                 Ok(()) => failures = 0,
                 // The watch brings the newer version, or that there is none, and another turn.

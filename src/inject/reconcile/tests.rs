@@ -156,6 +156,7 @@ impl Stage {
             policy,
             dry_run: false,
             keeps_status: true.into(),
+            looks: Looks::default(),
             contests: Mutex::default(),
         };
         Self { world, reconciler, registry, at }
@@ -173,14 +174,18 @@ impl Stage {
         match secret {
             None => index.secret_gone(&name),
             Some(secret) => {
-                let seen = remember(&serde_json::from_value(secret).unwrap());
+                let seen = Looked::judge(&serde_json::from_value(secret).unwrap()).seen;
                 index.secret_applied(name, seen, Some(Instant::now()))
             }
         }
     }
 
-    async fn turn(&self) -> Result<Option<Instant>, ApplyError> {
-        self.reconciler.turn(&self.at).await
+    /// Gives the Route its turn, and another one for what is left to be said.
+    async fn turn(&self) -> Result<Next, ApplyError> {
+        match self.reconciler.turn(&self.at, Lane::Urgent).await? {
+            Next::Speak => self.reconciler.turn(&self.at, Lane::Later).await,
+            next => Ok(next),
+        }
     }
 
     fn metrics(&self) -> String {

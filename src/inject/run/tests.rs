@@ -106,9 +106,9 @@ fn asking(injector: &Injector) -> ObjectRef {
 
 /// Gives the Route a turn; answers after how long the next one is due.
 async fn turn(injector: &Injector, at: &ObjectRef) -> Duration {
-    injector.turn(at).await;
+    injector.turn(at, Lane::Later).await;
     let start = Instant::now();
-    assert_eq!(injector.queue.next().await, *at);
+    assert_eq!(injector.queue.next().await.0, *at);
     injector.queue.done(at);
     start.elapsed()
 }
@@ -150,7 +150,7 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
         assert!(range.contains(&wait), "{wait:?} after {failures}");
     }
     code.store(404, Ordering::SeqCst);
-    injector.turn(&at).await;
+    injector.turn(&at, Lane::Later).await;
     assert_eq!(injector.index().states().len(), 1, "there is no such Secret, and that is known");
 
     code.store(500, Ordering::SeqCst);
@@ -205,7 +205,7 @@ async fn every_route_gets_a_turn_at_every_resync() {
     let resync = tokio::spawn(injector.clone().resync());
     for turn in 1..=3 {
         let next = tokio::time::timeout(Duration::from_secs(601), injector.queue.next()).await;
-        assert_eq!(next.as_ref(), Ok(&at));
+        assert_eq!(next, Ok((at.clone(), Lane::Urgent)));
         injector.queue.done(&at);
         assert_eq!(start.elapsed().as_secs(), 600 * turn);
     }
