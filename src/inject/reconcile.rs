@@ -337,8 +337,9 @@ impl Reconciler {
     }
 
     async fn newest_other_manager(&self, at: &ObjectRef) -> Option<String> {
-        let route = self.reread(at).await.ok()??;
-        let managers = route.metadata.managed_fields.unwrap_or_default();
+        let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
+        let read = call::bounded(api.get_metadata_opt(&at.name)).await.ok()??;
+        let managers = read.metadata.managed_fields.unwrap_or_default();
         managers
             .into_iter()
             .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))

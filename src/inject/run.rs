@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use kube::{Api, Client, Resource, core::DeserializeGuard};
+use kube::{Api, Client, Resource};
 use prometheus_client::registry::Registry;
 use tokio::{
     sync::{Notify, watch},
@@ -37,6 +37,7 @@ use crate::{
         call::CallError,
         client::Gate,
         clock::Clock,
+        decode::Guarded,
         events::Publisher,
         queue::Queue,
         seeded::{self, Bug},
@@ -245,7 +246,7 @@ impl Injector {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         let client = self.reconciler.client.clone();
-        let api: Api<DeserializeGuard<K>> = match scope {
+        let api: Api<Guarded<K>> = match scope {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };
