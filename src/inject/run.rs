@@ -168,13 +168,7 @@ impl Injector {
         let follow = self.follow::<Route>(&scope, None);
         follow
             .run(|change| match change {
-                Change::Applied(route) => {
-                    let facts = RouteFacts::read(&route);
-                    let at = facts.at.clone();
-                    if self.index().route_applied(facts, Instant::now()) {
-                        self.queue.add(at);
-                    }
-                }
+                Change::Applied(route) => self.route_applied(&route),
                 Change::Deleted(place) => self.route_gone(&place.into()),
                 Change::Undecodable(place) => {
                     let at = self.skip_undecodable("Route", place);
@@ -225,12 +219,21 @@ impl Injector {
             .await;
     }
 
+    fn route_applied(&self, route: &Route) {
+        let (at, now) = (ObjectRef::of(&route.metadata), Instant::now());
+        let uid = route.metadata.uid.as_deref().unwrap_or_default();
+        let version = route.metadata.resource_version.as_deref().unwrap_or_default();
+        if self.index().is_echo(&at, uid, version, now) {
+            return;
+        }
+        let facts = RouteFacts::read(route);
+        if self.index().route_applied(facts, now) {
+            self.queue.add(at);
+        }
+    }
+
     fn secret_applied(&self, watched: &Watched, secret: &Secret) -> Vec<ObjectRef> {
-        let meta = &secret.metadata;
-        let at = ObjectRef::new(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        );
+        let at = ObjectRef::of(&secret.metadata);
         // A server that ignored the field selector must not pass another type off as TLS.
         if secret.kind != TLS_TYPE {
             return self.index().secret_gone(&at);

@@ -41,10 +41,7 @@ pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, Ca
             async |page| call::bounded(api.list(page)).await,
             |route| match &route {
                 Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
-                Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::new(
-                    meta.namespace.as_deref().unwrap_or_default(),
-                    meta.name.as_deref().unwrap_or_default(),
-                )),
+                Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
             },
         )
         .await?;

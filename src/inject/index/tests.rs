@@ -215,6 +215,29 @@ fn what_stood_there_before_our_own_write_is_not_decided_from_when_the_watch_brin
 }
 
 #[test]
+fn our_own_write_and_what_was_before_it_are_known_without_being_read() {
+    let (mut index, now) = knowing(&[route("5")]);
+    let uid = index.route(&shop()).unwrap().uid;
+    let mut echo = |version: &str, now| index.is_echo(&shop(), &uid, version, now);
+    assert!(!echo("5", now), "nothing was written: whatever comes is to be read");
+    index.route_written(changed("9").facts(), now);
+    let mut echo = |version: &str, now| index.is_echo(&shop(), &uid, version, now);
+    assert!(!echo("9", now + seconds(30)), "too late to be sure");
+    assert!(echo("6", now));
+    assert!(!echo("10", now), "somebody else wrote after us");
+    assert!(echo("9", now));
+    assert!(!echo("9", now), "our own write comes back once");
+}
+
+#[test]
+fn a_route_that_was_made_anew_is_read_whatever_its_version() {
+    let (mut index, now) = knowing(&[route("5")]);
+    index.route_written(changed("9").facts(), now);
+    assert!(!index.is_echo(&shop(), "another uid", "9", now));
+    assert!(!index.is_echo(&at("web", "unknown"), "4711", "9", now));
+}
+
+#[test]
 fn versions_are_compared_as_numbers_not_as_texts() {
     let (mut index, now) = knowing(&[route("98")]);
     index.route_written(changed("100").facts(), now);
