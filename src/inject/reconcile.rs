@@ -203,7 +203,8 @@ impl Reconciler {
                 self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX);
             return Ok(Looked { seen: SecretSeen::Missing { since }, pair: None });
         };
-        let looked = judge(&secret);
+        let known = self.index().secret(&at).cloned();
+        let looked = judge(&secret, known.as_ref());
         {
             let mut index = self.index();
             index.secret_found(&at);
@@ -536,20 +537,25 @@ impl Looked {
     }
 }
 
-/// What a Secret is worth by itself.
-fn judge(secret: &Secret) -> Looked {
+/// What a Secret is worth by itself; cheaper where it is what it was.
+fn judge(secret: &Secret, known: Option<&SecretSeen>) -> Looked {
     if secret.kind != TLS_TYPE {
         return Looked { seen: SecretSeen::WrongType(secret.kind.as_str().into()), pair: None };
     }
-    match tls::judge(secret.data.certificate.expose(), secret.data.key.expose()) {
+    let known = match known {
+        Some(SecretSeen::Usable(facts)) => Some(facts),
+        _ => None,
+    };
+    let (certificate, key) = (secret.data.certificate.expose(), secret.data.key.expose());
+    match tls::judge_again(certificate, key, known) {
         Err(problems) => Looked { seen: SecretSeen::Invalid(problems), pair: None },
         Ok(pair) => Looked { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) },
     }
 }
 
-/// What the cache keeps of a Secret that the watch brought.
-pub fn remember(secret: &Secret) -> SecretSeen {
-    judge(secret).seen
+/// What the cache keeps of a Secret that the watch brought, where it kept this before.
+pub fn remember(secret: &Secret, known: Option<&SecretSeen>) -> SecretSeen {
+    judge(secret, known).seen
 }
 
 fn message(route: &RouteFacts, notice: &Notice) -> Message {

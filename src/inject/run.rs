@@ -238,7 +238,8 @@ impl Injector {
         if secret.kind != TLS_TYPE {
             return self.index().secret_gone(&at);
         }
-        let seen = reconcile::remember(secret);
+        let known = self.index().secret(&at).cloned();
+        let seen = reconcile::remember(secret, known.as_ref());
         // What a first list brings did not change just now.
         let news = self.watches().has_listed(watched);
         self.index().secret_applied(at, seen, news.then(Instant::now))

@@ -1,10 +1,9 @@
 //! What the index answers to what the watches may bring, in whatever order.
 
 use super::*;
-use crate::tls::PairFacts;
 use crate::{
     inject::facts::tests::Draft,
-    tls::{ChainOrder, Fingerprint},
+    tls::{PairFacts, Validity},
 };
 
 fn at(namespace: &str, name: &str) -> ObjectRef {
@@ -28,16 +27,10 @@ fn changed(version: &str) -> Draft {
     route(version).holding("certificate of", version)
 }
 
-fn pair(serial: &str) -> PairFacts {
+fn pair(key: &str) -> PairFacts {
     let time: chrono::DateTime<chrono::Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
-    PairFacts {
-        fingerprint: Fingerprint::of("certificate", serial),
-        names: [].into(),
-        serial: serial.into(),
-        not_before: time,
-        not_after: time,
-        chain: ChainOrder::InOrder,
-    }
+    let validity = Validity { not_before: time, not_after: time };
+    PairFacts::pretended(("certificate", key), &[], validity)
 }
 
 fn usable(serial: &str) -> SecretSeen {
@@ -344,7 +337,7 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
     let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
     let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));
     let holding = |name: &str| {
-        let validity = crate::tls::Validity { not_before: begins, not_after: ends };
+        let validity = Validity { not_before: begins, not_after: ends };
         RouteFacts { validity: Some(validity), ..route("1").named("web", name).facts() }
     };
     let mut index = Index::default();

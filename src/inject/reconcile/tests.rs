@@ -173,7 +173,7 @@ impl Stage {
         match secret {
             None => index.secret_gone(&name),
             Some(secret) => {
-                let seen = remember(&serde_json::from_value(secret).unwrap());
+                let seen = remember(&serde_json::from_value(secret).unwrap(), None);
                 index.secret_applied(name, seen, Some(Instant::now()))
             }
         }
