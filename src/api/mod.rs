@@ -3,5 +3,6 @@
 //! Nothing here is ever sent back whole: writes are merge patches, so what these types leave out
 //! survives.
 
+mod metadata;
 pub mod route;
 pub mod secret;

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
+use super::metadata;
 use crate::kit::redact::PrivateKeyPem;
 
 /// The API group of Routes.
@@ -18,7 +19,8 @@ pub const API_VERSION: &str = "route.openshift.io/v1";
 /// A Route, without what the injector has no use for.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Route {
-    /// The usual metadata.
+    /// The metadata that we have a use for.
+    #[serde(deserialize_with = "metadata::slim")]
     pub metadata: ObjectMeta,
     /// What the user asks of the router.
     #[serde(default)]

@@ -8,13 +8,16 @@ use k8s_openapi::{
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
+use super::metadata;
+
 /// The only type of Secret that is injected.
 pub const TLS_TYPE: &str = "kubernetes.io/tls";
 
 /// A Secret, without what is none of our business.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Secret {
-    /// The usual metadata.
+    /// The metadata that we have a use for.
+    #[serde(deserialize_with = "metadata::slim")]
     pub metadata: ObjectMeta,
     /// `kubernetes.io/tls` for a certificate and its key; it can't be changed.
     #[serde(rename = "type", default)]

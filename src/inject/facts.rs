@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
     api::route::{CertificateCondition, Route, TlsConfig},
@@ -31,6 +31,12 @@ impl ObjectRef {
     /// Names an object.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The place of the object with this metadata.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref());
+        Self::new(namespace.unwrap_or_default(), name.unwrap_or_default())
     }
 }
 
@@ -150,10 +156,7 @@ impl RouteFacts {
         let note = annotation(INJECTED_ANNOTATION).map(String::as_str);
         let tls = read_tls(route.spec.tls.as_ref(), uid, note.and_then(|note| note.parse().ok()));
         Self {
-            at: ObjectRef::new(
-                meta.namespace.as_deref().unwrap_or_default(),
-                meta.name.as_deref().unwrap_or_default(),
-            ),
+            at: ObjectRef::of(meta),
             uid: uid.into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
             host: route.spec.host.as_deref().unwrap_or_default().into(),

@@ -51,15 +51,32 @@ struct Known {
 pub type Scope = Option<Arc<str>>;
 
 impl Index {
+    /// Whether the watch brings our own last write, or a version from before it. Needs no facts, so
+    /// it can be asked before a Route is read, which takes far longer.
+    pub fn is_echo(&mut self, at: &ObjectRef, uid: &str, version: &str, now: Instant) -> bool {
+        let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) else {
+            return false;
+        };
+        // After a while (a restored etcd counts from further back) whatever the watch says holds.
+        let in_time = |(_, since): &&(_, Instant)| now.duration_since(*since) < ECHO;
+        let Some((awaited, _)) = entry.awaited.as_ref().filter(in_time) else { return false };
+        if **awaited == *version {
+            // The facts at hand are those of the answer to that write.
+            entry.awaited = None;
+            return true;
+        }
+        is_older(version, awaited)
+    }
+
     /// A Route is there. Answers whether anything that matters changed.
     pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> bool {
+        if self.is_echo(&facts.at, &facts.uid, &facts.version, now) {
+            return false;
+        }
         let Some(entry) = self.routes.get_mut(&facts.at) else {
             self.insert(facts, None, now);
             return true;
         };
-        if entry.is_echo(&facts, now) {
-            return false;
-        }
         let same = entry.facts.same_but_for_version(&facts);
         if same {
             entry.facts.version = facts.version;
@@ -288,17 +305,6 @@ impl Index {
         let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
         let names = names.take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
-    }
-}
-
-impl Entry {
-    /// Whether the watch brings a version from before our own last write. After a while (a
-    /// restored etcd counts from further back) whatever the watch says holds.
-    fn is_echo(&self, facts: &RouteFacts, now: Instant) -> bool {
-        let Some((awaited, since)) = &self.awaited else { return false };
-        is_older(&facts.version, awaited)
-            && facts.uid == self.facts.uid
-            && now.duration_since(*since) < ECHO
     }
 }
 

@@ -35,12 +35,17 @@ impl Looked {
         Self { seen: SecretSeen::Missing { since }, pair: None }
     }
 
-    /// What a Secret is worth by itself.
-    pub fn judge(secret: &Secret) -> Self {
+    /// What a Secret is worth by itself; cheaper where it is what it was.
+    pub fn judge(secret: &Secret, known: Option<&SecretSeen>) -> Self {
         if secret.kind != TLS_TYPE {
             return Self { seen: SecretSeen::WrongType(secret.kind.as_str().into()), pair: None };
         }
-        match tls::judge(secret.data.certificate.expose(), secret.data.key.expose()) {
+        let known = match known {
+            Some(SecretSeen::Usable(facts)) => Some(facts),
+            _ => None,
+        };
+        let (certificate, key) = (secret.data.certificate.expose(), secret.data.key.expose());
+        match tls::judge_again(certificate, key, known) {
             Err(problems) => Self { seen: SecretSeen::Invalid(problems), pair: None },
             Ok(pair) => Self { seen: SecretSeen::Usable(pair.facts().clone()), pair: Some(pair) },
         }

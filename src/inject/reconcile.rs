@@ -224,7 +224,8 @@ impl Reconciler {
                 cause,
             })?,
         };
-        let looked = secret.as_ref().map(Looked::judge);
+        let known = self.index().secret(at).cloned();
+        let looked = secret.as_ref().map(|secret| Looked::judge(secret, known.as_ref()));
         let watched = secret.is_some_and(|secret| secret.kind == TLS_TYPE);
         let mut index = self.index();
         if looked.is_some() {
@@ -374,8 +375,9 @@ impl Reconciler {
     }
 
     async fn newest_other_manager(&self, at: &ObjectRef) -> Option<String> {
-        let route = self.reread(at).await.ok()??;
-        let managers = route.metadata.managed_fields.unwrap_or_default();
+        let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
+        let read = call::bounded(api.get_metadata_opt(&at.name)).await.ok()??;
+        let managers = read.metadata.managed_fields.unwrap_or_default();
         managers
             .into_iter()
             .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))

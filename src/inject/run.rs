@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use kube::{Api, Client, Resource, core::DeserializeGuard};
+use kube::{Api, Client, Resource};
 use prometheus_client::registry::Registry;
 use tokio::{
     sync::{Notify, watch},
@@ -38,6 +38,7 @@ use crate::{
         call::CallError,
         client::Gate,
         clock::Clock,
+        decode::Guarded,
         events::Publisher,
         queue::{Lane, Queue},
         seeded::{self, Bug},
@@ -169,13 +170,7 @@ impl Injector {
         let follow = self.follow::<Route>(&scope, None);
         follow
             .run(|change| match change {
-                Change::Applied(route) => {
-                    let facts = RouteFacts::read(&route);
-                    let at = facts.at.clone();
-                    if self.index().route_applied(facts, Instant::now()) {
-                        self.queue.add(at);
-                    }
-                }
+                Change::Applied(route) => self.route_applied(&route),
                 Change::Deleted(place) => self.route_gone(&place.into()),
                 Change::Undecodable(place) => {
                     let at = self.skip_undecodable("Route", place);
@@ -226,18 +221,28 @@ impl Injector {
             .await;
     }
 
+    fn route_applied(&self, route: &Route) {
+        let (at, now) = (ObjectRef::of(&route.metadata), Instant::now());
+        let uid = route.metadata.uid.as_deref().unwrap_or_default();
+        let version = route.metadata.resource_version.as_deref().unwrap_or_default();
+        if self.index().is_echo(&at, uid, version, now) {
+            return;
+        }
+        let facts = RouteFacts::read(route);
+        if self.index().route_applied(facts, now) {
+            self.queue.add(at);
+        }
+    }
+
     fn secret_applied(&self, watched: &Watched, secret: &Secret) -> Vec<ObjectRef> {
-        let meta = &secret.metadata;
-        let at = ObjectRef::new(
-            meta.namespace.as_deref().unwrap_or_default(),
-            meta.name.as_deref().unwrap_or_default(),
-        );
+        let at = ObjectRef::of(&secret.metadata);
         // A server that ignored the field selector must not pass another type off as TLS.
         if secret.kind != TLS_TYPE {
             return self.secret_gone(&at);
         }
-        let seen = Looked::judge(secret).seen;
         self.reconciler.looks.forget(&at);
+        let known = self.index().secret(&at).cloned();
+        let seen = Looked::judge(secret, known.as_ref()).seen;
         // What a first list brings did not change just now.
         let news = self.watches().has_listed(watched);
         self.index().secret_applied(at, seen, news.then(Instant::now))
@@ -253,7 +258,7 @@ impl Injector {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         let client = self.reconciler.client.clone();
-        let api: Api<DeserializeGuard<K>> = match scope {
+        let api: Api<Guarded<K>> = match scope {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kube::{
     Api, Client, Resource,
     api::ListParams,
-    core::{DeserializeGuard, NamespaceResourceScope, ObjectList},
+    core::{NamespaceResourceScope, ObjectList},
 };
 
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
         secret::{Secret, TLS_TYPE},
     },
     inject::facts::{ObjectRef, RouteFacts},
-    kit::call::{self, CallError},
+    kit::{
+        call::{self, CallError},
+        decode::Guarded,
+    },
 };
 
 /// Objects in one answer of the API server.
@@ -32,16 +35,13 @@ pub struct Survey {
 /// Reads the Routes of these namespaces, or of all where none is named.
 pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, CallError> {
     let mut survey = Survey::default();
-    for api in apis::<DeserializeGuard<Route>>(client, namespaces) {
+    for api in apis::<Guarded<Route>>(client, namespaces) {
         every(
             ListParams::default(),
             async |page| call::bounded(api.list(page)).await,
-            |route| match &route.0 {
-                Ok(route) => survey.routes.push(RouteFacts::read(route)),
-                Err(invalid) => survey.undecodable.push(ObjectRef::new(
-                    invalid.metadata.namespace.as_deref().unwrap_or_default(),
-                    invalid.metadata.name.as_deref().unwrap_or_default(),
-                )),
+            |route| match &route {
+                Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
+                Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
             },
         )
         .await?;

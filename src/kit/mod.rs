@@ -6,6 +6,7 @@ pub mod call;
 pub mod client;
 pub mod clock;
 pub mod crowd;
+pub mod decode;
 pub mod events;
 pub mod health;
 pub mod lease;

@@ -3,18 +3,18 @@
 //! - An HTTP 410 at the start of a watch makes kube's watcher ask for the same lost version for
 //!   ever; here the watcher is built anew and lists.
 //! - Each watch has its own back-off, so one that is forbidden slows no other.
-//! - An object that can't be decoded is reported and skipped.
+//! - An object that can't be decoded is reported and skipped. After an event that can't be read at
+//!   all, and may be of any object, everything is listed; kube's watcher would go on without it.
 //! - A silent connection is given up a little after the watch's own time-out.
 //! - Deletes that fall into a relist produce no event: `Follow::run` remembers which names a list
 //!   brought and says at its end which ones are there.
 
-use std::{collections::HashSet, fmt::Debug, time::Duration};
+use std::{collections::HashSet, fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
-    core::DeserializeGuard,
     runtime::watcher::{self, Event, watcher},
 };
 use serde::de::DeserializeOwned;
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::kit::{
     backoff::Backoff,
     call::CallError,
+    decode::Guarded,
     seeded::{self, Bug},
 };
 
@@ -46,16 +47,16 @@ pub enum Change<K> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl Place {
     fn of(meta: &ObjectMeta) -> Self {
         Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
+            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+            name: meta.name.as_deref().unwrap_or_default().into(),
         }
     }
 }
@@ -64,17 +65,20 @@ impl Place {
 #[derive(Clone, Debug)]
 pub struct Follow<K> {
     /// Where.
-    pub api: Api<DeserializeGuard<K>>,
+    pub api: Api<Guarded<K>>,
     /// Which of them; the API server chooses.
     pub fields: Option<&'static str>,
     /// The watch is opened anew after this long, and given up when silent for a little longer.
     pub timeout: Duration,
 }
 
+/// Objects in one answer to a list. A page is held as text and as objects at once, and its keys are
+/// in both: small pages bound the memory, and the API server's as well.
+const PAGE: u32 = 100;
 /// A watch that did not fail for so long is well.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-type Events<K> = BoxStream<'static, watcher::Result<Event<DeserializeGuard<K>>>>;
+type Events<K> = BoxStream<'static, watcher::Result<Event<Guarded<K>>>>;
 
 impl<K> Follow<K>
 where
@@ -98,7 +102,8 @@ where
                     }
                     failures += 1;
                     last_failure = Instant::now();
-                    let must_list = is_gone_at_start(&error) && !seeded::has(Bug::GoneIgnored);
+                    let must_list = is_unreadable(&error)
+                        || is_gone_at_start(&error) && !seeded::has(Bug::GoneIgnored);
                     // It comes from a server that is well again, and whose state we lack.
                     let is_lost = must_list || is_gone(&error);
                     losses += u32::from(is_lost);
@@ -115,14 +120,14 @@ where
 
     fn open(&self) -> Events<K> {
         let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
-        let mut config = watcher::Config::default().timeout(seconds);
+        let mut config = watcher::Config::default().timeout(seconds).page_size(PAGE);
         config.field_selector = self.fields.map(str::to_owned);
         watcher(self.api.clone(), config).boxed()
     }
 }
 
 fn hand_on<K: Resource<DynamicType = ()>>(
-    event: Event<DeserializeGuard<K>>,
+    event: Event<Guarded<K>>,
     listed: &mut HashSet<Place>,
     tell: &mut impl FnMut(Change<K>),
 ) {
@@ -138,15 +143,19 @@ fn hand_on<K: Resource<DynamicType = ()>>(
     }
 }
 
-fn applied<K: Resource<DynamicType = ()>>(object: DeserializeGuard<K>) -> Change<K> {
-    match object.0 {
-        Ok(object) => Change::Applied(object),
-        Err(ref invalid) => Change::Undecodable(Place::of(&invalid.metadata)),
+fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
+    match object {
+        Guarded::Decoded(object) => Change::Applied(object),
+        Guarded::Undecodable(meta) => Change::Undecodable(Place::of(&meta)),
     }
 }
 
 fn is_gone_at_start(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+}
+
+fn is_unreadable(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchFailed(kube::Error::SerdeError(_)))
 }
 
 fn is_gone(error: &watcher::Error) -> bool {

@@ -25,8 +25,9 @@ pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
     let mut findings = Findings::new(FIELD);
     let blocks = pem::blocks(FIELD, ca_certificate, &mut findings);
     let pool = pool(FIELD, &blocks, &mut findings);
-    // The pair holds a leaf that was read before, so this is not a problem but can't happen.
-    if let Ok(leaf) = Certificate::read(&pair.leaf)
+    let leaf = super::leaf(pair.certificate());
+    // The leaf was read before, when the pair was judged, so it can be read now.
+    if let Some(Ok(leaf)) = leaf.as_ref().map(|leaf| Certificate::read(&leaf.der))
         && findings.is_empty()
         && let Some(why) = mismatch(&leaf, &pool)
     {

@@ -85,7 +85,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What a cache may keep of a pair: neither key nor certificate.
+/// What a cache may keep of a pair: neither key nor certificate. That there are facts means that
+/// [`judge`] passed the pair: nothing else makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairFacts {
     /// Of the two texts.
@@ -100,12 +101,32 @@ pub struct PairFacts {
     pub not_after: DateTime<Utc>,
     /// Whether clients can follow the chain.
     pub chain: ChainOrder,
+    judged: Judged,
 }
+
+/// Proof of having been judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Judged;
 
 impl PairFacts {
     /// When the leaf is valid.
     pub fn validity(&self) -> Validity {
         Validity { not_before: self.not_before, not_after: self.not_after }
+    }
+
+    /// Facts that a test makes up.
+    #[cfg(test)]
+    pub(crate) fn pretended(pair: (&str, &str), names: &[&str], validity: Validity) -> Self {
+        let Validity { not_before, not_after } = validity;
+        Self {
+            fingerprint: Fingerprint::of(pair.0, pair.1),
+            names: names.iter().map(|&name| name.into()).collect(),
+            serial: "0a1b".into(),
+            not_before,
+            not_after,
+            chain: ChainOrder::InOrder,
+            judged: Judged,
+        }
     }
 }
 
@@ -120,11 +141,16 @@ pub struct Validity {
 
 /// When the leaf of a text like `tls.crt` is valid; none where there is no telling.
 pub fn validity(certificate: &str) -> Option<Validity> {
-    let mut findings = Findings::new(Field::Certificate);
-    let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
-    let leaf = blocks.iter().find(|block| block.kind == Kind::Certificate)?;
+    let leaf = leaf(certificate)?;
     let Certificate { not_before, not_after, .. } = Certificate::read(&leaf.der).ok()?;
     Some(Validity { not_before, not_after })
+}
+
+/// The first certificate of a text like `tls.crt`.
+fn leaf(certificate: &str) -> Option<Block> {
+    let mut findings = Findings::new(Field::Certificate);
+    let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
+    blocks.into_iter().find(|block| block.kind == Kind::Certificate)
 }
 
 /// A pair that the router would serve, its texts verbatim.
@@ -132,8 +158,6 @@ pub fn validity(certificate: &str) -> Option<Validity> {
 pub struct Pair {
     certificate: String,
     key: PrivateKeyPem,
-    /// The leaf in DER, for [`ca_problems`].
-    leaf: Box<[u8]>,
     facts: PairFacts,
 }
 
@@ -164,6 +188,25 @@ impl fmt::Debug for Pair {
     }
 }
 
+/// As [`judge`], where a pair was judged before: the same bytes get the same answer at the price of
+/// a digest.
+pub fn judge_again(
+    certificate: &[u8],
+    key: &[u8],
+    known: Option<&PairFacts>,
+) -> Result<Pair, Vec<Problem>> {
+    let recognised = known.and_then(|facts| {
+        let (certificate, key) = (str::from_utf8(certificate).ok()?, str::from_utf8(key).ok()?);
+        let same = facts.fingerprint == Fingerprint::of(certificate, key);
+        same.then(|| Pair {
+            certificate: certificate.to_owned(),
+            key: PrivateKeyPem::new(key),
+            facts: facts.clone(),
+        })
+    });
+    recognised.map_or_else(|| judge(certificate, key), Ok)
+}
+
 /// Whether the router would serve the bytes of `tls.crt` and `tls.key`: the pair, or every problem
 /// that was found. An absent field is given as no bytes.
 pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
@@ -191,7 +234,6 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
             Ok(Pair {
                 certificate: certificate.to_owned(),
                 key: PrivateKeyPem::new(key),
-                leaf: leaf.der.into(),
                 facts: facts(Fingerprint::of(certificate, key), leaf, chain::order(&chain)),
             })
         }
@@ -211,6 +253,7 @@ fn facts(fingerprint: Fingerprint, leaf: &Certificate<'_>, chain: ChainOrder) ->
         not_before: leaf.not_before,
         not_after: leaf.not_after,
         chain,
+        judged: Judged,
     }
 }
 

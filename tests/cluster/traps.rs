@@ -163,12 +163,12 @@ async fn deletes_lost_in_a_relist_are_noticed() {
 
 #[tokio::test]
 async fn an_object_that_cannot_be_decoded_is_skipped_and_the_watch_goes_on() {
-    let undecodable = json!({"type": "ADDED", "object": {
+    let undecodable = json!({
         "apiVersion": "route.openshift.io/v1", "kind": "Route",
         "metadata": {"name": "broken", "namespace": "any", "uid": "1", "resourceVersion": "1"},
         "spec": {"tls": "-----BEGIN PRIVATE KEY----- not an object"},
-    }});
-    let line = format!("{undecodable}\n");
+    });
+    let line = format!("{{\"type\":\"ADDED\",\"object\":{undecodable}}}\n");
     let mut faulty = Faulty::new("undecodable", &[], move |asked| {
         if asked.is_watch_of("routes") {
             return Fault::Watch(WatchFault::Inject { after: 0, line: line.clone() });

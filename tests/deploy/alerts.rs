@@ -130,13 +130,13 @@ fn each_alert_says_what_to_do_and_leads_to_its_section() {
 async fn everything_told() -> String {
     let cluster = Cluster::get().await;
     let ns = cluster.namespace("told").await;
-    let unreadable = json!({ "type": "ADDED", "object": {
+    let unreadable = json!({
         "apiVersion": "route.openshift.io/v1", "kind": "Route",
         "metadata": { "name": "broken", "namespace": ns.name(), "uid": "1", "resourceVersion": "1" },
         "spec": { "tls": "not an object" },
-    }});
-    let (line, watches, writes) =
-        (format!("{unreadable}\n"), AtomicUsize::new(0), AtomicUsize::new(0));
+    });
+    let line = format!("{{\"type\":\"ADDED\",\"object\":{unreadable}}}\n");
+    let (watches, writes) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let proxy = Proxy::start(&cluster, move |asked| {
         if asked.is_watch_of("secrets") && watches.fetch_add(1, Ordering::SeqCst) == 0 {
             return Fault::answer(500, "not now");

@@ -253,7 +253,10 @@ impl Wire {
                     event["object"][place] = json!("what is this");
                     self.world.note_undecodable(&event["object"]);
                 }
-                (Ok(Bytes::from(format!("{event}\n"))), false)
+                // The type comes first, as every API server writes it.
+                let (what, object) = (&event["type"], &event["object"]);
+                let line = format!("{{\"type\":{what},\"object\":{object}}}\n");
+                (Ok(Bytes::from(line)), false)
             }
         }
     }

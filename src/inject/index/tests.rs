@@ -1,10 +1,9 @@
 //! What the index answers to what the watches may bring, in whatever order.
 
 use super::*;
-use crate::tls::PairFacts;
 use crate::{
     inject::facts::tests::Draft,
-    tls::{ChainOrder, Fingerprint},
+    tls::{PairFacts, Validity},
 };
 
 fn at(namespace: &str, name: &str) -> ObjectRef {
@@ -28,16 +27,10 @@ fn changed(version: &str) -> Draft {
     route(version).holding("certificate of", version)
 }
 
-fn pair(serial: &str) -> PairFacts {
+fn pair(key: &str) -> PairFacts {
     let time: chrono::DateTime<chrono::Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
-    PairFacts {
-        fingerprint: Fingerprint::of("certificate", serial),
-        names: [].into(),
-        serial: serial.into(),
-        not_before: time,
-        not_after: time,
-        chain: ChainOrder::InOrder,
-    }
+    let validity = Validity { not_before: time, not_after: time };
+    PairFacts::pretended(("certificate", key), &[], validity)
 }
 
 fn usable(serial: &str) -> SecretSeen {
@@ -215,6 +208,29 @@ fn what_stood_there_before_our_own_write_is_not_decided_from_when_the_watch_brin
 }
 
 #[test]
+fn our_own_write_and_what_was_before_it_are_known_without_being_read() {
+    let (mut index, now) = knowing(&[route("5")]);
+    let uid = index.route(&shop()).unwrap().uid;
+    let mut echo = |version: &str, now| index.is_echo(&shop(), &uid, version, now);
+    assert!(!echo("5", now), "nothing was written: whatever comes is to be read");
+    index.route_written(changed("9").facts(), now);
+    let mut echo = |version: &str, now| index.is_echo(&shop(), &uid, version, now);
+    assert!(!echo("9", now + seconds(30)), "too late to be sure");
+    assert!(echo("6", now));
+    assert!(!echo("10", now), "somebody else wrote after us");
+    assert!(echo("9", now));
+    assert!(!echo("9", now), "our own write comes back once");
+}
+
+#[test]
+fn a_route_that_was_made_anew_is_read_whatever_its_version() {
+    let (mut index, now) = knowing(&[route("5")]);
+    index.route_written(changed("9").facts(), now);
+    assert!(!index.is_echo(&shop(), "another uid", "9", now));
+    assert!(!index.is_echo(&at("web", "unknown"), "4711", "9", now));
+}
+
+#[test]
 fn versions_are_compared_as_numbers_not_as_texts() {
     let (mut index, now) = knowing(&[route("98")]);
     index.route_written(changed("100").facts(), now);
@@ -321,7 +337,7 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
     let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
     let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));
     let holding = |name: &str| {
-        let validity = crate::tls::Validity { not_before: begins, not_after: ends };
+        let validity = Validity { not_before: begins, not_after: ends };
         RouteFacts { validity: Some(validity), ..route("1").named("web", name).facts() }
     };
     let mut index = Index::default();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     inject::{facts::tests::Draft, words::Severity},
-    tls::{ChainOrder, Damage, Field},
+    tls::{Damage, Field},
 };
 
 fn noon() -> DateTime<Utc> {
@@ -17,14 +17,12 @@ fn ago(seconds: i64) -> SecretSeen {
 }
 
 fn facts_of(certificate: &str, key: &str) -> PairFacts {
-    PairFacts {
-        fingerprint: Fingerprint::of(certificate, key),
-        names: ["shop.example.com".into()].into(),
-        serial: "0a1b".into(),
-        not_before: "2026-01-01T00:00:00Z".parse().unwrap(),
-        not_after: "2026-06-01T00:00:00Z".parse().unwrap(),
-        chain: ChainOrder::InOrder,
-    }
+    let time = |text: &str| text.parse().unwrap();
+    let validity = tls::Validity {
+        not_before: time("2026-01-01T00:00:00Z"),
+        not_after: time("2026-06-01T00:00:00Z"),
+    };
+    PairFacts::pretended((certificate, key), &["shop.example.com"], validity)
 }
 
 fn new_pair() -> SecretSeen {

@@ -174,7 +174,7 @@ impl Stage {
         match secret {
             None => index.secret_gone(&name),
             Some(secret) => {
-                let seen = Looked::judge(&serde_json::from_value(secret).unwrap()).seen;
+                let seen = Looked::judge(&serde_json::from_value(secret).unwrap(), None).seen;
                 index.secret_applied(name, seen, Some(Instant::now()))
             }
         }

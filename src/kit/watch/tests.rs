@@ -92,3 +92,17 @@ async fn what_was_missed_while_the_server_was_away_is_listed_as_soon_as_it_says_
     assert_eq!(lists.load(Ordering::SeqCst), before + 1);
     running.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_read_at_all_is_made_good_by_a_list() {
+    let (follow, lists, watches) = follow(|earlier| match earlier {
+        0 => (200, "{\"type\":\"MODIFIED\",\"object\":nonsense}\n"),
+        _ => (200, ""),
+    });
+    let running = tokio::spawn(follow.run(|_| {}));
+    while watches.load(Ordering::SeqCst) < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(lists.load(Ordering::SeqCst), 2);
+    running.abort();
+}

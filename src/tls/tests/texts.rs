@@ -1,6 +1,6 @@
 //! The texts around and inside of PEM blocks.
 
-use super::super::{Damage, Field, Fingerprint, Problem, judge};
+use super::super::{Damage, Field, Fingerprint, Problem, judge, judge_again};
 use super::material::{block, leaf, p256, pem, rsa};
 use super::{accepted, refusals};
 
@@ -14,6 +14,23 @@ fn a_pair_is_kept_verbatim() {
     let pair = accepted(&crt, &key);
     assert_eq!((pair.certificate(), pair.key().expose()), (&*crt, &*key));
     assert_eq!(pair.facts().fingerprint, Fingerprint::of(&crt, &key));
+}
+
+#[test]
+fn a_pair_that_is_known_is_the_same_pair_and_any_other_byte_is_judged() {
+    let issued = leaf().self_signed();
+    let (crt, key) = (issued.crt(), issued.pem());
+    let known = accepted(&crt, &key).facts().clone();
+    let again = judge_again(crt.as_bytes(), key.as_bytes(), Some(&known)).unwrap();
+    assert!((again.certificate(), again.key().expose()) == (&*crt, &*key));
+    assert_eq!(*again.facts(), known);
+
+    let other = leaf().key(p256()).self_signed();
+    let theirs = judge_again(other.crt().as_bytes(), other.pem().as_bytes(), Some(&known)).unwrap();
+    assert_ne!(*theirs.facts(), known);
+    let mixed = judge_again(crt.as_bytes(), other.pem().as_bytes(), Some(&known)).unwrap_err();
+    assert_eq!(mixed, [Problem::KeyMismatch]);
+    assert!(judge_again(&[0xff], &[0xff], Some(&known)).is_err());
 }
 
 #[test]

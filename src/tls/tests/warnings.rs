@@ -2,18 +2,11 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::super::{ChainOrder, Fingerprint, PairFacts, Warning, Wildcard, next_change, warnings};
+use super::super::{ChainOrder, PairFacts, Validity, Warning, Wildcard, next_change, warnings};
 use super::material::day;
 
 fn facts(names: &[&str], days: i64) -> PairFacts {
-    PairFacts {
-        fingerprint: Fingerprint::of("", ""),
-        names: names.iter().map(|name| (*name).into()).collect(),
-        serial: "01".into(),
-        not_before: day(0),
-        not_after: day(days),
-        chain: ChainOrder::InOrder,
-    }
+    PairFacts::pretended(("", ""), names, Validity { not_before: day(0), not_after: day(days) })
 }
 
 fn at(facts: &PairFacts, now: DateTime<Utc>) -> Vec<Warning> {
