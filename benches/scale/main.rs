@@ -1,0 +1,123 @@
+//! The controller with many Routes on a real API server: how fast it puts their pairs in place, how
+//! soon it follows a change, and what it costs in requests and memory. Each figure stands next to
+//! what a plain client gets out of the same API server in the same run.
+//!
+//! ```sh
+//! cargo bench --bench scale
+//! cargo bench --bench scale -- --routes 1000 --secrets 10000 --json figures.json
+//! ```
+//!
+//! Figures only: nothing here fails for being slow. `cargo test` runs it with 200 Routes, to see
+//! that everything is measured.
+
+mod certificates;
+mod docs;
+mod figures;
+mod fill;
+mod journal;
+mod measure;
+mod plot;
+mod population;
+mod process;
+mod raw;
+mod requests;
+mod stage;
+#[path = "../../tests/cluster/support/mod.rs"]
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use clap::Parser;
+
+use figures::Report;
+use measure::Settings;
+
+#[derive(Parser)]
+struct Options {
+    /// How many Routes, each with a Secret of its own
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..))]
+    routes: u32,
+    /// How many Secrets of other types [default: ten for each Route]
+    #[arg(long)]
+    secrets: Option<u32>,
+    /// Idle for as long as steady figures need: 10 minutes instead of one
+    #[arg(long)]
+    long: bool,
+    /// Leave out the smaller clusters, which show how memory grows
+    #[arg(long)]
+    one_size: bool,
+    /// Write the figures to this file, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Put table and plots into performance.md of this folder, too
+    #[arg(long, value_name = "FOLDER")]
+    docs: Option<PathBuf>,
+    /// Said by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Runtime::new()?;
+    if arguments.first().is_some_and(|first| first == raw::COMMAND) {
+        return runtime.block_on(raw::run(&arguments[1..]));
+    }
+    // Its folders hold keys, and the checks that look back on a suite are not for it.
+    support::suite::keep_in(&support::suite::target_folder().join("bench-scale"));
+    if arguments.iter().any(|argument| argument == "--bench") {
+        runtime.block_on(figures_of(Options::parse()))
+    } else {
+        runtime.block_on(see_that_it_works(&arguments))
+    }
+}
+
+async fn figures_of(options: Options) -> anyhow::Result<()> {
+    let routes = options.routes as usize;
+    let secrets = options.secrets.map_or(10 * routes, |secrets| secrets as usize);
+    let mut settings = Settings::of(routes, secrets);
+    if options.long {
+        settings = settings.long();
+    }
+    if options.one_size {
+        settings.smaller_sizes.clear();
+    }
+    let report = measure::run(settings).await?;
+    println!("{report}");
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+    }
+    if let Some(folder) = &options.docs {
+        docs::write(&from_the_root(folder), &report)?;
+    }
+    ensure!(report.void.is_none(), "the run is void: {}", report.void.unwrap_or_default());
+    Ok(())
+}
+
+/// cargo runs benches in the package's folder, but a caller may be anywhere.
+fn from_the_root(folder: &Path) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+}
+
+/// What `cargo test` runs. It hands its words to every test: others' names are not for us.
+async fn see_that_it_works(arguments: &[String]) -> anyhow::Result<()> {
+    let mut names = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
+    if names.peek().is_some() && !names.any(|name| "scale".contains(name.as_str())) {
+        return Ok(());
+    }
+    let report = measure::run(Settings::small()).await?;
+    println!("{report}");
+    everything_is_there(&report)
+}
+
+fn everything_is_there(report: &Report) -> anyhow::Result<()> {
+    let unmeasured: Vec<_> =
+        report.figures.iter().filter(|figure| !figure.value.is_finite()).collect();
+    ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");
+    serde_json::to_string(report)?;
+    for (name, drawing) in docs::plots(report) {
+        ensure!(drawing.contains("<polyline"), "nothing is drawn in {name}");
+    }
+    Ok(())
+}
