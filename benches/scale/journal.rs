@@ -6,7 +6,6 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{BufRead, BufReader, Seek, SeekFrom},
-    ops::Range,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -112,7 +111,7 @@ impl Journal {
 
     /// What was answered in between.
     pub fn between(&self, from: Mark, to: Mark) -> &[Request] {
-        &self.requests[Range { start: from.0, end: to.0 }]
+        &self.requests[from.0..to.0]
     }
 
     /// Shows every request since that moment, one after the other as they come, until `look` has
@@ -128,7 +127,9 @@ impl Journal {
             self.catch_up()?;
             while let Some(request) = self.requests.get(next) {
                 next += 1;
-                last_news = Instant::now();
+                if request.is_write() || request.is_renewal() {
+                    last_news = Instant::now();
+                }
                 if look(request) {
                     return Ok(());
                 }

@@ -10,6 +10,9 @@
 //! Figures only: nothing here fails for being slow. `cargo test` runs it with 200 Routes, to see
 //! that everything is measured.
 
+#[path = "../../e2e/suite/arguments.rs"]
+#[allow(dead_code)]
+mod arguments;
 mod certificates;
 mod docs;
 mod figures;
@@ -30,8 +33,11 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Parser;
 
+use arguments::Arguments;
 use figures::Report;
 use measure::Settings;
+
+const PROMISE: &str = "scale::the_benchmark_measures_a_controller_with_two_hundred_routes";
 
 #[derive(Parser)]
 struct Options {
@@ -69,7 +75,7 @@ fn main() -> anyhow::Result<()> {
     if arguments.iter().any(|argument| argument == "--bench") {
         runtime.block_on(figures_of(Options::parse()))
     } else {
-        runtime.block_on(see_that_it_works(&arguments))
+        runtime.block_on(see_that_it_works(arguments))
     }
 }
 
@@ -101,9 +107,13 @@ fn from_the_root(folder: &Path) -> PathBuf {
 }
 
 /// What `cargo test` runs. It hands its words to every test: others' names are not for us.
-async fn see_that_it_works(arguments: &[String]) -> anyhow::Result<()> {
-    let mut names = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
-    if names.peek().is_some() && !names.any(|name| "scale".contains(name.as_str())) {
+async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
+    let arguments = Arguments::of(arguments);
+    if !arguments.mean(PROMISE) {
+        return Ok(());
+    }
+    if arguments.list {
+        println!("{PROMISE}: test");
         return Ok(());
     }
     let report = measure::run(Settings::small()).await?;

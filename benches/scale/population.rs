@@ -36,10 +36,6 @@ impl Place {
         Self::new(&self.namespace, &format!("{}-tls", self.name))
     }
 
-    pub fn route_path(&self) -> String {
-        format!("{}/{}", routes_path(&self.namespace), self.name)
-    }
-
     pub fn secret_path(&self) -> String {
         format!("{}/{}", secrets_path(&self.namespace), self.name)
     }

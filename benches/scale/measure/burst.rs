@@ -1,10 +1,17 @@
 //! All Secrets are renewed as fast as the API server takes it, and a lone Route elsewhere must not
 //! wait for that.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
-use futures::future::{Either, select};
+use kube::Client;
 use tokio::time::Instant;
 
 use super::{
@@ -23,7 +30,6 @@ use crate::{
 
 /// Longer than any burst takes at four changes a second.
 const LONE_CHANGES: usize = 4_000;
-/// After the burst the lone Route's last renewals have to arrive, too.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// One Route in a burst.
@@ -50,28 +56,24 @@ impl Bench {
         self.population.pairs = fresh;
         let lone_pairs = self.fresh(LONE_CHANGES.min(20 * self.settings.changes as usize))?;
         let mark = self.stage.journal.quiet(self.settings.silence).await?;
-        let (client, population) = (self.stage.client.clone(), &self.population);
-        let (mut times, mut used) = (HashMap::new(), 0);
-        {
-            let burst = async {
-                all("Secrets renewed", population.routes(), |number| {
-                    let (client, pair) = (client.clone(), population.pairs[number].clone());
-                    async move { renew(&client, &population.place(number), &pair).await }
-                })
-                .await?;
-                follow(&mut self.stage.journal, mark, population, &mut times).await
-            };
-            let lone = keep_renewing(client.clone(), &lone_pairs, &mut used);
-            match select(Box::pin(burst), Box::pin(lone)).await {
-                Either::Left((burst, _)) => burst?,
-                Either::Right((Err(error), _)) => return Err(error),
-                Either::Right((Ok(()), burst)) => burst.await?,
-            }
-        }
+        let (client, population) = (&self.stage.client, &self.population);
+        let journal = &mut self.stage.journal;
+        let (mut routes, over) = (HashMap::new(), AtomicBool::new(false));
+        let burst = async {
+            all("Secrets renewed", population.routes(), |number| {
+                let (place, pair) = (population.place(number), population.pairs[number].clone());
+                async move { renew(client, &place, &pair).await }
+            })
+            .await?;
+            follow(journal, mark, population, &mut routes).await?;
+            over.store(true, Ordering::Relaxed);
+            anyhow::Ok(())
+        };
+        let ((), used) = tokio::try_join!(burst, keep_renewing(client, &lone_pairs, &over))?;
         let end = self.stage.journal.quiet(self.settings.silence).await?;
         let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
         everything_is_in_place(&self.stage.client, &self.population).await?;
-        self.tell_burst(mark, end, &times, Times::of(lone));
+        self.tell_burst(mark, end, &routes, Times::of(lone));
         Ok(())
     }
 
@@ -116,21 +118,21 @@ impl Bench {
     }
 }
 
-/// Renews the lone Route's Secret until it is dropped, and counts.
+/// Renews the lone Route's Secret until it is over. Answers how often.
 async fn keep_renewing(
-    client: kube::Client,
+    client: &Client,
     pairs: &[Arc<Pair>],
-    used: &mut usize,
-) -> anyhow::Result<()> {
+    over: &AtomicBool,
+) -> anyhow::Result<usize> {
     let at = lone();
-    for pair in pairs {
+    let mut used = 0;
+    for pair in pairs.iter().take_while(|_| !over.load(Ordering::Relaxed)) {
         let next = Instant::now() + PAUSE;
-        // Counted first: dropped on its way it may have been carried out all the same.
-        *used += 1;
-        renew(&client, &at, pair).await?;
+        renew(client, &at, pair).await?;
+        used += 1;
         tokio::time::sleep_until(next).await;
     }
-    Ok(())
+    Ok(used)
 }
 
 /// Until every Route was patched after its Secret was changed.

@@ -62,7 +62,7 @@ impl Bench {
         create(
             client,
             &secrets_path(SHARED),
-            &tls_secret(&secret.name, &*self.population.issuer.pair()?),
+            &tls_secret(&secret.name, &self.population.issuer.pair()?),
         )
         .await?;
         let mark = self.stage.journal.mark()?;

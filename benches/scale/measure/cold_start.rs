@@ -111,7 +111,7 @@ pub fn tell(start: &ColdStart, limit: &Limit, report: &mut Report) {
     report.add("- writes a second", all_rate, "/s", share);
     for (request, count) in &start.requests {
         let remark = format!("{count} in all");
-        report.add(format!("- {request}"), *count as f64 / routes, " a Route", remark);
+        report.add(format!("- {request}"), *count as f64 / routes, "a Route", remark);
     }
     report.at_least("pairs in place, share of the raw limit", rate / best, 0.8, "");
     report.at_most("writes a Route", start.writes as f64 / routes, 3.0, "");

@@ -20,33 +20,37 @@ impl Bench {
         let writes = requests.iter().filter(|request| request.is_write()).count();
         let watches = |request: &&Request| *request.verb == *"watch";
         let ours = requests.iter().filter(|request| request.ours);
-        let others = ours.filter(|request| !watches(request)).count();
+        let (all, others) = (ours.clone().count(), ours.filter(|one| !watches(one)).count());
         let counts: Vec<_> = by_verb(requests)
             .into_iter()
             .map(|(request, count)| format!("{count} {request}"))
             .collect();
         let window = format!("in {} s", self.settings.idle.as_secs());
         let report = &mut self.report;
-        report.add("memory, steady", steady, "MB", format!("resident, after {window} of idling"));
+        report.add("memory, steady", steady, "MB", "resident, after the time that it idled");
         report.add("idle: processor", busy * 100.0, "%", format!("of one core, {window}"));
         let remark = format!("{window}: {}", counts.join(", "));
-        report.add("idle: requests", counts.len() as f64, " kinds", remark);
+        report.add("idle: requests", all as f64, "", remark);
         report.at_most("memory, steady", steady, 40.0, "MB");
         report.at_most("idle: writes", writes as f64, 0.0, "");
         report.at_most("idle: requests other than watches", others as f64, 0.0, "");
         report.at_most("idle: processor", busy * 100.0, 0.1, "%");
-        let memory = Memory { routes: start.routes, steady, peak: start.peak };
-        report.curves.memory.push(memory);
-        let (Some(least), Some(most)) = (report.curves.memory.first(), report.curves.memory.last())
-        else {
-            return Ok(());
+        report.curves.memory.push(Memory { routes: start.routes, steady, peak: start.peak });
+        self.tell_growth();
+        Ok(())
+    }
+
+    fn tell_growth(&mut self) {
+        let memory = &self.report.curves.memory;
+        let Some((least, most)) = memory.first().cloned().zip(memory.last().cloned()) else {
+            return;
         };
         if most.routes > least.routes {
             let growth = (most.steady - least.steady) * 1e3 / (most.routes - least.routes) as f64;
+            let what = "memory for a Route and its Secret";
             let remark = format!("steady, from {} to {} Routes", least.routes, most.routes);
-            report.add("memory for a Route and its Secret", growth, "KB", remark);
-            report.at_most("memory for a Route and its Secret", growth, 1.5, "KB");
+            self.report.add(what, growth, "KB", remark);
+            self.report.at_most(what, growth, 1.5, "KB");
         }
-        Ok(())
     }
 }

@@ -19,7 +19,8 @@ const LIKE: f64 = 0.15;
 /// What a plain client gets out of this API server while nobody else asks.
 pub async fn measure(stage: &Stage, settings: &Settings, like: &Pair) -> anyhow::Result<Limit> {
     now("a plain client patches Routes");
-    let (client, path) = (&stage.client, &*routes_path(RAW));
+    let (client, path) = (&stage.client, routes_path(RAW));
+    let path = &*path;
     all("Routes for the plain client", ROUTES, |number| async move {
         create(client, path, &route(&format!("raw-{number}"), None)).await
     })

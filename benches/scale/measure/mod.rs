@@ -74,10 +74,11 @@ impl Settings {
 
 /// A cluster with its controller, and what has been found out so far.
 struct Bench {
-    settings: Settings,
+    /// Declared first, so that it ends before its API server.
+    controller: Controller,
     stage: Stage,
     population: Population,
-    controller: Controller,
+    settings: Settings,
     limit: Limit,
     report: Report,
 }
