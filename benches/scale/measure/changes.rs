@@ -59,12 +59,8 @@ impl Bench {
         let place = |number: usize| Place::new(SHARED, &format!("route-{number}"));
         let secret = Place::new(SHARED, "shared-tls");
         let client = &self.stage.client;
-        create(
-            client,
-            &secrets_path(SHARED),
-            &tls_secret(&secret.name, &self.population.issuer.pair()?),
-        )
-        .await?;
+        let pair = self.population.issuer.pair()?;
+        create(client, &secrets_path(SHARED), &tls_secret(&secret.name, &pair)).await?;
         let mark = self.stage.journal.mark()?;
         all("Routes that share a Secret", sharing, |number| {
             annotated(client, place(number), Some("shared-tls"))
