@@ -294,7 +294,11 @@ impl Reconciler {
             self.metrics.reached_route(changed);
         }
         self.index().route_written(written.clone(), Instant::now());
-        self.contests_of(route, |contests| contests.pair.written(Instant::now()));
+        self.contests_of(route, |contests| {
+            contests.pair.written(Instant::now());
+            // It is no longer so.
+            contests.untold = None;
+        });
         Ok(written)
     }
 

@@ -29,6 +29,7 @@ impl History<'_> {
         late.filter(|(_, call)| call.by.is_ours() && call.is_write())
             .filter(|(_, call)| !call.target.is_about("leases"))
             .filter(|(number, call)| !self.is_renewal(*number, call))
+            .filter(|(number, call)| !self.is_told_late(*number, call))
             .map(|(_, call)| format!("I1: {} {} although nothing changed", call.method, call.path))
             .collect()
     }
@@ -42,6 +43,20 @@ impl History<'_> {
         let last = self.journal.commits.iter().rev().find(same);
         call.target.is_about("events")
             && last.is_some_and(|last| call.sent - last.at > HOUR - SLACK)
+    }
+
+    /// Whether something is said that the server would not take a minute ago.
+    fn is_told_late(&self, number: usize, call: &Call) -> bool {
+        let earlier = self.journal.calls[..number].iter().rev();
+        call.target.is_about("events")
+            && earlier.take_while(|earlier| call.sent - earlier.sent < 2 * SLACK).any(|earlier| {
+                let taken = matches!(earlier.answered, Some((_, 200..=299, _)));
+                earlier.by == call.by
+                    && earlier.is_write()
+                    && earlier.target.is_about("events")
+                    && earlier.target.namespace == call.target.namespace
+                    && !taken
+            })
     }
 
     /// Warnings that stand and were not renewed.
