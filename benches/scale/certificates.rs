@@ -1,10 +1,13 @@
-//! Pairs as an issuer gives them out: a leaf and two intermediates, RSA, with the leaf's key about 5 KB.
+//! Pairs as an issuer gives them out: a leaf and two intermediates. Three of four leaves have RSA
+//! keys of 2048 bits, cert-manager's default, and come with their key to about 5 KB; every fourth has
+//! an ECDSA key of its own. All authorities are RSA.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,8 +17,10 @@ use rcgen::{
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// RSA keys take long to make, and nothing here depends on who shares one.
-const DIFFERENT_KEYS: usize = 4;
+/// RSA keys take long to make. Some leaves share one; no two share a certificate.
+const RSA_KEYS: usize = 32;
+/// Every so many leaves one is ECDSA.
+const ECDSA_EVERY: u64 = 4;
 
 /// What a TLS Secret holds.
 pub struct Pair {
@@ -24,7 +29,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// Gives out pairs for every host of the population, no two of them the same.
+/// Gives out pairs, no two of them the same.
 pub struct Issuer {
     issuing: CertifiedIssuer<'static, KeyPair>,
     /// The intermediates, as PEM.
@@ -35,19 +40,33 @@ pub struct Issuer {
 
 impl Issuer {
     pub fn new() -> Result<Self, rcgen::Error> {
-        let root = CertifiedIssuer::self_signed(authority("Bench root"), rsa()?)?;
-        let policy = CertifiedIssuer::signed_by(authority("Bench policy"), rsa()?, &root)?;
-        let issuing = CertifiedIssuer::signed_by(authority("Bench issuing"), rsa()?, &policy)?;
+        let mut keys = in_two_halves(RSA_KEYS + 3, rsa)?;
+        let mut key = || keys.pop().ok_or(rcgen::Error::KeyGenerationUnavailable);
+        let root = CertifiedIssuer::self_signed(authority("Bench root"), key()?)?;
+        let policy = CertifiedIssuer::signed_by(authority("Bench policy"), key()?, &root)?;
+        let issuing = CertifiedIssuer::signed_by(authority("Bench issuing"), key()?, &policy)?;
         let above = issuing.pem() + &policy.pem();
-        let keys = (0..DIFFERENT_KEYS).map(|_| rsa()).collect::<Result<_, _>>()?;
         Ok(Self { issuing, above, keys, given_out: AtomicU64::new(1) })
     }
 
     pub fn pair(&self) -> Result<Arc<Pair>, rcgen::Error> {
         let number = self.given_out.fetch_add(1, Ordering::Relaxed);
-        let key = &self.keys[number as usize % self.keys.len()];
-        let mut leaf = CertificateParams::new(vec!["*.apps.example.com".to_owned()])?;
-        leaf.distinguished_name.push(DnType::CommonName, "*.apps.example.com");
+        if number % ECDSA_EVERY == 0 {
+            return self.signed(number, &KeyPair::generate()?);
+        }
+        self.signed(number, &self.keys[number as usize % self.keys.len()])
+    }
+
+    pub fn pairs(&self, count: usize) -> Result<Vec<Arc<Pair>>, rcgen::Error> {
+        in_two_halves(count, || self.pair())
+    }
+
+    fn signed(&self, number: u64, key: &KeyPair) -> Result<Arc<Pair>, rcgen::Error> {
+        let host = format!("host-{number}.apps.example.com");
+        // It covers every Route's host: where it did not, the controller would have more to say.
+        let names = vec![host.clone(), "*.apps.example.com".to_owned()];
+        let mut leaf = CertificateParams::new(names)?;
+        leaf.distinguished_name.push(DnType::CommonName, host);
         leaf.use_authority_key_identifier_extension = true;
         leaf.serial_number = Some(SerialNumber::from(number));
         let today = date_time_ymd(1970, 1, 1)
@@ -56,6 +75,21 @@ impl Issuer {
         let chain = leaf.signed_by(key, &self.issuing)?.pem() + &self.above;
         Ok(Arc::new(Pair { chain, key: key.serialize_pem() }))
     }
+}
+
+/// On two cores.
+fn in_two_halves<T: Send>(
+    count: usize,
+    make: impl Fn() -> Result<T, rcgen::Error> + Sync,
+) -> Result<Vec<T>, rcgen::Error> {
+    let some = |count: usize| (0..count).map(|_| make()).collect::<Result<Vec<T>, _>>();
+    thread::scope(|scope| {
+        let half = scope.spawn(|| some(count / 2));
+        let mut all = some(count - count / 2)?;
+        // A thread that panicked has said why.
+        all.extend(half.join().unwrap_or(Err(rcgen::Error::KeyGenerationUnavailable))?);
+        Ok(all)
+    })
 }
 
 fn rsa() -> Result<KeyPair, rcgen::Error> {

@@ -47,6 +47,7 @@ fn convergence(report: &Report) -> Chart {
         lines: vec![
             Line::growing("pair", &curves.pairs, routes),
             Line::growing("status", &curves.statuses, curves.statuses.len() as f64),
+            Line::growing("Event", &curves.events, curves.events.len() as f64),
             Line::new("raw limit", limit),
         ],
     }

@@ -1,8 +1,13 @@
 //! What was measured, for people and for machines.
 
-use std::{fmt, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+};
 
 use serde::Serialize;
+
+use crate::journal::{Request, by_verb};
 
 /// All figures of a run.
 #[derive(Serialize)]
@@ -14,7 +19,17 @@ pub struct Report {
     pub void: Option<String>,
     pub figures: Vec<Figure>,
     pub goals: Vec<Goal>,
+    pub costs: Vec<Cost>,
     pub curves: Curves,
+}
+
+/// What the controller asked of the API server while something happened to so many Routes.
+#[derive(Clone, Serialize)]
+pub struct Cost {
+    pub when: &'static str,
+    pub routes: usize,
+    /// By verb and kind.
+    pub requests: BTreeMap<String, usize>,
 }
 
 /// One figure.
@@ -45,19 +60,22 @@ pub struct Curves {
     pub pairs: Vec<f64>,
     /// The same of statuses.
     pub statuses: Vec<f64>,
+    /// The same of Events.
+    pub events: Vec<f64>,
     /// Milliseconds from a Secret's change to the Route's patch.
     pub change: Vec<f64>,
     /// The same of a lone Route while all others are renewed.
     pub lone: Vec<f64>,
-    /// Milliseconds of a single patch by the plain client.
+    /// Milliseconds of a single patch by the plain client, by the same clock.
     pub single: Vec<f64>,
     pub memory: Vec<Memory>,
 }
 
-/// Megabytes with so many Routes.
+/// Megabytes with so many Routes, and so many Secrets of other types.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
     pub routes: usize,
+    pub others: usize,
     pub steady: f64,
     pub peak: f64,
 }
@@ -71,6 +89,7 @@ impl Report {
             void: None,
             figures: Vec::new(),
             goals: Vec::new(),
+            costs: Vec::new(),
             curves: Curves::default(),
         }
     }
@@ -98,6 +117,15 @@ impl Report {
         self.add(what, times.at(0.5), "ms", remark);
     }
 
+    pub fn add_cost<'a>(
+        &mut self,
+        when: &'static str,
+        routes: usize,
+        requests: impl IntoIterator<Item = &'a Request>,
+    ) {
+        self.costs.push(Cost { when, routes, requests: by_verb(requests) });
+    }
+
     pub fn at_most(&mut self, what: &'static str, value: f64, bound: f64, unit: &'static str) {
         self.goals.push(Goal { what, value, bound, unit, reached: value <= bound });
     }
@@ -123,8 +151,25 @@ impl fmt::Display for Report {
             let reached = if *reached { "reached" } else { "**not reached**" };
             writeln!(f, "| {what} | {value} | {bound} | {reached} |")?;
         }
-        Ok(())
+        if self.costs.is_empty() { Ok(()) } else { write_costs(&self.costs, f) }
     }
+}
+
+/// A row for each kind of request, a column for each occasion.
+fn write_costs(costs: &[Cost], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let kinds: BTreeSet<&String> = costs.iter().flat_map(|cost| cost.requests.keys()).collect();
+    write!(f, "\n| requests a Route |")?;
+    costs.iter().try_for_each(|cost| write!(f, " {} |", cost.when))?;
+    writeln!(f, "\n|---|{}", "--:|".repeat(costs.len()))?;
+    for kind in kinds {
+        write!(f, "| {kind} |")?;
+        for cost in costs {
+            let count = cost.requests.get(kind).copied().unwrap_or_default();
+            write!(f, " {} |", with_unit(count as f64 / cost.routes as f64, ""))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 fn with_unit(value: f64, unit: &str) -> String {

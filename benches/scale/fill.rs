@@ -10,8 +10,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::{
+    certificates::Issuer,
     population::{
-        LONE, NAMESPACES, Place, Population, RAW, SHARED, namespace, other_secret, route,
+        LONE, NAMESPACES, Place, RAW, SHARED, Size, namespace, other_secret, place, route,
         routes_path, secrets_path, tls_secret,
     },
     requests::{create, patch},
@@ -20,23 +21,30 @@ use crate::{
 /// More make no difference on two cores.
 const AT_ONCE: usize = 32;
 
-/// Creates namespaces, Secrets and Routes.
-pub async fn fill(client: &Client, population: &Population) -> anyhow::Result<()> {
+/// Creates the namespaces.
+pub async fn namespaces(client: &Client) -> anyhow::Result<()> {
     let tenants = (0..NAMESPACES).map(namespace);
     for name in tenants.chain([SHARED, LONE, RAW].map(str::to_owned)) {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         create(client, "/api/v1/namespaces", &namespace).await?;
     }
-    let count = population.routes();
-    all("TLS Secrets", count, |number| {
-        let place = population.place(number).secret();
-        let secret = tls_secret(&place.name, &population.pairs[number]);
+    Ok(())
+}
+
+/// Creates what is missing from one size to the next.
+pub async fn fill(client: &Client, issuer: &Issuer, from: Size, to: Size) -> anyhow::Result<()> {
+    let pairs = issuer.pairs(to.routes - from.routes)?;
+    all("TLS Secrets", pairs.len(), |number| {
+        let place = place(from.routes + number).secret();
+        let secret = tls_secret(&place.name, &pairs[number]);
         created(client, secrets_path(&place.namespace), secret)
     })
     .await?;
-    all("Routes", count, |number| annotated(client, population.place(number), None)).await?;
-    all("other Secrets", population.other_secrets, |number| {
+    all("Routes", pairs.len(), |number| annotated(client, place(from.routes + number), None))
+        .await?;
+    all("other Secrets", to.others - from.others, |number| {
+        let number = from.others + number;
         created(client, secrets_path(&namespace(number)), other_secret(number))
     })
     .await
@@ -71,8 +79,8 @@ where
     Ok(())
 }
 
-/// A line that moves in a terminal, and elsewhere one line at the end.
-struct Progress<'a> {
+/// A line that moves in a terminal, and elsewhere one every ten seconds.
+pub struct Progress<'a> {
     what: &'a str,
     count: usize,
     done: usize,
@@ -81,22 +89,22 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    fn of(what: &'a str, count: usize) -> Self {
+    pub fn of(what: &'a str, count: usize) -> Self {
         Self { what, count, done: 0, begin: Instant::now(), shown: Instant::now() }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.done += 1;
         let (last, terminal) = (self.done == self.count, std::io::stderr().is_terminal());
-        let due = terminal && self.shown.elapsed() > Duration::from_millis(200);
-        if !last && !due {
+        let often = if terminal { Duration::from_millis(200) } else { Duration::from_secs(10) };
+        if !last && self.shown.elapsed() < often {
             return;
         }
         self.shown = Instant::now();
         let rate = self.done as f64 / self.begin.elapsed().as_secs_f64();
         let (start, end) = if terminal { ("\r", "\x1b[K") } else { ("", "") };
         let line = format!("{}/{} {}, {rate:.0}/s", self.done, self.count, self.what);
-        let newline = if last { "\n" } else { "" };
+        let newline = if last || !terminal { "\n" } else { "" };
         let mut output = std::io::stderr().lock();
         // Nobody has to read it.
         let _ = write!(output, "{start}{line}{end}{newline}").and_then(|()| output.flush());

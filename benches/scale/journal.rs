@@ -15,11 +15,12 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use crate::{
-    population::{LONE, Place},
+    population::{LONE, Place, SINGLE},
     support::ACCOUNT,
 };
 
-/// Bodies only where it has to be known which pair was written. No other key reaches the log.
+/// Bodies only where it has to be known which pair was written: no other key reaches the log. What
+/// the administrator fills in is of no interest.
 pub fn policy() -> String {
     format!(
         "
@@ -27,6 +28,8 @@ apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: None
+  users: [admin, 'system:apiserver']
 - level: Request
   namespaces: [{LONE}]
   resources: [{{group: route.openshift.io, resources: [routes]}}]
@@ -53,6 +56,8 @@ pub struct Request {
     pub answered: DateTime<Utc>,
     /// Whether it asks for all objects there are.
     pub lists: bool,
+    /// From which resourceVersion on a watch asks for changes.
+    pub watches_from: Option<Box<str>>,
     /// What a patch of the lone Route puts in.
     pub certificate: Option<Box<str>>,
 }
@@ -70,6 +75,15 @@ impl Request {
     /// Whether we renewed a Secret.
     pub fn is_renewal(&self) -> bool {
         !self.ours && self.is_good("patch", "secrets")
+    }
+
+    /// Whether the plain client patched the Route that it patches alone.
+    pub fn is_single(&self) -> bool {
+        !self.ours && self.is_good("patch", "routes") && *self.place.name == *SINGLE
+    }
+
+    pub fn milliseconds(&self) -> f64 {
+        seconds_between(self.received, self.answered) * 1e3
     }
 
     /// Whether the controller meant to change anything but its Lease.
@@ -174,12 +188,16 @@ impl Journal {
     }
 }
 
-/// Counts by verb and kind, without what is asked for time and again.
+/// Counts of the controller's requests by verb and kind, those that failed apart.
 pub fn by_verb<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests.into_iter().filter(|request| request.ours) {
         let kind = if request.kind.is_empty() { "other" } else { &*request.kind };
-        *counts.entry(format!("{} {kind}", request.verb)).or_default() += 1;
+        let failed = match request.code {
+            200..300 => String::new(),
+            code => format!(", answered with {code}"),
+        };
+        *counts.entry(format!("{} {kind}{failed}", request.verb)).or_default() += 1;
     }
     counts
 }
@@ -246,16 +264,19 @@ struct TlsSent {
 }
 
 impl Entry {
-    /// The request, where it is one of the controller's or a renewal.
+    /// The request, where it is one of the controller's, a renewal, or a single patch.
     fn of(line: &[u8]) -> anyhow::Result<Option<Request>> {
         let entry: Self = serde_json::from_slice(line)?;
         // A watch is answered when it begins.
         let answered = if entry.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         let ours = entry.user.username == ACCOUNT;
         let renewal = entry.verb == "patch" && entry.object_ref.resource == "secrets";
-        if entry.stage != answered || !(ours || renewal) {
+        let single = entry.object_ref.name == SINGLE;
+        if entry.stage != answered || !(ours || renewal || single) {
             return Ok(None);
         }
+        let watches_from =
+            (entry.verb == "watch").then(|| parameter(&entry.request_uri, "resourceVersion"));
         let lists = entry.verb == "list" || entry.request_uri.contains("sendInitialEvents=true");
         let object = entry.object_ref;
         let kind = match &*object.subresource {
@@ -265,6 +286,7 @@ impl Entry {
         Ok(Some(Request {
             ours,
             lists,
+            watches_from: watches_from.flatten(),
             verb: entry.verb.into(),
             kind: kind.into(),
             place: Place::new(&object.namespace, &object.name),
@@ -274,4 +296,10 @@ impl Entry {
             certificate: entry.request_object.and_then(|route| route.spec.tls.certificate),
         }))
     }
+}
+
+fn parameter(uri: &str, name: &str) -> Option<Box<str>> {
+    let (_, query) = uri.split_once('?')?;
+    let mut all = form_urlencoded::parse(query.as_bytes());
+    all.find(|(key, _)| key == name).map(|(_, value)| value.into())
 }

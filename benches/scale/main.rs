@@ -17,25 +17,33 @@ mod certificates;
 mod docs;
 mod figures;
 mod fill;
+mod in_place;
 mod journal;
 mod measure;
 mod plot;
 mod population;
 mod process;
+mod profile;
 mod raw;
 mod requests;
 mod stage;
+mod stores;
 #[path = "../../tests/cluster/support/mod.rs"]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::ensure;
 use clap::Parser;
 
 use arguments::Arguments;
 use figures::Report;
-use measure::Settings;
+use measure::{Part, Settings};
+use population::Size;
 
 const PROMISE: &str = "scale::the_benchmark_measures_a_controller_with_two_hundred_routes";
 
@@ -47,12 +55,21 @@ struct Options {
     /// How many Secrets of other types [default: ten for each Route]
     #[arg(long)]
     secrets: Option<u32>,
-    /// Idle for as long as steady figures need: 10 minutes instead of one
-    #[arg(long)]
-    long: bool,
+    /// Seconds without a change, for steady memory and idle figures
+    #[arg(long, default_value_t = 300)]
+    idle: u64,
+    /// Measure the cold start and these only
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<Part>,
     /// Leave out the smaller clusters, which show how memory grows
     #[arg(long)]
     one_size: bool,
+    /// Keep the filled stores in this folder, and use those that are there
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+    /// Write a profile of the controller in the cold start to this file, with perf
+    #[arg(long, value_name = "FILE")]
+    perf: Option<PathBuf>,
     /// Write the figures to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -80,30 +97,39 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn figures_of(options: Options) -> anyhow::Result<()> {
-    let routes = options.routes as usize;
-    let secrets = options.secrets.map_or(10 * routes, |secrets| secrets as usize);
-    let mut settings = Settings::of(routes, secrets);
-    if options.long {
-        settings = settings.long();
-    }
-    if options.one_size {
-        settings.smaller_sizes.clear();
-    }
-    let report = measure::run(settings).await?;
+    let begin = Instant::now();
+    let report = measure::run(options.settings()).await?;
     println!("{report}");
+    eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
     if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+        fs::write(from_the_root(path), serde_json::to_vec_pretty(&report)?)?;
     }
+    ensure!(report.void.is_none(), "the run is void: {}", report.void.unwrap_or_default());
     if let Some(folder) = &options.docs {
         docs::write(&from_the_root(folder), &report)?;
     }
-    ensure!(report.void.is_none(), "the run is void: {}", report.void.unwrap_or_default());
     Ok(())
 }
 
+impl Options {
+    fn settings(&self) -> Settings {
+        let routes = self.routes as usize;
+        let others = self.secrets.map_or(10 * routes, |secrets| secrets as usize);
+        let mut settings = Settings::of(Size { routes, others });
+        settings.idle = Duration::from_secs(self.idle);
+        settings.keep = self.keep.as_deref().map(from_the_root);
+        settings.perf = self.perf.as_deref().map(from_the_root);
+        settings.only.clone_from(&self.only);
+        if self.one_size {
+            settings.parts.clear();
+        }
+        settings
+    }
+}
+
 /// cargo runs benches in the package's folder, but a caller may be anywhere.
-fn from_the_root(folder: &Path) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+fn from_the_root(path: &Path) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// What `cargo test` runs. It hands its words to every test: others' names are not for us.

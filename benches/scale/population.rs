@@ -1,23 +1,21 @@
 //! Objects as a cluster has them where cert-manager renews certificates.
 
-use std::sync::Arc;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use trustplane::names::SECRET_NAME_ANNOTATION;
 
-use crate::certificates::{Issuer, Pair};
+use crate::certificates::Pair;
 
 /// The Routes are spread over as many.
 pub const NAMESPACES: usize = 20;
-/// Signing takes time, and it makes no difference that some Routes have the same pair.
-const DIFFERENT_PAIRS: usize = 97;
 /// Here all Routes share a Secret.
 pub const SHARED: &str = "shared";
 /// Here one Route is alone.
 pub const LONE: &str = "lone";
 /// Here a plain client patches Routes that nobody annotated.
 pub const RAW: &str = "raw";
+/// The one of them that it patches alone.
+pub const SINGLE: &str = "single";
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,40 +47,22 @@ pub fn secrets_path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/secrets")
 }
 
-/// Routes with a Secret each, and Secrets that are nobody's business.
-pub struct Population {
-    pub issuer: Issuer,
-    /// What each Route's Secret holds at the moment.
-    pub pairs: Vec<Arc<Pair>>,
-    pub other_secrets: usize,
+/// How much there is: Routes with a Secret each, and Secrets of types that are nobody's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub routes: usize,
+    pub others: usize,
 }
 
-impl Population {
-    pub fn of(routes: usize, other_secrets: usize) -> anyhow::Result<Self> {
-        let issuer = Issuer::new()?;
-        let mut population = Self { issuer, pairs: Vec::new(), other_secrets };
-        population.pairs = population.fresh_pairs(routes)?;
-        Ok(population)
+impl Size {
+    pub fn places(self) -> impl Iterator<Item = Place> {
+        (0..self.routes).map(place)
     }
+}
 
-    /// Pairs that were not there before, handed out in turn.
-    pub fn fresh_pairs(&self, routes: usize) -> anyhow::Result<Vec<Arc<Pair>>> {
-        let pairs: Vec<_> =
-            (0..DIFFERENT_PAIRS).map(|_| self.issuer.pair()).collect::<Result<_, _>>()?;
-        Ok((0..routes).map(|number| pairs[number % pairs.len()].clone()).collect())
-    }
-
-    pub fn routes(&self) -> usize {
-        self.pairs.len()
-    }
-
-    pub fn place(&self, number: usize) -> Place {
-        Place::new(&namespace(number), &format!("route-{number}"))
-    }
-
-    pub fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.routes()).map(|number| self.place(number))
-    }
+/// Where the Route of that number is.
+pub fn place(number: usize) -> Place {
+    Place::new(&namespace(number), &format!("route-{number}"))
 }
 
 pub fn namespace(number: usize) -> String {

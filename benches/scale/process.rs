@@ -1,8 +1,12 @@
 //! What the kernel knows of a process.
 
-use std::{fs, time::Duration};
+use std::{
+    fmt, fs,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 
 /// Of `utime` and `stime`: the kernel's USER_HZ, the same on every machine that Linux runs on here.
 const TICK: Duration = Duration::from_millis(10);
@@ -12,6 +16,10 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Process(pub i32);
 
 impl Process {
+    pub fn this() -> Self {
+        Self(std::process::id() as i32)
+    }
+
     /// Memory that is not swapped out, in MB.
     pub fn resident(self) -> anyhow::Result<f64> {
         self.megabytes("VmRSS")
@@ -43,4 +51,50 @@ impl Process {
             kilobytes.with_context(|| format!("{name} of the process"))?.parse()?;
         Ok(kilobytes * 1024.0 / 1e6)
     }
+}
+
+/// Processes that work at the same time, from a moment on.
+pub struct Workers {
+    all: Vec<(&'static str, Process)>,
+    begin: Instant,
+    before: Vec<Duration>,
+}
+
+/// What one of them did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Work {
+    pub who: String,
+    /// Time on a processor.
+    pub seconds: f64,
+    /// How many processors that kept busy.
+    pub cores: f64,
+}
+
+impl Workers {
+    pub fn from_now(all: Vec<(&'static str, Process)>) -> anyhow::Result<Self> {
+        let before = all.iter().map(|(_, process)| process.busy()).collect::<Result<_, _>>()?;
+        Ok(Self { all, begin: Instant::now(), before })
+    }
+
+    /// What each did until now.
+    pub fn work(&self) -> anyhow::Result<Vec<Work>> {
+        let whole = self.begin.elapsed().as_secs_f64();
+        let each = self.all.iter().zip(&self.before).map(|((who, process), before)| {
+            let seconds = process.busy()?.saturating_sub(*before).as_secs_f64();
+            Ok(Work { who: (*who).to_owned(), seconds, cores: seconds / whole })
+        });
+        each.collect()
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:.2}", self.who, self.cores)
+    }
+}
+
+/// All of it in one line.
+pub fn in_words(work: &[Work]) -> String {
+    let each: Vec<String> = work.iter().map(Work::to_string).collect();
+    format!("cores busy: {}", each.join(", "))
 }

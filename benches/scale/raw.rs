@@ -5,11 +5,7 @@
 //! large as the controller's, and carry the uid and the resourceVersion of the Route as those do.
 //! Each must make a new resourceVersion, and at the end the server must have the last of each.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -24,9 +20,11 @@ use tokio::time::Instant;
 use trustplane::names::INJECTED_ANNOTATION;
 
 use crate::{
-    figures::Times,
-    population::{RAW, routes_path},
+    certificates::Pair,
+    population::{RAW, SINGLE, routes_path},
+    process::{Process, Work, Workers},
     requests::{get, patch},
+    stage::Stage,
 };
 
 /// The hidden subcommand.
@@ -38,6 +36,12 @@ const CONNECTIONS: [usize; 3] = [1, 8, 32];
 pub struct Order {
     #[arg(long)]
     kubeconfig: PathBuf,
+    /// Its process id
+    #[arg(long)]
+    api_server: i32,
+    /// The process id of its store
+    #[arg(long)]
+    etcd: i32,
     /// How long each number of connections is tried
     #[arg(long)]
     milliseconds: u64,
@@ -56,28 +60,40 @@ pub struct Order {
 /// What it found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limit {
-    /// Patches a second, by the number of connections.
-    pub rates: Vec<(usize, f64)>,
-    /// Single patches, in milliseconds.
+    pub tries: Vec<Try>,
+    /// Single patches, in milliseconds, as the client saw them.
     pub singles: Vec<f64>,
 }
 
+/// So many patches at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Try {
+    pub connections: usize,
+    /// Patches a second.
+    pub rate: f64,
+    /// Who was busy.
+    pub work: Vec<Work>,
+}
+
 impl Limit {
-    /// Connections and patches a second of the fastest try.
-    pub fn best(&self) -> (usize, f64) {
-        let best = self.rates.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1));
-        best.unwrap_or((0, f64::NAN))
+    /// The fastest try.
+    pub fn best(&self) -> anyhow::Result<&Try> {
+        let best = self.tries.iter().max_by(|one, other| one.rate.total_cmp(&other.rate));
+        best.context("the plain client tried nothing")
     }
 
-    pub fn single(&self) -> Times {
-        Times::of(self.singles.clone())
+    pub fn rate(&self) -> f64 {
+        self.best().map_or(f64::NAN, |best| best.rate)
     }
 }
 
 impl Order {
-    pub fn new(kubeconfig: &Path, each: Duration, singles: u32, pause: Duration) -> Self {
+    /// For the plain client of this stage.
+    pub fn on(stage: &Stage, each: Duration, singles: u32, pause: Duration) -> Self {
         Self {
-            kubeconfig: kubeconfig.to_owned(),
+            kubeconfig: stage.plain_kubeconfig(),
+            api_server: stage.api_server().0,
+            etcd: stage.etcd().0,
             milliseconds: each.as_millis() as u64,
             singles,
             pause_milliseconds: pause.as_millis() as u64,
@@ -86,9 +102,14 @@ impl Order {
         }
     }
 
-    /// As large as this.
-    pub fn like(self, pair: &crate::certificates::Pair) -> Self {
-        Self { certificate_bytes: pair.chain.len(), key_bytes: pair.key.len(), ..self }
+    /// As large as these are on average.
+    pub fn like(self, pairs: &[Arc<Pair>]) -> Self {
+        let mean = |bytes: fn(&Pair) -> usize| {
+            pairs.iter().map(|pair| bytes(pair)).sum::<usize>() / pairs.len().max(1)
+        };
+        let (certificate_bytes, key_bytes) =
+            (mean(|pair| pair.chain.len()), mean(|pair| pair.key.len()));
+        Self { certificate_bytes, key_bytes, ..self }
     }
 
     /// Has a process of its own carry it out.
@@ -98,6 +119,8 @@ impl Order {
             .arg(COMMAND)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
+            .args(["--api-server", &self.api_server.to_string()])
+            .args(["--etcd", &self.etcd.to_string()])
             .args(["--milliseconds", &self.milliseconds.to_string()])
             .args(["--singles", &self.singles.to_string()])
             .args(["--pause-milliseconds", &self.pause_milliseconds.to_string()])
@@ -114,25 +137,28 @@ impl Order {
 /// The plain client.
 pub async fn run(arguments: &[String]) -> anyhow::Result<()> {
     let order = Order::parse_from(std::iter::once(COMMAND).chain(arguments.iter().map(|a| &**a)));
-    let mut routes = listed(&order.client().await?).await?;
+    let (mut single, mut routes): (Vec<_>, Vec<_>) = listed(&order.client().await?)
+        .await?
+        .into_iter()
+        .partition(|route| route.metadata.name == SINGLE);
     ensure!(routes.len() >= CONNECTIONS[2], "there are too few Routes to patch");
-    let singles = order.in_turn(&mut routes).await?;
-    let mut rates = Vec::new();
+    let singles = order.in_turn(&mut single).await?;
+    let mut tries = Vec::new();
     for connections in CONNECTIONS {
-        let rate;
-        (routes, rate) = order.at_once(routes, connections).await?;
-        rates.push((connections, rate));
+        let one;
+        (routes, one) = order.at_once(routes, connections).await?;
+        tries.push(one);
     }
     let now = listed(&order.client().await?).await?;
-    let versions = |routes: Vec<Route>| -> HashMap<String, String> {
-        routes
-            .into_iter()
-            .map(|route| (route.metadata.name, route.metadata.resource_version))
-            .collect()
-    };
+    routes.append(&mut single);
     ensure!(versions(now) == versions(routes), "the server does not have what was written");
-    println!("{}", serde_json::to_string(&Limit { rates, singles })?);
+    println!("{}", serde_json::to_string(&Limit { tries, singles })?);
     Ok(())
+}
+
+fn versions(routes: Vec<Route>) -> HashMap<String, String> {
+    let each = routes.into_iter().map(|route| route.metadata);
+    each.map(|metadata| (metadata.name, metadata.resource_version)).collect()
 }
 
 #[derive(Deserialize)]
@@ -171,13 +197,13 @@ impl Order {
 
     async fn in_turn(&self, routes: &mut [Route]) -> anyhow::Result<Vec<f64>> {
         let client = self.client().await?;
+        let route = routes.first_mut().context("no Route to patch alone")?;
         let pause = Duration::from_millis(self.pause_milliseconds);
         let mut times = Vec::new();
         // The first makes the connection.
-        for number in 0..=self.singles as usize {
-            let at = number % routes.len();
+        for _ in 0..=self.singles {
             let begin = Instant::now();
-            self.patch(&client, &mut routes[at]).await?;
+            self.patch(&client, route).await?;
             times.push(begin.elapsed().as_secs_f64() * 1e3);
             tokio::time::sleep_until(begin + pause).await;
         }
@@ -190,7 +216,7 @@ impl Order {
         &self,
         routes: Vec<Route>,
         connections: usize,
-    ) -> anyhow::Result<(Vec<Route>, f64)> {
+    ) -> anyhow::Result<(Vec<Route>, Try)> {
         let mut shares: Vec<Vec<Route>> = (0..connections).map(|_| Vec::new()).collect();
         for (number, route) in routes.into_iter().enumerate() {
             shares[number % connections].push(route);
@@ -215,10 +241,22 @@ impl Order {
             });
             worker.await?
         });
-        let done = try_join_all(workers).await?;
+        let (done, work) = tokio::try_join!(try_join_all(workers), self.work(begin, end))?;
         let counted: usize = done.iter().map(|(_, counted)| counted).sum();
         let routes = done.into_iter().flat_map(|(share, _)| share).collect();
-        Ok((routes, counted as f64 / each.as_secs_f64()))
+        let rate = counted as f64 / each.as_secs_f64();
+        Ok((routes, Try { connections, rate, work }))
+    }
+
+    async fn work(&self, begin: Instant, end: Instant) -> anyhow::Result<Vec<Work>> {
+        tokio::time::sleep_until(begin).await;
+        let workers = Workers::from_now(vec![
+            ("plain client", Process::this()),
+            ("API server", Process(self.api_server)),
+            ("etcd", Process(self.etcd)),
+        ])?;
+        tokio::time::sleep_until(end).await;
+        workers.work()
     }
 
     async fn patch(&self, client: &Client, route: &mut Route) -> anyhow::Result<()> {

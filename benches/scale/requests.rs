@@ -29,6 +29,13 @@ pub async fn delete(client: &Client, path: &str) -> anyhow::Result<()> {
     send(client, Method::DELETE, path, JSON, Vec::new()).await.map(drop)
 }
 
+/// What a watch begins with; nothing where it ends before.
+pub async fn first_event(client: &Client, path: &str) -> anyhow::Result<Value> {
+    let answer = send(client, Method::GET, path, JSON, Vec::new()).await?;
+    let first = answer.split(|byte| *byte == b'\n').find(|line| !line.is_empty());
+    Ok(first.map(serde_json::from_slice).transpose()?.unwrap_or_default())
+}
+
 /// The whole answer, which must be a good one. A refusal is told without its text: it may quote a key.
 async fn send(
     client: &Client,

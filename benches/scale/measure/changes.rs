@@ -1,6 +1,6 @@
 //! Changes of one Secret: that of one Route, and that of a whole namespace.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::HashSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use kube::Client;
@@ -11,10 +11,14 @@ use crate::{
     certificates::Pair,
     figures::Times,
     fill::{all, annotated, patched},
-    journal::{Journal, Mark, Request, by_verb, seconds_between},
+    journal::{Journal, Mark, Request, seconds_between},
     population::{LONE, Place, SHARED, renewal, secrets_path, tls_secret},
     requests::create,
 };
+
+/// Longer than any burst takes at four changes a second.
+pub const LONE_CHANGES: usize = 2_000;
+const LONE_PAUSE: Duration = Duration::from_millis(250);
 
 /// The lone Route, which others' renewals must not hold up.
 pub fn lone() -> Place {
@@ -22,33 +26,38 @@ pub fn lone() -> Place {
 }
 
 impl Bench {
+    /// Creates the lone Route, and waits until it has its pair.
+    pub async fn introduce_lone(&mut self) -> anyhow::Result<()> {
+        let mark = self.stage.journal.mark()?;
+        let (at, client) = (lone(), &self.stage.client);
+        let pair = self.issuer.pair()?;
+        let secret = at.secret();
+        create(client, &secrets_path(LONE), &tls_secret(&secret.name, &pair)).await?;
+        annotated(client, at.clone(), None).await?;
+        let patched = |request: &Request| request.is_pair() && request.place == at;
+        self.stage.journal.until("the lone Route's pair", mark, patched).await
+    }
+
     /// One Secret, many times: how soon its Route has the new pair.
     pub async fn changes(&mut self) -> anyhow::Result<()> {
         now("one Secret changes again and again");
-        let first = self.population.issuer.pair()?;
-        let mark = self.stage.journal.mark()?;
-        let at = lone();
-        self.create_secret(&at.secret(), &first).await?;
-        annotated(&self.stage.client, at.clone(), None).await?;
-        let patched = |request: &Request| request.is_pair() && request.place == at;
-        self.stage.journal.until("the lone Route's pair", mark, patched).await?;
-
-        let pairs = self.fresh(self.settings.changes as usize)?;
+        let pairs = self.issuer.pairs(self.settings.changes as usize)?;
         let mark = self.stage.journal.quiet(self.settings.silence).await?;
-        let pause = self.settings.pause;
         for pair in &pairs {
-            let next = Instant::now() + pause;
-            renew(&self.stage.client, &at, pair).await?;
+            let next = Instant::now() + self.settings.pause;
+            renew(&self.stage.issuer, &lone(), pair).await?;
             tokio::time::sleep_until(next).await;
         }
-        let times = self.stage.journal.lone_latencies(mark, &pairs).await?;
-        let times = Times::of(times);
-        let single = self.limit.single().at(0.5);
-        let ratio = times.at(0.99) / single;
-        let remark = format!("p99 is {ratio:.1} times a raw patch");
+        let times = Times::of(self.stage.journal.lone_latencies(mark, &pairs).await?);
+        let raw = Times::of(self.report.curves.single.clone()).at(0.5);
+        let ratio = times.at(0.99) / raw;
+        let remark = format!("p99 is {ratio:.1} times a raw patch, by the same clock");
         self.report.add_times("one Secret changed", &times, &remark);
         self.report.at_most("one Secret changed: p99, in raw patches", ratio, 3.0, "");
         self.report.curves.change = times.0;
+        let end = self.stage.journal.quiet(self.settings.silence).await?;
+        let requests = self.stage.journal.between(mark, end);
+        self.report.add_cost("one Secret", pairs.len(), requests);
         Ok(())
     }
 
@@ -59,53 +68,79 @@ impl Bench {
         let place = |number: usize| Place::new(SHARED, &format!("route-{number}"));
         let secret = Place::new(SHARED, "shared-tls");
         let client = &self.stage.client;
-        let pair = self.population.issuer.pair()?;
+        let pair = self.issuer.pair()?;
         create(client, &secrets_path(SHARED), &tls_secret(&secret.name, &pair)).await?;
         let mark = self.stage.journal.mark()?;
         all("Routes that share a Secret", sharing, |number| {
             annotated(client, place(number), Some("shared-tls"))
         })
         .await?;
+        let lone_pairs = self.issuer.pairs(LONE_CHANGES.min(4 * sharing))?;
         let journal = &mut self.stage.journal;
         let places: HashSet<Place> = (0..sharing).map(place).collect();
         all_patched(journal, mark, places.clone()).await?;
         let mark = journal.quiet(self.settings.silence).await?;
 
-        let pair = self.population.issuer.pair()?;
-        patched(client, secret.secret_path(), renewal(&pair)).await?;
-        all_patched(journal, mark, places).await?;
-        let end = journal.quiet(self.settings.silence).await?;
-        let requests = journal.between(mark, end);
-        let changed = requests.iter().find(|request| request.is_renewal());
-        let changed = changed.map(|request| request.answered);
-        let last =
-            requests.iter().filter(|request| request.is_pair()).map(|request| request.answered);
-        let seconds = changed.zip(last.max()).map(|(from, to)| seconds_between(from, to));
-        let seconds = seconds.unwrap_or(f64::NAN);
-        let counts =
-            by_verb(requests).into_iter().filter(|(request, _)| !request.starts_with("watch"));
-        let counts: Vec<_> = counts.map(|(request, count)| format!("{count} {request}")).collect();
-        let what = format!("one Secret of {sharing} Routes changed");
-        let rate = sharing as f64 / seconds;
-        let share = rate / self.limit.best().1;
-        self.report.add(what, seconds, "s", "until the last Route was patched");
-        let remark = format!("{share:.2} of the raw limit; {}", counts.join(", "));
-        self.report.add("- pairs a second", rate, "/s", remark);
+        let (pair, issuer) = (self.issuer.pair()?, &self.stage.issuer);
+        let change = async {
+            patched(issuer, secret.secret_path(), renewal(&pair)).await?;
+            all_patched(journal, mark, places).await
+        };
+        let used = keep_renewing(issuer, &lone_pairs, change).await?;
+        let end = self.stage.journal.quiet(self.settings.silence).await?;
+        let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
+        self.tell_shared(mark, end, &Times::of(lone));
         Ok(())
     }
 
-    pub fn fresh(&self, count: usize) -> anyhow::Result<Vec<Arc<Pair>>> {
-        Ok((0..count).map(|_| self.population.issuer.pair()).collect::<Result<_, _>>()?)
-    }
-
-    async fn create_secret(&self, at: &Place, pair: &Pair) -> anyhow::Result<()> {
-        create(&self.stage.client, &secrets_path(&at.namespace), &tls_secret(&at.name, pair)).await
+    fn tell_shared(&mut self, mark: Mark, end: Mark, lone: &Times) {
+        let requests = self.stage.journal.between(mark, end);
+        let requests = || requests.iter().filter(|request| *request.place.namespace == *SHARED);
+        let changed = requests().find(|one| one.is_renewal()).map(|one| one.answered);
+        let last = requests().filter(|one| one.is_pair()).map(|one| one.answered).max();
+        let seconds = changed.zip(last).map(|(from, to)| seconds_between(from, to));
+        let seconds = seconds.unwrap_or(f64::NAN);
+        let sharing = self.settings.sharing;
+        let rate = sharing as f64 / seconds;
+        let share = rate / self.limit.rate();
+        let report = &mut self.report;
+        let what = format!("one Secret of {sharing} Routes changed");
+        report.add(what, seconds, "s", "until the last Route was patched");
+        report.add("- pairs a second", rate, "/s", format!("{share:.2} of the raw limit"));
+        report.add_times("- meanwhile a lone Route elsewhere", lone, "four changes a second");
+        report.add_cost("shared Secret", sharing, requests());
     }
 }
 
 /// Puts a new pair into a Route's Secret.
 pub async fn renew(client: &Client, route: &Place, pair: &Pair) -> anyhow::Result<()> {
     patched(client, route.secret().secret_path(), renewal(pair)).await
+}
+
+/// Renews the lone Route's Secret four times a second until something is over. Answers how often.
+pub async fn keep_renewing(
+    client: &Client,
+    pairs: &[Arc<Pair>],
+    until: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<usize> {
+    let (at, over) = (lone(), Cell::new(false));
+    let renewing = async {
+        let mut used = 0;
+        for pair in pairs.iter().take_while(|_| !over.get()) {
+            let next = Instant::now() + LONE_PAUSE;
+            renew(client, &at, pair).await?;
+            used += 1;
+            tokio::time::sleep_until(next).await;
+        }
+        Ok(used)
+    };
+    let until = async {
+        let done = until.await;
+        over.set(true);
+        done
+    };
+    let ((), used) = tokio::try_join!(until, renewing)?;
+    Ok(used)
 }
 
 async fn all_patched(
@@ -127,7 +162,6 @@ impl Journal {
         mark: Mark,
         pairs: &[Arc<Pair>],
     ) -> anyhow::Result<Vec<f64>> {
-        let at = lone();
         let is_last = |request: &Request| number_of(request, pairs) == Some(pairs.len() - 1);
         if !pairs.is_empty() {
             let what = "the last pair of the lone Route";
@@ -136,7 +170,7 @@ impl Journal {
         // An answer that was on its way is in the log by then.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let requests = self.since(mark)?;
-        let secret = at.secret();
+        let (at, secret) = (lone(), lone().secret());
         let renewed: Vec<DateTime<Utc>> = requests
             .iter()
             .filter(|request| request.is_renewal() && request.place == secret)

@@ -1,56 +1,47 @@
 //! Nothing happens, and that is what the controller should do.
 
-use super::{Bench, cold_start::ColdStart, now};
+use std::time::Duration;
+
+use super::{Bench, now};
 use crate::{
-    figures::Memory,
     journal::{Request, by_verb},
     process::Process,
 };
 
+/// The controller's default for the life of a watch, and how many it has.
+const WATCH_LIVES: Duration = Duration::from_secs(60);
+const WATCHES: f64 = 2.0;
+
 impl Bench {
-    pub async fn idle(&mut self, start: &ColdStart) -> anyhow::Result<()> {
-        now("idle");
+    pub async fn idle(&mut self) -> anyhow::Result<()> {
+        let seconds = self.settings.idle.as_secs_f64();
+        now(&format!("idle for {seconds} s"));
         let process = Process(self.controller.pid());
         let mark = self.stage.journal.mark()?;
         let before = process.busy()?;
         tokio::time::sleep(self.settings.idle).await;
-        let busy = (process.busy()? - before).as_secs_f64() / self.settings.idle.as_secs_f64();
+        let busy = (process.busy()? - before).as_secs_f64() / seconds * 100.0;
         let steady = process.resident()?;
         let requests = self.stage.journal.since(mark)?;
-        let writes = requests.iter().filter(|request| request.is_write()).count();
-        let watches = |request: &&Request| *request.verb == *"watch";
-        let ours = requests.iter().filter(|request| request.ours);
-        let (all, others) = (ours.clone().count(), ours.filter(|one| !watches(one)).count());
-        let counts: Vec<_> = by_verb(requests)
-            .into_iter()
-            .map(|(request, count)| format!("{count} {request}"))
-            .collect();
-        let window = format!("in {} s", self.settings.idle.as_secs());
+        let ours: Vec<&Request> = requests.iter().filter(|request| request.ours).collect();
+        let writes = ours.iter().filter(|request| request.is_write()).count();
+        let watches = ours.iter().filter(|request| *request.verb == *"watch").count();
+        let others = ours.len() - watches;
+        let counts = by_verb(requests).into_iter();
+        let counts: Vec<_> = counts.map(|(request, count)| format!("{count} {request}")).collect();
+
         let report = &mut self.report;
-        report.add("memory, steady", steady, "MB", "resident, after the time that it idled");
-        report.add("idle: processor", busy * 100.0, "%", format!("of one core, {window}"));
-        let remark = format!("{window}: {}", counts.join(", "));
-        report.add("idle: requests", all as f64, "", remark);
+        let remark = format!("resident, after {seconds} s without a change");
+        report.add("memory, steady", steady, "MB", remark);
+        report.add("idle: processor", busy, "%", format!("of one core, in {seconds} s"));
+        let remark = format!("in {seconds} s: {}", counts.join(", "));
+        report.add("idle: requests", (watches + others) as f64, "", remark);
         report.at_most("memory, steady", steady, 40.0, "MB");
         report.at_most("idle: writes", writes as f64, 0.0, "");
         report.at_most("idle: requests other than watches", others as f64, 0.0, "");
-        report.at_most("idle: processor", busy * 100.0, 0.1, "%");
-        report.curves.memory.push(Memory { routes: start.routes, steady, peak: start.peak });
-        self.tell_growth();
+        let renewals = WATCHES * (seconds / WATCH_LIVES.as_secs_f64()).ceil();
+        report.at_most("idle: watches renewed", watches as f64, renewals, "");
+        report.at_most("idle: processor", busy, 0.1, "%");
         Ok(())
-    }
-
-    fn tell_growth(&mut self) {
-        let memory = &self.report.curves.memory;
-        let Some((least, most)) = memory.first().cloned().zip(memory.last().cloned()) else {
-            return;
-        };
-        if most.routes > least.routes {
-            let growth = (most.steady - least.steady) * 1e3 / (most.routes - least.routes) as f64;
-            let what = "memory for a Route and its Secret";
-            let remark = format!("steady, from {} to {} Routes", least.routes, most.routes);
-            self.report.add(what, growth, "KB", remark);
-            self.report.at_most(what, growth, 1.5, "KB");
-        }
     }
 }

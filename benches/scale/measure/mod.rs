@@ -1,5 +1,5 @@
-//! What is measured, in order. All of it on one cluster, but for the smaller ones that show how
-//! memory grows.
+//! What is measured, in order. Every cold start has an API server of its own, which starts with a
+//! copy of a filled store.
 
 mod burst;
 mod changes;
@@ -10,20 +10,43 @@ mod relist;
 mod restart;
 mod sizes;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use clap::ValueEnum;
 
 use crate::{
-    figures::Report, fill::fill, population::Population, raw::Limit, stage::Stage,
-    support::Controller,
+    certificates::Issuer, figures::Report, population::Size, raw::Limit, stage::Stage,
+    stores::Stores, support::Controller,
 };
+
+/// What may be left out. A cold start is always measured, and so is the raw limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    ColdStart,
+    /// Memory of smaller clusters
+    Sizes,
+    Idle,
+    /// One Secret changes, many times
+    Changes,
+    /// One Secret of many Routes changes
+    Shared,
+    /// All Secrets change
+    Burst,
+    Relist,
+    Restart,
+}
 
 /// How much of everything.
 pub struct Settings {
-    pub routes: usize,
-    /// Of types that are none of the controller's business.
-    pub other_secrets: usize,
-    /// Further clusters, for memory alone.
-    pub smaller_sizes: Vec<usize>,
+    pub size: Size,
+    /// These only; all where there are none.
+    pub only: Vec<Part>,
+    /// Where filled stores are kept, and found.
+    pub keep: Option<PathBuf>,
+    /// Where a profile of the cold start goes.
+    pub perf: Option<PathBuf>,
+    /// The smaller clusters, each such a part of the whole.
+    pub parts: Vec<usize>,
     /// How long the plain client tries each number of connections.
     pub limit_for: Duration,
     /// How often one Secret is changed.
@@ -36,39 +59,50 @@ pub struct Settings {
     pub idle: Duration,
     /// How long the controller has to be still to be called done.
     pub silence: Duration,
+    /// How long it was still when its memory is compared with other sizes.
+    pub settled: Duration,
 }
 
 impl Settings {
-    pub fn of(routes: usize, other_secrets: usize) -> Self {
+    pub fn of(size: Size) -> Self {
         Self {
-            routes,
-            other_secrets,
-            smaller_sizes: [10, 5, 2].map(|part| routes / part).to_vec(),
+            size,
+            only: Vec::new(),
+            keep: None,
+            perf: None,
+            parts: vec![10, 5, 2],
             limit_for: Duration::from_secs(8),
             changes: 200,
             pause: Duration::from_millis(250),
             sharing: 1_000,
-            idle: Duration::from_secs(60),
+            idle: Duration::from_secs(300),
             silence: Duration::from_secs(5),
+            settled: Duration::from_secs(30),
         }
-    }
-
-    /// With the time that steady figures need.
-    pub fn long(self) -> Self {
-        Self { idle: Duration::from_secs(600), ..self }
     }
 
     /// Enough to see that everything is measured.
     pub fn small() -> Self {
         Self {
-            smaller_sizes: vec![100],
+            parts: vec![2],
             limit_for: Duration::from_millis(500),
             changes: 5,
             sharing: 20,
             idle: Duration::from_secs(2),
             silence: Duration::from_secs(2),
-            ..Self::of(200, 200)
+            settled: Duration::from_secs(2),
+            ..Self::of(Size { routes: 200, others: 200 })
         }
+    }
+
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// The sizes whose stores are needed, which grow.
+    fn sizes(&self) -> Vec<Size> {
+        let smaller = if self.has(Part::Sizes) { sizes::smaller(self) } else { Vec::new() };
+        smaller.into_iter().chain([self.size]).collect()
     }
 }
 
@@ -77,7 +111,7 @@ struct Bench {
     /// Declared first, so that it ends before its API server.
     controller: Controller,
     stage: Stage,
-    population: Population,
+    issuer: Issuer,
     settings: Settings,
     limit: Limit,
     report: Report,
@@ -85,29 +119,62 @@ struct Bench {
 
 /// Measures everything once.
 pub async fn run(settings: Settings) -> anyhow::Result<Report> {
-    let population = Population::of(settings.routes, settings.other_secrets)?;
-    let pair = &population.pairs[0];
+    let issuer = Issuer::new()?;
+    let size = settings.size;
     let mut report = Report::about(format!(
-        "{} Routes and as many TLS Secrets in 20 namespaces, pairs of {:.1} KB, {} other Secrets",
-        settings.routes,
-        (pair.chain.len() + pair.key.len()) as f64 / 1e3,
-        settings.other_secrets
+        "{} Routes and as many TLS Secrets in 20 namespaces, {} Secrets of other types",
+        size.routes, size.others
     ));
-    sizes::measure(&settings, &mut report).await?;
-    let mut stage = Stage::start("scale").await?;
-    fill(&stage.client, &population).await?;
-    let limit = limit::measure(&stage, &settings, pair).await?;
-    let (controller, start) = cold_start::measure(&mut stage, &population, &settings).await?;
+    let stores = Stores::open(settings.keep.as_deref());
+    now("fill");
+    stores.fill(&issuer, &settings.sizes()).await?;
+    if settings.has(Part::Sizes) {
+        sizes::measure(&settings, &stores, &mut report).await?;
+    }
+    let mut stage = Stage::with("scale", &stores.of(size)).await?;
+    drop(stores);
+    let limit = limit::before(&mut stage, &settings, &issuer, &mut report).await?;
+    let (controller, start) = cold_start::measure(&mut stage, size, &settings).await?;
     cold_start::tell(&start, &limit, &mut report);
-    let mut bench = Bench { settings, stage, population, controller, limit, report };
-    bench.idle(&start).await?;
-    bench.changes().await?;
-    bench.shared().await?;
-    bench.burst().await?;
-    bench.relist().await?;
-    bench.restart().await?;
-    bench.limit_again().await?;
+    sizes::tell_growth(&mut report);
+    let mut bench = Bench { controller, stage, issuer, settings, limit, report };
+    bench.rest().await?;
     Ok(bench.report)
+}
+
+impl Bench {
+    async fn rest(&mut self) -> anyhow::Result<()> {
+        if self.settings.has(Part::Idle) {
+            self.idle().await?;
+        }
+        if [Part::Changes, Part::Shared, Part::Burst].iter().any(|part| self.settings.has(*part)) {
+            self.introduce_lone().await?;
+        }
+        if self.settings.has(Part::Changes) {
+            self.changes().await?;
+        }
+        if self.settings.has(Part::Shared) {
+            self.shared().await?;
+        }
+        if self.settings.has(Part::Burst) {
+            self.burst().await?;
+        }
+        if self.settings.has(Part::Relist) {
+            self.relist().await?;
+        }
+        if self.settings.has(Part::Restart) {
+            self.restart().await?;
+        }
+        self.end().await?;
+        self.limit_again().await
+    }
+
+    /// Stops the controller in good order.
+    async fn end(&mut self) -> anyhow::Result<()> {
+        let (code, _) = self.controller.terminate().await;
+        anyhow::ensure!(code == 0, "the controller ended with code {code}");
+        Ok(())
+    }
 }
 
 /// Says on the standard error what goes on: all of it takes minutes.

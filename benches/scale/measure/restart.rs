@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
 use chrono::Utc;
 
 use super::{Bench, now};
@@ -14,11 +13,9 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Bench {
-    /// Ends with the controller stopped.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         now("restart");
-        let (code, _) = self.controller.terminate().await;
-        ensure!(code == 0, "the controller ended with code {code}");
+        self.end().await?;
         let mark = self.stage.journal.mark()?;
         let begin = Utc::now();
         self.controller = self.stage.controller();
@@ -33,8 +30,6 @@ impl Bench {
         let listed = requests.iter().filter(lists).map(|request| request.answered).max();
         let process = Process(self.controller.pid());
         let (resident, peak) = (process.resident()?, process.peak()?);
-        let (code, _) = self.controller.terminate().await;
-        ensure!(code == 0, "the controller ended with code {code}");
 
         let report = &mut self.report;
         let to_ready = seconds_between(begin, ready);
@@ -44,6 +39,7 @@ impl Bench {
         report.add("- writes", writes as f64, "", "until it was still");
         let remark = format!("resident; peak {peak:.1} MB");
         report.add("- memory", resident, "MB", remark);
+        report.add_cost("restart", self.settings.size.routes, requests);
         report.at_most("restart: writes", writes as f64, 0.0, "");
         report.at_most("restart: ready after the lists", after, 5.0, "s");
         Ok(())

@@ -84,15 +84,15 @@ pub fn toolbox() -> Result<PathBuf, String> {
 impl Servers {
     /// Starts both and waits until the API server is ready. The folder of its logs starts with `name`.
     pub async fn start(name: &str) -> Result<Self, String> {
-        Self::start_auditing(name, AUDIT_POLICY).await
+        Self::start_with(name, AUDIT_POLICY, None).await
     }
 
-    /// As [`Servers::start`], with another audit policy.
-    pub async fn start_auditing(name: &str, policy: &str) -> Result<Self, String> {
+    /// As [`Servers::start`], with another audit policy, and with what is in a copy of [`Servers::data`].
+    pub async fn start_with(name: &str, policy: &str, data: Option<&Path>) -> Result<Self, String> {
         let toolbox = toolbox()?;
         let mut failure = String::new();
         for _ in 0..ATTEMPTS {
-            let mut servers = Self::spawn(name, policy, &toolbox)
+            let mut servers = Self::spawn(name, policy, data, &toolbox)
                 .map_err(|error| format!("cannot start the API server: {error}"))?;
             match servers.wait_until_ready().await {
                 Ok(()) => return Ok(servers),
@@ -105,11 +105,19 @@ impl Servers {
         Err(failure)
     }
 
-    fn spawn(name: &str, policy: &str, toolbox: &Path) -> std::io::Result<Self> {
+    fn spawn(
+        name: &str,
+        policy: &str,
+        data: Option<&Path>,
+        toolbox: &Path,
+    ) -> std::io::Result<Self> {
         let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
         let store = scratch_folder()?;
         let scratch = store.join("api-server");
         suite::private_folder(&scratch);
+        if let Some(data) = data {
+            suite::copy_folder(data, &store.join("data"))?;
+        }
         let ports = Ports { store: free_port()?, peers: free_port()?, secure: free_port()? };
         let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports))?;
         let admin_token = random_token()?;
@@ -126,6 +134,11 @@ impl Servers {
             store,
             ports,
         })
+    }
+
+    /// Where etcd keeps everything.
+    pub fn data(&self) -> PathBuf {
+        self.store.join("data")
     }
 
     /// Stops the API server as a node that reboots does. What it stored stays in etcd.
