@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::{
     figures::{Memory, Report, Times},
-    plot::{Chart, Line},
+    plot::{Chart, Line, Scale},
 };
 
 const BEGIN: &str = "<!-- scale: written by make bench -->\n";
@@ -40,32 +40,39 @@ fn convergence(report: &Report) -> Chart {
     let curves = &report.curves;
     let routes = curves.pairs.len() as f64;
     let limit = vec![(0.0, 0.0), (routes / curves.limit, routes)];
+    let line = |name: &str, times: &[f64]| Line::growing(name, times, times.len() as f64);
     Chart {
-        title: "Cold start: Routes with their pair in place",
+        title: "Cold start",
         x: "seconds after the start of the process",
         y: "Routes",
+        scale: Scale::Linear,
         lines: vec![
-            Line::growing("pair", &curves.pairs, routes),
-            Line::growing("status", &curves.statuses, curves.statuses.len() as f64),
-            Line::growing("Event", &curves.events, curves.events.len() as f64),
-            Line::new("raw limit", limit),
+            Line::new("pairs at the raw limit", limit).as_bound(),
+            line("pair in place", &curves.pairs),
+            line("status written", &curves.statuses),
+            line("Event written", &curves.events),
         ],
     }
 }
 
 fn memory(report: &Report) -> Chart {
+    let memory = &report.curves.memory;
     let line = |name: &str, value: fn(&Memory) -> f64| {
-        let points =
-            report.curves.memory.iter().map(|memory| (memory.routes as f64, value(memory)));
-        Line::new(name, points.collect())
+        Line::new(name, memory.iter().map(|one| (one.routes as f64, value(one))).collect())
     };
+    let most = memory.iter().map(|one| one.routes as f64).fold(0.0, f64::max);
+    let bound =
+        |name: &str, bound: f64| Line::new(name, vec![(0.0, bound), (most, bound)]).as_bound();
     Chart {
-        title: "Memory",
+        title: "Memory of the controller",
         x: "Routes, each with a Secret of its own",
         y: "MB resident",
+        scale: Scale::Linear,
         lines: vec![
-            line("steady", |memory| memory.steady),
-            line("peak in cold start", |memory| memory.peak),
+            line("peak in cold start", |one| one.peak),
+            line("steady", |one| one.steady),
+            bound("wanted: peak 80 MB", 80.0),
+            bound("wanted: steady 40 MB", 40.0),
         ],
     }
 }
@@ -76,11 +83,12 @@ fn latency(report: &Report) -> Chart {
     Chart {
         title: "From a Secret's change to its Route's patch",
         x: "milliseconds",
-        y: "% through",
+        y: "% of the changes that are through",
+        scale: Scale::Powers,
         lines: vec![
-            line("one Secret", &curves.change),
-            line("a lone Route during the burst", &curves.lone),
-            line("one raw patch", &curves.single),
+            line("one raw patch when idle", &curves.single).as_bound(),
+            line("one Secret changes, nothing else", &curves.change),
+            line("a lone Route, while all Secrets change", &curves.lone),
         ],
     }
 }

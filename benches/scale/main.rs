@@ -34,6 +34,7 @@ mod support;
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -81,22 +82,22 @@ struct Options {
     bench: bool,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Runtime::new()?;
     if arguments.first().is_some_and(|first| first == raw::COMMAND) {
-        return runtime.block_on(raw::run(&arguments[1..]));
+        return runtime.block_on(raw::run(&arguments[1..])).map(|()| ExitCode::SUCCESS);
     }
     // Its folders hold keys, and the checks that look back on a suite are not for it.
     support::suite::keep_in(&support::suite::target_folder().join("bench-scale"));
     if arguments.iter().any(|argument| argument == "--bench") {
         runtime.block_on(figures_of(Options::parse()))
     } else {
-        runtime.block_on(see_that_it_works(arguments))
+        runtime.block_on(see_that_it_works(arguments)).map(|()| ExitCode::SUCCESS)
     }
 }
 
-async fn figures_of(options: Options) -> anyhow::Result<()> {
+async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let report = measure::run(options.settings()).await?;
     println!("{report}");
@@ -104,11 +105,14 @@ async fn figures_of(options: Options) -> anyhow::Result<()> {
     if let Some(path) = &options.json {
         fs::write(from_the_root(path), serde_json::to_vec_pretty(&report)?)?;
     }
-    ensure!(report.void.is_none(), "the run is void: {}", report.void.unwrap_or_default());
+    if let Some(why) = &report.void {
+        eprintln!("This run is void: {why}");
+        return Ok(ExitCode::FAILURE);
+    }
     if let Some(folder) = &options.docs {
         docs::write(&from_the_root(folder), &report)?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Options {

@@ -1,34 +1,54 @@
 //! Line charts as SVG, plain enough to be read in a review.
 
-use std::fmt::Write;
+use std::fmt::{Arguments, Write};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 40.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 52.0;
 const BOTTOM: f64 = 50.0;
 /// So many points are as good as all of them.
 const POINTS: usize = 300;
-const COLOURS: [&str; 4] = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728"];
+/// So few are shown one by one.
+const DOTS: usize = 10;
+const COLOURS: [&str; 4] = ["#0b5fa5", "#d9730d", "#2b8a3e", "#7048a8"];
+/// Of what is not measured but a bound.
+const GREY: &str = "#777";
 
 /// What is drawn.
 pub struct Chart {
     pub title: &'static str,
     pub x: &'static str,
     pub y: &'static str,
+    pub scale: Scale,
     pub lines: Vec<Line>,
+}
+
+/// Of the x axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// From nothing on.
+    Linear,
+    /// Every power of ten as wide as the next, from 1 on.
+    Powers,
 }
 
 /// One line of it.
 pub struct Line {
-    pub name: String,
-    pub points: Vec<(f64, f64)>,
+    name: String,
+    points: Vec<(f64, f64)>,
+    bound: bool,
 }
 
 impl Line {
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points: thinned(points) }
+        Self { name: name.into(), points: thinned(points), bound: false }
+    }
+
+    /// What the others are held against.
+    pub fn as_bound(self) -> Self {
+        Self { bound: true, ..self }
     }
 
     /// How many, or which part, were through at each of these sorted values; `whole` is all of them.
@@ -39,57 +59,125 @@ impl Line {
     }
 }
 
+/// From values to places in the drawing.
+struct Frame {
+    scale: Scale,
+    x_end: f64,
+    y_end: f64,
+}
+
+impl Frame {
+    fn x(&self, x: f64) -> f64 {
+        let part = match self.scale {
+            Scale::Linear => x / self.x_end,
+            Scale::Powers => x.max(1.0).log10() / self.x_end.log10(),
+        };
+        LEFT + part * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - y / self.y_end * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (self.x(x), self.y(y))
+    }
+}
+
 impl Chart {
     pub fn svg(&self) -> String {
-        let most = |value: fn(&(f64, f64)) -> f64| {
-            let all = self.lines.iter().flat_map(|line| &line.points).map(value);
-            all.fold(0.0, f64::max).max(1e-9)
+        let (x_ticks, x_end) = match self.scale {
+            Scale::Linear => axis(self.most(|point| point.0)),
+            Scale::Powers => powers(self.most(|point| point.0)),
         };
-        let (x_step, x_end) = axis(most(|point| point.0));
-        let (y_step, y_end) = axis(most(|point| point.1));
-        let x_at = |x: f64| LEFT + x / x_end * (WIDTH - LEFT - RIGHT);
-        let y_at = |y: f64| HEIGHT - BOTTOM - y / y_end * (HEIGHT - TOP - BOTTOM);
+        let (y_ticks, y_end) = axis(self.most(|point| point.1));
+        let frame = Frame { scale: self.scale, x_end, y_end };
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
              font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
         );
-        text(&mut svg, WIDTH / 2.0, 20.0, "middle", self.title);
-        text(&mut svg, WIDTH / 2.0, HEIGHT - 10.0, "middle", self.x);
-        text(&mut svg, 8.0, TOP - 12.0, "start", self.y);
-        for x in ticks(x_step, x_end) {
-            rule(&mut svg, (x_at(x), TOP), (x_at(x), HEIGHT - BOTTOM));
-            text(&mut svg, x_at(x), HEIGHT - BOTTOM + 16.0, "middle", &number(x));
+        add(
+            &mut svg,
+            format_args!(
+                "<text x=\"{LEFT}\" y=\"20\" font-size=\"14\" font-weight=\"bold\">{}</text>",
+                self.title
+            ),
+        );
+        text(&mut svg, LEFT, TOP - 10.0, "start", self.y);
+        text(&mut svg, WIDTH - RIGHT, HEIGHT - 12.0, "end", self.x);
+        for x in x_ticks {
+            rule(&mut svg, (frame.x(x), TOP), (frame.x(x), HEIGHT - BOTTOM));
+            text(&mut svg, frame.x(x), HEIGHT - BOTTOM + 16.0, "middle", &number(x));
         }
-        for y in ticks(y_step, y_end) {
-            rule(&mut svg, (LEFT, y_at(y)), (WIDTH - RIGHT, y_at(y)));
-            text(&mut svg, LEFT - 6.0, y_at(y) + 4.0, "end", &number(y));
+        for y in y_ticks {
+            rule(&mut svg, (LEFT, frame.y(y)), (WIDTH - RIGHT, frame.y(y)));
+            text(&mut svg, LEFT - 6.0, frame.y(y) + 4.0, "end", &number(y));
         }
-        for (place, (line, colour)) in self.lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
-            let points: Vec<_> = line
-                .points
-                .iter()
-                .map(|(x, y)| format!("{:.1},{:.1}", x_at(*x), y_at(*y)))
-                .collect();
-            let points = points.join(" ");
-            add(
-                &mut svg,
-                format_args!(
-                    "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{points}\"/>"
-                ),
-            );
-            let y = HEIGHT - BOTTOM - 12.0 - 16.0 * place as f64;
-            add(
-                &mut svg,
-                format_args!(
-                    "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
-                    WIDTH - RIGHT - 8.0,
-                    line.name
-                ),
-            );
+        let mut colours = COLOURS.iter().cycle();
+        for (place, line) in self.lines.iter().enumerate() {
+            let colour = if line.bound { GREY } else { colours.next().unwrap_or(&GREY) };
+            line.draw(&mut svg, &frame, colour);
+            let below = self.lines.len() - 1 - place;
+            line.explain(&mut svg, HEIGHT - BOTTOM - 14.0 - 17.0 * below as f64, colour);
         }
         svg.push_str("</svg>\n");
         svg
+    }
+
+    fn most(&self, value: fn(&(f64, f64)) -> f64) -> f64 {
+        let all = self.lines.iter().flat_map(|line| &line.points).map(value);
+        all.fold(0.0, f64::max).max(1e-9)
+    }
+}
+
+impl Line {
+    fn draw(&self, svg: &mut String, frame: &Frame, colour: &str) {
+        let points: Vec<(f64, f64)> = self.points.iter().map(|point| frame.at(*point)).collect();
+        let text: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (dashes, points_text) = (self.dashes(), text.join(" "));
+        add(
+            svg,
+            format_args!(
+                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{points_text}\"/>"
+            ),
+        );
+        if self.points.len() <= DOTS && !self.bound {
+            for (x, y) in points {
+                add(
+                    svg,
+                    format_args!(
+                        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Its name, with a piece of it, on white: a line may pass behind.
+    fn explain(&self, svg: &mut String, y: f64, colour: &str) {
+        let (end, dashes) = (WIDTH - RIGHT - 10.0, self.dashes());
+        let width = 7.0 * self.name.chars().count() as f64 + 44.0;
+        add(
+            svg,
+            format_args!(
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"17\" fill=\"white\" opacity=\"0.85\"/>",
+                end - width,
+                y - 9.0
+            ),
+        );
+        add(
+            svg,
+            format_args!(
+                "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
+                end - 28.0
+            ),
+        );
+        text(svg, end - 36.0, y + 4.0, "end", &self.name);
+    }
+
+    fn dashes(&self) -> &'static str {
+        if self.bound { " stroke-dasharray=\"5 4\"" } else { "" }
     }
 }
 
@@ -103,16 +191,27 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     thin
 }
 
-/// A round step, and the end of an axis that reaches so far.
-fn axis(most: f64) -> (f64, f64) {
+/// Round places, and the end of an axis that reaches so far.
+fn axis(most: f64) -> (Vec<f64>, f64) {
     let power = 10f64.powf((most / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
     let step = step.into_iter().find(|step| most / step <= 6.0).unwrap_or(power * 10.0);
-    (step, (most / step).ceil() * step)
+    let count = (most / step).ceil();
+    ((0..=count as u32).map(|place| step * f64::from(place)).collect(), count * step)
 }
 
-fn ticks(step: f64, end: f64) -> impl Iterator<Item = f64> {
-    (0..=(end / step).round() as u32).map(move |count| step * f64::from(count))
+/// 1, 2, 5, 10, 20 and so on.
+fn powers(most: f64) -> (Vec<f64>, f64) {
+    let all = (0..9).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    let mut places: Vec<f64> = Vec::new();
+    for place in all {
+        places.push(place);
+        if place >= most.max(10.0) {
+            break;
+        }
+    }
+    let end = places.last().copied().unwrap_or(10.0);
+    (places, end)
 }
 
 fn number(value: f64) -> String {
@@ -138,7 +237,7 @@ fn rule(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
     );
 }
 
-fn add(svg: &mut String, element: std::fmt::Arguments<'_>) {
+fn add(svg: &mut String, element: Arguments<'_>) {
     // A String takes everything.
     let _ = writeln!(svg, "{element}");
 }

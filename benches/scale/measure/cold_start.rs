@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 
-use super::{Settings, now};
+use super::{Part, Settings, now};
 use crate::{
     figures::{Cost, Memory, Report},
     fill::Progress,
@@ -72,7 +72,9 @@ pub async fn measure(
     if let Some(profile) = profile {
         profile.end().await?;
     }
-    tokio::time::sleep(settings.settled.saturating_sub(settings.silence)).await;
+    if settings.has(Part::Sizes) {
+        tokio::time::sleep(settings.settled.saturating_sub(settings.silence)).await;
+    }
     let (steady, peak) = (process.resident()?, process.peak()?);
     let requests = stage.journal.between(mark, end);
     let writes = requests.iter().filter(|request| request.is_write());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Bench, Settings, now};
+use super::{Bench, Part, Settings, now};
 use crate::{
     certificates::Issuer,
     figures::{Report, Times},
@@ -18,6 +18,8 @@ use crate::{
 const ROUTES: usize = 256;
 /// As many pairs show how large they are on average.
 const PAIRS: usize = 40;
+/// Single patches, where nothing is compared with them.
+const FEW: u32 = 20;
 /// Two that differ by more are not of the same machine.
 const LIKE: f64 = 0.15;
 
@@ -30,7 +32,8 @@ pub async fn before(
     report: &mut Report,
 ) -> anyhow::Result<Limit> {
     let mark = stage.journal.mark()?;
-    let limit = measure(stage, settings, issuer, settings.changes).await?;
+    let singles = if settings.has(Part::Changes) { settings.changes } else { FEW };
+    let limit = measure(stage, settings, issuer, singles).await?;
     tell("raw limit", &limit, report)?;
     let singles = stage.journal.since(mark)?.iter().filter(|request| request.is_single());
     let served = Times::of(singles.map(Request::milliseconds).collect());
