@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     figures::Times,
-    fill::all,
+    fill::{Progress, all},
     in_place::everything_is_in_place,
     journal::{Journal, Mark, Request, seconds_between},
     population::{Place, Size, place},
@@ -102,6 +102,7 @@ async fn follow(
         size.places().map(|place| (place.secret(), place)).collect();
     routes.extend(size.places().map(|place| (place, Renewed::default())));
     let mut missing = routes.len();
+    let mut progress = Progress::of("Routes with their new pair", missing);
     let look = |request: &Request| {
         let route = if request.is_renewal() { by_secret.get(&request.place) } else { None };
         let route = route.unwrap_or(&request.place);
@@ -112,7 +113,10 @@ async fn follow(
         } else if request.is_pair() && !was_through {
             renewed.route = Some((request.received, request.answered));
         }
-        missing -= usize::from(!was_through && renewed.took().is_some());
+        if !was_through && renewed.took().is_some() {
+            missing -= 1;
+            progress.step();
+        }
         missing == 0
     };
     journal.until("every Route's new pair", mark, look).await

@@ -67,7 +67,7 @@ pub async fn measure(
     stage.journal.until("every Route's pair", mark, last_pair).await?;
     let until_pairs = workers.work()?;
     let end = stage.journal.quiet(settings.silence).await?;
-    let work = [until_pairs, workers.work()?];
+    let until_all = workers.work()?;
     let resident = process.resident()?;
     if let Some(profile) = profile {
         profile.end().await?;
@@ -79,6 +79,7 @@ pub async fn measure(
     let requests = stage.journal.between(mark, end);
     let writes = requests.iter().filter(|request| request.is_write());
     let last = writes.clone().map(|request| request.answered).max();
+    let all = last.map_or(f64::NAN, |last| seconds_between(begin, last));
     let good = |verb, kind| {
         firsts(begin, requests.iter().filter(move |one| one.ours && one.is_good(verb, kind)))
     };
@@ -87,16 +88,21 @@ pub async fn measure(
         pairs: good("patch", "routes"),
         statuses: good("patch", "routes/status"),
         events: good("create", "events"),
-        all: last.map_or(f64::NAN, |last| seconds_between(begin, last)),
+        all,
         writes: writes.count(),
         cost: Cost { when: "cold start", routes: size.routes, requests: by_verb(requests) },
-        work,
+        work: [until_pairs, over(all, until_all)],
         resident,
         steady,
         peak,
     };
     everything_is_in_place(&stage.client, size).await?;
     Ok((controller, start))
+}
+
+/// What was done in so many seconds, seen a little later when there was nothing left to do.
+fn over(seconds: f64, work: Vec<Work>) -> Vec<Work> {
+    work.into_iter().map(|one| Work { cores: one.seconds / seconds, ..one }).collect()
 }
 
 /// When each Route was written first, in seconds, in order.
