@@ -13,9 +13,10 @@ pub struct Profile(Child);
 
 impl Profile {
     pub fn of(process: Process, file: &Path) -> anyhow::Result<Self> {
-        // Unwinding by the tables that every binary has: no frame pointers, no build of its own.
+        // Unwinding by the tables that every binary has: no frame pointers, no build of its own. The
+        // stacks of futures are deep.
         let child = Command::new("perf")
-            .args(["record", "--quiet", "--freq", "499", "--call-graph", "dwarf,16384"])
+            .args(["record", "--quiet", "--freq", "1999", "--call-graph", "dwarf,65528"])
             .args(["--event", "cpu-clock", "--pid", &process.0.to_string(), "--output"])
             .arg(file)
             .kill_on_drop(true)
