@@ -51,7 +51,7 @@ impl Issuer {
 
     pub fn pair(&self) -> Result<Arc<Pair>, rcgen::Error> {
         let number = self.given_out.fetch_add(1, Ordering::Relaxed);
-        if number % ECDSA_EVERY == 0 {
+        if number.is_multiple_of(ECDSA_EVERY) {
             return self.signed(number, &KeyPair::generate()?);
         }
         self.signed(number, &self.keys[number as usize % self.keys.len()])

@@ -47,7 +47,7 @@ fn convergence(report: &Report) -> Chart {
         y: "Routes",
         scale: Scale::Linear,
         lines: vec![
-            Line::new("pairs at the raw limit", limit).as_bound(),
+            Line::new("pairs at the raw limit", limit).dashed(),
             line("pair in place", &curves.pairs),
             line("status written", &curves.statuses),
             line("Event written", &curves.events),
@@ -62,7 +62,7 @@ fn memory(report: &Report) -> Chart {
     };
     let most = memory.iter().map(|one| one.routes as f64).fold(0.0, f64::max);
     let bound =
-        |name: &str, bound: f64| Line::new(name, vec![(0.0, bound), (most, bound)]).as_bound();
+        |name: &str, bound: f64| Line::new(name, vec![(0.0, bound), (most, bound)]).dashed();
     Chart {
         title: "Memory of the controller",
         x: "Routes, each with a Secret of its own",
@@ -86,7 +86,7 @@ fn latency(report: &Report) -> Chart {
         y: "% of the changes that are through",
         scale: Scale::Powers,
         lines: vec![
-            line("one raw patch when idle", &curves.single).as_bound(),
+            line("one raw patch when idle", &curves.single).dashed(),
             line("one Secret changes, nothing else", &curves.change),
             line("a lone Route, while all Secrets change", &curves.lone),
         ],

@@ -174,7 +174,7 @@ fn write_costs(costs: &[Cost], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn with_unit(value: f64, unit: &str) -> String {
     let digits = match value.abs() {
-        none if none == 0.0 => 0,
+        0.0 => 0,
         small if small < 0.1 => 3,
         medium if medium < 10.0 => 2,
         large if large < 100.0 => 1,

@@ -46,8 +46,8 @@ impl Line {
         Self { name: name.into(), points: thinned(points), bound: false }
     }
 
-    /// What the others are held against.
-    pub fn as_bound(self) -> Self {
+    /// As what the others are held against.
+    pub fn dashed(self) -> Self {
         Self { bound: true, ..self }
     }
 
