@@ -47,6 +47,11 @@ lint: needs ## Format and clippy, warnings denied
 build: ## The optimised binary, target/release/trustplane
 	$(CARGO) build --locked --release
 
+.PHONY: bench
+bench: needs toolbox ## Figures of the controller with 10,000 Routes, table and plots into docs/performance.md
+	mkdir -p target
+	$(CARGO) bench --locked --bench scale -- --json target/bench-scale.json --docs docs $(BENCH)
+
 .PHONY: bench-sandbox
 bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.md
 	mkdir -p target

@@ -84,10 +84,15 @@ pub fn toolbox() -> Result<PathBuf, String> {
 impl Servers {
     /// Starts both and waits until the API server is ready. The folder of its logs starts with `name`.
     pub async fn start(name: &str) -> Result<Self, String> {
+        Self::start_with(name, AUDIT_POLICY, None).await
+    }
+
+    /// As [`Servers::start`], with another audit policy, and with what is in a copy of [`Servers::data`].
+    pub async fn start_with(name: &str, policy: &str, data: Option<&Path>) -> Result<Self, String> {
         let toolbox = toolbox()?;
         let mut failure = String::new();
         for _ in 0..ATTEMPTS {
-            let mut servers = Self::spawn(name, &toolbox)
+            let mut servers = Self::spawn(name, policy, data, &toolbox)
                 .map_err(|error| format!("cannot start the API server: {error}"))?;
             match servers.wait_until_ready().await {
                 Ok(()) => return Ok(servers),
@@ -100,15 +105,23 @@ impl Servers {
         Err(failure)
     }
 
-    fn spawn(name: &str, toolbox: &Path) -> std::io::Result<Self> {
+    fn spawn(
+        name: &str,
+        policy: &str,
+        data: Option<&Path>,
+        toolbox: &Path,
+    ) -> std::io::Result<Self> {
         let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
         let store = scratch_folder()?;
         let scratch = store.join("api-server");
         suite::private_folder(&scratch);
+        if let Some(data) = data {
+            suite::copy_folder(data, &store.join("data"))?;
+        }
         let ports = Ports { store: free_port()?, peers: free_port()?, secure: free_port()? };
         let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports))?;
         let admin_token = random_token()?;
-        write_api_files(&scratch, &admin_token)?;
+        write_api_files(&scratch, &admin_token, policy)?;
         let api = Tied::spawn(api_command(toolbox, &logs, &scratch, ports))?;
         Ok(Self {
             api,
@@ -121,6 +134,11 @@ impl Servers {
             store,
             ports,
         })
+    }
+
+    /// Where etcd keeps everything.
+    pub fn data(&self) -> PathBuf {
+        self.store.join("data")
     }
 
     /// Stops the API server as a node that reboots does. What it stored stays in etcd.
@@ -246,7 +264,7 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Comm
 
 /// What the API server reads: the same files each time it starts, or nobody's token would be good
 /// any more.
-fn write_api_files(scratch: &Path, admin_token: &str) -> std::io::Result<()> {
+fn write_api_files(scratch: &Path, admin_token: &str, policy: &str) -> std::io::Result<()> {
     let (private, public) = account_keys()?;
     suite::write_private(&scratch.join("accounts.key"), &private);
     suite::write_private(&scratch.join("accounts.pub"), &public);
@@ -254,7 +272,7 @@ fn write_api_files(scratch: &Path, admin_token: &str) -> std::io::Result<()> {
         &scratch.join("tokens.csv"),
         &format!("{admin_token},admin,admin,\"system:masters\"\n"),
     );
-    suite::write_private(&scratch.join("audit-policy.yaml"), AUDIT_POLICY);
+    suite::write_private(&scratch.join("audit-policy.yaml"), policy);
     Ok(())
 }
 

@@ -109,6 +109,21 @@ pub fn private_folder(path: &Path) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
+/// Copies a folder with all that is in it; only we may enter the copy.
+pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    private_folder(to);
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            fs::copy(entry.path(), copy)?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes all but the newest runs. One whose process still runs is not touched.
 fn forget_old_runs(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {

@@ -1,0 +1,105 @@
+//! Pairs as an issuer gives them out: a leaf and two intermediates. Three of four leaves have RSA
+//! keys of 2048 bits, cert-manager's default, and come with their key to about 5 KB; every fourth has
+//! an ECDSA key of its own. All authorities are RSA.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    PKCS_RSA_SHA256, RsaKeySize, SerialNumber, date_time_ymd,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// RSA keys take long to make. Some leaves share one; no two share a certificate.
+const RSA_KEYS: usize = 32;
+/// Every so many leaves one is ECDSA.
+const ECDSA_EVERY: u64 = 4;
+
+/// What a TLS Secret holds.
+pub struct Pair {
+    /// The leaf first.
+    pub chain: String,
+    pub key: String,
+}
+
+/// Gives out pairs, no two of them the same.
+pub struct Issuer {
+    issuing: CertifiedIssuer<'static, KeyPair>,
+    /// The intermediates, as PEM.
+    above: String,
+    keys: Vec<KeyPair>,
+    given_out: AtomicU64,
+}
+
+impl Issuer {
+    pub fn new() -> Result<Self, rcgen::Error> {
+        let mut keys = in_two_halves(RSA_KEYS + 3, rsa)?;
+        let mut key = || keys.pop().ok_or(rcgen::Error::KeyGenerationUnavailable);
+        let root = CertifiedIssuer::self_signed(authority("Bench root"), key()?)?;
+        let policy = CertifiedIssuer::signed_by(authority("Bench policy"), key()?, &root)?;
+        let issuing = CertifiedIssuer::signed_by(authority("Bench issuing"), key()?, &policy)?;
+        let above = issuing.pem() + &policy.pem();
+        Ok(Self { issuing, above, keys, given_out: AtomicU64::new(1) })
+    }
+
+    pub fn pair(&self) -> Result<Arc<Pair>, rcgen::Error> {
+        let number = self.given_out.fetch_add(1, Ordering::Relaxed);
+        if number.is_multiple_of(ECDSA_EVERY) {
+            return self.signed(number, &KeyPair::generate()?);
+        }
+        self.signed(number, &self.keys[number as usize % self.keys.len()])
+    }
+
+    pub fn pairs(&self, count: usize) -> Result<Vec<Arc<Pair>>, rcgen::Error> {
+        in_two_halves(count, || self.pair())
+    }
+
+    fn signed(&self, number: u64, key: &KeyPair) -> Result<Arc<Pair>, rcgen::Error> {
+        let host = format!("host-{number}.apps.example.com");
+        // It covers every Route's host: where it did not, the controller would have more to say.
+        let names = vec![host.clone(), "*.apps.example.com".to_owned()];
+        let mut leaf = CertificateParams::new(names)?;
+        leaf.distinguished_name.push(DnType::CommonName, host);
+        leaf.use_authority_key_identifier_extension = true;
+        leaf.serial_number = Some(SerialNumber::from(number));
+        let today = date_time_ymd(1970, 1, 1)
+            + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (leaf.not_before, leaf.not_after) = (today - DAY, today + 90 * DAY);
+        let chain = leaf.signed_by(key, &self.issuing)?.pem() + &self.above;
+        Ok(Arc::new(Pair { chain, key: key.serialize_pem() }))
+    }
+}
+
+/// On two cores.
+fn in_two_halves<T: Send>(
+    count: usize,
+    make: impl Fn() -> Result<T, rcgen::Error> + Sync,
+) -> Result<Vec<T>, rcgen::Error> {
+    let some = |count: usize| (0..count).map(|_| make()).collect::<Result<Vec<T>, _>>();
+    thread::scope(|scope| {
+        let half = scope.spawn(|| some(count / 2));
+        let mut all = some(count - count / 2)?;
+        // A thread that panicked has said why.
+        all.extend(half.join().unwrap_or(Err(rcgen::Error::KeyGenerationUnavailable))?);
+        Ok(all)
+    })
+}
+
+fn rsa() -> Result<KeyPair, rcgen::Error> {
+    KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)
+}
+
+fn authority(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}

@@ -1,0 +1,210 @@
+//! What was measured, for people and for machines.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+};
+
+use serde::Serialize;
+
+use crate::journal::{Request, by_verb};
+
+/// All figures of a run.
+#[derive(Serialize)]
+pub struct Report {
+    pub subject: String,
+    pub machine: String,
+    pub date: String,
+    /// Why the figures are worth nothing, where they are.
+    pub void: Option<String>,
+    pub figures: Vec<Figure>,
+    pub goals: Vec<Goal>,
+    pub costs: Vec<Cost>,
+    pub curves: Curves,
+}
+
+/// What the controller asked of the API server while something happened to so many Routes.
+#[derive(Clone, Serialize)]
+pub struct Cost {
+    pub when: &'static str,
+    pub routes: usize,
+    /// By verb and kind.
+    pub requests: BTreeMap<String, usize>,
+}
+
+/// One figure.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    pub what: String,
+    pub value: f64,
+    pub unit: &'static str,
+    pub remark: String,
+}
+
+/// What is wanted, and what became of it.
+#[derive(Serialize)]
+pub struct Goal {
+    pub what: &'static str,
+    pub value: f64,
+    pub bound: f64,
+    pub unit: &'static str,
+    pub reached: bool,
+}
+
+/// What the plots are drawn from.
+#[derive(Default, Serialize)]
+pub struct Curves {
+    /// Patches a second of the plain client.
+    pub limit: f64,
+    /// Seconds after the start at which pairs were in place, in order.
+    pub pairs: Vec<f64>,
+    /// The same of statuses.
+    pub statuses: Vec<f64>,
+    /// The same of Events.
+    pub events: Vec<f64>,
+    /// Milliseconds from a Secret's change to the Route's patch.
+    pub change: Vec<f64>,
+    /// The same of a lone Route while all others are renewed.
+    pub lone: Vec<f64>,
+    /// Milliseconds of a single patch by the plain client, by the same clock.
+    pub single: Vec<f64>,
+    pub memory: Vec<Memory>,
+}
+
+/// Megabytes with so many Routes, and so many Secrets of other types.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    pub routes: usize,
+    pub others: usize,
+    pub steady: f64,
+    pub peak: f64,
+}
+
+impl Report {
+    pub fn about(subject: String) -> Self {
+        Self {
+            subject,
+            machine: machine(),
+            date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
+            void: None,
+            figures: Vec::new(),
+            goals: Vec::new(),
+            costs: Vec::new(),
+            curves: Curves::default(),
+        }
+    }
+
+    pub fn add(
+        &mut self,
+        what: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        remark: impl Into<String>,
+    ) {
+        self.figures.push(Figure { what: what.into(), value, unit, remark: remark.into() });
+    }
+
+    /// The median, with the others beside it.
+    pub fn add_times(&mut self, what: impl Into<String>, times: &Times, remark: &str) {
+        let gap = if remark.is_empty() { "" } else { "; " };
+        let remark = format!(
+            "p90 {:.1}, p99 {:.1}, max {:.1} ms of {}{gap}{remark}",
+            times.at(0.9),
+            times.at(0.99),
+            times.at(1.0),
+            times.0.len()
+        );
+        self.add(what, times.at(0.5), "ms", remark);
+    }
+
+    pub fn add_cost<'a>(
+        &mut self,
+        when: &'static str,
+        routes: usize,
+        requests: impl IntoIterator<Item = &'a Request>,
+    ) {
+        self.costs.push(Cost { when, routes, requests: by_verb(requests) });
+    }
+
+    pub fn at_most(&mut self, what: &'static str, value: f64, bound: f64, unit: &'static str) {
+        self.goals.push(Goal { what, value, bound, unit, reached: value <= bound });
+    }
+
+    pub fn at_least(&mut self, what: &'static str, value: f64, bound: f64, unit: &'static str) {
+        self.goals.push(Goal { what, value, bound, unit, reached: value >= bound });
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}. {}, {}.\n", self.subject, self.machine, self.date)?;
+        if let Some(why) = &self.void {
+            writeln!(f, "**This run is void: {why}**\n")?;
+        }
+        writeln!(f, "| what | | |\n|---|--:|---|")?;
+        for Figure { what, value, unit, remark } in &self.figures {
+            writeln!(f, "| {what} | {} | {remark} |", with_unit(*value, unit))?;
+        }
+        writeln!(f, "\n| wanted | measured | bound | |\n|---|--:|--:|---|")?;
+        for Goal { what, value, bound, unit, reached } in &self.goals {
+            let (value, bound) = (with_unit(*value, unit), with_unit(*bound, unit));
+            let reached = if *reached { "reached" } else { "**not reached**" };
+            writeln!(f, "| {what} | {value} | {bound} | {reached} |")?;
+        }
+        if self.costs.is_empty() { Ok(()) } else { write_costs(&self.costs, f) }
+    }
+}
+
+/// A row for each kind of request, a column for each occasion.
+fn write_costs(costs: &[Cost], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let kinds: BTreeSet<&String> = costs.iter().flat_map(|cost| cost.requests.keys()).collect();
+    write!(f, "\n| requests a Route |")?;
+    costs.iter().try_for_each(|cost| write!(f, " {} |", cost.when))?;
+    writeln!(f, "\n|---|{}", "--:|".repeat(costs.len()))?;
+    for kind in kinds {
+        write!(f, "| {kind} |")?;
+        for cost in costs {
+            let count = cost.requests.get(kind).copied().unwrap_or_default();
+            write!(f, " {} |", with_unit(count as f64 / cost.routes as f64, ""))?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        small if small < 0.1 => 3,
+        medium if medium < 10.0 => 2,
+        large if large < 100.0 => 1,
+        _ => 0,
+    };
+    let gap = if unit.is_empty() || unit.starts_with('/') { "" } else { " " };
+    format!("{value:.digits$}{gap}{unit}")
+}
+
+/// Durations in milliseconds, sorted.
+pub struct Times(pub Vec<f64>);
+
+impl Times {
+    pub fn of(mut milliseconds: Vec<f64>) -> Self {
+        milliseconds.sort_by(f64::total_cmp);
+        Self(milliseconds)
+    }
+
+    /// The time within which such a part of them was through.
+    pub fn at(&self, part: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1) as f64;
+        self.0.get((part * last).ceil() as usize).copied().unwrap_or(f64::NAN)
+    }
+}
+
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("a machine", |(_, model)| model.trim());
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
+    format!("{cores} cores of {model}, {build}")
+}

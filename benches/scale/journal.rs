@@ -1,0 +1,305 @@
+//! The API server's audit log, as far as it is needed here: who asked for what, and when it was
+//! answered. Times are the server's own, so nothing has to watch along and take its share of the
+//! processor.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead, BufReader, Seek, SeekFrom},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use crate::{
+    population::{LONE, Place, SINGLE},
+    support::ACCOUNT,
+};
+
+/// Bodies only where it has to be known which pair was written: no other key reaches the log. What
+/// the administrator fills in is of no interest.
+pub fn policy() -> String {
+    format!(
+        "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: [admin, 'system:apiserver']
+- level: Request
+  namespaces: [{LONE}]
+  resources: [{{group: route.openshift.io, resources: [routes]}}]
+- level: Metadata
+"
+    )
+}
+
+/// Seldom enough to cost nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longer than anything takes that comes at all.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A request that was answered.
+pub struct Request {
+    /// Whether the controller asked.
+    pub ours: bool,
+    pub verb: Box<str>,
+    /// `routes`, `routes/status`.
+    pub kind: Box<str>,
+    pub place: Place,
+    pub code: u16,
+    pub received: DateTime<Utc>,
+    pub answered: DateTime<Utc>,
+    /// Whether it asks for all objects there are.
+    pub lists: bool,
+    /// From which resourceVersion on a watch asks for changes.
+    pub watches_from: Option<Box<str>>,
+    /// What a patch of the lone Route puts in.
+    pub certificate: Option<Box<str>>,
+}
+
+impl Request {
+    pub fn is_good(&self, verb: &str, kind: &str) -> bool {
+        *self.verb == *verb && *self.kind == *kind && (200..300).contains(&self.code)
+    }
+
+    /// Whether the controller put a pair into a Route.
+    pub fn is_pair(&self) -> bool {
+        self.ours && self.is_good("patch", "routes")
+    }
+
+    /// Whether we renewed a Secret.
+    pub fn is_renewal(&self) -> bool {
+        !self.ours && self.is_good("patch", "secrets")
+    }
+
+    /// Whether the plain client patched the Route that it patches alone.
+    pub fn is_single(&self) -> bool {
+        !self.ours && self.is_good("patch", "routes") && *self.place.name == *SINGLE
+    }
+
+    pub fn milliseconds(&self) -> f64 {
+        seconds_between(self.received, self.answered) * 1e3
+    }
+
+    /// Whether the controller meant to change anything but its Lease.
+    pub fn is_write(&self) -> bool {
+        let writes = matches!(&*self.verb, "create" | "update" | "patch" | "delete");
+        // A question for rights or tokens is a create, too, and stores nothing.
+        let stored = !self.kind.ends_with("reviews") && *self.kind != *"leases";
+        self.ours && writes && stored
+    }
+}
+
+/// Follows an audit log.
+pub struct Journal {
+    path: PathBuf,
+    offset: u64,
+    requests: Vec<Request>,
+}
+
+/// A moment in a journal.
+#[derive(Clone, Copy)]
+pub struct Mark(usize);
+
+impl Journal {
+    pub fn following(path: PathBuf) -> Self {
+        Self { path, offset: 0, requests: Vec::new() }
+    }
+
+    /// Now.
+    pub fn mark(&mut self) -> anyhow::Result<Mark> {
+        self.catch_up()?;
+        Ok(Mark(self.requests.len()))
+    }
+
+    /// What was answered since.
+    pub fn since(&mut self, mark: Mark) -> anyhow::Result<&[Request]> {
+        self.catch_up()?;
+        Ok(&self.requests[mark.0..])
+    }
+
+    /// What was answered in between.
+    pub fn between(&self, from: Mark, to: Mark) -> &[Request] {
+        &self.requests[from.0..to.0]
+    }
+
+    /// Shows every request since that moment, one after the other as they come, until `look` has
+    /// seen enough.
+    pub async fn until(
+        &mut self,
+        what: &str,
+        mark: Mark,
+        mut look: impl FnMut(&Request) -> bool,
+    ) -> anyhow::Result<()> {
+        let (mut next, mut last_news) = (mark.0, Instant::now());
+        loop {
+            self.catch_up()?;
+            while let Some(request) = self.requests.get(next) {
+                next += 1;
+                if request.is_write() || request.is_renewal() {
+                    last_news = Instant::now();
+                }
+                if look(request) {
+                    return Ok(());
+                }
+            }
+            if last_news.elapsed() > PATIENCE {
+                bail!("nothing happens any more, and still to come: {what}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until the controller has written nothing for so long. Answers when that was.
+    pub async fn quiet(&mut self, silence: Duration) -> anyhow::Result<Mark> {
+        let mut since = Instant::now();
+        let mut seen = self.requests.len();
+        while since.elapsed() < silence {
+            tokio::time::sleep(LOOK).await;
+            self.catch_up()?;
+            if self.requests[seen..].iter().any(Request::is_write) {
+                since = Instant::now();
+            }
+            seen = self.requests.len();
+        }
+        self.mark()
+    }
+
+    fn catch_up(&mut self) -> anyhow::Result<()> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut reader = BufReader::with_capacity(1 << 16, file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.read_until(b'\n', &mut line)?;
+            // The server may be in the middle of the last line.
+            if line.last() != Some(&b'\n') {
+                return Ok(());
+            }
+            self.offset += read as u64;
+            self.requests.extend(Entry::of(&line)?);
+        }
+    }
+}
+
+/// Counts of the controller's requests by verb and kind, those that failed apart.
+pub fn by_verb<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in requests.into_iter().filter(|request| request.ours) {
+        let kind = if request.kind.is_empty() { "other" } else { &*request.kind };
+        let failed = match request.code {
+            200..300 => String::new(),
+            code => format!(", answered with {code}"),
+        };
+        *counts.entry(format!("{} {kind}{failed}", request.verb)).or_default() += 1;
+    }
+    counts
+}
+
+pub fn seconds_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
+    (to - from).num_microseconds().unwrap_or(i64::MAX) as f64 / 1e6
+}
+
+/// What we read of audit.k8s.io/v1 Event.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: User,
+    #[serde(default)]
+    object_ref: ObjectRef,
+    #[serde(default)]
+    response_status: ResponseStatus,
+    request_object: Option<RouteSent>,
+    request_received_timestamp: DateTime<Utc>,
+    stage_timestamp: DateTime<Utc>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ObjectRef {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResponseStatus {
+    code: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RouteSent {
+    spec: SpecSent,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SpecSent {
+    tls: TlsSent,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TlsSent {
+    certificate: Option<Box<str>>,
+}
+
+impl Entry {
+    /// The request, where it is one of the controller's, a renewal, or a single patch.
+    fn of(line: &[u8]) -> anyhow::Result<Option<Request>> {
+        let entry: Self = serde_json::from_slice(line)?;
+        // A watch is answered when it begins.
+        let answered = if entry.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+        let ours = entry.user.username == ACCOUNT;
+        let renewal = entry.verb == "patch" && entry.object_ref.resource == "secrets";
+        let single = entry.object_ref.name == SINGLE;
+        if entry.stage != answered || !(ours || renewal || single) {
+            return Ok(None);
+        }
+        let watches_from =
+            (entry.verb == "watch").then(|| parameter(&entry.request_uri, "resourceVersion"));
+        let lists = entry.verb == "list" || entry.request_uri.contains("sendInitialEvents=true");
+        let object = entry.object_ref;
+        let kind = match &*object.subresource {
+            "" => object.resource,
+            subresource => format!("{}/{subresource}", object.resource),
+        };
+        Ok(Some(Request {
+            ours,
+            lists,
+            watches_from: watches_from.flatten(),
+            verb: entry.verb.into(),
+            kind: kind.into(),
+            place: Place::new(&object.namespace, &object.name),
+            code: entry.response_status.code,
+            received: entry.request_received_timestamp,
+            answered: entry.stage_timestamp,
+            certificate: entry.request_object.and_then(|route| route.spec.tls.certificate),
+        }))
+    }
+}
+
+fn parameter(uri: &str, name: &str) -> Option<Box<str>> {
+    let (_, query) = uri.split_once('?')?;
+    let mut all = form_urlencoded::parse(query.as_bytes());
+    all.find(|(key, _)| key == name).map(|(_, value)| value.into())
+}

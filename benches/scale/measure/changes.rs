@@ -1,0 +1,195 @@
+//! Changes of one Secret: that of one Route, and that of a whole namespace.
+
+use std::{cell::Cell, collections::HashSet, sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use kube::Client;
+use tokio::time::Instant;
+
+use super::{Bench, now};
+use crate::{
+    certificates::Pair,
+    figures::Times,
+    fill::{all, annotated, patched},
+    journal::{Journal, Mark, Request, seconds_between},
+    population::{LONE, Place, SHARED, renewal, secrets_path, tls_secret},
+    requests::create,
+};
+
+/// Longer than any burst takes at four changes a second.
+pub const LONE_CHANGES: usize = 2_000;
+const LONE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The lone Route, which others' renewals must not hold up.
+pub fn lone() -> Place {
+    Place::new(LONE, "route")
+}
+
+impl Bench {
+    /// Creates the lone Route, and waits until it has its pair.
+    pub async fn introduce_lone(&mut self) -> anyhow::Result<()> {
+        let mark = self.stage.journal.mark()?;
+        let (at, client) = (lone(), &self.stage.client);
+        let pair = self.issuer.pair()?;
+        let secret = at.secret();
+        create(client, &secrets_path(LONE), &tls_secret(&secret.name, &pair)).await?;
+        annotated(client, at.clone(), None).await?;
+        let patched = |request: &Request| request.is_pair() && request.place == at;
+        self.stage.journal.until("the lone Route's pair", mark, patched).await
+    }
+
+    /// One Secret, many times: how soon its Route has the new pair.
+    pub async fn changes(&mut self) -> anyhow::Result<()> {
+        now("one Secret changes again and again");
+        let pairs = self.issuer.pairs(self.settings.changes as usize)?;
+        let mark = self.stage.journal.quiet(self.settings.silence).await?;
+        for pair in &pairs {
+            let next = Instant::now() + self.settings.pause;
+            renew(&self.stage.issuer, &lone(), pair).await?;
+            tokio::time::sleep_until(next).await;
+        }
+        let times = Times::of(self.stage.journal.lone_latencies(mark, &pairs).await?);
+        let raw = Times::of(self.report.curves.single.clone()).at(0.5);
+        let ratio = times.at(0.99) / raw;
+        let remark = format!("p99 is {ratio:.1} times a raw patch, by the same clock");
+        self.report.add_times("one Secret changed", &times, &remark);
+        self.report.at_most("one Secret changed: p99, in raw patches", ratio, 3.0, "");
+        self.report.curves.change = times.0;
+        let end = self.stage.journal.quiet(self.settings.silence).await?;
+        let requests = self.stage.journal.between(mark, end);
+        self.report.add_cost("one Secret", pairs.len(), requests);
+        Ok(())
+    }
+
+    /// One Secret of all Routes of a namespace.
+    pub async fn shared(&mut self) -> anyhow::Result<()> {
+        now("one Secret of many Routes changes");
+        let sharing = self.settings.sharing;
+        let place = |number: usize| Place::new(SHARED, &format!("route-{number}"));
+        let secret = Place::new(SHARED, "shared-tls");
+        let client = &self.stage.client;
+        let pair = self.issuer.pair()?;
+        create(client, &secrets_path(SHARED), &tls_secret(&secret.name, &pair)).await?;
+        let mark = self.stage.journal.mark()?;
+        all("Routes that share a Secret", sharing, |number| {
+            annotated(client, place(number), Some("shared-tls"))
+        })
+        .await?;
+        let lone_pairs = self.issuer.pairs(LONE_CHANGES.min(4 * sharing))?;
+        let journal = &mut self.stage.journal;
+        let places: HashSet<Place> = (0..sharing).map(place).collect();
+        all_patched(journal, mark, places.clone()).await?;
+        let mark = journal.quiet(self.settings.silence).await?;
+
+        let (pair, issuer) = (self.issuer.pair()?, &self.stage.issuer);
+        let change = async {
+            patched(issuer, secret.secret_path(), renewal(&pair)).await?;
+            all_patched(journal, mark, places).await
+        };
+        let used = keep_renewing(issuer, &lone_pairs, change).await?;
+        let end = self.stage.journal.quiet(self.settings.silence).await?;
+        let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
+        self.tell_shared(mark, end, &Times::of(lone));
+        Ok(())
+    }
+
+    fn tell_shared(&mut self, mark: Mark, end: Mark, lone: &Times) {
+        let requests = self.stage.journal.between(mark, end);
+        let requests = || requests.iter().filter(|request| *request.place.namespace == *SHARED);
+        let changed = requests().find(|one| one.is_renewal()).map(|one| one.answered);
+        let last = requests().filter(|one| one.is_pair()).map(|one| one.answered).max();
+        let seconds = changed.zip(last).map(|(from, to)| seconds_between(from, to));
+        let seconds = seconds.unwrap_or(f64::NAN);
+        let sharing = self.settings.sharing;
+        let rate = sharing as f64 / seconds;
+        let share = rate / self.limit.rate();
+        let report = &mut self.report;
+        let what = format!("one Secret of {sharing} Routes changed");
+        report.add(what, seconds, "s", "until the last Route was patched");
+        report.add("- pairs a second", rate, "/s", format!("{share:.2} of the raw limit"));
+        report.add_times("- meanwhile a lone Route elsewhere", lone, "four changes a second");
+        report.add_cost("shared Secret", sharing, requests());
+    }
+}
+
+/// Puts a new pair into a Route's Secret.
+pub async fn renew(client: &Client, route: &Place, pair: &Pair) -> anyhow::Result<()> {
+    patched(client, route.secret().secret_path(), renewal(pair)).await
+}
+
+/// Renews the lone Route's Secret four times a second until something is over. Answers how often.
+pub async fn keep_renewing(
+    client: &Client,
+    pairs: &[Arc<Pair>],
+    until: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<usize> {
+    let (at, over) = (lone(), Cell::new(false));
+    let renewing = async {
+        let mut used = 0;
+        for pair in pairs.iter().take_while(|_| !over.get()) {
+            let next = Instant::now() + LONE_PAUSE;
+            renew(client, &at, pair).await?;
+            used += 1;
+            tokio::time::sleep_until(next).await;
+        }
+        Ok(used)
+    };
+    let until = async {
+        let done = until.await;
+        over.set(true);
+        done
+    };
+    let ((), used) = tokio::try_join!(until, renewing)?;
+    Ok(used)
+}
+
+async fn all_patched(
+    journal: &mut Journal,
+    mark: Mark,
+    mut missing: HashSet<Place>,
+) -> anyhow::Result<()> {
+    let last = |request: &Request| {
+        request.is_pair() && missing.remove(&request.place) && missing.is_empty()
+    };
+    journal.until("the pairs of all Routes that share a Secret", mark, last).await
+}
+
+impl Journal {
+    /// Milliseconds from each of these renewals of the lone Route's Secret to the patch that put
+    /// this pair, or a later one, into the Route.
+    pub async fn lone_latencies(
+        &mut self,
+        mark: Mark,
+        pairs: &[Arc<Pair>],
+    ) -> anyhow::Result<Vec<f64>> {
+        let is_last = |request: &Request| number_of(request, pairs) == Some(pairs.len() - 1);
+        if !pairs.is_empty() {
+            let what = "the last pair of the lone Route";
+            self.until(what, mark, |request| request.is_pair() && is_last(request)).await?;
+        }
+        // An answer that was on its way is in the log by then.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let requests = self.since(mark)?;
+        let (at, secret) = (lone(), lone().secret());
+        let renewed: Vec<DateTime<Utc>> = requests
+            .iter()
+            .filter(|request| request.is_renewal() && request.place == secret)
+            .map(|request| request.answered)
+            .collect();
+        let patches: Vec<(usize, DateTime<Utc>)> = requests
+            .iter()
+            .filter(|request| request.is_pair() && request.place == at)
+            .filter_map(|request| Some((number_of(request, pairs)?, request.answered)))
+            .collect();
+        let latency = |(number, from): (usize, &DateTime<Utc>)| {
+            let first = patches.iter().find(|(patched, _)| *patched >= number);
+            first.map(|(_, to)| seconds_between(*from, *to) * 1e3)
+        };
+        Ok(renewed.iter().enumerate().filter_map(latency).collect())
+    }
+}
+
+fn number_of(request: &Request, pairs: &[Arc<Pair>]) -> Option<usize> {
+    let certificate = request.certificate.as_deref()?;
+    pairs.iter().position(|pair| pair.chain == certificate)
+}

@@ -1,0 +1,175 @@
+//! From the start of the process until every Route holds its pair, and until all is said about it.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::{Part, Settings, now};
+use crate::{
+    figures::{Cost, Memory, Report},
+    fill::Progress,
+    in_place::everything_is_in_place,
+    journal::{Request, by_verb, seconds_between},
+    population::{Place, Size},
+    process::{Process, Work, Workers, in_words},
+    profile::Profile,
+    raw::Limit,
+    stage::Stage,
+    support::Controller,
+};
+
+/// What came of it.
+pub struct ColdStart {
+    size: Size,
+    /// Seconds after the start, in order.
+    pairs: Vec<f64>,
+    statuses: Vec<f64>,
+    events: Vec<f64>,
+    /// Seconds until the last write of all.
+    all: f64,
+    writes: usize,
+    cost: Cost,
+    /// Who was busy until every pair was in place, and until all was written.
+    work: [Vec<Work>; 2],
+    /// Memory when all was written, when nothing had happened since, and the most until then, in MB.
+    resident: f64,
+    steady: f64,
+    peak: f64,
+}
+
+/// Starts a controller where no Route has its pair yet.
+pub async fn measure(
+    stage: &mut Stage,
+    size: Size,
+    settings: &Settings,
+) -> anyhow::Result<(Controller, ColdStart)> {
+    now(&format!("cold start with {} Routes, {} other Secrets", size.routes, size.others));
+    let mark = stage.journal.mark()?;
+    let begin = Utc::now();
+    let controller = stage.controller();
+    let process = Process(controller.pid());
+    let workers = Workers::from_now(vec![
+        ("controller", process),
+        ("API server", stage.api_server()),
+        ("etcd", stage.etcd()),
+        ("bench", Process::this()),
+    ])?;
+    let profile = settings.perf.as_deref().map(|file| Profile::of(process, file)).transpose()?;
+    let mut missing: HashSet<Place> = size.places().collect();
+    let mut progress = Progress::of("pairs in place", size.routes);
+    let last_pair = |request: &Request| {
+        let first = request.is_pair() && missing.remove(&request.place);
+        if first {
+            progress.step();
+        }
+        first && missing.is_empty()
+    };
+    stage.journal.until("every Route's pair", mark, last_pair).await?;
+    let until_pairs = workers.work()?;
+    let end = stage.journal.quiet(settings.silence).await?;
+    let until_all = workers.work()?;
+    let resident = process.resident()?;
+    if let Some(profile) = profile {
+        profile.end().await?;
+    }
+    if settings.has(Part::Sizes) {
+        tokio::time::sleep(settings.settled.saturating_sub(settings.silence)).await;
+    }
+    let (steady, peak) = (process.resident()?, process.peak()?);
+    let requests = stage.journal.between(mark, end);
+    let writes = requests.iter().filter(|request| request.is_write());
+    let last = writes.clone().map(|request| request.answered).max();
+    let all = last.map_or(f64::NAN, |last| seconds_between(begin, last));
+    let good = |verb, kind| {
+        firsts(begin, requests.iter().filter(move |one| one.ours && one.is_good(verb, kind)))
+    };
+    let start = ColdStart {
+        size,
+        pairs: good("patch", "routes"),
+        statuses: good("patch", "routes/status"),
+        events: good("create", "events"),
+        all,
+        writes: writes.count(),
+        cost: Cost { when: "cold start", routes: size.routes, requests: by_verb(requests) },
+        work: [until_pairs, over(all, until_all)],
+        resident,
+        steady,
+        peak,
+    };
+    everything_is_in_place(&stage.client, size).await?;
+    Ok((controller, start))
+}
+
+/// What was done in so many seconds, seen a little later when there was nothing left to do.
+fn over(seconds: f64, work: Vec<Work>) -> Vec<Work> {
+    work.into_iter().map(|one| Work { cores: one.seconds / seconds, ..one }).collect()
+}
+
+/// When each Route was written first, in seconds, in order.
+fn firsts<'a>(begin: DateTime<Utc>, writes: impl Iterator<Item = &'a Request>) -> Vec<f64> {
+    let mut seen = HashSet::new();
+    let first = writes.filter(|request| seen.insert(&request.place));
+    let mut times: Vec<f64> =
+        first.map(|request| seconds_between(begin, request.answered)).collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+pub fn tell(start: &ColdStart, limit: &Limit, report: &mut Report) {
+    let (raw, routes) = (limit.rate(), start.size.routes as f64);
+    let share = |rate: f64| format!("{:.2} of the raw limit", rate / raw);
+    let [until_pairs, until_all] = &start.work;
+
+    let (first, last) = (at(&start.pairs, 0.0), at(&start.pairs, 1.0));
+    report.add("cold start: every pair in place", last, "s", "from the start of the process");
+    report.add("- first pair", first, "s", "lists and decisions before it");
+    report.add("- pairs a second", routes / last, "/s", share(routes / last));
+    let writing = routes / (last - first);
+    report.add("- pairs a second from the first on", writing, "/s", share(writing));
+    add_work(report, until_pairs, routes);
+
+    let writes = start.writes as f64;
+    let remark = "with statuses and Events";
+    report.add("cold start: everything written", start.all, "s", remark);
+    report.add("- writes a second", writes / start.all, "/s", share(writes / start.all));
+    add_work(report, until_all, routes);
+
+    report.at_least("pairs in place, share of the raw limit", routes / last / raw, 0.8, "");
+    report.at_least("all writes, share of the raw limit", writes / start.all / raw, 0.8, "");
+    report.at_most("writes a Route", writes / routes, 3.0, "");
+    report.at_most("reads a Route", start.reads() / routes, 1.0, "");
+    report.add("memory after the start", start.resident, "MB", "resident");
+    report.add("- peak until then", start.peak, "MB", "resident");
+    report.at_most("peak in cold start", start.peak, 80.0, "MB");
+    report.costs.push(start.cost.clone());
+    report.curves.pairs.clone_from(&start.pairs);
+    report.curves.statuses.clone_from(&start.statuses);
+    report.curves.events.clone_from(&start.events);
+    report.curves.memory.push(start.memory());
+}
+
+/// The controller's time on a processor, and who else was busy.
+fn add_work(report: &mut Report, work: &[Work], routes: f64) {
+    let ours = work.first().map_or(f64::NAN, |controller| controller.seconds);
+    let remark = format!("until then; {:.2} ms a Route; {}", ours * 1e3 / routes, in_words(work));
+    report.add("- the controller on a processor", ours, "s", remark);
+}
+
+impl ColdStart {
+    pub fn memory(&self) -> Memory {
+        let Size { routes, others } = self.size;
+        Memory { routes, others, steady: self.steady, peak: self.peak }
+    }
+
+    /// Objects that were read one by one.
+    fn reads(&self) -> f64 {
+        let reads = self.cost.requests.iter();
+        let reads = reads.filter(|(what, _)| what.starts_with("get ") && *what != "get other");
+        reads.map(|(_, count)| *count as f64).sum()
+    }
+}
+
+fn at(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1) as f64;
+    sorted.get((part * last).round() as usize).copied().unwrap_or(f64::NAN)
+}

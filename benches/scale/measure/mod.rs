@@ -1,0 +1,183 @@
+//! What is measured, in order. Every cold start has an API server of its own, which starts with a
+//! copy of a filled store.
+
+mod burst;
+mod changes;
+mod cold_start;
+mod idle;
+mod limit;
+mod relist;
+mod restart;
+mod sizes;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::ValueEnum;
+
+use crate::{
+    certificates::Issuer, figures::Report, population::Size, raw::Limit, stage::Stage,
+    stores::Stores, support::Controller,
+};
+
+/// What may be left out. A cold start is always measured, and so is the raw limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    ColdStart,
+    /// Memory of smaller clusters
+    Sizes,
+    Idle,
+    /// One Secret changes, many times
+    Changes,
+    /// One Secret of many Routes changes
+    Shared,
+    /// All Secrets change
+    Burst,
+    Relist,
+    Restart,
+}
+
+/// How much of everything.
+pub struct Settings {
+    pub size: Size,
+    /// These only; all where there are none.
+    pub only: Vec<Part>,
+    /// Where filled stores are kept, and found.
+    pub keep: Option<PathBuf>,
+    /// Where a profile of the cold start goes.
+    pub perf: Option<PathBuf>,
+    /// The smaller clusters, each such a part of the whole.
+    pub parts: Vec<usize>,
+    /// How long the plain client tries each number of connections.
+    pub limit_for: Duration,
+    /// How often one Secret is changed.
+    pub changes: u32,
+    /// Between two changes.
+    pub pause: Duration,
+    /// How many Routes share a Secret.
+    pub sharing: usize,
+    /// How long nothing happens.
+    pub idle: Duration,
+    /// How long the controller has to be still to be called done.
+    pub silence: Duration,
+    /// How long it was still when its memory is compared with other sizes.
+    pub settled: Duration,
+}
+
+impl Settings {
+    pub fn of(size: Size) -> Self {
+        Self {
+            size,
+            only: Vec::new(),
+            keep: None,
+            perf: None,
+            parts: vec![10, 5, 2],
+            limit_for: Duration::from_secs(8),
+            changes: 200,
+            pause: Duration::from_millis(250),
+            sharing: 1_000,
+            idle: Duration::from_secs(300),
+            silence: Duration::from_secs(5),
+            settled: Duration::from_secs(30),
+        }
+    }
+
+    /// Enough to see that everything is measured.
+    pub fn small() -> Self {
+        Self {
+            parts: vec![2],
+            limit_for: Duration::from_millis(500),
+            changes: 5,
+            sharing: 20,
+            idle: Duration::from_secs(2),
+            silence: Duration::from_secs(2),
+            settled: Duration::from_secs(2),
+            ..Self::of(Size { routes: 200, others: 200 })
+        }
+    }
+
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// The sizes whose stores are needed, which grow.
+    fn sizes(&self) -> Vec<Size> {
+        let smaller = if self.has(Part::Sizes) { sizes::smaller(self) } else { Vec::new() };
+        smaller.into_iter().chain([self.size]).collect()
+    }
+}
+
+/// A cluster with its controller, and what has been found out so far.
+struct Bench {
+    /// Declared first, so that it ends before its API server.
+    controller: Controller,
+    stage: Stage,
+    issuer: Issuer,
+    settings: Settings,
+    limit: Limit,
+    report: Report,
+}
+
+/// Measures everything once.
+pub async fn run(settings: Settings) -> anyhow::Result<Report> {
+    let issuer = Issuer::new()?;
+    let size = settings.size;
+    let mut report = Report::about(format!(
+        "{} Routes and as many TLS Secrets in 20 namespaces, {} Secrets of other types",
+        size.routes, size.others
+    ));
+    let stores = Stores::open(settings.keep.as_deref());
+    now("fill");
+    stores.fill(&issuer, &settings.sizes()).await?;
+    if settings.has(Part::Sizes) {
+        sizes::measure(&settings, &stores, &mut report).await?;
+    }
+    let mut stage = Stage::with("scale", &stores.of(size)).await?;
+    drop(stores);
+    let limit = limit::before(&mut stage, &settings, &issuer, &mut report).await?;
+    let (controller, start) = cold_start::measure(&mut stage, size, &settings).await?;
+    cold_start::tell(&start, &limit, &mut report);
+    sizes::tell_growth(&mut report);
+    let mut bench = Bench { controller, stage, issuer, settings, limit, report };
+    bench.rest().await?;
+    Ok(bench.report)
+}
+
+impl Bench {
+    async fn rest(&mut self) -> anyhow::Result<()> {
+        if self.settings.has(Part::Idle) {
+            self.idle().await?;
+        }
+        if [Part::Changes, Part::Shared, Part::Burst].iter().any(|part| self.settings.has(*part)) {
+            self.introduce_lone().await?;
+        }
+        if self.settings.has(Part::Changes) {
+            self.changes().await?;
+        }
+        if self.settings.has(Part::Shared) {
+            self.shared().await?;
+        }
+        if self.settings.has(Part::Burst) {
+            self.burst().await?;
+        }
+        if self.settings.has(Part::Relist) {
+            self.relist().await?;
+        }
+        if self.settings.has(Part::Restart) {
+            self.restart().await?;
+        }
+        self.end().await?;
+        self.limit_again().await
+    }
+
+    /// Stops the controller in good order.
+    async fn end(&mut self) -> anyhow::Result<()> {
+        let (code, _) = self.controller.terminate().await;
+        anyhow::ensure!(code == 0, "the controller ended with code {code}");
+        Ok(())
+    }
+}
+
+/// Says on the standard error what goes on: all of it takes minutes.
+fn now(what: &str) {
+    eprintln!("{} {what}", chrono::Utc::now().format("%T"));
+}

@@ -1,0 +1,243 @@
+//! Line charts as SVG, plain enough to be read in a review.
+
+use std::fmt::{Arguments, Write};
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 24.0;
+const TOP: f64 = 52.0;
+const BOTTOM: f64 = 50.0;
+/// So many points are as good as all of them.
+const POINTS: usize = 300;
+/// So few are shown one by one.
+const DOTS: usize = 10;
+const COLOURS: [&str; 4] = ["#0b5fa5", "#d9730d", "#2b8a3e", "#7048a8"];
+/// Of what is not measured but a bound.
+const GREY: &str = "#777";
+
+/// What is drawn.
+pub struct Chart {
+    pub title: &'static str,
+    pub x: &'static str,
+    pub y: &'static str,
+    pub scale: Scale,
+    pub lines: Vec<Line>,
+}
+
+/// Of the x axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// From nothing on.
+    Linear,
+    /// Every power of ten as wide as the next, from 1 on.
+    Powers,
+}
+
+/// One line of it.
+pub struct Line {
+    name: String,
+    points: Vec<(f64, f64)>,
+    bound: bool,
+}
+
+impl Line {
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points: thinned(points), bound: false }
+    }
+
+    /// As what the others are held against.
+    pub fn dashed(self) -> Self {
+        Self { bound: true, ..self }
+    }
+
+    /// How many, or which part, were through at each of these sorted values; `whole` is all of them.
+    pub fn growing(name: impl Into<String>, sorted: &[f64], whole: f64) -> Self {
+        let step = whole / sorted.len().max(1) as f64;
+        let points = sorted.iter().zip(1..).map(|(value, count)| (*value, step * f64::from(count)));
+        Self::new(name, points.collect())
+    }
+}
+
+/// From values to places in the drawing.
+struct Frame {
+    scale: Scale,
+    x_end: f64,
+    y_end: f64,
+}
+
+impl Frame {
+    fn x(&self, x: f64) -> f64 {
+        let part = match self.scale {
+            Scale::Linear => x / self.x_end,
+            Scale::Powers => x.max(1.0).log10() / self.x_end.log10(),
+        };
+        LEFT + part * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - y / self.y_end * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (self.x(x), self.y(y))
+    }
+}
+
+impl Chart {
+    pub fn svg(&self) -> String {
+        let (x_ticks, x_end) = match self.scale {
+            Scale::Linear => axis(self.most(|point| point.0)),
+            Scale::Powers => powers(self.most(|point| point.0)),
+        };
+        let (y_ticks, y_end) = axis(self.most(|point| point.1));
+        let frame = Frame { scale: self.scale, x_end, y_end };
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+        );
+        add(
+            &mut svg,
+            format_args!(
+                "<text x=\"{LEFT}\" y=\"20\" font-size=\"14\" font-weight=\"bold\">{}</text>",
+                self.title
+            ),
+        );
+        text(&mut svg, LEFT, TOP - 10.0, "start", self.y);
+        text(&mut svg, WIDTH - RIGHT, HEIGHT - 12.0, "end", self.x);
+        for x in x_ticks {
+            rule(&mut svg, (frame.x(x), TOP), (frame.x(x), HEIGHT - BOTTOM));
+            text(&mut svg, frame.x(x), HEIGHT - BOTTOM + 16.0, "middle", &number(x));
+        }
+        for y in y_ticks {
+            rule(&mut svg, (LEFT, frame.y(y)), (WIDTH - RIGHT, frame.y(y)));
+            text(&mut svg, LEFT - 6.0, frame.y(y) + 4.0, "end", &number(y));
+        }
+        let mut colours = COLOURS.iter().cycle();
+        for (place, line) in self.lines.iter().enumerate() {
+            let colour = if line.bound { GREY } else { colours.next().unwrap_or(&GREY) };
+            line.draw(&mut svg, &frame, colour);
+            let below = self.lines.len() - 1 - place;
+            line.explain(&mut svg, HEIGHT - BOTTOM - 14.0 - 17.0 * below as f64, colour);
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn most(&self, value: fn(&(f64, f64)) -> f64) -> f64 {
+        let all = self.lines.iter().flat_map(|line| &line.points).map(value);
+        all.fold(0.0, f64::max).max(1e-9)
+    }
+}
+
+impl Line {
+    fn draw(&self, svg: &mut String, frame: &Frame, colour: &str) {
+        let points: Vec<(f64, f64)> = self.points.iter().map(|point| frame.at(*point)).collect();
+        let text: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (dashes, points_text) = (self.dashes(), text.join(" "));
+        add(
+            svg,
+            format_args!(
+                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} points=\"{points_text}\"/>"
+            ),
+        );
+        if self.points.len() <= DOTS && !self.bound {
+            for (x, y) in points {
+                add(
+                    svg,
+                    format_args!(
+                        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Its name, with a piece of it, on white: a line may pass behind.
+    fn explain(&self, svg: &mut String, y: f64, colour: &str) {
+        let (end, dashes) = (WIDTH - RIGHT - 10.0, self.dashes());
+        let width = 7.0 * self.name.chars().count() as f64 + 44.0;
+        add(
+            svg,
+            format_args!(
+                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"17\" fill=\"white\" opacity=\"0.85\"/>",
+                end - width,
+                y - 9.0
+            ),
+        );
+        add(
+            svg,
+            format_args!(
+                "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
+                end - 28.0
+            ),
+        );
+        text(svg, end - 36.0, y + 4.0, "end", &self.name);
+    }
+
+    fn dashes(&self) -> &'static str {
+        if self.bound { " stroke-dasharray=\"5 4\"" } else { "" }
+    }
+}
+
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let step = points.len().div_ceil(POINTS).max(1);
+    let last = points.last().copied();
+    let mut thin: Vec<_> = points.into_iter().step_by(step).collect();
+    if step > 1 {
+        thin.extend(last);
+    }
+    thin
+}
+
+/// Round places, and the end of an axis that reaches so far.
+fn axis(most: f64) -> (Vec<f64>, f64) {
+    let power = 10f64.powf((most / 5.0).log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let step = step.into_iter().find(|step| most / step <= 6.0).unwrap_or(power * 10.0);
+    let count = (most / step).ceil();
+    ((0..=count as u32).map(|place| step * f64::from(place)).collect(), count * step)
+}
+
+/// 1, 2, 5, 10, 20 and so on.
+fn powers(most: f64) -> (Vec<f64>, f64) {
+    let all = (0..9).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    let mut places: Vec<f64> = Vec::new();
+    for place in all {
+        places.push(place);
+        if place >= most.max(10.0) {
+            break;
+        }
+    }
+    let end = places.last().copied().unwrap_or(10.0);
+    (places, end)
+}
+
+fn number(value: f64) -> String {
+    // As many digits as the step has, and no more.
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    add(
+        svg,
+        format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"),
+    );
+}
+
+fn rule(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
+    let ((x1, y1), (x2, y2)) = (from, to);
+    add(
+        svg,
+        format_args!(
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#ddd\"/>"
+        ),
+    );
+}
+
+fn add(svg: &mut String, element: Arguments<'_>) {
+    // A String takes everything.
+    let _ = writeln!(svg, "{element}");
+}

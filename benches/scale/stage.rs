@@ -1,0 +1,150 @@
+//! An API server for each measurement, with what a filled store holds, and the released program on it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use kube::Client;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    journal::{self, Journal},
+    process::Process,
+    requests::create,
+    support::{
+        Access, Controller, Launch, Servers, kubectl, suite::copy_folder, token_of, until_served,
+    },
+};
+
+const NAMESPACE: &str = "trustplane";
+/// The plain client. It has the controller's role, and is as little exempt from priority and
+/// fairness as that is.
+const PLAIN_CLIENT: &str = "plain-client";
+/// Renews Secrets, as cert-manager does.
+const ISSUER: &str = "issuer";
+
+/// A running API server with our CRDs and deploy/base.
+pub struct Stage {
+    servers: Servers,
+    admin: Access,
+    account: PathBuf,
+    /// As administrator.
+    pub client: Client,
+    /// As who renews Secrets.
+    pub issuer: Client,
+    pub journal: Journal,
+}
+
+impl Stage {
+    /// One that holds nothing yet.
+    pub async fn empty() -> anyhow::Result<Self> {
+        Self::start("fill", None).await
+    }
+
+    /// One that holds what is in this store.
+    pub async fn with(name: &str, store: &Path) -> anyhow::Result<Self> {
+        Self::start(name, Some(store)).await
+    }
+
+    async fn start(name: &str, store: Option<&Path>) -> anyhow::Result<Self> {
+        let servers = Servers::start_with(name, &journal::policy(), store).await;
+        let servers = servers.map_err(|why| anyhow!(why))?;
+        let admin = Access {
+            url: servers.url.clone(),
+            authority: servers.authority.clone(),
+            token: servers.admin_token.clone(),
+        };
+        let client = admin.try_client().await?;
+        if store.is_none() {
+            install(&servers, &admin, &client).await?;
+        }
+        until_served(&client).await;
+        let account = servers.scratch.join("account.kubeconfig");
+        let token = token_of(&client, NAMESPACE, "trustplane").await;
+        admin.with_token(token).write_kubeconfig(&account);
+        let token = token_of(&client, NAMESPACE, PLAIN_CLIENT).await;
+        admin.with_token(token).write_kubeconfig(&servers.scratch.join("plain.kubeconfig"));
+        let token = token_of(&client, NAMESPACE, ISSUER).await;
+        let issuer = admin.with_token(token).try_client().await?;
+        let journal = Journal::following(servers.logs.join("audit.log"));
+        Ok(Self { servers, admin, account, client, issuer, journal })
+    }
+
+    pub fn api_server(&self) -> Process {
+        Process(self.servers.api.pid())
+    }
+
+    pub fn etcd(&self) -> Process {
+        Process(self.servers.etcd.pid())
+    }
+
+    /// A kubeconfig of the plain client.
+    pub fn plain_kubeconfig(&self) -> PathBuf {
+        self.servers.scratch.join("plain.kubeconfig")
+    }
+
+    /// Starts the controller with its defaults. There is one, so nothing is to be elected.
+    pub fn controller(&self) -> Controller {
+        let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
+        Launch::exactly("scale", &arguments, self.account.clone()).env("RUST_LOG", "info").start()
+    }
+
+    /// Copies everything that is stored.
+    pub fn copy_store(&mut self, to: &Path) -> anyhow::Result<()> {
+        // What a stopped process has written is what it would find after a crash.
+        self.servers.etcd.signal(Signal::STOP);
+        let copied = copy_folder(&self.servers.data(), to);
+        self.servers.etcd.signal(Signal::CONT);
+        copied.with_context(|| format!("a copy of the store in {}", to.display()))
+    }
+
+    /// Starts the API server anew, after the store has forgotten all that was before: who watches is
+    /// told 410 and has to list again.
+    pub async fn forget_history(&mut self) -> anyhow::Result<()> {
+        self.servers.stop_api().await;
+        let compacted = self.servers.compact().await;
+        compacted.map_err(|why| anyhow!(why))?;
+        self.servers.start_api().await.map_err(|why| anyhow!(why))?;
+        self.client = self.admin.try_client().await.context("a client after the restart")?;
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It is large, and everything that was measured has been read from it.
+        let _ = std::fs::remove_file(self.servers.logs.join("audit.log"));
+    }
+}
+
+async fn install(servers: &Servers, admin: &Access, client: &Client) -> anyhow::Result<()> {
+    let kubeconfig = servers.scratch.join("admin.kubeconfig");
+    admin.write_kubeconfig(&kubeconfig);
+    for part in ["crds", "deploy/base"] {
+        let folder = format!("{}/{part}", env!("CARGO_MANIFEST_DIR"));
+        let applied = kubectl(&kubeconfig, &["apply", "--server-side", "-k", &folder]).await;
+        applied.map_err(|why| anyhow!(why))?;
+    }
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": ISSUER },
+        "rules": [{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["patch"] }],
+    });
+    create(client, "/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await?;
+    account_with_role(client, PLAIN_CLIENT, "trustplane-inject").await?;
+    account_with_role(client, ISSUER, ISSUER).await
+}
+
+async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::Result<()> {
+    let account =
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+    create(client, &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), &account).await?;
+    let group = "rbac.authorization.k8s.io";
+    let binding: Value = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": { "name": format!("bench-{name}") },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }],
+    });
+    create(client, &format!("/apis/{group}/v1/clusterrolebindings"), &binding).await
+}
