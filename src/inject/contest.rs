@@ -127,15 +127,19 @@ impl Contests {
 
 /// Something that we did to a Route's pair, and what is to be said of it.
 pub struct Happened {
-    /// What we did.
-    pub write: Write,
+    write: Write,
     /// The Secret that the words name.
-    pub wanted: Wanted,
+    wanted: Wanted,
     /// The words.
     pub notice: Notice,
 }
 
 impl Happened {
+    /// What is to be said of this write to this Route.
+    pub fn new(route: &RouteFacts, write: Write, notice: &Notice) -> Self {
+        Self { write, wanted: route.wanted.clone(), notice: notice.clone() }
+    }
+
     /// Whether it is still so: somebody may have changed the Route before the Event was told.
     pub fn holds(&self, route: &RouteFacts) -> bool {
         self.write.stands_in(route) && self.wanted == route.wanted

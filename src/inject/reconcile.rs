@@ -317,6 +317,13 @@ impl Reconciler {
         let cause = self.index().caused_by_secret(route);
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
+        let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
+        if written.as_ref().err().is_none_or(may_stand) {
+            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            let untold = told.map(|notice| Happened::new(route, write, notice));
+            self.contests_of(route, |contests| contests.untold = untold);
+        }
         let written = written?;
         if let (true, Some(pair)) = (seeded::has(Bug::KeyInLog), pair) {
             tracing::debug!(key = pair.key().expose(), "written");
@@ -326,17 +333,7 @@ impl Reconciler {
             self.metrics.reached_route(changed);
         }
         self.index().route_written(written.clone(), Instant::now());
-        let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-        let happened = told.map(|notice| Happened {
-            write,
-            wanted: route.wanted.clone(),
-            notice: notice.clone(),
-        });
-        self.contests_of(route, |contests| {
-            contests.pair.written(Instant::now());
-            // What was not told of an earlier write is no longer so.
-            contests.untold = happened;
-        });
+        self.contests_of(route, |contests| contests.pair.written(Instant::now()));
         Ok(written)
     }
 

@@ -73,6 +73,25 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether a write that failed like this may have been done all the same.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Server { .. }
+            | Self::Timeout(_)
+            | Self::NotLeader
+            | Self::Undecodable
+            | Self::Unreachable { .. } => true,
+            Self::Conflict
+            | Self::AlreadyExists
+            | Self::NotFound
+            | Self::Unauthorized
+            | Self::Forbidden
+            | Self::Gone
+            | Self::Invalid { .. }
+            | Self::TooManyRequests { .. } => false,
+        }
+    }
+
     /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {

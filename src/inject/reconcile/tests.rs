@@ -26,6 +26,8 @@ struct World {
     secret_code: Option<u16>,
     pair_code: Option<u16>,
     refused_events: usize,
+    /// So many writes are done, and answered with 504.
+    lost_answers: usize,
     /// An admission webhook that takes certificate and key out of every Route.
     strips: bool,
     events: BTreeMap<String, Value>,
@@ -105,7 +107,12 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
                     let version = &mut world.route["metadata"]["resourceVersion"];
                     *version =
                         json!((version.as_str().unwrap().parse::<u64>().unwrap() + 1).to_string());
-                    (200, world.route.clone())
+                    if world.lost_answers > 0 {
+                        world.lost_answers -= 1;
+                        status(504)
+                    } else {
+                        (200, world.route.clone())
+                    }
                 }
             }
         }
@@ -519,4 +526,21 @@ async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
     let world = stage.world();
     assert_eq!(world.refused_events, 0);
     assert_eq!(world.events.len(), 0, "it was told of a Route that names no Secret");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.world().lost_answers = 1;
+    stage.turn().await.unwrap_err();
+    // The watch brings what we wrote.
+    stage.foreign(&json!({}));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    assert_eq!(world.writes, ["pair", "status"]);
+    let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["CertificateInjected"]);
 }
