@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::{
     api::route::{CertificateCondition, Route, TlsConfig},
-    inject::note::Note,
+    inject::{condition, note::Note},
     kit::seeded::{self, Bug},
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
     tls::{self, Fingerprint, Validity, Wildcard},
@@ -155,7 +155,7 @@ impl RouteFacts {
             noted: note.is_some(),
             validity: validity(route, &tls),
             tls,
-            conditions: route.status.certificate.clone().into(),
+            conditions: condition::compact(&route.status.certificate),
         }
     }
 
