@@ -6,7 +6,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 
 use crate::{
     api::route::CertificateCondition,
-    inject::words::{State, Verdict},
+    inject::words::{Reason, State, Verdict},
     kit::seeded::{self, Bug},
 };
 
@@ -32,6 +32,25 @@ pub fn say(standing: &[CertificateCondition], verdict: &Verdict) -> bool {
                 && *stands.message == *message(state, verdict)
         })
     })
+}
+
+/// The same conditions, with our own words as constants: every Route has them.
+pub fn compact(standing: &[CertificateCondition]) -> Box<[CertificateCondition]> {
+    let types = || State::ALL.iter().map(|state| state.as_str());
+    let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
+    let compact = |condition: &CertificateCondition| CertificateCondition {
+        r#type: constant(&condition.r#type, types()),
+        status: constant(&condition.status, ["True", "False"]),
+        reason: constant(&condition.reason, reasons()),
+        message: condition.message.clone(),
+        last_transition_time: condition.last_transition_time,
+    };
+    standing.iter().map(compact).collect()
+}
+
+fn constant(text: &str, ours: impl IntoIterator<Item = &'static str>) -> Cow<'static, str> {
+    let known = ours.into_iter().find(|ours| *ours == text);
+    known.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
 }
 
 fn condition(
@@ -71,7 +90,7 @@ mod tests {
     use chrono::TimeDelta;
 
     use super::*;
-    use crate::inject::words::{self, Reason};
+    use crate::inject::words;
 
     fn noon() -> DateTime<Utc> {
         "2026-03-01T12:00:00Z".parse().unwrap()
@@ -98,6 +117,19 @@ mod tests {
         assert!(said.iter().all(|it| it.reason == "CertificateInRoute"));
         let messages: Vec<_> = said.iter().map(|it| &*it.message).collect();
         assert_eq!(messages, ["", words::custom().message.as_str(), ""]);
+    }
+
+    #[test]
+    fn conditions_are_kept_as_they_are_and_our_own_words_take_no_room() {
+        let ours = unless_said(&words::custom(), &[], noon()).unwrap();
+        let read: Vec<_> = serde_json::from_value(serde_json::json!(ours)).unwrap();
+        assert_eq!(*compact(&read), ours);
+        let constant = |word: &Cow<'static, str>| matches!(word, Cow::Borrowed(_));
+        let all = |it: &CertificateCondition| [&it.r#type, &it.status, &it.reason].map(constant);
+        assert!(compact(&read).iter().all(|it| all(it) == [true; 3]));
+
+        let theirs = CertificateCondition { reason: "Another".into(), ..ours[0].clone() };
+        assert_eq!(*compact(std::slice::from_ref(&theirs)), [theirs]);
     }
 
     #[test]

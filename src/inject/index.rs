@@ -4,7 +4,7 @@
 //! to be decided anew. Neither key nor certificate is kept.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::inject::{
-    facts::{ObjectRef, RouteFacts},
+    facts::{ObjectRef, RouteFacts, Wanted},
     plan::SecretSeen,
     words::{Reason, State},
 };
@@ -25,8 +25,10 @@ const ECHO: Duration = Duration::from_secs(30);
 /// The caches of the injector.
 #[derive(Debug, Default)]
 pub struct Index {
-    routes: HashMap<ObjectRef, Entry>,
-    asking: HashMap<ObjectRef, BTreeSet<Arc<str>>>,
+    /// Boxed: a table keeps room for twice as many as it holds.
+    routes: HashMap<ObjectRef, Box<Entry>>,
+    /// The names of the Routes that ask for a Secret, in order.
+    asking: HashMap<ObjectRef, Vec<Arc<str>>>,
     secrets: HashMap<ObjectRef, Known>,
     missing: HashMap<ObjectRef, Instant>,
 }
@@ -91,7 +93,7 @@ impl Index {
     pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
-        let takes_it = |entry: &Entry| {
+        let takes_it = |entry: &Box<Entry>| {
             entry.facts.uid == facts.uid
                 && (seeded::has(Bug::WrittenHidesNewer)
                     || !is_older(&facts.version, &entry.facts.version))
@@ -105,7 +107,7 @@ impl Index {
     /// The API server was asked and said this. Kept, because a decision is made of it: where the
     /// watch brings next what it brought before, that is a change again.
     pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
-        let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
+        let takes_it = |entry: &Box<Entry>| !is_older(&facts.version, &entry.facts.version);
         if self.routes.get(&facts.at).is_some_and(takes_it) {
             self.insert(facts, None, now);
         }
@@ -142,6 +144,8 @@ impl Index {
             return Vec::new();
         }
         let concerned = self.asking_for(&at);
+        // One text of the name serves both tables.
+        let at = self.asking.get_key_value(&at).map_or(at, |(shared, _)| shared.clone());
         self.secrets.insert(at, Known { seen, changed });
         concerned
     }
@@ -269,30 +273,48 @@ impl Index {
 
     fn insert(
         &mut self,
-        facts: RouteFacts,
+        mut facts: RouteFacts,
         awaited: Option<(Box<str>, Instant)>,
         changed: Instant,
     ) {
+        self.share_texts(&mut facts);
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
         // In this order: a Secret that is still asked for keeps what is remembered of it.
         let keeps_old = seeded::has(Bug::IndexKeepsOldName) && before.is_some();
         if let Some(secret) = facts.secret().filter(|_| !keeps_old) {
-            self.asking.entry(secret).or_default().insert(at.name.clone());
+            let routes = self.asking.entry(secret).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(place) = routes.binary_search(&at.name) {
+                routes.insert(place, at.name.clone());
+            }
         }
-        let renamed = |before: &&Entry| before.facts.wanted != facts.wanted && !keeps_old;
+        let renamed = |before: &&Box<Entry>| before.facts.wanted != facts.wanted && !keeps_old;
         if let Some(before) = before.as_ref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
         let settled =
             before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
-        self.routes.insert(at, Entry { facts, awaited, settled, changed });
+        self.routes.insert(at, Box::new(Entry { facts, awaited, settled, changed }));
+    }
+
+    /// The names of namespaces and Secrets stand in many places; one text of each is enough.
+    fn share_texts(&self, facts: &mut RouteFacts) {
+        if let Some((known, _)) = self.routes.get_key_value(&facts.at) {
+            facts.at = known.clone();
+        }
+        let Some(secret) = facts.secret() else { return };
+        let asked = self.asking.get_key_value(&secret).map(|(known, _)| known);
+        let known = asked.or_else(|| self.secrets.get_key_value(&secret).map(|(known, _)| known));
+        if let Some(known) = known {
+            facts.at.namespace = known.namespace.clone();
+            facts.wanted = Wanted::Secret(known.name.clone());
+        }
     }
 
     fn stop_asking(&mut self, facts: &RouteFacts) {
         let Some(secret) = facts.secret() else { return };
         if let Some(routes) = self.asking.get_mut(&secret) {
-            routes.remove(&facts.at.name);
+            routes.retain(|name| *name != facts.at.name);
             if routes.is_empty() {
                 self.asking.remove(&secret);
                 self.missing.remove(&secret);

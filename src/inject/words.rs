@@ -50,6 +50,9 @@ macro_rules! reasons {
         pub enum Reason { $($(#[$doc])* $reason),+ }
 
         impl Reason {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
             /// As conditions and Events spell it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason)),+ }

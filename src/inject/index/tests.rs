@@ -231,6 +231,25 @@ fn a_route_that_was_made_anew_is_read_whatever_its_version() {
 }
 
 #[test]
+fn a_route_and_its_secret_share_the_text_of_the_name_whichever_comes_first() {
+    let shared = |index: &Index| {
+        let wanted = index.route(&shop()).unwrap().secret().unwrap();
+        let (known, _) = index.secrets.get_key_value(&secret()).unwrap();
+        Arc::ptr_eq(&wanted.name, &known.name) && Arc::ptr_eq(&wanted.namespace, &known.namespace)
+    };
+    let (mut index, now) = knowing(&[route("1")]);
+    index.secret_applied(secret(), usable("1"), None);
+    assert!(shared(&index));
+    index.route_applied(changed("2").facts(), now);
+    assert!(shared(&index), "and still do when the Route changes");
+
+    let mut index = Index::default();
+    index.secret_applied(secret(), usable("1"), None);
+    index.route_applied(route("1").facts(), now);
+    assert!(shared(&index));
+}
+
+#[test]
 fn versions_are_compared_as_numbers_not_as_texts() {
     let (mut index, now) = knowing(&[route("98")]);
     index.route_written(changed("100").facts(), now);
