@@ -191,9 +191,9 @@ fn axis(most: f64) -> (Vec<f64>, f64) {
     ((0..=count as u32).map(|place| step * f64::from(place)).collect(), count * step)
 }
 
-/// 1, 2, 5, 10, 20 and so on.
+/// 1, 3, 10, 30 and so on.
 fn powers(most: f64) -> (Vec<f64>, f64) {
-    let all = (0..9).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    let all = (0..9).flat_map(|power| [1.0, 3.0].map(|factor| factor * 10f64.powi(power)));
     let mut places: Vec<f64> = Vec::new();
     for place in all {
         places.push(place);
