@@ -21,6 +21,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const RSA_KEYS: usize = 32;
 /// Every so many leaves one is ECDSA.
 const ECDSA_EVERY: u64 = 4;
+/// As many show how large they are on average.
+const SAMPLE: usize = 40;
 
 /// What a TLS Secret holds.
 pub struct Pair {
@@ -59,6 +61,15 @@ impl Issuer {
 
     pub fn pairs(&self, count: usize) -> Result<Vec<Arc<Pair>>, rcgen::Error> {
         in_two_halves(count, || self.pair())
+    }
+
+    /// Bytes of a chain and of a key, on average.
+    pub fn mean_bytes(&self) -> Result<(usize, usize), rcgen::Error> {
+        let some = self.pairs(SAMPLE)?;
+        let mean = |bytes: fn(&Pair) -> usize| {
+            some.iter().map(|pair| bytes(pair)).sum::<usize>() / some.len()
+        };
+        Ok((mean(|pair| pair.chain.len()), mean(|pair| pair.key.len())))
     }
 
     fn signed(&self, number: u64, key: &KeyPair) -> Result<Arc<Pair>, rcgen::Error> {

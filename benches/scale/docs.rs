@@ -87,8 +87,8 @@ fn latency(report: &Report) -> Chart {
         scale: Scale::Powers,
         lines: vec![
             line("one raw patch when idle", &curves.single).dashed(),
-            line("one Secret changes, nothing else", &curves.change),
-            line("a lone Route, while all Secrets change", &curves.lone),
+            line("one Secret changes", &curves.change),
+            line("a lone Route during the burst", &curves.lone),
         ],
     }
 }

@@ -5,12 +5,12 @@ use std::{
     fmt, fs,
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::journal::{Request, by_verb};
 
 /// All figures of a run.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Report {
     pub subject: String,
     pub machine: String,
@@ -24,35 +24,45 @@ pub struct Report {
 }
 
 /// What the controller asked of the API server while something happened to so many Routes.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Cost {
-    pub when: &'static str,
+    pub when: String,
     pub routes: usize,
     /// By verb and kind.
     pub requests: BTreeMap<String, usize>,
 }
 
+impl Cost {
+    pub fn of<'a>(
+        when: &str,
+        routes: usize,
+        requests: impl IntoIterator<Item = &'a Request>,
+    ) -> Self {
+        Self { when: when.to_owned(), routes, requests: by_verb(requests) }
+    }
+}
+
 /// One figure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Figure {
     pub what: String,
     pub value: f64,
-    pub unit: &'static str,
+    pub unit: String,
     pub remark: String,
 }
 
 /// What is wanted, and what became of it.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Goal {
-    pub what: &'static str,
+    pub what: String,
     pub value: f64,
     pub bound: f64,
-    pub unit: &'static str,
+    pub unit: String,
     pub reached: bool,
 }
 
 /// What the plots are drawn from.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Curves {
     /// Patches a second of the plain client.
     pub limit: f64,
@@ -72,7 +82,7 @@ pub struct Curves {
 }
 
 /// Megabytes with so many Routes, and so many Secrets of other types.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
     pub routes: usize,
     pub others: usize,
@@ -98,10 +108,11 @@ impl Report {
         &mut self,
         what: impl Into<String>,
         value: f64,
-        unit: &'static str,
+        unit: &str,
         remark: impl Into<String>,
     ) {
-        self.figures.push(Figure { what: what.into(), value, unit, remark: remark.into() });
+        let (what, unit, remark) = (what.into(), unit.to_owned(), remark.into());
+        self.figures.push(Figure { what, value, unit, remark });
     }
 
     /// The median, with the others beside it.
@@ -119,19 +130,24 @@ impl Report {
 
     pub fn add_cost<'a>(
         &mut self,
-        when: &'static str,
+        when: &str,
         routes: usize,
         requests: impl IntoIterator<Item = &'a Request>,
     ) {
-        self.costs.push(Cost { when, routes, requests: by_verb(requests) });
+        self.costs.push(Cost::of(when, routes, requests));
     }
 
-    pub fn at_most(&mut self, what: &'static str, value: f64, bound: f64, unit: &'static str) {
-        self.goals.push(Goal { what, value, bound, unit, reached: value <= bound });
+    pub fn at_most(&mut self, what: &str, value: f64, bound: f64, unit: &str) {
+        self.add_goal(what, value, bound, unit, value <= bound);
     }
 
-    pub fn at_least(&mut self, what: &'static str, value: f64, bound: f64, unit: &'static str) {
-        self.goals.push(Goal { what, value, bound, unit, reached: value >= bound });
+    pub fn at_least(&mut self, what: &str, value: f64, bound: f64, unit: &str) {
+        self.add_goal(what, value, bound, unit, value >= bound);
+    }
+
+    fn add_goal(&mut self, what: &str, value: f64, bound: f64, unit: &str, reached: bool) {
+        let (what, unit) = (what.to_owned(), unit.to_owned());
+        self.goals.push(Goal { what, value, bound, unit, reached });
     }
 }
 

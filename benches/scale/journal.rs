@@ -72,6 +72,11 @@ impl Request {
         self.ours && self.is_good("patch", "routes")
     }
 
+    /// Whether the controller wrote a Route's status.
+    pub fn is_status(&self) -> bool {
+        self.ours && self.is_good("patch", "routes/status")
+    }
+
     /// Whether we renewed a Secret.
     pub fn is_renewal(&self) -> bool {
         !self.ours && self.is_good("patch", "secrets")

@@ -77,6 +77,9 @@ struct Options {
     /// Put table and plots into performance.md of this folder, too
     #[arg(long, value_name = "FOLDER")]
     docs: Option<PathBuf>,
+    /// Measure nothing, but take the figures that an earlier run wrote with --json
+    #[arg(long, value_name = "FILE")]
+    figures: Option<PathBuf>,
     /// Said by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -99,7 +102,10 @@ fn main() -> anyhow::Result<ExitCode> {
 
 async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
-    let report = measure::run(options.settings()).await?;
+    let report = match &options.figures {
+        Some(path) => serde_json::from_slice(&fs::read(from_the_root(path))?)?,
+        None => measure::run(options.settings()).await?,
+    };
     println!("{report}");
     eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
     if let Some(path) = &options.json {

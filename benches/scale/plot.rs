@@ -2,10 +2,11 @@
 
 use std::fmt::{Arguments, Write};
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 24.0;
+/// Where the lines have their names.
+const RIGHT: f64 = 270.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 50.0;
 /// So many points are as good as all of them.
@@ -118,8 +119,7 @@ impl Chart {
         for (place, line) in self.lines.iter().enumerate() {
             let colour = if line.bound { GREY } else { colours.next().unwrap_or(&GREY) };
             line.draw(&mut svg, &frame, colour);
-            let below = self.lines.len() - 1 - place;
-            line.explain(&mut svg, HEIGHT - BOTTOM - 14.0 - 17.0 * below as f64, colour);
+            line.explain(&mut svg, TOP + 10.0 + 20.0 * place as f64, colour);
         }
         svg.push_str("</svg>\n");
         svg
@@ -154,26 +154,17 @@ impl Line {
         }
     }
 
-    /// Its name, with a piece of it, on white: a line may pass behind.
+    /// Its name beside the drawing, with a piece of it.
     fn explain(&self, svg: &mut String, y: f64, colour: &str) {
-        let (end, dashes) = (WIDTH - RIGHT - 10.0, self.dashes());
-        let width = 7.0 * self.name.chars().count() as f64 + 44.0;
+        let (begin, dashes) = (WIDTH - RIGHT + 18.0, self.dashes());
+        let end = begin + 26.0;
         add(
             svg,
             format_args!(
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"17\" fill=\"white\" opacity=\"0.85\"/>",
-                end - width,
-                y - 9.0
+                "<line x1=\"{begin:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>"
             ),
         );
-        add(
-            svg,
-            format_args!(
-                "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
-                end - 28.0
-            ),
-        );
-        text(svg, end - 36.0, y + 4.0, "end", &self.name);
+        text(svg, end + 6.0, y + 4.0, "start", &self.name);
     }
 
     fn dashes(&self) -> &'static str {
@@ -200,9 +191,9 @@ fn axis(most: f64) -> (Vec<f64>, f64) {
     ((0..=count as u32).map(|place| step * f64::from(place)).collect(), count * step)
 }
 
-/// 1, 2, 5, 10, 20 and so on.
+/// 1, 3, 10, 30 and so on.
 fn powers(most: f64) -> (Vec<f64>, f64) {
-    let all = (0..9).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| factor * 10f64.powi(power)));
+    let all = (0..9).flat_map(|power| [1.0, 3.0].map(|factor| factor * 10f64.powi(power)));
     let mut places: Vec<f64> = Vec::new();
     for place in all {
         places.push(place);

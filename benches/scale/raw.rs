@@ -5,7 +5,7 @@
 //! large as the controller's, and carry the uid and the resourceVersion of the Route as those do.
 //! Each must make a new resourceVersion, and at the end the server must have the last of each.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use trustplane::names::INJECTED_ANNOTATION;
 
 use crate::{
-    certificates::Pair,
     population::{RAW, SINGLE, routes_path},
     process::{Process, Work, Workers},
     requests::{get, patch},
@@ -88,8 +87,14 @@ impl Limit {
 }
 
 impl Order {
-    /// For the plain client of this stage.
-    pub fn on(stage: &Stage, each: Duration, singles: u32, pause: Duration) -> Self {
+    /// For the plain client of this stage, with as many bytes of certificate and key.
+    pub fn on(
+        stage: &Stage,
+        each: Duration,
+        singles: u32,
+        pause: Duration,
+        (certificate_bytes, key_bytes): (usize, usize),
+    ) -> Self {
         Self {
             kubeconfig: stage.plain_kubeconfig(),
             api_server: stage.api_server().0,
@@ -97,19 +102,9 @@ impl Order {
             milliseconds: each.as_millis() as u64,
             singles,
             pause_milliseconds: pause.as_millis() as u64,
-            certificate_bytes: 0,
-            key_bytes: 0,
+            certificate_bytes,
+            key_bytes,
         }
-    }
-
-    /// As large as these are on average.
-    pub fn like(self, pairs: &[Arc<Pair>]) -> Self {
-        let mean = |bytes: fn(&Pair) -> usize| {
-            pairs.iter().map(|pair| bytes(pair)).sum::<usize>() / pairs.len().max(1)
-        };
-        let (certificate_bytes, key_bytes) =
-            (mean(|pair| pair.chain.len()), mean(|pair| pair.key.len()));
-        Self { certificate_bytes, key_bytes, ..self }
     }
 
     /// Has a process of its own carry it out.

@@ -9,7 +9,7 @@ use crate::{
     figures::{Cost, Memory, Report},
     fill::Progress,
     in_place::everything_is_in_place,
-    journal::{Request, by_verb, seconds_between},
+    journal::{Journal, Mark, Request, seconds_between},
     population::{Place, Size},
     process::{Process, Work, Workers, in_words},
     profile::Profile,
@@ -55,17 +55,9 @@ pub async fn measure(
         ("bench", Process::this()),
     ])?;
     let profile = settings.perf.as_deref().map(|file| Profile::of(process, file)).transpose()?;
-    let mut missing: HashSet<Place> = size.places().collect();
-    let mut progress = Progress::of("pairs in place", size.routes);
-    let last_pair = |request: &Request| {
-        let first = request.is_pair() && missing.remove(&request.place);
-        if first {
-            progress.step();
-        }
-        first && missing.is_empty()
-    };
-    stage.journal.until("every Route's pair", mark, last_pair).await?;
+    each_route(&mut stage.journal, mark, size, "pairs in place", Request::is_pair).await?;
     let until_pairs = workers.work()?;
+    each_route(&mut stage.journal, mark, size, "statuses written", Request::is_status).await?;
     let end = stage.journal.quiet(settings.silence).await?;
     let until_all = workers.work()?;
     let resident = process.resident()?;
@@ -75,29 +67,31 @@ pub async fn measure(
     if settings.has(Part::Sizes) {
         tokio::time::sleep(settings.settled.saturating_sub(settings.silence)).await;
     }
-    let (steady, peak) = (process.resident()?, process.peak()?);
+    let memory = [resident, process.resident()?, process.peak()?];
     let requests = stage.journal.between(mark, end);
-    let writes = requests.iter().filter(|request| request.is_write());
-    let last = writes.clone().map(|request| request.answered).max();
-    let all = last.map_or(f64::NAN, |last| seconds_between(begin, last));
-    let good = |verb, kind| {
-        firsts(begin, requests.iter().filter(move |one| one.ours && one.is_good(verb, kind)))
-    };
-    let start = ColdStart {
-        size,
-        pairs: good("patch", "routes"),
-        statuses: good("patch", "routes/status"),
-        events: good("create", "events"),
-        all,
-        writes: writes.count(),
-        cost: Cost { when: "cold start", routes: size.routes, requests: by_verb(requests) },
-        work: [until_pairs, over(all, until_all)],
-        resident,
-        steady,
-        peak,
-    };
+    let start = ColdStart::seen(size, begin, requests, [until_pairs, until_all], memory);
     everything_is_in_place(&stage.client, size).await?;
     Ok((controller, start))
+}
+
+/// Waits until every Route was written so.
+async fn each_route(
+    journal: &mut Journal,
+    mark: Mark,
+    size: Size,
+    what: &str,
+    is_it: impl Fn(&Request) -> bool,
+) -> anyhow::Result<()> {
+    let mut missing: HashSet<Place> = size.places().collect();
+    let mut progress = Progress::of(what, size.routes);
+    let is_last = |request: &Request| {
+        let news = is_it(request) && missing.remove(&request.place);
+        if news {
+            progress.step();
+        }
+        news && missing.is_empty()
+    };
+    journal.until(what, mark, is_last).await
 }
 
 /// What was done in so many seconds, seen a little later when there was nothing left to do.
@@ -156,6 +150,32 @@ fn add_work(report: &mut Report, work: &[Work], routes: f64) {
 }
 
 impl ColdStart {
+    fn seen(
+        size: Size,
+        begin: DateTime<Utc>,
+        requests: &[Request],
+        [until_pairs, until_all]: [Vec<Work>; 2],
+        [resident, steady, peak]: [f64; 3],
+    ) -> Self {
+        let writes = requests.iter().filter(|request| request.is_write());
+        let last = writes.clone().map(|request| request.answered).max();
+        let all = last.map_or(f64::NAN, |last| seconds_between(begin, last));
+        let events = |one: &&Request| one.ours && one.is_good("create", "events");
+        Self {
+            size,
+            pairs: firsts(begin, requests.iter().filter(|one| one.is_pair())),
+            statuses: firsts(begin, requests.iter().filter(|one| one.is_status())),
+            events: firsts(begin, requests.iter().filter(events)),
+            all,
+            writes: writes.count(),
+            cost: Cost::of("cold start", size.routes, requests),
+            work: [until_pairs, over(all, until_all)],
+            resident,
+            steady,
+            peak,
+        }
+    }
+
     pub fn memory(&self) -> Memory {
         let Size { routes, others } = self.size;
         Memory { routes, others, steady: self.steady, peak: self.peak }

@@ -16,8 +16,6 @@ use crate::{
 };
 
 const ROUTES: usize = 256;
-/// As many pairs show how large they are on average.
-const PAIRS: usize = 40;
 /// Single patches, where nothing is compared with them.
 const FEW: u32 = 20;
 /// Two that differ by more are not of the same machine.
@@ -60,8 +58,8 @@ async fn measure(
     })
     .await?;
     let pause = settings.pause.min(Duration::from_millis(250));
-    let order = Order::on(stage, settings.limit_for, singles, pause);
-    let limit = order.like(&issuer.pairs(PAIRS)?).carry_out().await?;
+    let order = Order::on(stage, settings.limit_for, singles, pause, issuer.mean_bytes()?);
+    let limit = order.carry_out().await?;
     // The controller would write the status of every Route that it finds.
     delete(client, path).await?;
     Ok(limit)

@@ -121,9 +121,12 @@ struct Bench {
 pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     let issuer = Issuer::new()?;
     let size = settings.size;
+    let (chain, key) = issuer.mean_bytes()?;
     let mut report = Report::about(format!(
-        "{} Routes and as many TLS Secrets in 20 namespaces, {} Secrets of other types",
-        size.routes, size.others
+        "{} Routes and as many TLS Secrets in 20 namespaces, pairs of {:.1} KB on average, {} Secrets of other types",
+        size.routes,
+        (chain + key) as f64 / 1e3,
+        size.others
     ));
     let stores = Stores::open(settings.keep.as_deref());
     now("fill");
