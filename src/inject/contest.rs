@@ -1,6 +1,9 @@
 //! Notices that somebody else keeps undoing what we write, and backs off. Pure: time is an argument.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -27,7 +30,8 @@ const WAITS: Backoff =
 #[derive(Debug)]
 pub struct Contest<W> {
     write: W,
-    times: VecDeque<Instant>,
+    /// The oldest first.
+    times: Vec<Instant>,
     waits: u32,
     announced: bool,
 }
@@ -53,7 +57,7 @@ pub enum Announcement {
 impl<W: PartialEq> Contest<W> {
     /// The first time that this is written.
     pub fn new(write: W) -> Self {
-        Self { write, times: VecDeque::new(), waits: 0, announced: false }
+        Self { write, times: Vec::new(), waits: 0, announced: false }
     }
 
     /// Asks whether this may be written now.
@@ -61,15 +65,13 @@ impl<W: PartialEq> Contest<W> {
         if self.write != write || self.is_over(now) {
             *self = Self::new(write);
         }
-        while self.times.front().is_some_and(|&time| now.duration_since(time) > WINDOW) {
-            self.times.pop_front();
-        }
+        self.times.retain(|&time| now.duration_since(time) <= WINDOW);
         // The waits thin the writes out; only silence ends a contest that has begun.
         let few = self.waits == 0 && self.times.len() <= REVERTS;
         if few || seeded::has(Bug::FightsForEver) {
             return Ruling::Go;
         }
-        let last = self.times.back().copied().unwrap_or(now);
+        let last = self.times.last().copied().unwrap_or(now);
         let next = last + WAITS.ceiling(self.waits + 1);
         if next <= now {
             return Ruling::Go;
@@ -86,7 +88,7 @@ impl<W: PartialEq> Contest<W> {
 
     /// Whether the last write is so long ago that it can be forgotten.
     pub fn is_over(&self, now: Instant) -> bool {
-        self.times.back().is_none_or(|&time| now.duration_since(time) > WINDOW)
+        self.times.last().is_none_or(|&time| now.duration_since(time) > WINDOW)
     }
 
     /// It was written.
@@ -94,9 +96,11 @@ impl<W: PartialEq> Contest<W> {
         if self.waits > 0 || self.times.len() > REVERTS {
             self.waits = self.waits.saturating_add(1);
             // Only the newest count; without this a contest of days would grow without bound.
-            self.times.pop_front();
+            self.times.remove(0);
         }
-        self.times.push_back(now);
+        // Nearly every Route has one of these after a burst, and nearly all hold one time.
+        self.times.reserve_exact(1);
+        self.times.push(now);
     }
 }
 
@@ -106,10 +110,17 @@ pub struct Contests {
     pub uid: Box<str>,
     /// Over its pair.
     pub pair: Contest<Option<Fingerprint>>,
-    /// Over its condition.
-    pub status: Contest<Option<Verdict>>,
+    /// Over its condition, by a digest of it.
+    pub status: Contest<Option<u64>>,
     /// What happened, and was not told yet.
-    pub untold: Option<Happened>,
+    pub untold: Option<Box<Happened>>,
+}
+
+/// Stands for a verdict where only sameness matters.
+pub fn digest(verdict: &Verdict) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    verdict.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Contests {

@@ -28,7 +28,7 @@ use crate::{
     inject::{
         apply::{ApplyError, Writer},
         condition,
-        contest::{Announcement, Contests, Happened, Ruling},
+        contest::{self, Announcement, Contests, Happened, Ruling},
         facts::{Custody, ObjectRef, RouteFacts},
         index::Index,
         looks::{Looked, Looks},
@@ -321,7 +321,7 @@ impl Reconciler {
         let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
         if written.as_ref().err().is_none_or(may_stand) {
             let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            let untold = told.map(|notice| Happened::new(route, write, notice));
+            let untold = told.map(|notice| Box::new(Happened::new(route, write, notice)));
             self.contests_of(route, |contests| contests.untold = untold);
         }
         let written = written?;
@@ -344,7 +344,7 @@ impl Reconciler {
         plan: &Plan,
         conditions: &[CertificateCondition],
     ) -> Result<Option<Instant>, ApplyError> {
-        let said = plan.verdict.clone();
+        let said = plan.verdict.as_ref().map(contest::digest);
         let ruling = self.contests_of(route, |contests| contests.status.rule(said, Instant::now()));
         if let Ruling::Wait(until, _) = ruling {
             return Ok(Some(until));

@@ -111,7 +111,7 @@ reasons! {
 }
 
 /// What a Route's certificate is, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// None where the router terminates no TLS.
     pub state: Option<State>,
