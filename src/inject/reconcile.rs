@@ -494,7 +494,10 @@ impl Reconciler {
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
         let now = Instant::now();
-        self.contests().retain(|_, contests| !contests.are_over(now));
+        let mut contests = self.contests();
+        contests.retain(|_, contests| !contests.are_over(now));
+        contests.shrink_to_fit();
+        drop(contests);
         self.looks.tidy();
         self.publisher.tidy();
     }

@@ -407,7 +407,11 @@ impl Injector {
             Ok(Ok(Next::Speak)) => self.queue.add_later(at.clone()),
             Ok(Ok(next)) => {
                 self.failures().remove(at);
-                if let Next::At(again) = next {
+                // What is due after the next resync is found again by it: thousands of Routes wait
+                // for the end of their certificates, and take no room for it.
+                if let Next::At(again) = next
+                    && again <= Instant::now() + self.options.resync
+                {
                     self.queue.add_at(at.clone(), again);
                 }
             }

@@ -95,7 +95,10 @@ impl<K: Key> Schedule<K> {
     pub fn pop(&mut self, now: Instant) -> Option<(K, Lane)> {
         self.line_up(now);
         let (key, lane) = loop {
-            let (number, key) = self.urgent.pop().or_else(|| self.later.pop())?;
+            let Some((number, key)) = self.urgent.pop().or_else(|| self.later.pop()) else {
+                self.let_go();
+                return None;
+            };
             // A ticket that was given back, or exchanged for a better one, is still in its line.
             match self.waiting.get(&key) {
                 Some(ticket) if ticket.number == number => break (key, ticket.lane),
@@ -105,6 +108,15 @@ impl<K: Key> Schedule<K> {
         self.waiting.remove(&key);
         self.working.insert(key.clone(), None);
         Some((key, lane))
+    }
+
+    /// Gives back the room that a burst took.
+    fn let_go(&mut self) {
+        const SPARE: usize = 64;
+        if self.waiting.capacity() > SPARE.max(4 * self.waiting.len()) {
+            self.waiting.shrink_to(SPARE);
+        }
+        (self.urgent, self.later) = (Rota::default(), Rota::default());
     }
 
     fn line_up(&mut self, now: Instant) {

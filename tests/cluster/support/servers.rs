@@ -19,7 +19,7 @@ use super::{http, suite};
 
 /// Another process can take a free port before the server does.
 const ATTEMPTS: usize = 5;
-const READY_WITHIN: Duration = Duration::from_secs(90);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 /// Longer than the API server takes to end the requests under way.
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
