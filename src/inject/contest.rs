@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     inject::{
-        facts::{RouteFacts, Wanted},
+        facts::{RouteFacts, Tls, Wanted},
         plan::Write,
         words::{Notice, Verdict},
     },
@@ -23,6 +23,8 @@ use crate::{
 /// So many times within `WINDOW` the same write was undone: that is no accident.
 const REVERTS: usize = 5;
 const WINDOW: Duration = Duration::from_secs(600);
+/// After this long nobody is told any more that something happened.
+const OLD_NEWS: Duration = Duration::from_secs(3_600);
 const WAITS: Backoff =
     Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
 
@@ -130,6 +132,11 @@ impl Contests {
         Self { uid: route.uid.clone(), pair, status, untold: None }
     }
 
+    /// Forgets what could not be told for so long that it is no news.
+    pub fn forget_old_news(&mut self, now: Instant) {
+        self.untold.take_if(|happened| now.duration_since(happened.at) > OLD_NEWS);
+    }
+
     /// Whether nothing of this is worth keeping.
     pub fn are_over(&self, now: Instant) -> bool {
         self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
@@ -143,17 +150,19 @@ pub struct Happened {
     wanted: Wanted,
     /// The words.
     pub notice: Notice,
+    at: Instant,
 }
 
 impl Happened {
     /// What is to be said of this write to this Route.
     pub fn new(route: &RouteFacts, write: Write, notice: &Notice) -> Self {
-        Self { write, wanted: route.wanted.clone(), notice: notice.clone() }
+        Self { write, wanted: route.wanted.clone(), notice: notice.clone(), at: Instant::now() }
     }
 
     /// Whether it is still so: somebody may have changed the Route before the Event was told.
     pub fn holds(&self, route: &RouteFacts) -> bool {
-        self.write.stands_in(route) && self.wanted == route.wanted
+        let is_served = matches!(route.tls, Tls::Terminated { .. });
+        is_served && self.write.stands_in(route) && self.wanted == route.wanted
     }
 }
 

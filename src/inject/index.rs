@@ -190,9 +190,15 @@ impl Index {
         self.secrets.get(at).map(|known| &known.seen)
     }
 
-    /// Whether several Routes ask for this Secret.
-    pub fn is_shared(&self, at: &ObjectRef) -> bool {
-        self.asking.get(at).is_some_and(|routes| routes.len() > 1)
+    /// Whether this very Route is still there.
+    pub fn knows(&self, at: &ObjectRef, uid: &str) -> bool {
+        self.routes.get(at).is_some_and(|entry| *entry.facts.uid == *uid)
+    }
+
+    /// Where others ask for the Route's Secret too: since when the Route is what it is.
+    pub fn shares_since(&self, route: &ObjectRef, secret: &ObjectRef) -> Option<Instant> {
+        let is_shared = self.asking.get(secret).is_some_and(|routes| routes.len() > 1);
+        self.routes.get(route).filter(|_| is_shared).map(|entry| entry.changed)
     }
 
     /// When the watch brought the change of the Secret that makes this Route out of date; none

@@ -1,8 +1,8 @@
 //! Reads of Secrets, and what they are worth.
 //!
 //! What is written is decided from a read, never from the cache alone. Where many Routes ask for
-//! one Secret, one read serves all of them that wait: it is used until the watch has news of the
-//! Secret, and for a few seconds at most, so that no key stays.
+//! one Secret, one read serves all of them that waited for it: it is used until the watch has news of
+//! the Secret, and for a few seconds at most, so that no key stays.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A read serves others for so long.
-const SHARED: Duration = Duration::from_secs(5);
+pub const SHARED: Duration = Duration::from_secs(5);
 
 /// A Secret as the API server has it, with the pair where it is usable.
 pub struct Looked {
@@ -85,14 +85,16 @@ enum Read {
 }
 
 impl Looks {
-    /// Answers with a read that others use too, or makes one. Only a Secret that is there is worth
-    /// sharing: the grace of one that is missing counts from each answer.
+    /// Answers with a read that others use too, and that is no older than `since`, or makes one.
+    /// Only a Secret that is there is worth sharing: the grace of one that is missing counts from
+    /// each answer.
     pub async fn share<E>(
         &self,
         at: &ObjectRef,
+        since: Instant,
         read: impl Future<Output = Result<Option<Arc<Looked>>, E>>,
     ) -> Result<Option<Arc<Looked>>, E> {
-        let slot = self.slot(at);
+        let slot = self.slot(at, since);
         let mut shared = slot.read.lock().await;
         match &*shared {
             Read::Answered(looked) => return Ok(Some(looked.clone())),
@@ -115,13 +117,18 @@ impl Looks {
         self.slots().remove(at);
     }
 
+    /// There was a gap in the news.
+    pub fn clear(&self) {
+        self.slots().clear();
+    }
+
     /// Lets go of what is old.
     pub fn tidy(&self) {
         self.slots().retain(|_, slot| slot.since.elapsed() < SHARED);
     }
 
-    fn slot(&self, at: &ObjectRef) -> Arc<Slot> {
-        let fresh = |slot: &&Arc<Slot>| slot.since.elapsed() < SHARED;
+    fn slot(&self, at: &ObjectRef, since: Instant) -> Arc<Slot> {
+        let fresh = |slot: &&Arc<Slot>| slot.since.elapsed() < SHARED && slot.since >= since;
         if let Some(slot) = self.slots().get(at).filter(fresh) {
             return slot.clone();
         }
@@ -146,11 +153,12 @@ mod tests {
     struct Server {
         looks: Looks,
         reads: AtomicUsize,
+        started: Instant,
     }
 
     impl Server {
         fn new() -> Arc<Self> {
-            Arc::new(Self { looks: Looks::default(), reads: 0.into() })
+            Arc::new(Self { looks: Looks::default(), reads: 0.into(), started: Instant::now() })
         }
 
         /// One Route's read, which takes a second; `answer` is the Secret's type.
@@ -162,7 +170,8 @@ mod tests {
                     |kind: &str| Looked { seen: SecretSeen::WrongType(kind.into()), pair: None };
                 answer.map(|kind| kind.map(looked).map(Arc::new))
             };
-            self.looks.share(&ObjectRef::new("web", "shop-tls"), ask).await
+            let since = self.started;
+            self.looks.share(&ObjectRef::new("web", "shop-tls"), since, ask).await
         }
 
         async fn all_read(

@@ -38,6 +38,13 @@ pub enum SecretSeen {
     CaMismatch(Vec<Problem>),
 }
 
+impl SecretSeen {
+    /// Whether its pair can be injected.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Usable(_))
+    }
+}
+
 /// What an operator chose.
 #[derive(Clone, Debug)]
 pub struct Policy {

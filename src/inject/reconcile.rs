@@ -125,10 +125,14 @@ impl Reconciler {
     }
 
     async fn attempt(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
-        let remembered = self.remembered(route).map(|secret| self.plan(route, &secret));
-        // The cache may say that all is well, and be told about; a pair is never written from it.
-        if let Some(plan) = remembered.filter(|plan| plan.write.is_none()) {
-            return self.say(route, &plan, lane).await;
+        if let Some(secret) = self.remembered(route) {
+            let plan = self.plan(route, &secret);
+            // The cache is believed where it says that all is well. No pair is written from it, and
+            // no Secret is called bad.
+            let is_bad = route.deciding_secret().is_some() && !secret.is_usable();
+            if plan.is_nothing() || plan.write.is_none() && !is_bad {
+                return self.say(route, &plan, lane).await;
+            }
         }
         if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
             return self.look_and_do(route, "", lane).await;
@@ -196,13 +200,14 @@ impl Reconciler {
         let Some(at) = route.deciding_secret() else {
             return Ok(Arc::new(Looked::missing(self.clock.now())));
         };
-        // News must reach us to end the use of a shared read.
-        let is_shared = self.index().is_shared(&at)
-            && self.watches().secrets_are_current(&at.namespace, Instant::now());
-        let found = if is_shared {
-            self.looks.share(&at, self.read_secret(route, &at)).await?
-        } else {
-            self.read_secret(route, &at).await?
+        // News must reach us to end the use of a shared read, and who changed the Secret and then
+        // the Route must not meet one from before that.
+        let since = self.index().shares_since(&route.at, &at);
+        let is_current = self.watches().secrets_are_current(&at.namespace, Instant::now());
+        let read = self.read_secret(route, &at);
+        let found = match since.filter(|_| is_current) {
+            Some(since) => self.looks.share(&at, since, read).await?,
+            None => read.await?,
         };
         Ok(found.unwrap_or_else(|| Arc::new(Looked::missing(self.missing_since(&at)))))
     }
@@ -277,7 +282,9 @@ impl Reconciler {
             return Ok(self.would_do(route, plan));
         }
         if lane == Lane::Urgent && self.has_words(route, plan) {
-            return Ok(Next::Speak);
+            // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
+            let grace = plan.look_again.filter(|_| plan.verdict.is_none());
+            return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
         }
         let renewal = earlier(self.catch_up(route).await, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
@@ -321,8 +328,10 @@ impl Reconciler {
         let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
         if written.as_ref().err().is_none_or(may_stand) {
             let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            let untold = told.map(|notice| Box::new(Happened::new(route, write, notice)));
-            self.contests_of(route, |contests| contests.untold = untold);
+            if let Some(notice) = told {
+                let untold = Some(Box::new(Happened::new(route, write, notice)));
+                self.contests_of(route, |contests| contests.untold = untold);
+            }
         }
         let written = written?;
         if let (true, Some(pair)) = (seeded::has(Bug::KeyInLog), pair) {
@@ -495,7 +504,10 @@ impl Reconciler {
     pub fn tidy(&self) {
         let now = Instant::now();
         let mut contests = self.contests();
-        contests.retain(|_, contests| !contests.are_over(now));
+        contests.retain(|at, contests| {
+            contests.forget_old_news(now);
+            !contests.are_over(now) && self.index().knows(at, &contests.uid)
+        });
         contests.shrink_to_fit();
         drop(contests);
         self.looks.tidy();

@@ -27,7 +27,7 @@ use crate::{
         capability::{self, StatusField},
         facts::{ObjectRef, RouteFacts},
         index::{Index, Scope},
-        looks::{Looked, Looks},
+        looks::{self, Looked, Looks},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
         reconcile::{Next, Reconciler},
@@ -176,6 +176,7 @@ impl Injector {
                     let at = self.skip_undecodable("Route", place);
                     self.route_gone(&at);
                 }
+                Change::Listing => self.watches().listing(&watched),
                 Change::Listed(places) => {
                     let listed: HashSet<ObjectRef> = places.into_iter().map(Into::into).collect();
                     let lost = self.index().routes_listed(&scope, &listed);
@@ -202,9 +203,15 @@ impl Injector {
                         let at = self.skip_undecodable("Secret", place);
                         self.secret_gone(&at)
                     }
+                    Change::Listing => {
+                        self.watches().listing(&watched);
+                        Vec::new()
+                    }
                     Change::Listed(places) => {
                         let listed: HashSet<ObjectRef> =
                             places.into_iter().map(Into::into).collect();
+                        // What went in the gap had no event to end the use of its read.
+                        self.reconciler.looks.clear();
                         let lost = self.index().secrets_listed(&scope, &listed);
                         self.watch_listed(&watched);
                         lost
@@ -362,9 +369,14 @@ impl Injector {
     }
 
     async fn tidy(self: Arc<Self>) {
+        let mut tidied = Instant::now();
         loop {
-            tokio::time::sleep(TIDY).await;
-            self.reconciler.tidy();
+            tokio::time::sleep(looks::SHARED).await;
+            self.reconciler.looks.tidy();
+            if tidied.elapsed() >= TIDY {
+                tidied = Instant::now();
+                self.reconciler.tidy();
+            }
         }
     }
 

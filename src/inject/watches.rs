@@ -54,6 +54,8 @@ pub struct Watches(BTreeMap<Watched, Health>);
 #[derive(Debug, Default)]
 struct Health {
     listed: bool,
+    /// A list has begun and is not through: what is cached is from before a gap.
+    listing: bool,
     trouble: Option<Trouble>,
 }
 
@@ -82,7 +84,14 @@ impl Watches {
     /// A list is through: the cache is complete.
     pub fn listed(&mut self, watched: &Watched) {
         if let Some(health) = self.0.get_mut(watched) {
-            *health = Health { listed: true, trouble: None };
+            *health = Health { listed: true, ..Health::default() };
+        }
+    }
+
+    /// A list begins.
+    pub fn listing(&mut self, watched: &Watched) {
+        if let Some(health) = self.0.get_mut(watched) {
+            health.listing = true;
         }
     }
 
@@ -113,7 +122,8 @@ impl Watches {
             .filter(|(watched, _)| watched.scope.as_deref().is_none_or(|scope| scope == namespace))
             .all(|(_, health)| {
                 let well = health.trouble(now).is_none() || seeded::has(Bug::TrustsDeadWatch);
-                health.listed && well
+                let believed = !health.listing || seeded::has(Bug::TrustsDeadWatch);
+                health.listed && believed && well
             })
     }
 

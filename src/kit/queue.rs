@@ -25,12 +25,15 @@ pub trait Key: Clone + Debug + Eq + Hash {
     fn group(&self) -> Self::Group;
 }
 
+/// One turn in so many goes to what can wait, whatever is urgent.
+const PATIENCE: u64 = 32;
+
 /// Who goes before whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// Before everything that can wait.
     Urgent,
-    /// Only while nothing urgent is due.
+    /// While nothing urgent is due, or after much that was.
     Later,
 }
 
@@ -44,6 +47,7 @@ pub struct Schedule<K: Key> {
     later: Rota<K>,
     working: HashMap<K, Option<(Instant, Lane)>>,
     counter: u64,
+    turns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,7 @@ impl<K: Key> Default for Schedule<K> {
             later: Rota::default(),
             working: HashMap::new(),
             counter: 0,
+            turns: 0,
         }
     }
 }
@@ -94,20 +99,20 @@ impl<K: Key> Schedule<K> {
     /// The key whose turn it is, if one is due, and how urgent it was.
     pub fn pop(&mut self, now: Instant) -> Option<(K, Lane)> {
         self.line_up(now);
-        let (key, lane) = loop {
-            let Some((number, key)) = self.urgent.pop().or_else(|| self.later.pop()) else {
-                self.let_go();
-                return None;
-            };
-            // A ticket that was given back, or exchanged for a better one, is still in its line.
-            match self.waiting.get(&key) {
-                Some(ticket) if ticket.number == number => break (key, ticket.lane),
-                _ => {}
-            }
+        // What is urgent may never end, where much of it fails; the others get a turn all the same.
+        self.turns = self.turns.wrapping_add(1);
+        let (first, second) = if self.turns.is_multiple_of(PATIENCE) {
+            (&mut self.later, &mut self.urgent)
+        } else {
+            (&mut self.urgent, &mut self.later)
         };
-        self.waiting.remove(&key);
+        let Some(key) = first.pop().or_else(|| second.pop()) else {
+            self.let_go();
+            return None;
+        };
+        let ticket = self.waiting.remove(&key)?;
         self.working.insert(key.clone(), None);
-        Some((key, lane))
+        Some((key, ticket.lane))
     }
 
     /// Gives back the room that a burst took.
@@ -122,11 +127,16 @@ impl<K: Key> Schedule<K> {
     fn line_up(&mut self, now: Instant) {
         while let Some(timer) = self.timers.first_entry().filter(|timer| timer.key().0 <= now) {
             let ((_, number), key) = timer.remove_entry();
-            match self.waiting.get(&key).map(|ticket| ticket.lane) {
-                Some(Lane::Urgent) => self.urgent.push(number, key),
-                Some(Lane::Later) => self.later.push(number, key),
-                None => {}
+            if let Some(lane) = self.waiting.get(&key).map(|ticket| ticket.lane) {
+                self.rota(lane).push(number, key);
             }
+        }
+    }
+
+    fn rota(&mut self, lane: Lane) -> &mut Rota<K> {
+        match lane {
+            Lane::Urgent => &mut self.urgent,
+            Lane::Later => &mut self.later,
         }
     }
 
@@ -139,8 +149,10 @@ impl<K: Key> Schedule<K> {
 
     /// Drops what waits for this key; a worker that has it finishes.
     pub fn forget(&mut self, key: &K) {
-        if let Some(ticket) = self.waiting.remove(key) {
-            self.timers.remove(&(ticket.at, ticket.number));
+        if let Some(ticket) = self.waiting.remove(key)
+            && self.timers.remove(&(ticket.at, ticket.number)).is_none()
+        {
+            self.rota(ticket.lane).remove(ticket.number, key);
         }
     }
 
@@ -164,7 +176,7 @@ impl<K: Key> Schedule<K> {
 #[derive(Debug)]
 struct Rota<K: Key> {
     turns: VecDeque<K::Group>,
-    lines: HashMap<K::Group, VecDeque<(u64, K)>>,
+    lines: HashMap<K::Group, BTreeMap<u64, K>>,
 }
 
 impl<K: Key> Default for Rota<K> {
@@ -175,23 +187,32 @@ impl<K: Key> Default for Rota<K> {
 
 impl<K: Key> Rota<K> {
     fn push(&mut self, number: u64, key: K) {
-        let line = self.lines.entry(key.group()).or_default();
-        if line.is_empty() {
+        let line = self.lines.entry(key.group()).or_insert_with(|| {
             self.turns.push_back(key.group());
-        }
-        line.push_back((number, key));
+            BTreeMap::new()
+        });
+        line.insert(number, key);
     }
 
-    fn pop(&mut self) -> Option<(u64, K)> {
-        let group = self.turns.pop_front()?;
-        let line = self.lines.get_mut(&group)?;
-        let first = line.pop_front();
-        if line.is_empty() {
-            self.lines.remove(&group);
-        } else {
-            self.turns.push_back(group);
+    fn pop(&mut self) -> Option<K> {
+        loop {
+            let group = self.turns.pop_front()?;
+            let Some(line) = self.lines.get_mut(&group) else { continue };
+            match line.pop_first() {
+                Some((_, key)) => {
+                    self.turns.push_back(group);
+                    return Some(key);
+                }
+                // Its turn came, and nobody waits there any more.
+                None => self.lines.remove(&group),
+            };
         }
-        first
+    }
+
+    fn remove(&mut self, number: u64, key: &K) {
+        if let Some(line) = self.lines.get_mut(&key.group()) {
+            line.remove(&number);
+        }
     }
 }
 
@@ -420,5 +441,53 @@ mod tests {
         let mut done = done.lock().unwrap().clone();
         done.sort_unstable();
         assert_eq!(done, (0..1_000).collect::<Vec<_>>());
+    }
+
+    /// Two hundred keys whose every turn takes ten seconds and fails, as behind an admission
+    /// webhook that does not answer; sixteen workers; a back-off of at most two minutes.
+    #[tokio::test(start_paused = true)]
+    async fn what_can_wait_does_not_wait_for_ever_while_others_fail_again_and_again() {
+        let queue = Arc::new(Queue::<u32>::default());
+        let spoke = Arc::new(Mutex::new(None));
+        for key in 1..=200 {
+            queue.add(key);
+        }
+        queue.add_later(0);
+        let start = Instant::now();
+        for _ in 0..16 {
+            let (queue, spoke) = (queue.clone(), spoke.clone());
+            tokio::spawn(async move {
+                loop {
+                    let (key, _) = queue.next().await;
+                    if key == 0 {
+                        spoke.lock().unwrap().get_or_insert(start.elapsed());
+                    } else {
+                        tokio::time::sleep(10 * SECOND).await;
+                        queue.add_at(key, Instant::now() + 120 * SECOND * 3 / 4);
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+        tokio::time::sleep(24 * 3600 * SECOND).await;
+        let spoke = *spoke.lock().unwrap();
+        assert!(spoke.is_some(), "nobody's words were said in a whole day");
+    }
+
+    #[test]
+    fn keys_that_are_forgotten_do_not_pile_up_while_something_urgent_is_always_due() {
+        let now = Instant::now();
+        let mut schedule = Schedule::<u32>::default();
+        for key in 1..=10_000 {
+            schedule.add(0, now, Urgent);
+            schedule.add(key, now, Later);
+            let (next, _) = schedule.pop(now).unwrap();
+            schedule.done(&next);
+            schedule.forget(&key);
+        }
+        schedule.forget(&0);
+        assert!(schedule.is_empty());
+        let kept: usize = schedule.later.lines.values().map(BTreeMap::len).sum();
+        assert!(kept <= 100, "{kept} keys are kept of which none waits");
     }
 }

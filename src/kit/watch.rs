@@ -37,6 +37,8 @@ pub enum Change<K> {
     /// The object is there, but it can't be decoded. The reason is not passed on: it may quote
     /// what it could not decode.
     Undecodable(Place),
+    /// A list begins: there was a gap, or nothing is known yet.
+    Listing,
     /// A list is through: these are all there are.
     Listed(HashSet<Place>),
     /// The watch can't be opened, or broke, this many times in a row.
@@ -92,7 +94,10 @@ where
         let mut last_failure = Instant::now();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => listed.clear(),
+                Ok(Event::Init) => {
+                    listed.clear();
+                    tell(Change::Listing);
+                }
                 Ok(event) => hand_on(event, &mut listed, &mut tell),
                 Err(error) => {
                     // A list is no sign of success where the watch after it fails every time, and

@@ -203,6 +203,7 @@ impl Edge {
                     Change::Deleted(place) | Change::Undecodable(place) => {
                         self.table_mut().remove(&place.into())
                     }
+                    Change::Listing => Vec::new(),
                     Change::Listed(places) => {
                         let listed = places.into_iter().map(Into::into).collect();
                         self.table_mut().listed(&listed)

@@ -1,5 +1,7 @@
 //! One Route's turn against an API server that can be told to fail.
 
+mod burst;
+
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -26,6 +28,8 @@ struct World {
     secret_code: Option<u16>,
     pair_code: Option<u16>,
     refused_events: usize,
+    /// What the answer to a write of the Route needs on its way back.
+    write_delay: Duration,
     /// So many writes are done, and answered with 504.
     lost_answers: usize,
     /// An admission webhook that takes certificate and key out of every Route.
@@ -90,6 +94,7 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
             (200, world.route.clone())
         } else {
             let kind = if name == "status" { "status" } else { "pair" };
+            delay = world.write_delay;
             world.writes.push(kind.to_owned());
             match world.pair_code {
                 Some(code) if kind == "pair" => status(code),
@@ -506,41 +511,4 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     stage.world().pair_code = None;
     stage.turn().await.unwrap();
     assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
-    stage.world().refused_events = 1;
-    stage.turn().await.unwrap();
-    // Somebody takes both annotations away: the pair in the Route is the user's own now.
-    let strip = json!({"metadata": {"annotations": null}});
-    stage.foreign(&strip);
-    for _ in 0..5 {
-        stage.turn().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(61)).await;
-    }
-    let world = stage.world();
-    assert_eq!(world.refused_events, 0);
-    assert_eq!(world.events.len(), 0, "it was told of a Route that names no Secret");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
-    stage.world().lost_answers = 1;
-    stage.turn().await.unwrap_err();
-    // The watch brings what we wrote.
-    stage.foreign(&json!({}));
-    stage.turn().await.unwrap();
-    let world = stage.world();
-    assert_eq!(world.writes, ["pair", "status"]);
-    let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
-    assert_eq!(reasons, ["CertificateInjected"]);
 }

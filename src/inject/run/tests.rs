@@ -257,3 +257,121 @@ async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_hel
     assert_eq!(injector.index().states().len(), 1);
     worker.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_read_for_many_routes_is_gone_from_memory_seconds_later() {
+    let injector = injector(refusing(Arc::new(404.into())), Clock::system());
+    let tidy = tokio::spawn(injector.clone().tidy());
+    let looked = Arc::new(Looked::missing(Utc::now()));
+    let held = Arc::downgrade(&looked);
+    let read = async { Ok::<_, Infallible>(Some(looked)) };
+    let at = ObjectRef::new("web", "shop-tls");
+    let shared = injector.reconciler.looks.share(&at, Instant::now(), read).await;
+    drop(shared);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(held.upgrade().is_none(), "it is held for as long as nobody else reads a Secret");
+    tidy.abort();
+}
+
+/// A pair of a test's own.
+fn issued() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
+    (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_read_just_before() {
+    let (certificate, key) = issued();
+    let clears = Arc::new(AtomicU16::new(0));
+    let counted = clears.clone();
+    // Lists no Secrets; each single one is not there; takes every patch of a Route.
+    let server = service_fn(move |request: Request<Body>| {
+        let counted = counted.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            if query.contains("watch=true") {
+                std::future::pending::<()>().await;
+            }
+            let (code, answer) = if request.method() == http::Method::PATCH {
+                counted.fetch_add(1, Ordering::SeqCst);
+                (200, Draft::edge().annotated("shop-tls").version("42").0)
+            } else if path.ends_with("/secrets") {
+                (200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
+            } else {
+                let status = json!({
+                    "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
+                });
+                (404, status)
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
+    let managed = Draft::edge().annotated("shop-tls").holding(&certificate, &key).noted();
+    let other = Draft::edge()
+        .annotated("shop-tls")
+        .named("web", "blog")
+        .owned_by("networking.k8s.io/v1", "Ingress");
+    for draft in [managed, other] {
+        injector.index().route_applied(draft.facts(), Instant::now());
+    }
+    // One read for both Routes, a moment before the watch broke and the Secret was deleted.
+    let secret = serde_json::from_value(json!({
+        "metadata": { "name": "shop-tls", "namespace": "web" }, "type": "kubernetes.io/tls",
+        "stringData": {},
+        "data": {
+            "tls.crt": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &certificate),
+            "tls.key": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &key),
+        },
+    }))
+    .unwrap();
+    let read = async { Ok::<_, Infallible>(Some(Arc::new(Looked::judge(&secret, None)))) };
+    let at = ObjectRef::new("web", "shop-tls");
+    drop(injector.reconciler.looks.share(&at, Instant::now(), read).await);
+
+    // The watch is back, with a list that lacks the Secret.
+    injector.watch_listed(&watches()[0]);
+    let follower = tokio::spawn(injector.clone().follow_secrets(None));
+    let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(clears.load(Ordering::SeqCst), 1, "the pair of a Secret that is gone stays");
+    worker.abort();
+    follower.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_is_not_believed_while_it_is_being_listed_anew_however_long_that_takes() {
+    let lists = Arc::new(AtomicU16::new(0));
+    let counted = lists.clone();
+    // The first list comes at once, its watch is gone, and the second list needs a minute: a
+    // hundred and more pages of a server that is busy.
+    let server = service_fn(move |request: Request<Body>| {
+        let counted = counted.clone();
+        async move {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (code, answer) = if query.contains("watch=true") {
+                (
+                    410,
+                    json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" }),
+                )
+            } else {
+                if counted.fetch_add(1, Ordering::SeqCst) > 0 {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                }
+                (200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
+    let follower = tokio::spawn(injector.clone().follow_secrets(None));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(lists.load(Ordering::SeqCst), 2, "it is being listed anew");
+    let current = injector.watches().secrets_are_current("web", Instant::now());
+    assert!(!current, "what was before the gap is taken for what is");
+    follower.abort();
+}

@@ -63,8 +63,9 @@ async fn a_watch_that_stays_refused_is_asked_for_ever_more_rarely() {
     let (asked, told) = followed(Duration::from_secs(600), refused).await;
     let failures: Vec<u32> = told
         .iter()
-        .map(|change| match change {
-            Change::Failing(CallError::Forbidden, failures) => *failures,
+        .filter_map(|change| match change {
+            Change::Listing => None,
+            Change::Failing(CallError::Forbidden, failures) => Some(*failures),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -82,7 +83,10 @@ async fn a_watch_over_which_nothing_comes_is_opened_anew_a_little_after_its_time
         answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
     })
     .await;
-    assert!(matches!(&told[..], [Change::Listed(none)] if none.is_empty()), "{told:?}");
+    assert!(
+        matches!(&told[..], [Change::Listing, Change::Listed(none)] if none.is_empty()),
+        "{told:?}"
+    );
     let watches: Vec<&String> = asked.iter().filter(|query| query.contains("watch=true")).collect();
     assert!(watches.len() >= 6, "{} watches in a minute", watches.len());
     assert!(
@@ -105,8 +109,13 @@ async fn an_object_in_a_list_that_cannot_be_decoded_hides_none_of_the_others() {
     })
     .await;
     let place = |name: &str| Place { namespace: "web".into(), name: name.into() };
-    let [Change::Applied(a), Change::Undecodable(b), Change::Applied(c), Change::Listed(all)] =
-        &told[..]
+    let [
+        Change::Listing,
+        Change::Applied(a),
+        Change::Undecodable(b),
+        Change::Applied(c),
+        Change::Listed(all),
+    ] = &told[..]
     else {
         panic!("{told:?}");
     };

@@ -1,0 +1,173 @@
+//! Between a pair and its words, and between one read and the next, others act.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.world().refused_events = 1;
+    stage.turn().await.unwrap();
+    // Somebody takes both annotations away: the pair in the Route is the user's own now.
+    let strip = json!({"metadata": {"annotations": null}});
+    stage.foreign(&strip);
+    for _ in 0..5 {
+        stage.turn().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(61)).await;
+    }
+    let world = stage.world();
+    assert_eq!(world.refused_events, 0);
+    assert_eq!(world.events.len(), 0, "it was told of a Route that names no Secret");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.world().lost_answers = 1;
+    stage.turn().await.unwrap_err();
+    // The watch brings what we wrote.
+    stage.foreign(&json!({}));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    assert_eq!(world.writes, ["pair", "status"]);
+    let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["CertificateInjected"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pair_in_it() {
+    let (old, new) = (pair(0), pair(0));
+    let stage = Stage::new(Draft::edge(), Some(tls_secret(&old)), Policy::default());
+    stage.secret(Some(tls_secret(&old)));
+    // Others ask for the Secret too, and one of them has read it.
+    let other = |name| Draft::edge().annotated("shop-tls").named("web", name).facts();
+    for name in ["blog", "wiki"] {
+        stage.reconciler.index().route_applied(other(name), Instant::now());
+    }
+    stage.reconciler.look_at_secret(&other("blog")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Its owner replaces it and then annotates the Route. The watch of Secrets is behind.
+    stage.world().secret = Some(tls_secret(&new));
+    let annotate =
+        json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
+    stage.foreign(&annotate);
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let held = &world.route["spec"]["tls"]["certificate"];
+    assert!(*held != json!(old.0), "a pair that was replaced before went into the Route");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_watch_is_behind() {
+    let issued = pair(0);
+    let stage = Stage::new(Draft::edge(), None, Policy::default());
+    stage.secret(Some(secret(b"", b"")));
+    // The Secret is mended, then the Route annotated. The watch of Secrets is silent.
+    stage.world().secret = Some(tls_secret(&issued));
+    let annotate =
+        json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
+    stage.foreign(&annotate);
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert!(told.iter().all(|reason| *reason != "SecretInvalid"), "{told:?} of a good Secret");
+    assert!(world.route["spec"]["tls"]["certificate"] == json!(issued.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.world().write_delay = Duration::from_secs(2);
+    // As `route_gone` of the controller.
+    let gone = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stage.reconciler.index().route_gone(&stage.at);
+        stage.reconciler.forget(&stage.at);
+    };
+    let (outcome, ()) = tokio::join!(stage.turn(), gone);
+    outcome.unwrap();
+    tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
+    stage.turn().await.unwrap();
+    stage.reconciler.tidy();
+    let remembered = stage.reconciler.contests().len();
+    assert_eq!(remembered, 0, "it is remembered for as long as the process lives");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    assert_eq!(next, Next::Speak, "the pair is in, and words wait behind those of thousands");
+    stage.secret(None);
+    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    let in_time = Instant::now() + Duration::from_secs(5);
+    assert!(
+        matches!(next, Next::At(at) if at <= in_time),
+        "{next:?}: no turn when the grace is over"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_certificate() {
+    let issued = pair(0);
+    let mut route = managed(&issued);
+    let annotations = route.0["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.remove("route.openshift.io/tls-secret-name");
+    let stage = Stage::new(route, None, Policy::default());
+    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    assert_eq!((next, stage.world().writes.len()), (Next::Speak, 1), "cleared, and not yet told");
+    stage.foreign(&json!({"spec": {"tls": {"termination": "passthrough"}}}));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let notes: Vec<_> = world.events.values().map(|event| event["note"].to_string()).collect();
+    assert!(notes.iter().all(|note| !note.contains("serves its default")), "{notes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_before() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    stage.foreign(&json!({"metadata": {"annotations": {"trustplane.dev/injected": null}}}));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    assert_eq!(world.writes, ["pair", "pair", "status"]);
+    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(told, ["CertificateInjected"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() {
+    let issued = pair(0);
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
+    stage.secret(Some(tls_secret(&issued)));
+    // Not done, but it might have been; then the lease was lost.
+    stage.world().pair_code = Some(503);
+    stage.turn().await.unwrap_err();
+    stage.world().pair_code = None;
+    // The new leader writes the pair, tells of it, and the Event expires.
+    let there = managed(&issued).0;
+    stage.foreign(&json!({"metadata": {"annotations": there["metadata"]["annotations"]}, "spec": there["spec"]}));
+    for _ in 0..3 * 24 {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        stage.reconciler.tidy();
+    }
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(told, Vec::<Value>::new(), "three days after it happened");
+}
