@@ -27,11 +27,8 @@ const ISSUER: &str = "issuer";
 pub struct Stage {
     servers: Servers,
     admin: Access,
+    issuer: Access,
     account: PathBuf,
-    /// As administrator.
-    pub client: Client,
-    /// As who renews Secrets.
-    pub issuer: Client,
     pub journal: Journal,
 }
 
@@ -65,9 +62,20 @@ impl Stage {
         let token = token_of(&client, NAMESPACE, PLAIN_CLIENT).await;
         admin.with_token(token).write_kubeconfig(&servers.scratch.join("plain.kubeconfig"));
         let token = token_of(&client, NAMESPACE, ISSUER).await;
-        let issuer = admin.with_token(token).try_client().await?;
+        let issuer = admin.with_token(token);
         let journal = Journal::following(servers.logs.join("audit.log"));
-        Ok(Self { servers, admin, account, client, issuer, journal })
+        Ok(Self { servers, admin, issuer, account, journal })
+    }
+
+    /// A client of the administrator. It has a connection of its own: the server closes one that
+    /// was idle for long, which may be just when it is used again.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        self.admin.try_client().await
+    }
+
+    /// A client of who renews Secrets.
+    pub async fn issuer(&self) -> anyhow::Result<Client> {
+        self.issuer.try_client().await
     }
 
     pub fn api_server(&self) -> Process {
@@ -104,9 +112,7 @@ impl Stage {
         self.servers.stop_api().await;
         let compacted = self.servers.compact().await;
         compacted.map_err(|why| anyhow!(why))?;
-        self.servers.start_api().await.map_err(|why| anyhow!(why))?;
-        self.client = self.admin.try_client().await.context("a client after the restart")?;
-        Ok(())
+        self.servers.start_api().await.map_err(|why| anyhow!(why))
     }
 }
 

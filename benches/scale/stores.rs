@@ -51,7 +51,7 @@ impl Stores {
                 Some(stage) => stage,
                 None => self.stage(last).await?,
             };
-            fill(&stage.client, issuer, last, size).await?;
+            fill(&stage.client().await?, issuer, last, size).await?;
             filling = Some(self.keep(stage, size)?);
             last = size;
         }
@@ -63,7 +63,7 @@ impl Stores {
             return Stage::with("fill", &self.of(size)).await;
         }
         let stage = Stage::empty().await?;
-        namespaces(&stage.client).await?;
+        namespaces(&stage.client().await?).await?;
         Ok(stage)
     }
 

@@ -43,7 +43,7 @@ impl Bench {
         let lone_pairs =
             self.issuer.pairs(LONE_CHANGES.min(20 * self.settings.changes as usize))?;
         let mark = self.stage.journal.quiet(self.settings.silence).await?;
-        let (issuer, journal) = (&self.stage.issuer, &mut self.stage.journal);
+        let (issuer, journal) = (&self.stage.issuer().await?, &mut self.stage.journal);
         let mut routes = HashMap::new();
         let burst = async {
             all("Secrets renewed", size.routes, |number| {
@@ -56,7 +56,7 @@ impl Bench {
         let used = keep_renewing(issuer, &lone_pairs, burst).await?;
         let end = self.stage.journal.quiet(self.settings.silence).await?;
         let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
-        everything_is_in_place(&self.stage.client, size).await?;
+        everything_is_in_place(&self.stage.client().await?, size).await?;
         self.tell_burst(mark, end, &routes, Times::of(lone));
         Ok(())
     }

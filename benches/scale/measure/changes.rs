@@ -29,7 +29,7 @@ impl Bench {
     /// Creates the lone Route, and waits until it has its pair.
     pub async fn introduce_lone(&mut self) -> anyhow::Result<()> {
         let mark = self.stage.journal.mark()?;
-        let (at, client) = (lone(), &self.stage.client);
+        let (at, client) = (lone(), &self.stage.client().await?);
         let pair = self.issuer.pair()?;
         let secret = at.secret();
         create(client, &secrets_path(LONE), &tls_secret(&secret.name, &pair)).await?;
@@ -43,9 +43,10 @@ impl Bench {
         now("one Secret changes again and again");
         let pairs = self.issuer.pairs(self.settings.changes as usize)?;
         let mark = self.stage.journal.quiet(self.settings.silence).await?;
+        let issuer = self.stage.issuer().await?;
         for pair in &pairs {
             let next = Instant::now() + self.settings.pause;
-            renew(&self.stage.issuer, &lone(), pair).await?;
+            renew(&issuer, &lone(), pair).await?;
             tokio::time::sleep_until(next).await;
         }
         let times = Times::of(self.stage.journal.lone_latencies(mark, &pairs).await?);
@@ -67,7 +68,7 @@ impl Bench {
         let sharing = self.settings.sharing;
         let place = |number: usize| Place::new(SHARED, &format!("route-{number}"));
         let secret = Place::new(SHARED, "shared-tls");
-        let client = &self.stage.client;
+        let client = &self.stage.client().await?;
         let pair = self.issuer.pair()?;
         create(client, &secrets_path(SHARED), &tls_secret(&secret.name, &pair)).await?;
         let mark = self.stage.journal.mark()?;
@@ -76,12 +77,13 @@ impl Bench {
         })
         .await?;
         let lone_pairs = self.issuer.pairs(LONE_CHANGES.min(4 * sharing))?;
+        let issuer = self.stage.issuer().await?;
         let journal = &mut self.stage.journal;
         let places: HashSet<Place> = (0..sharing).map(place).collect();
         all_patched(journal, mark, places.clone()).await?;
         let mark = journal.quiet(self.settings.silence).await?;
 
-        let (pair, issuer) = (self.issuer.pair()?, &self.stage.issuer);
+        let (pair, issuer) = (self.issuer.pair()?, &issuer);
         let change = async {
             patched(issuer, secret.secret_path(), renewal(&pair)).await?;
             all_patched(journal, mark, places).await

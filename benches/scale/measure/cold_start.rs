@@ -70,7 +70,7 @@ pub async fn measure(
     let memory = [resident, process.resident()?, process.peak()?];
     let requests = stage.journal.between(mark, end);
     let start = ColdStart::seen(size, begin, requests, [until_pairs, until_all], memory);
-    everything_is_in_place(&stage.client, size).await?;
+    everything_is_in_place(&stage.client().await?, size).await?;
     Ok((controller, start))
 }
 

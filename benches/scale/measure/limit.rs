@@ -50,8 +50,8 @@ async fn measure(
     singles: u32,
 ) -> anyhow::Result<Limit> {
     now("a plain client patches Routes");
-    let (client, path) = (&stage.client, routes_path(RAW));
-    let path = &*path;
+    let (client, path) = (stage.client().await?, routes_path(RAW));
+    let (client, path) = (&client, &*path);
     create(client, path, &route(SINGLE, None)).await?;
     all("Routes for the plain client", ROUTES, |number| async move {
         create(client, path, &route(&format!("raw-{number}"), None)).await
@@ -61,7 +61,7 @@ async fn measure(
     let order = Order::on(stage, settings.limit_for, singles, pause, issuer.mean_bytes()?);
     let limit = order.carry_out().await?;
     // The controller would write the status of every Route that it finds.
-    delete(client, path).await?;
+    delete(&stage.client().await?, path).await?;
     Ok(limit)
 }
 

@@ -62,7 +62,7 @@ impl Bench {
         for (kind, path) in WATCHED {
             let version = refused.get(kind).with_context(|| format!("no watch of {kind}"))?;
             let path = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=5");
-            let event = first_event(&self.stage.client, &path).await?;
+            let event = first_event(&self.stage.client().await?, &path).await?;
             let gone = event["type"] == "ERROR" && event["object"]["code"] == 410;
             ensure!(gone, "a watch of {kind} from {version} was not told 410");
             told.push(format!("of {kind} from {version}"));
