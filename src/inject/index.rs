@@ -93,12 +93,12 @@ impl Index {
     pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
-        let takes_it = |entry: &Box<Entry>| {
+        let takes_it = |entry: &Entry| {
             entry.facts.uid == facts.uid
                 && (seeded::has(Bug::WrittenHidesNewer)
                     || !is_older(&facts.version, &entry.facts.version))
         };
-        if self.routes.get(&facts.at).is_some_and(takes_it) {
+        if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
             let awaited = Some((facts.version.clone(), now));
             self.insert(facts, awaited, now);
         }
@@ -107,8 +107,8 @@ impl Index {
     /// The API server was asked and said this. Kept, because a decision is made of it: where the
     /// watch brings next what it brought before, that is a change again.
     pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
-        let takes_it = |entry: &Box<Entry>| !is_older(&facts.version, &entry.facts.version);
-        if self.routes.get(&facts.at).is_some_and(takes_it) {
+        let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
+        if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
             self.insert(facts, None, now);
         }
     }
@@ -294,8 +294,8 @@ impl Index {
                 routes.insert(place, at.name.clone());
             }
         }
-        let renamed = |before: &&Box<Entry>| before.facts.wanted != facts.wanted && !keeps_old;
-        if let Some(before) = before.as_ref().filter(renamed) {
+        let renamed = |before: &&Entry| before.facts.wanted != facts.wanted && !keeps_old;
+        if let Some(before) = before.as_deref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
         let settled =
