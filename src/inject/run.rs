@@ -401,7 +401,11 @@ impl Injector {
                 next = async { gate.opened().await; self.queue.next().await } => next,
             };
             if self.gate.is_open() {
-                self.turn(&at, lane).await;
+                let words_are_left = self.turn(&at, lane).await;
+                if words_are_left && stop.is_cancelled() {
+                    // What is under way is finished, and said.
+                    self.turn(&at, Lane::Later).await;
+                }
             } else {
                 self.queue.put(at.clone(), Instant::now(), lane);
             }
@@ -409,14 +413,18 @@ impl Injector {
         }
     }
 
-    async fn turn(&self, at: &ObjectRef, lane: Lane) {
+    /// Answers whether there is something left to be said of it.
+    async fn turn(&self, at: &ObjectRef, lane: Lane) -> bool {
         let start = Instant::now();
         // A bug that one Route brings out must not stop the others.
         let outcome = AssertUnwindSafe(self.reconciler.turn(at, lane)).catch_unwind().await;
         self.reconciler.metrics.reconciled(start.elapsed());
         match outcome {
             // It has come half-way: what is said may still fail, as it may have before.
-            Ok(Ok(Next::Speak)) => self.queue.add_later(at.clone()),
+            Ok(Ok(Next::Speak)) => {
+                self.queue.add_later(at.clone());
+                return true;
+            }
             Ok(Ok(next)) => {
                 self.failures().remove(at);
                 // What is due after the next resync is found again by it: thousands of Routes wait
@@ -434,6 +442,7 @@ impl Injector {
                 self.back_off(at, Duration::ZERO);
             }
         }
+        false
     }
 
     async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
