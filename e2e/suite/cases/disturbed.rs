@@ -9,6 +9,10 @@ use crate::stack::Stack;
 use crate::suite::crowd::Crowd;
 use crate::suite::load::Load;
 
+/// How many Routes a replica writes at a time, the default of --concurrency: an Event of each may be
+/// refused meanwhile, and is told again only after a minute, for which nobody waits here.
+const WORKERS: usize = 16;
+
 pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) -> Shown {
     let crowd = Crowd::settled(&scene, 4, 50).await;
     let stack = scene.world.stack();
@@ -29,7 +33,7 @@ pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene)
     let crowd = Crowd::settled(&scene, 2, 20).await;
     let world = &scene.world;
 
-    renewed_while(&scene, crowd, "API server restarted", 0, async || {
+    renewed_while(&scene, crowd, "API server restarted", WORKERS, async || {
         world.without_roles(world.stack().restart_api_server()).await;
     })
     .await;
@@ -41,7 +45,7 @@ pub async fn watches_expire_in_the_middle_of_renewals(scene: Scene) -> Shown {
     let world = &scene.world;
     let start = Utc::now();
 
-    renewed_while(&scene, crowd, "etcd compacted, API server restarted", 0, async || {
+    renewed_while(&scene, crowd, "etcd compacted, API server restarted", WORKERS, async || {
         world.without_roles(world.stack().compact_and_restart_api_server()).await;
     })
     .await;
