@@ -114,7 +114,15 @@ impl History<'_> {
                     && event.at - commit.at < SLACK / 2
                     && uid(event) == uid(commit)
             });
-            !told
+            // What somebody changed before it could be told is no longer so.
+            let overtaken = commits.iter().any(|later| {
+                later.change.kind.plural == "routes"
+                    && later.change.version > commit.change.version
+                    && later.at - commit.at < SLACK / 2
+                    && later.change.name == commit.change.name
+                    && self.call(later).target.subresource.is_none()
+            });
+            !told && !overtaken
         });
         silent
             .map(|commit| format!("no Event tells of version {}", commit.change.version))
