@@ -6,6 +6,7 @@ use crate::{
     check::rights::Right,
     inject::{
         capability::StatusField,
+        condition::Standing,
         facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls},
         survey::Survey,
         words::Reason,
@@ -161,8 +162,8 @@ impl RoutesFound {
         let of = |custody| survey.routes.iter().filter(move |route| route.custody == custody);
         let asking: Vec<_> = of(Custody::Free).filter(|route| route.is_annotated()).collect();
         let fails = |route: &&&RouteFacts| {
-            !is_managed(route)
-                || reason(route).is_some_and(|it| it != Reason::SecretInjected.as_str())
+            let injected = |it: &Standing| it.reason == Some(Reason::SecretInjected);
+            !is_managed(route) || route.conditions.first().is_some_and(|it| !injected(it))
         };
         let without_secret = secrets.map(|secrets| {
             let absent = |route: &&RouteFacts| {
@@ -191,9 +192,9 @@ fn is_managed(route: &RouteFacts) -> bool {
     matches!(route.tls, Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. })
 }
 
-/// What its condition says, where there is one.
+/// What its condition says, where there is one of ours.
 fn reason(route: &RouteFacts) -> Option<&str> {
-    route.conditions.first().map(|condition| &*condition.reason)
+    route.conditions.first()?.reason.map(Reason::as_str)
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
     if seeded::has(Bug::NoPrecondition) {
         return change;
     }
-    change["metadata"]["uid"] = json!(route.uid);
+    change["metadata"]["uid"] = json!(&*route.uid);
     change["metadata"]["resourceVersion"] = json!(route.version);
     change
 }

@@ -1,6 +1,9 @@
 //! `.status.certificate`: three conditions, exactly one True where the router terminates TLS. Pure.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use chrono::{DateTime, SubsecRound, Utc};
 
@@ -10,60 +13,77 @@ use crate::{
     kit::seeded::{self, Bug},
 };
 
+/// What is remembered of one condition: enough to know it again, in little room. Every Route has
+/// three.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// None where it is none of ours.
+    state: Option<State>,
+    holds: bool,
+    /// None where it is none of ours.
+    pub reason: Option<Reason>,
+    /// Of all its words.
+    digest: u64,
+    since: Option<DateTime<Utc>>,
+}
+
+impl Standing {
+    /// What is to be remembered of these conditions.
+    pub fn read(conditions: &[CertificateCondition]) -> Box<[Self]> {
+        conditions.iter().map(Self::of).collect()
+    }
+
+    fn of(condition: &CertificateCondition) -> Self {
+        let CertificateCondition { r#type, status, reason, message, last_transition_time } =
+            condition;
+        Self {
+            state: State::ALL.iter().copied().find(|state| state.as_str() == r#type),
+            holds: status == "True",
+            reason: Reason::ALL.iter().copied().find(|ours| ours.as_str() == reason),
+            digest: digest([r#type, status, reason, message]),
+            since: *last_transition_time,
+        }
+    }
+}
+
 /// The conditions that say this verdict, unless the ones that stand there say it already.
 pub fn unless_said(
     verdict: &Verdict,
-    standing: &[CertificateCondition],
+    standing: &[Standing],
     now: DateTime<Utc>,
 ) -> Option<Vec<CertificateCondition>> {
     let wanted: Vec<_> =
         State::ALL.iter().map(|&state| condition(state, verdict, standing, now)).collect();
-    (wanted != standing).then_some(wanted)
+    (*Standing::read(&wanted) != *standing).then_some(wanted)
 }
 
 /// Whether the conditions say this verdict in so many words.
-pub fn say(standing: &[CertificateCondition], verdict: &Verdict) -> bool {
+pub fn say(standing: &[Standing], verdict: &Verdict) -> bool {
     // The time plays no part: a condition that only lacks it is rewritten, but it was said.
     State::ALL.iter().all(|&state| {
-        standing.iter().any(|stands| {
-            stands.r#type == state.as_str()
-                && stands.status == status(state, verdict)
-                && stands.reason == verdict.reason.as_str()
-                && *stands.message == *message(state, verdict)
-        })
+        let reason = verdict.reason.as_str();
+        let words = [state.as_str(), status(state, verdict), reason, message(state, verdict)];
+        standing.iter().any(|stands| stands.digest == digest(words))
     })
 }
 
-/// The same conditions, with our own words as constants: every Route has them.
-pub fn compact(standing: &[CertificateCondition]) -> Box<[CertificateCondition]> {
-    let types = || State::ALL.iter().map(|state| state.as_str());
-    let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
-    let compact = |condition: &CertificateCondition| CertificateCondition {
-        r#type: constant(&condition.r#type, types()),
-        status: constant(&condition.status, ["True", "False"]),
-        reason: constant(&condition.reason, reasons()),
-        message: condition.message.clone(),
-        last_transition_time: condition.last_transition_time,
-    };
-    standing.iter().map(compact).collect()
-}
-
-fn constant(text: &str, ours: impl IntoIterator<Item = &'static str>) -> Cow<'static, str> {
-    let known = ours.into_iter().find(|ours| *ours == text);
-    known.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
+fn digest(words: [&str; 4]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    words.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn condition(
     state: State,
     verdict: &Verdict,
-    standing: &[CertificateCondition],
+    standing: &[Standing],
     now: DateTime<Utc>,
 ) -> CertificateCondition {
     let status = status(state, verdict);
     let unchanged_since = standing
         .iter()
-        .find(|stands| stands.r#type == state.as_str() && stands.status == status)
-        .and_then(|stands| stands.last_transition_time);
+        .find(|stands| stands.state == Some(state) && stands.holds == (status == "True"))
+        .and_then(|stands| stands.since);
     CertificateCondition {
         r#type: Cow::Borrowed(state.as_str()),
         status: Cow::Borrowed(status),
@@ -91,6 +111,10 @@ mod tests {
 
     use super::*;
     use crate::inject::words;
+
+    fn read(conditions: &[CertificateCondition]) -> Box<[Standing]> {
+        Standing::read(conditions)
+    }
 
     fn noon() -> DateTime<Utc> {
         "2026-03-01T12:00:00Z".parse().unwrap()
@@ -120,16 +144,27 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_kept_as_they_are_and_our_own_words_take_no_room() {
-        let ours = unless_said(&words::custom(), &[], noon()).unwrap();
-        let read: Vec<_> = serde_json::from_value(serde_json::json!(ours)).unwrap();
-        assert_eq!(*compact(&read), ours);
-        let constant = |word: &Cow<'static, str>| matches!(word, Cow::Borrowed(_));
-        let all = |it: &CertificateCondition| [&it.r#type, &it.status, &it.reason].map(constant);
-        assert!(compact(&read).iter().all(|it| all(it) == [true; 3]));
+    fn a_condition_that_differs_in_any_word_is_another() {
+        let said = unless_said(&words::custom(), &[], noon()).unwrap().remove(1);
+        let with = |change: fn(&mut CertificateCondition)| {
+            let mut other = said.clone();
+            change(&mut other);
+            Standing::of(&other)
+        };
+        assert_eq!(with(|_| {}), Standing::of(&said));
+        let others = [
+            with(|it| it.r#type = "Another".into()),
+            with(|it| it.status = "Unknown".into()),
+            with(|it| it.reason = "Another".into()),
+            with(|it| it.message = "Another".into()),
+            with(|it| it.last_transition_time = None),
+        ];
+        assert!(others.iter().all(|other| *other != Standing::of(&said)), "{others:?}");
+    }
 
-        let theirs = CertificateCondition { reason: "Another".into(), ..ours[0].clone() };
-        assert_eq!(*compact(std::slice::from_ref(&theirs)), [theirs]);
+    #[test]
+    fn what_is_remembered_of_a_condition_takes_less_room_than_its_words() {
+        assert!(size_of::<Standing>() <= 32, "{}", size_of::<Standing>());
     }
 
     #[test]
@@ -142,16 +177,16 @@ mod tests {
     #[test]
     fn what_is_said_is_not_said_again() {
         let said = unless_said(&words::custom(), &[], noon()).unwrap();
-        assert_eq!(unless_said(&words::custom(), &said, later()), None);
-        assert!(say(&said, &words::custom()));
-        assert!(!say(&said, &words::no_certificate()));
+        assert_eq!(unless_said(&words::custom(), &read(&said), later()), None);
+        assert!(say(&read(&said), &words::custom()));
+        assert!(!say(&read(&said), &words::no_certificate()));
         assert!(!say(&[], &words::custom()));
     }
 
     #[test]
     fn a_time_moves_only_with_its_own_status() {
         let custom = unless_said(&words::custom(), &[], noon()).unwrap();
-        let default = unless_said(&words::no_certificate(), &custom, later()).unwrap();
+        let default = unless_said(&words::no_certificate(), &read(&custom), later()).unwrap();
         let expected = [
             ("Default", "True", later()),
             ("Custom", "False", later()),
@@ -168,7 +203,7 @@ mod tests {
             reason: Reason::SecretNotFound,
             message: "gone".into(),
         };
-        let again = unless_said(&verdict, &said, later()).unwrap();
+        let again = unless_said(&verdict, &read(&said), later()).unwrap();
         assert_eq!(brief(&again), brief(&said));
         assert!(again.iter().all(|it| it.reason == "SecretNotFound"));
     }
@@ -180,15 +215,15 @@ mod tests {
         assert_eq!(said[0].last_transition_time, Some(noon()));
         let stored: Vec<CertificateCondition> =
             serde_json::from_str(&serde_json::to_string(&said).unwrap()).unwrap();
-        assert_eq!(unless_said(&words::custom(), &stored, later()), None);
+        assert_eq!(unless_said(&words::custom(), &read(&stored), later()), None);
     }
 
     #[test]
     fn conditions_without_a_time_get_one_though_they_were_said() {
         let mut said = unless_said(&words::custom(), &[], noon()).unwrap();
         said[1].last_transition_time = None;
-        assert!(say(&said, &words::custom()));
-        let again = unless_said(&words::custom(), &said, later()).unwrap();
+        assert!(say(&read(&said), &words::custom()));
+        let again = unless_said(&words::custom(), &read(&said), later()).unwrap();
         assert_eq!(again[1].last_transition_time, Some(later()));
         assert_eq!(again[0].last_transition_time, Some(noon()));
     }
@@ -197,8 +232,8 @@ mod tests {
     fn conditions_that_lack_one_or_stand_in_another_order_are_put_right_with_their_times() {
         let said = unless_said(&words::custom(), &[], noon()).unwrap();
         let reversed: Vec<_> = said.iter().rev().cloned().collect();
-        assert_eq!(unless_said(&words::custom(), &reversed, later()), Some(said.clone()));
-        let again = unless_said(&words::custom(), &said[..2], later()).unwrap();
+        assert_eq!(unless_said(&words::custom(), &read(&reversed), later()), Some(said.clone()));
+        let again = unless_said(&words::custom(), &read(&said[..2]), later()).unwrap();
         assert_eq!(brief(&again)[..2], brief(&said)[..2]);
         assert_eq!(again[2].last_transition_time, Some(later()));
     }

@@ -2,6 +2,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
     time::Duration,
 };
 
@@ -109,7 +110,7 @@ impl<W: PartialEq> Contest<W> {
 /// Fights over one Route, and what its owner has not heard yet.
 pub struct Contests {
     /// Which incarnation of the Route.
-    pub uid: Box<str>,
+    pub uid: Arc<str>,
     /// Over its pair.
     pub pair: Contest<Option<Fingerprint>>,
     /// Over its condition, by a digest of it.
@@ -155,8 +156,8 @@ pub struct Happened {
 
 impl Happened {
     /// What is to be said of this write to this Route.
-    pub fn new(route: &RouteFacts, write: Write, notice: &Notice) -> Self {
-        Self { write, wanted: route.wanted.clone(), notice: notice.clone(), at: Instant::now() }
+    pub fn new(route: &RouteFacts, write: Write, notice: &Notice, at: Instant) -> Self {
+        Self { write, wanted: route.wanted.clone(), notice: notice.clone(), at }
     }
 
     /// Whether it is still so: somebody may have changed the Route before the Event was told.

@@ -8,8 +8,8 @@ use std::{fmt, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
-    api::route::{CertificateCondition, Route, TlsConfig},
-    inject::{condition, note::Note},
+    api::route::{Route, TlsConfig},
+    inject::{condition::Standing, note::Note},
     kit::{
         queue,
         seeded::{self, Bug},
@@ -66,7 +66,7 @@ pub struct RouteFacts {
     /// Where it is.
     pub at: ObjectRef,
     /// Which incarnation it is.
-    pub uid: Box<str>,
+    pub uid: Arc<str>,
     /// The version that these facts were read from; every write carries it.
     pub version: Box<str>,
     /// The host that clients ask for; empty when none is set.
@@ -84,7 +84,7 @@ pub struct RouteFacts {
     /// When the certificate in the Route is valid; read only where the pair is ours.
     pub validity: Option<Validity>,
     /// What `.status.certificate` says now.
-    pub conditions: Box<[CertificateCondition]>,
+    pub conditions: Box<[Standing]>,
 }
 
 /// Who may write the Route.
@@ -166,7 +166,7 @@ impl RouteFacts {
             noted: note.is_some(),
             validity: validity(route, &tls),
             tls,
-            conditions: condition::compact(&route.status.certificate),
+            conditions: Standing::read(&route.status.certificate),
         }
     }
 

@@ -29,7 +29,7 @@ pub struct Index {
     routes: HashMap<ObjectRef, Box<Entry>>,
     /// The names of the Routes that ask for a Secret, in order.
     asking: HashMap<ObjectRef, Vec<Arc<str>>>,
-    secrets: HashMap<ObjectRef, Known>,
+    secrets: HashMap<ObjectRef, Box<Known>>,
     missing: HashMap<ObjectRef, Instant>,
 }
 
@@ -146,7 +146,7 @@ impl Index {
         let concerned = self.asking_for(&at);
         // One text of the name serves both tables.
         let at = self.asking.get_key_value(&at).map_or(at, |(shared, _)| shared.clone());
-        self.secrets.insert(at, Known { seen, changed });
+        self.secrets.insert(at, Box::new(Known { seen, changed }));
         concerned
     }
 

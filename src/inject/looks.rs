@@ -76,7 +76,6 @@ struct Slot {
     read: tokio::sync::Mutex<Read>,
 }
 
-#[derive(Clone)]
 enum Read {
     NotYet,
     Answered(Arc<Looked>),

@@ -79,7 +79,7 @@ pub struct Reconciler {
     /// Reads of Secrets that several Routes share.
     pub looks: Looks,
     /// Fights over a Route, by Route; only Routes that were written are in it.
-    pub contests: Mutex<HashMap<ObjectRef, Contests>>,
+    pub contests: Mutex<HashMap<ObjectRef, Box<Contests>>>,
 }
 
 /// What a turn leaves to be done.
@@ -89,7 +89,7 @@ pub enum Next {
     Nothing,
     /// Look again at that time although nothing changed.
     At(Instant),
-    /// Say what there is to say, once no other Route waits for its pair.
+    /// Say what there is to say; Routes that wait for their pairs go first.
     Speak,
 }
 
@@ -297,19 +297,19 @@ impl Reconciler {
     }
 
     fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
-        let untold = |contests: &Contests| contests.untold.is_some();
         plan.conditions.is_some()
             || !plan.standing.is_empty()
-            || self.contests().get(&route.at).is_some_and(untold)
+            || self.contests().get(&route.at).is_some_and(|contests| contests.untold.is_some())
     }
 
     fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
-        if !plan.is_nothing() {
+        if plan.is_nothing() {
+            self.note_state(route, plan);
+        } else {
             let result = outcome_in_words(plan);
             tracing::info!(route = %route.at, result, "would {}", words::doing(plan.write));
             tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
         }
-        self.note_state(route, plan);
         self.look_again(plan.look_again).into()
     }
 
@@ -329,7 +329,7 @@ impl Reconciler {
         if written.as_ref().err().is_none_or(may_stand) {
             let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
             if let Some(notice) = told {
-                let untold = Some(Box::new(Happened::new(route, write, notice)));
+                let untold = Some(Box::new(Happened::new(route, write, notice, Instant::now())));
                 self.contests_of(route, |contests| contests.untold = untold);
             }
         }
@@ -419,7 +419,7 @@ impl Reconciler {
     /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
     /// remembered; answers when to try again.
     async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
-        let same = |contests: &&mut Contests| contests.uid == route.uid;
+        let same = |contests: &&mut Box<Contests>| contests.uid == route.uid;
         let happened = self.contests().get_mut(&route.at).filter(same)?.untold.take()?;
         if !happened.holds(route) && !seeded::has(Bug::TellsWhatIsOver) {
             return None;
@@ -510,20 +510,20 @@ impl Reconciler {
         });
         contests.shrink_to_fit();
         drop(contests);
-        self.looks.tidy();
         self.publisher.tidy();
     }
 
     fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut Contests) -> T) -> T {
         let mut contests = self.contests();
-        let entry = contests.entry(route.at.clone()).or_insert_with(|| Contests::new(route));
+        let entry =
+            contests.entry(route.at.clone()).or_insert_with(|| Box::new(Contests::new(route)));
         if entry.uid != route.uid {
-            *entry = Contests::new(route);
+            **entry = Contests::new(route);
         }
         ask(entry)
     }
 
-    fn contests(&self) -> MutexGuard<'_, HashMap<ObjectRef, Contests>> {
+    fn contests(&self) -> MutexGuard<'_, HashMap<ObjectRef, Box<Contests>>> {
         self.contests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

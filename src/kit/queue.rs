@@ -161,7 +161,7 @@ impl<K: Key> Schedule<K> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Whether anything waits, due or not.
+    /// Whether nothing waits, due or not.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

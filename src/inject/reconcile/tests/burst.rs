@@ -2,12 +2,17 @@
 
 use super::*;
 
+/// A Route that asks for a good Secret which the watch has brought.
+fn asking(issued: &(String, String)) -> Stage {
+    let route = Draft::edge().annotated("shop-tls");
+    let stage = Stage::new(route, Some(tls_secret(issued)), Policy::default());
+    stage.secret(Some(tls_secret(issued)));
+    stage
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     stage.world().refused_events = 1;
     stage.turn().await.unwrap();
     // Somebody takes both annotations away: the pair in the Route is the user's own now.
@@ -24,10 +29,7 @@ async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     stage.world().lost_answers = 1;
     stage.turn().await.unwrap_err();
     // The watch brings what we wrote.
@@ -81,10 +83,7 @@ async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_wat
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     stage.world().write_delay = Duration::from_secs(2);
     // As `route_gone` of the controller.
     let gone = async {
@@ -103,10 +102,7 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
     assert_eq!(next, Next::Speak, "the pair is in, and words wait behind those of thousands");
     stage.secret(None);
@@ -136,10 +132,7 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
 
 #[tokio::test(start_paused = true)]
 async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_before() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
     stage.foreign(&json!({"metadata": {"annotations": {"trustplane.dev/injected": null}}}));
     stage.turn().await.unwrap();
@@ -152,9 +145,7 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 #[tokio::test(start_paused = true)]
 async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() {
     let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&issued);
     // Not done, but it might have been; then the lease was lost.
     stage.world().pair_code = Some(503);
     stage.turn().await.unwrap_err();
