@@ -58,7 +58,7 @@ bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.
 	$(CARGO) bench --locked --bench sandbox -- --json target/bench-sandbox.json
 
 .PHONY: toolbox
-toolbox: ## Build the real components for the tests (kube-apiserver, cert-manager, helm ...), once
+toolbox: ## Build the real components for the tests (kube-apiserver, cert-manager, helm, SPIRE ...), once
 	@e2e/toolbox/build >/dev/null
 
 .PHONY: toolbox-path
