@@ -17,7 +17,10 @@ pub use self::{
 use super::{names::Syntax, schema::Schema};
 
 /// The CRDs of this repository.
-const CRDS: [&str; 1] = [include_str!("../../crds/route.openshift.io_routes.yaml")];
+const CRDS: [&str; 2] = [
+    include_str!("../../crds/route.openshift.io_routes.yaml"),
+    include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml"),
+];
 
 /// One kind of objects in one version.
 pub struct Kind {
@@ -127,6 +130,13 @@ fn built_in() -> Vec<Kind> {
         };
         kind
     };
+    // Kept and shown; nobody is asked for rights here.
+    let rights = |kind, plural, namespaced| Kind {
+        namespaced,
+        create_on_update: true,
+        names: Syntax::PathSegment,
+        ..built("rbac.authorization.k8s.io", "v1", kind, plural, &[]).kind()
+    };
     vec![
         event(built("", "v1", "Event", "events", &["ev"]).kind()),
         Kind {
@@ -165,6 +175,10 @@ fn built_in() -> Vec<Kind> {
             categories: &["all"],
             ..built("apps", "v1", "StatefulSet", "statefulsets", &["sts"]).kind()
         },
+        rights("Role", "roles", true),
+        rights("RoleBinding", "rolebindings", true),
+        rights("ClusterRole", "clusterroles", false),
+        rights("ClusterRoleBinding", "clusterrolebindings", false),
     ]
 }
 

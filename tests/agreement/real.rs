@@ -20,7 +20,13 @@ impl Real {
     /// The one that the tests of this binary share. It ends with the process.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Real> = OnceCell::const_new();
-        SHARED.get_or_init(|| async { Self::around(Cluster::get().await, "api") }).await
+        SHARED
+            .get_or_init(|| async {
+                let cluster = Cluster::get().await;
+                install_spire_servers(&cluster).await;
+                Self::around(cluster, "api")
+            })
+            .await
     }
 
     pub async fn start(name: &str) -> Self {
@@ -54,4 +60,14 @@ fn start_controllers(kubeconfig: &Path, log: &Path) -> std::io::Result<Tied> {
         .args(["--controllers=namespace-controller,garbage-collector-controller"])
         .args(["--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"]);
     Tied::spawn(command)
+}
+
+/// The CRD of ours that comes with a job of its own, as the sandbox has it.
+async fn install_spire_servers(cluster: &Cluster) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/federate");
+    let applied = cluster.kubectl(&["apply", "--server-side", "-k", folder]).await;
+    applied.expect("the CRD is accepted");
+    let established = ["wait", "--for=condition=Established", "--timeout=30s"];
+    let crd = "crd/spireservers.operator.openshift.io";
+    cluster.kubectl(&[&established[..], &[crd]].concat()).await.expect("the CRD is served");
 }

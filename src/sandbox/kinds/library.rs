@@ -8,6 +8,7 @@ use k8s_openapi::{
         coordination::v1::Lease,
         core::v1::{ConfigMap, Event, Namespace, Secret, Service, ServiceAccount},
         events::v1::Event as NewEvent,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     schemars::generate::SchemaSettings,
@@ -33,6 +34,10 @@ pub fn definitions() -> &'static Map<String, Value> {
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Lease>();
         generator.subschema_for::<StatefulSet>();
+        generator.subschema_for::<Role>();
+        generator.subschema_for::<RoleBinding>();
+        generator.subschema_for::<ClusterRole>();
+        generator.subschema_for::<ClusterRoleBinding>();
         generator.subschema_for::<ObjectMeta>();
         generator.take_definitions(true)
     });

@@ -22,6 +22,8 @@ pub struct Rule {
     pub message: String,
     /// Which field is to blame, below the one that the rule stands at; may be empty.
     pub field: String,
+    /// Whether it compares with what stood there before.
+    transition: bool,
 }
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -45,22 +47,32 @@ impl Rule {
             None => format!("failed rule: {text}"),
         };
         let field = source["fieldPath"].as_str().unwrap_or_default().to_owned();
-        Ok(Self { program, message, field })
+        let transition = program.references().has_variable("oldSelf");
+        Ok(Self { program, message, field, transition })
     }
 
     /// The rules that do not hold for a value, with the reason of those that can't be evaluated.
-    pub(super) fn broken<'a>(rules: &'a [Self], value: &Value) -> Vec<(&'a Self, Option<String>)> {
+    /// What compares with a former value is not asked where there is none.
+    pub(super) fn broken<'a>(
+        rules: &'a [Self],
+        value: &Value,
+        before: Option<&Value>,
+    ) -> Vec<(&'a Self, Option<String>)> {
         if rules.is_empty() {
             return Vec::new();
         }
         let mut context = Context::with_env(ENVIRONMENT.clone());
         context.add_variable_as_val("self", seen(value));
+        if let Some(before) = before {
+            context.add_variable_as_val("oldSelf", seen(before));
+        }
         let outcome = |rule: &'a Self| match rule.holds(&context) {
             Ok(true) => None,
             Ok(false) => Some((rule, None)),
             Err(why) => Some((rule, Some(why))),
         };
-        rules.iter().filter_map(outcome).collect()
+        let asked = rules.iter().filter(|rule| before.is_some() || !rule.transition);
+        asked.filter_map(outcome).collect()
     }
 
     fn holds(&self, context: &Context<'_, '_>) -> Result<bool, String> {

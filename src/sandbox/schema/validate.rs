@@ -97,7 +97,7 @@ fn check_rules(
     if before == Some(value) || value.is_null() {
         return;
     }
-    for (rule, failure) in Rule::broken(&schema.rules, value) {
+    for (rule, failure) in Rule::broken(&schema.rules, value, before) {
         causes.push(match failure {
             None => Cause::invalid(format!("{path}{}", rule.field), "", &rule.message),
             Some(why) => Cause::invalid(path, "", format!("rule evaluation error: {why}")),
@@ -190,7 +190,6 @@ fn not_in_set(schema: &Schema, value: &Value, path: &str) -> Option<Cause> {
 
 fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     causes.extend(not_in_set(schema, value, path));
-    let mut refuse = |why: String| causes.push(Cause::invalid(path, "", why));
     let (unit, size) = match value {
         Value::String(text) => ("chars", text.chars().count()),
         Value::Array(list) => ("items", list.len()),
@@ -200,7 +199,16 @@ fn check_limits(schema: &Schema, value: &Value, path: &str, causes: &mut Vec<Cau
     if let (Some(least), true) = (schema.size.0, !unit.is_empty())
         && (size as u64) < least
     {
-        refuse(format!("{path} in body should be at least {least} {unit} long"));
+        causes.push(match unit {
+            "chars" => {
+                let why = format!("{path} in body should be at least {least} chars long");
+                Cause::invalid(path, "", why)
+            }
+            _ => {
+                let why = format!("{path} in body should have at least {least} {unit}");
+                Cause::invalid(path, &size.to_string(), why)
+            }
+        });
         return;
     }
     if let (Some(most), true) = (schema.size.1, !unit.is_empty())

@@ -6,7 +6,10 @@ mod rules;
 use serde_json::json;
 
 use super::*;
-use crate::sandbox::{kinds, refusal::Refusal};
+use crate::{
+    api::spire_server,
+    sandbox::{kinds, refusal::Refusal},
+};
 
 fn noon() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
@@ -42,6 +45,7 @@ fn names(list: &List) -> Vec<&str> {
 
 #[test]
 fn every_kind_of_the_table_is_known_by_name() {
+    let rights = |kind| kinds::named("rbac.authorization.k8s.io/v1", kind).expect("a kind of RBAC");
     let known = [
         kinds::namespace(),
         kinds::secret(),
@@ -53,6 +57,11 @@ fn every_kind_of_the_table_is_known_by_name() {
         kinds::lease(),
         kinds::stateful_set(),
         kinds::route(),
+        kinds::named(spire_server::API_VERSION, spire_server::KIND).expect("the SpireServer"),
+        rights("Role"),
+        rights("RoleBinding"),
+        rights("ClusterRole"),
+        rights("ClusterRoleBinding"),
     ];
     assert_eq!(known.len(), kinds::all().len());
     assert_eq!(kinds::event().slot, kinds::new_event().slot, "they are the same objects");

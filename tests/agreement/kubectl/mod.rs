@@ -71,7 +71,7 @@ async fn what_the_sandbox_does_not_do_it_refuses_plainly() {
         ("apply --server-side -f x.json", "the sandbox has no server-side apply"),
         ("auth can-i get routes", "the server could not find the requested resource"),
         ("get pods", "the server doesn't have a resource type \"pods\""),
-        ("get clusterroles", "the server doesn't have a resource type \"clusterroles\""),
+        ("get deployments", "the server doesn't have a resource type \"deployments\""),
     ];
     for (line, why) in refusals {
         let said = kubectl.run(folder.path(), line).await;

@@ -12,12 +12,17 @@ type Columns = &'static [(&'static str, &'static str)];
 
 const NAME: (&str, &str) = ("Name", "ObjectMeta.name");
 const AGE: (&str, &str) = ("Age", "ObjectMeta.creationTimestamp");
+const CREATED: (&str, &str) = ("Created At", "ObjectMeta.creationTimestamp");
 
-const COLUMNS: [(&str, Columns); 8] = [
+const COLUMNS: [(&str, Columns); 12] = [
     ("Namespace", &[NAME, ("Status", "The status of the namespace"), AGE]),
     ("Secret", &[NAME, ("Type", "Secret.type"), ("Data", "Secret.data"), AGE]),
     ("ConfigMap", &[NAME, ("Data", "ConfigMap.data"), AGE]),
     ("ServiceAccount", &[NAME, AGE]),
+    ("Role", &[NAME, CREATED]),
+    ("ClusterRole", &[NAME, CREATED]),
+    ("RoleBinding", &[NAME, ("Role", "RoleBinding.roleRef"), AGE]),
+    ("ClusterRoleBinding", &[NAME, ("Role", "ClusterRoleBinding.roleRef"), AGE]),
     (
         "Service",
         &[
@@ -84,6 +89,11 @@ pub(super) fn of(kind: &Kind, object: &Value, now: DateTime<Utc>) -> Vec<Value> 
         "Lease" => vec![name, text(object, &["spec", "holderIdentity"]).into(), age],
         "StatefulSet" => stateful_set(object, name, age),
         "Event" => event(object, name, now),
+        "Role" | "ClusterRole" => vec![name, object["metadata"]["creationTimestamp"].clone()],
+        "RoleBinding" | "ClusterRoleBinding" => {
+            let role = ["kind", "name"].map(|field| text(object, &["roleRef", field]));
+            vec![name, role.join("/").into(), age]
+        }
         _ => vec![name, age],
     }
 }
