@@ -3,11 +3,13 @@
 #![warn(missing_docs)]
 
 pub mod api;
+pub mod bundle;
 pub mod check;
 pub mod cli;
 pub mod inject;
 pub mod kit;
 pub mod names;
 pub mod sandbox;
+pub mod spiffe;
 pub mod tls;
 pub mod uninstall;

@@ -1,0 +1,165 @@
+//! One bundle from one endpoint, by either profile.
+//!
+//! Each fetch stands alone: a connection of its own, no session that is taken up again, no redirect
+//! that is remembered. A peer that is slow or says too much is let go.
+
+mod error;
+mod target;
+mod trust;
+mod way;
+
+use std::{pin::pin, time::Duration};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use futures::future::{Either, select};
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::spiffe::bundle::Bundle;
+use target::Target;
+
+pub use error::{FetchError, Stage};
+pub use target::UrlError;
+pub use trust::{RootsError, Trust, web_roots};
+
+/// For all of a fetch, redirects included.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Of an answer, in bytes.
+const LONGEST: usize = 4 * 1024 * 1024;
+/// That are followed.
+const REDIRECTS: usize = 5;
+
+/// Where a bundle is, and how its server proves who it is.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// https, without a user.
+    pub url: Uri,
+    /// The profile.
+    pub trust: Trust,
+}
+
+/// What an endpoint said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fetched {
+    /// The bundle.
+    pub bundle: Bundle,
+    /// The text that it was read from.
+    pub document: String,
+}
+
+/// Fetches the bundle, within [`PATIENCE`]. It is `now` when it begins; certificates are judged as of
+/// when they are seen.
+pub async fn fetch(endpoint: &Endpoint, now: DateTime<Utc>) -> Result<Fetched, FetchError> {
+    fetch_within(PATIENCE, endpoint, now).await
+}
+
+async fn fetch_within(
+    limit: Duration,
+    endpoint: &Endpoint,
+    now: DateTime<Utc>,
+) -> Result<Fetched, FetchError> {
+    let mut stage = Stage::Began;
+    let fetched = timeout(limit, follow(endpoint, now, &mut stage)).await;
+    fetched.unwrap_or(Err(FetchError::TooSlow { after: limit, stage }))
+}
+
+/// What an endpoint answers.
+enum Answer {
+    Bundle(Fetched),
+    Elsewhere(Uri),
+}
+
+/// Where a redirect leads must prove the same, so all of it uses one configuration.
+async fn follow(
+    endpoint: &Endpoint,
+    now: DateTime<Utc>,
+    stage: &mut Stage,
+) -> Result<Fetched, FetchError> {
+    let tls = TlsConnector::from(endpoint.trust.client_config(now)?);
+    let mut url = endpoint.url.clone();
+    for followed in 0..=REDIRECTS {
+        let answer = get(&url, &tls, stage).await;
+        match answer {
+            Ok(Answer::Bundle(fetched)) => return Ok(fetched),
+            Ok(Answer::Elsewhere(target)) => url = target,
+            Err(cause) if followed == 0 => return Err(cause),
+            Err(cause) => {
+                let (to, cause) = (target::shown(&url), Box::new(cause));
+                return Err(FetchError::Redirected { to, cause });
+            }
+        }
+        *stage = Stage::Connected;
+    }
+    Err(FetchError::ManyRedirects)
+}
+
+async fn get(url: &Uri, tls: &TlsConnector, stage: &mut Stage) -> Result<Answer, FetchError> {
+    let target = Target::of(url)?;
+    let stream = way::connect(url, &target).await?;
+    *stage = Stage::Connected;
+    let stream = tls
+        .connect(target.name.clone(), stream)
+        .await
+        .map_err(|error| FetchError::of_handshake(&error, &target.host))?;
+    *stage = Stage::Verified;
+    ask(stream, &target, |response| read(response, url)).await
+}
+
+/// Sends the one request and hands the response on. The connection lives as long as that takes.
+async fn ask<F: Future<Output = Result<Answer, FetchError>>>(
+    stream: TlsStream<TcpStream>,
+    target: &Target,
+    read: impl FnOnce(Response<Incoming>) -> F,
+) -> Result<Answer, FetchError> {
+    let request = Request::get(&*target.path)
+        .header(header::HOST, &*target.authority)
+        .header(header::ACCEPT, "application/json")
+        .header(header::USER_AGENT, concat!("trustplane/", env!("CARGO_PKG_VERSION")))
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| UrlError::Unreadable)?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|_| FetchError::Broken)?;
+    let asking = async move {
+        read(sender.send_request(request).await.map_err(|_| FetchError::Broken)?).await
+    };
+    match select(pin!(asking), pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        // The end of the connection is not always the end of what was received.
+        Either::Right((_, asking)) => asking.await,
+    }
+}
+
+async fn read(response: Response<Incoming>, from: &Uri) -> Result<Answer, FetchError> {
+    match response.status() {
+        StatusCode::OK => {}
+        StatusCode::MOVED_PERMANENTLY
+        | StatusCode::FOUND
+        | StatusCode::SEE_OTHER
+        | StatusCode::TEMPORARY_REDIRECT
+        | StatusCode::PERMANENT_REDIRECT => {
+            let location = response.headers().get(header::LOCATION);
+            let location = location.and_then(|location| location.to_str().ok());
+            let target = location.and_then(|location| target::redirected(from, location));
+            return target.map(Answer::Elsewhere).ok_or(FetchError::NoLocation);
+        }
+        other => return Err(FetchError::Status(other.as_u16())),
+    }
+    let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| {
+        match error.is::<LengthLimitError>() {
+            true => FetchError::TooLong,
+            false => FetchError::Broken,
+        }
+    })?;
+    let document = String::from_utf8(body.to_bytes().into()).map_err(|_| FetchError::NotText)?;
+    let bundle = Bundle::parse(document.as_bytes())?;
+    Ok(Answer::Bundle(Fetched { bundle, document }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The URL of an endpoint, and where a redirect from it leads.
+
+use http::{Uri, uri::Scheme};
+use rustls::pki_types::ServerName;
+
+/// Longer paths are not shown.
+const SHOWN: usize = 200;
+
+/// Why a URL is no endpoint's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Not https.
+    #[error("the URL is not an https:// one")]
+    NotHttps,
+    /// A user, and maybe a password.
+    #[error("the URL holds a user (\"@\"), which is not allowed")]
+    UserInfo,
+    /// The host is neither a name nor an address.
+    #[error("the URL's host is neither a DNS name nor an IP address")]
+    Host,
+    /// Not a URL that can be asked for.
+    #[error("the URL can't be read")]
+    Unreadable,
+}
+
+/// What a connection and a request need to know of a URL.
+pub(super) struct Target {
+    /// Without the brackets of an IPv6 address.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What the server is asked for, and must prove where the profile is https_web.
+    pub(super) name: ServerName<'static>,
+    /// Host and port as in the URL.
+    pub(super) authority: String,
+    /// With the query.
+    pub(super) path: String,
+}
+
+impl Target {
+    pub(super) fn of(url: &Uri) -> Result<Self, UrlError> {
+        if url.scheme() != Some(&Scheme::HTTPS) {
+            return Err(UrlError::NotHttps);
+        }
+        let authority = url.authority().ok_or(UrlError::Host)?;
+        if authority.as_str().contains('@') {
+            return Err(UrlError::UserInfo);
+        }
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| UrlError::Host)?;
+        Ok(Self {
+            host: host.to_owned(),
+            port: url.port_u16().unwrap_or(443),
+            name,
+            authority: authority.to_string(),
+            path: url.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        })
+    }
+}
+
+/// Where a redirect leads: another URL, or a place relative to this one.
+pub(super) fn redirected(from: &Uri, location: &str) -> Option<Uri> {
+    let location = location.split('#').next().filter(|location| !location.is_empty())?;
+    let authority = from.authority()?;
+    let is_absolute = location.split(['/', '?']).next().is_some_and(|head| head.contains(':'));
+    let text = if is_absolute {
+        location.to_owned()
+    } else if let Some(elsewhere) = location.strip_prefix("//") {
+        format!("https://{elsewhere}")
+    } else if location.starts_with('/') {
+        format!("https://{authority}{location}")
+    } else if location.starts_with('?') {
+        format!("https://{authority}{}{location}", from.path())
+    } else {
+        let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("https://{authority}{folder}/{location}")
+    };
+    text.parse().ok()
+}
+
+/// A URL for a person. User and query are left out: they may be secret.
+pub(super) fn shown(url: &Uri) -> String {
+    let place = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let path = if url.path().len() <= SHOWN { url.path() } else { "/..." };
+    format!("{}://{place}{path}", url.scheme_str().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> Result<Target, UrlError> {
+        Target::of(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn an_endpoint_is_https_and_has_no_user() {
+        let target = of("https://td-b.test/bundle?x=y").unwrap();
+        assert_eq!((&*target.host, target.port, &*target.path), ("td-b.test", 443, "/bundle?x=y"));
+        assert_eq!(of("https://[::1]:8443").unwrap().host, "::1");
+        assert_eq!(of("http://td-b.test/").err(), Some(UrlError::NotHttps));
+        assert_eq!(of("/bundle").err(), Some(UrlError::NotHttps));
+        assert_eq!(of("https://me@td-b.test/").err(), Some(UrlError::UserInfo));
+        assert_eq!(of("https://me:secret@td-b.test/").err(), Some(UrlError::UserInfo));
+        assert_eq!(of("https://a..b/").err(), Some(UrlError::Host));
+    }
+
+    #[test]
+    fn a_redirect_leads_where_a_browser_would_go() {
+        let from: Uri = "https://td-b.test:8443/a/b?q".parse().unwrap();
+        for (location, target) in [
+            ("https://td-c.test/x", Some("https://td-c.test/x")),
+            ("http://td-c.test/x", Some("http://td-c.test/x")),
+            ("//td-c.test/x", Some("https://td-c.test/x")),
+            ("/x?y#z", Some("https://td-b.test:8443/x?y")),
+            ("x", Some("https://td-b.test:8443/a/x")),
+            ("?y", Some("https://td-b.test:8443/a/b?y")),
+            ("", None),
+            ("#z", None),
+        ] {
+            let target = target.map(|target| target.parse().unwrap());
+            assert_eq!(redirected(&from, location), target, "{location}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_secret() {
+        let url = "https://me:secret@td-b.test/x?token=secret".parse().unwrap();
+        assert_eq!(shown(&url), "https://td-b.test/x");
+    }
+}

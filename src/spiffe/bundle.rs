@@ -1,0 +1,243 @@
+//! A trust domain's bundle: the authorities and keys that its SVIDs are verified with.
+//!
+//! Bundles of different trust domains must never be mixed, so nothing here joins two.
+
+mod jwk;
+mod map;
+
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use rustls::pki_types::{
+    CertificateDer,
+    pem::{PemObject as _, SectionKind},
+};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::certificate::{Certificate, Flaw};
+use jwk::Jwk;
+
+pub use jwk::{Curve, JwkFlaw, JwtKey, PublicKey};
+pub use map::{BundleMap, MapError};
+
+/// A longer hint is cut, so that adding it to a time can't go wrong.
+const LONGEST_HINT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Why a text holds no bundle. Where keys or certificates are numbered, the first is 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// It is no JSON, or of another shape.
+    #[error("not a bundle document: {0}")]
+    Json(String),
+    /// There is no list of keys.
+    #[error("not a bundle document: it has no \"keys\"")]
+    NoKeys,
+    /// The sequence is no number of 64 bits.
+    #[error("not a bundle document: \"spiffe_sequence\" is not a whole number of 64 bits")]
+    Sequence,
+    /// The hint is no number of seconds.
+    #[error("not a bundle document: \"spiffe_refresh_hint\" is not a whole number of seconds")]
+    RefreshHint,
+    /// A key can't be used as what it says it is.
+    #[error("not a bundle document: key {number} {flaw}")]
+    Key {
+        /// Which.
+        number: usize,
+        /// What is wrong with it.
+        flaw: JwkFlaw,
+    },
+    /// A text that should be PEM is damaged.
+    #[error("not a list of CA certificates: it is damaged PEM")]
+    Pem,
+    /// A PEM block that is something else.
+    #[error("not a list of CA certificates: block {0} is no certificate")]
+    OtherBlock(usize),
+    /// No certificate in a text of PEM.
+    #[error("not a list of CA certificates: there is no certificate in it")]
+    NoCertificate,
+    /// A certificate is no authority's.
+    #[error("not a list of CA certificates: certificate {number} {flaw}")]
+    Certificate {
+        /// Which.
+        number: usize,
+        /// What is wrong with it.
+        flaw: Flaw,
+    },
+}
+
+/// What the SVIDs of one trust domain are verified with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bundle {
+    /// For X.509-SVIDs.
+    pub x509: Vec<Authority>,
+    /// For JWT-SVIDs, and nothing else.
+    pub jwt: Vec<JwtKey>,
+    /// Higher with every change.
+    pub sequence: Option<u64>,
+    /// How often one should look for a new one; a year at most.
+    pub refresh_hint: Option<Duration>,
+}
+
+/// A CA certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Authority {
+    der: CertificateDer<'static>,
+    /// The first second in which it is valid.
+    pub not_before: DateTime<Utc>,
+    /// The last second in which it is valid.
+    pub not_after: DateTime<Utc>,
+}
+
+/// The members of a document that mean something. Others may be there, and none may be required.
+#[derive(Deserialize)]
+struct Document {
+    keys: Option<Vec<Value>>,
+    spiffe_sequence: Option<Value>,
+    spiffe_refresh_hint: Option<Value>,
+    /// Without it, serde would take a list for an object.
+    #[serde(flatten)]
+    _others: IgnoredAny,
+}
+
+impl Bundle {
+    /// Reads a SPIFFE bundle document, which is a JWK set.
+    ///
+    /// Keys of an unknown type or use are passed over, as the standard asks for. A key that is
+    /// known and broken is an error: it would be missed otherwise.
+    pub fn parse(document: &[u8]) -> Result<Self, BundleError> {
+        let document: Document = serde_json::from_slice(document)
+            .map_err(|error| BundleError::Json(without_content(&error)))?;
+        Self::of(document)
+    }
+
+    fn of(document: Document) -> Result<Self, BundleError> {
+        let number = |value: Option<Value>, error: BundleError| {
+            value.map(|value| value.as_u64().ok_or(error)).transpose()
+        };
+        let sequence = number(document.spiffe_sequence, BundleError::Sequence)?;
+        let hint = number(document.spiffe_refresh_hint, BundleError::RefreshHint)?;
+        let refresh_hint = hint.map(|seconds| Duration::from_secs(seconds).min(LONGEST_HINT));
+        let mut bundle = Self { x509: Vec::new(), jwt: Vec::new(), sequence, refresh_hint };
+        for (index, key) in document.keys.ok_or(BundleError::NoKeys)?.iter().enumerate() {
+            match Jwk::read(key).map_err(|flaw| BundleError::Key { number: index + 1, flaw })? {
+                Jwk::X509(authority) => bundle.x509.push(authority),
+                Jwk::Jwt(key) => bundle.jwt.push(key),
+                Jwk::PassedOver => {}
+            }
+        }
+        Ok(bundle)
+    }
+
+    /// Reads CA certificates in PEM, as the ConfigMap `spire-bundle` holds them.
+    pub fn from_pem(text: &str) -> Result<Self, BundleError> {
+        let mut x509 = Vec::new();
+        let blocks = <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes());
+        for (number, block) in (1..).zip(blocks) {
+            let (kind, der) = block.map_err(|_| BundleError::Pem)?;
+            if kind != SectionKind::Certificate {
+                return Err(BundleError::OtherBlock(number));
+            }
+            let authority = Authority::read(der);
+            x509.push(authority.map_err(|flaw| BundleError::Certificate { number, flaw })?);
+        }
+        match x509.is_empty() {
+            true => Err(BundleError::NoCertificate),
+            false => Ok(Self { x509, jwt: Vec::new(), sequence: None, refresh_hint: None }),
+        }
+    }
+
+    /// When the first of the authorities expires.
+    pub fn earliest_expiry(&self) -> Option<DateTime<Utc>> {
+        self.x509.iter().map(|authority| authority.not_after).min()
+    }
+
+    /// What tells these keys from others, for a person to compare: a SHA-256 over authorities and
+    /// JWT keys, whatever their order. Sequence and hint do not matter.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        let (authorities, keys) = self.keys();
+        let mut counted = |part: &[u8]| {
+            // With the lengths, no two sets of keys are the same sequence of bytes.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        counted(&(authorities.len() as u64).to_be_bytes());
+        authorities.into_iter().for_each(&mut counted);
+        for key in keys {
+            counted(key.kid.as_bytes());
+            key.key().parts().into_iter().for_each(&mut counted);
+        }
+        in_groups(&hash.finalize())
+    }
+
+    /// Whether the same authorities and JWT keys are in both, whatever their order.
+    pub fn same_keys(&self, other: &Self) -> bool {
+        self.keys() == other.keys()
+    }
+
+    fn keys(&self) -> (BTreeSet<&[u8]>, BTreeSet<&JwtKey>) {
+        (
+            self.x509.iter().map(|authority| authority.der.as_ref()).collect(),
+            self.jwt.iter().collect(),
+        )
+    }
+}
+
+impl Authority {
+    fn read(der: impl Into<CertificateDer<'static>>) -> Result<Self, Flaw> {
+        let der = der.into();
+        let certificate = Certificate::read(&der)?;
+        if let Some(flaw) = certificate.flaw_as_authority() {
+            return Err(flaw);
+        }
+        let (not_before, not_after) = certificate.validity().ok_or(Flaw::Unreadable)?;
+        Ok(Self { der, not_before, not_after })
+    }
+
+    /// The certificate.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// Whether it is to be trusted at this time.
+    pub fn is_valid_at(&self, now: DateTime<Utc>) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = hex::encode(&Sha256::digest(&self.der)[..6]);
+        write!(f, "Authority({digest}, {} to {})", self.not_before, self.not_after)
+    }
+}
+
+/// Where a document is wrong, without quoting it.
+fn without_content(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("its members are not of the right kind (line {line}, column {column})")
+        }
+        _ => format!("it is not JSON (line {line}, column {column})"),
+    }
+}
+
+/// Hexadecimal digits in groups of four.
+fn in_groups(digest: &[u8]) -> String {
+    let mut text = String::new();
+    for (index, pair) in digest.chunks(2).enumerate() {
+        let separator = if index == 0 { "" } else { ":" };
+        let _ = write!(text, "{separator}{}", hex::encode(pair));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! One key of a bundle document.
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use serde_json::Value;
+
+use super::{Authority, Flaw};
+
+/// What is wrong with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwkFlaw {
+    /// It is no object.
+    #[error("is not an object")]
+    NotObject,
+    /// The certificate is not in base64.
+    #[error("has a certificate (\"x5c\") that is not base64")]
+    NotBase64,
+    /// The certificate is no authority's.
+    #[error("has a certificate that {0}")]
+    Certificate(#[from] Flaw),
+    /// A JWT key without a name.
+    #[error("is for JWT-SVIDs and has no \"kid\"")]
+    NoKid,
+    /// A JWT key whose numbers can't be read.
+    #[error("is for JWT-SVIDs, and its numbers are missing or not well-formed")]
+    Numbers,
+}
+
+/// A key that JWT-SVIDs are verified with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JwtKey {
+    /// Its name.
+    pub kid: String,
+    key: PublicKey,
+}
+
+impl JwtKey {
+    /// The key itself.
+    pub fn key(&self) -> &PublicKey {
+        &self.key
+    }
+}
+
+/// A public key in numbers, the most significant byte first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PublicKey {
+    /// A point on a curve.
+    Ec {
+        /// Which curve.
+        curve: Curve,
+        /// As long as the curve's numbers are.
+        x: Vec<u8>,
+        /// As long as the curve's numbers are.
+        y: Vec<u8>,
+    },
+    /// RSA.
+    Rsa {
+        /// The modulus, without zeros before it.
+        n: Vec<u8>,
+        /// The exponent, without zeros before it.
+        e: Vec<u8>,
+    },
+}
+
+impl PublicKey {
+    /// What tells it from all others.
+    pub(super) fn parts(&self) -> [&[u8]; 3] {
+        match self {
+            Self::Ec { curve, x, y } => [curve.name().as_bytes(), x, y],
+            Self::Rsa { n, e } => [b"RSA", n, e],
+        }
+    }
+}
+
+/// The curves that JWT-SVIDs may be signed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Curve {
+    /// P-256.
+    P256,
+    /// P-384.
+    P384,
+    /// P-521.
+    P521,
+}
+
+impl Curve {
+    const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
+
+    /// As in a JWK.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::P521 => "P-521",
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::P256 => 32,
+            Self::P384 => 48,
+            Self::P521 => 66,
+        }
+    }
+}
+
+/// What a key of the document is for.
+pub(super) enum Jwk {
+    X509(Authority),
+    Jwt(JwtKey),
+    /// Its type or use is unknown, or there is nothing in it to use.
+    PassedOver,
+}
+
+impl Jwk {
+    /// `use` is compared with its case, as are all names of a JWK.
+    pub(super) fn read(key: &Value) -> Result<Self, JwkFlaw> {
+        if !key.is_object() {
+            return Err(JwkFlaw::NotObject);
+        }
+        match (key["kty"].as_str(), key["use"].as_str()) {
+            (Some("EC" | "RSA" | "OKP"), Some("x509-svid")) => authority(key),
+            (Some("EC"), Some("jwt-svid")) => jwt(key, elliptic(key)),
+            (Some("RSA"), Some("jwt-svid")) => jwt(key, rsa(key).map(Some)),
+            // JWT-SVIDs are signed with no other type.
+            _ => Ok(Self::PassedOver),
+        }
+    }
+}
+
+/// Only the first certificate counts.
+fn authority(key: &Value) -> Result<Jwk, JwkFlaw> {
+    let Some(first) = key["x5c"].as_array().and_then(|chain| chain.first()) else {
+        return Ok(Jwk::PassedOver);
+    };
+    let text = first.as_str().ok_or(JwkFlaw::NotBase64)?;
+    let der = STANDARD.decode(text).map_err(|_| JwkFlaw::NotBase64)?;
+    Ok(Jwk::X509(Authority::read(der)?))
+}
+
+fn jwt(key: &Value, public: Result<Option<PublicKey>, JwkFlaw>) -> Result<Jwk, JwkFlaw> {
+    let kid = key["kid"].as_str().filter(|kid| !kid.is_empty()).ok_or(JwkFlaw::NoKid)?;
+    Ok(match public? {
+        Some(key) => Jwk::Jwt(JwtKey { kid: kid.to_owned(), key }),
+        None => Jwk::PassedOver,
+    })
+}
+
+/// None on a curve that is unknown.
+fn elliptic(key: &Value) -> Result<Option<PublicKey>, JwkFlaw> {
+    let name = key["crv"].as_str().ok_or(JwkFlaw::Numbers)?;
+    let Some(curve) = Curve::ALL.into_iter().find(|curve| curve.name() == name) else {
+        return Ok(None);
+    };
+    let coordinate = |name: &str| {
+        number(key, name).filter(|number| number.len() == curve.bytes()).ok_or(JwkFlaw::Numbers)
+    };
+    Ok(Some(PublicKey::Ec { curve, x: coordinate("x")?, y: coordinate("y")? }))
+}
+
+fn rsa(key: &Value) -> Result<PublicKey, JwkFlaw> {
+    let without_zeros = |name: &str| {
+        let number = number(key, name)?;
+        let first = number.iter().position(|&byte| byte != 0)?;
+        Some(number[first..].to_vec())
+    };
+    match (without_zeros("n"), without_zeros("e")) {
+        (Some(n), Some(e)) => Ok(PublicKey::Rsa { n, e }),
+        _ => Err(JwkFlaw::Numbers),
+    }
+}
+
+fn number(key: &Value, name: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(key[name].as_str()?).ok()
+}

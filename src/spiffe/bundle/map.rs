@@ -1,0 +1,103 @@
+//! A bundle map: the bundles of many trust domains in one document, each under its own name.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use super::{Bundle, BundleError, Document};
+use crate::spiffe::id::{IdError, TrustDomain};
+
+/// Why a text holds no bundle map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// It is no JSON, or of another shape.
+    #[error("not a bundle map: {0}")]
+    Json(String),
+    /// There are no trust domains.
+    #[error("not a bundle map: it has no \"trust_domains\"")]
+    NoTrustDomains,
+    /// A name is not a trust domain's.
+    #[error("not a bundle map: {0}")]
+    Name(#[from] IdError),
+    /// A trust domain is there twice.
+    #[error("not a bundle map: trust domain {0} is there twice")]
+    Twice(TrustDomain),
+    /// A trust domain's bundle can't be read.
+    #[error("trust domain {trust_domain}: {error}")]
+    Bundle {
+        /// Whose.
+        trust_domain: TrustDomain,
+        /// Why.
+        error: BundleError,
+    },
+}
+
+/// Bundles, and whose each is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BundleMap(BTreeMap<TrustDomain, Bundle>);
+
+impl BundleMap {
+    /// Reads a SPIFFE bundle map.
+    pub fn parse(document: &[u8]) -> Result<Self, MapError> {
+        let document: MapDocument = serde_json::from_slice(document)
+            .map_err(|error| MapError::Json(super::without_content(&error)))?;
+        let mut bundles = BTreeMap::new();
+        for (name, document) in document.trust_domains.ok_or(MapError::NoTrustDomains)?.0 {
+            let trust_domain = TrustDomain::parse(&name)?;
+            let bundle = Bundle::of(document)
+                .map_err(|error| MapError::Bundle { trust_domain: trust_domain.clone(), error })?;
+            if bundles.insert(trust_domain.clone(), bundle).is_some() {
+                return Err(MapError::Twice(trust_domain));
+            }
+        }
+        Ok(Self(bundles))
+    }
+
+    /// The bundle of this trust domain.
+    pub fn get(&self, trust_domain: &TrustDomain) -> Option<&Bundle> {
+        self.0.get(trust_domain)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&TrustDomain, &Bundle)> {
+        self.0.iter()
+    }
+}
+
+#[derive(Deserialize)]
+struct MapDocument {
+    trust_domains: Option<Entries>,
+    /// As in [`Document`].
+    #[serde(flatten)]
+    _others: IgnoredAny,
+}
+
+/// As they stand in the text. A map of serde's would keep the last of two with the same name.
+struct Entries(Vec<(String, Document)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bundles by trust domain")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries, M::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Entries(entries))
+    }
+}

@@ -1,0 +1,127 @@
+//! What SPIFFE asks of a certificate, apart from its signature.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use rustls::pki_types::CertificateDer;
+use x509_parser::{
+    certificate::X509Certificate,
+    extensions::{
+        BasicConstraints, ExtendedKeyUsage, GeneralName, KeyUsage, ParsedExtension,
+        SubjectAlternativeName,
+    },
+    prelude::FromDer,
+    time::ASN1Time,
+};
+
+use super::id::SpiffeId;
+
+/// Why a certificate is no authority's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// It can't be read.
+    #[error("is not a well-formed X.509 certificate")]
+    Unreadable,
+    /// It says that it is no CA's.
+    #[error("is not a CA's (basic constraints)")]
+    NotAuthority,
+    /// It says that its key signs no certificates.
+    #[error("may not sign certificates (key usage)")]
+    MayNotSign,
+    /// Its ID is a workload's.
+    #[error("has the SPIFFE ID of a workload")]
+    OfWorkload,
+}
+
+/// The tag of a URI among the names of a certificate.
+const URI_TAG: u32 = 6;
+
+/// A certificate whose extensions could all be read, none of them twice.
+pub(super) struct Certificate<'a>(X509Certificate<'a>);
+
+impl<'a> Certificate<'a> {
+    pub(super) fn read(der: &'a CertificateDer<'_>) -> Result<Self, Flaw> {
+        let (rest, x509) = X509Certificate::from_der(der.as_ref()).map_err(|_| Flaw::Unreadable)?;
+        let mut seen = HashSet::new();
+        let well_formed = x509.extensions().iter().all(|extension| {
+            let parsed = extension.parsed_extension();
+            seen.insert(extension.oid.as_bytes())
+                && !matches!(parsed, ParsedExtension::ParseError { .. } | ParsedExtension::Unparsed)
+        });
+        match rest.is_empty() && well_formed {
+            true => Ok(Self(x509)),
+            false => Err(Flaw::Unreadable),
+        }
+    }
+
+    /// The first and the last second in which it is valid.
+    pub(super) fn validity(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
+        let time = |time: &ASN1Time| DateTime::from_timestamp(time.timestamp(), 0);
+        let validity = self.0.validity();
+        Some((time(&validity.not_before)?, time(&validity.not_after)?))
+    }
+
+    /// The URIs among its names. One that is not even text counts, too.
+    pub(super) fn uris(&self) -> Vec<&'a str> {
+        let names = self.extensions().find_map(|(_, extension)| match extension {
+            ParsedExtension::SubjectAlternativeName(SubjectAlternativeName { general_names }) => {
+                Some(general_names)
+            }
+            _ => None,
+        });
+        let uri = |name: &GeneralName<'a>| match name {
+            GeneralName::URI(uri) => Some(*uri),
+            GeneralName::Invalid(tag, _) if tag.0 == URI_TAG => Some(""),
+            _ => None,
+        };
+        names.into_iter().flatten().filter_map(uri).collect()
+    }
+
+    pub(super) fn is_authority(&self) -> bool {
+        self.extensions().any(|(_, extension)| {
+            matches!(
+                extension,
+                ParsedExtension::BasicConstraints(BasicConstraints { ca: true, .. })
+            )
+        })
+    }
+
+    /// What its key may be used for, where that is said and is critical.
+    pub(super) fn critical_key_usage(&self) -> Option<&KeyUsage> {
+        self.key_usage().filter(|(critical, _)| *critical).map(|(_, usage)| usage)
+    }
+
+    pub(super) fn extended_key_usage(&self) -> Option<&ExtendedKeyUsage<'a>> {
+        self.extensions().find_map(|(_, extension)| match extension {
+            ParsedExtension::ExtendedKeyUsage(usage) => Some(usage),
+            _ => None,
+        })
+    }
+
+    /// Why it is no authority's of a trust domain. A CA that is silent about its key's usage may
+    /// sign, as in RFC 5280; roots that were made by hand often are.
+    pub(super) fn flaw_as_authority(&self) -> Option<Flaw> {
+        let signs = self.key_usage().is_none_or(|(_, usage)| usage.key_cert_sign());
+        let of_workload = |uri: &&str| SpiffeId::parse(uri).is_ok_and(|id| !id.path().is_empty());
+        if !self.is_authority() {
+            Some(Flaw::NotAuthority)
+        } else if !signs {
+            Some(Flaw::MayNotSign)
+        } else if self.uris().iter().any(of_workload) {
+            Some(Flaw::OfWorkload)
+        } else {
+            None
+        }
+    }
+
+    fn key_usage(&self) -> Option<(bool, &KeyUsage)> {
+        self.extensions().find_map(|(critical, extension)| match extension {
+            ParsedExtension::KeyUsage(usage) => Some((critical, usage)),
+            _ => None,
+        })
+    }
+
+    fn extensions(&self) -> impl Iterator<Item = (bool, &ParsedExtension<'a>)> {
+        self.0.extensions().iter().map(|it| (it.critical, it.parsed_extension()))
+    }
+}

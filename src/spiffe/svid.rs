@@ -1,0 +1,222 @@
+//! Whether a chain of certificates proves a SPIFFE ID.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use rustls::{
+    CertificateError, Error, RootCertStore,
+    client::verify_server_cert_signed_by_trust_anchor,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, UnixTime},
+    server::ParsedCertificate,
+};
+
+use super::{
+    bundle::{Authority, Bundle},
+    certificate::{Certificate, Flaw},
+    id::{IdError, SpiffeId, TrustDomain},
+};
+
+/// Why a chain does not prove an ID.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SvidError {
+    /// There is no certificate.
+    #[error("there is no certificate")]
+    Empty,
+    /// The first certificate can't be read.
+    #[error("the certificate is not a well-formed X.509 certificate")]
+    Unreadable,
+    /// No URI: not made for SPIFFE.
+    #[error("the certificate contains no URI SAN: is a re-encrypting proxy in front of it?")]
+    NoUri,
+    /// More than one URI.
+    #[error("the certificate contains {0} URI SANs, and an SVID contains exactly one")]
+    ManyUris(usize),
+    /// The URI is no ID.
+    #[error("the URI SAN of the certificate is no SPIFFE ID: {0}")]
+    NotSpiffe(#[from] IdError),
+    /// The ID is the trust domain's own.
+    #[error("the certificate is for the trust domain {0} itself, not for a workload in it")]
+    NoPath(TrustDomain),
+    /// It is another's.
+    #[error("the certificate is for {found}, not for {expected}")]
+    OtherId {
+        /// Whose it is.
+        found: SpiffeId,
+        /// Whose it should be.
+        expected: SpiffeId,
+    },
+    /// A CA's certificate in the place of an SVID.
+    #[error("the certificate is a CA's, and an SVID is not")]
+    OfAuthority,
+    /// Its key may sign certificates or revocation lists.
+    #[error("the certificate may sign certificates or revocation lists (key usage)")]
+    MaySign,
+    /// Its key may not be used as an SVID's is.
+    #[error("the certificate has no critical key usage with digitalSignature")]
+    KeyUsage,
+    /// It says what it is for, and leaves TLS out.
+    #[error("the certificate is not for both sides of TLS (extended key usage)")]
+    ExtendedKeyUsage,
+    /// A certificate between it and the authority is no CA's. The first of the chain is 1.
+    #[error("certificate {number} of the chain {flaw}")]
+    Intermediate {
+        /// Which.
+        number: usize,
+        /// What is wrong with it.
+        flaw: Flaw,
+    },
+    /// There is nothing to verify it with.
+    #[error(
+        "the bundle of {0} has no CA certificate that is valid now: fetch it anew with trustplane \
+         federation bootstrap"
+    )]
+    NoAuthority(TrustDomain),
+    /// Only a CA that is no longer trusted has signed it, or one that is not trusted yet.
+    #[error(
+        "the certificate is signed by an authority of {0} whose own certificate is expired or not \
+         yet valid: fetch the bundle anew with trustplane federation bootstrap"
+    )]
+    AuthorityNotValid(TrustDomain),
+    /// None of the bundle's authorities has signed it.
+    #[error(
+        "the certificate is signed by no authority of the bundle of {0}: fetch it anew with \
+         trustplane federation bootstrap"
+    )]
+    UnknownAuthority(TrustDomain),
+    /// Out of date.
+    #[error("the certificate, or one of its chain, is expired")]
+    Expired,
+    /// Too early.
+    #[error("the certificate, or one of its chain, is not yet valid: do the clocks agree?")]
+    NotYetValid,
+    /// The chain can't be followed for another reason.
+    #[error("the certificate's chain is not valid: {0}")]
+    Path(String),
+}
+
+/// Verifies that the first certificate of a chain is an X.509-SVID for exactly this ID.
+///
+/// The bundle must be the one of the ID's own trust domain; no other may vouch for it.
+pub fn verify(
+    chain: &[CertificateDer<'_>],
+    expected: &SpiffeId,
+    bundle: &Bundle,
+    now: DateTime<Utc>,
+) -> Result<(), SvidError> {
+    let (leaf, intermediates) = chain.split_first().ok_or(SvidError::Empty)?;
+    let svid = Certificate::read(leaf).map_err(|_| SvidError::Unreadable)?;
+    check_id(&svid, expected)?;
+    check_leaf(&svid)?;
+    for (number, intermediate) in (2..).zip(intermediates) {
+        let flaw = match Certificate::read(intermediate) {
+            Ok(certificate) => certificate.flaw_as_authority(),
+            Err(flaw) => Some(flaw),
+        };
+        if let Some(flaw) = flaw {
+            return Err(SvidError::Intermediate { number, flaw });
+        }
+    }
+    check_path(leaf, intermediates, expected.trust_domain(), bundle, now)
+}
+
+fn check_id(svid: &Certificate<'_>, expected: &SpiffeId) -> Result<(), SvidError> {
+    let found = match svid.uris()[..] {
+        [] => return Err(SvidError::NoUri),
+        [uri] => SpiffeId::parse(uri)?,
+        ref many => return Err(SvidError::ManyUris(many.len())),
+    };
+    if found.path().is_empty() {
+        return Err(SvidError::NoPath(found.trust_domain().clone()));
+    }
+    match found == *expected {
+        true => Ok(()),
+        false => Err(SvidError::OtherId { found, expected: expected.clone() }),
+    }
+}
+
+fn check_leaf(svid: &Certificate<'_>) -> Result<(), SvidError> {
+    if svid.is_authority() {
+        return Err(SvidError::OfAuthority);
+    }
+    let usage = svid.critical_key_usage().ok_or(SvidError::KeyUsage)?;
+    if usage.key_cert_sign() || usage.crl_sign() {
+        return Err(SvidError::MaySign);
+    }
+    if !usage.digital_signature() {
+        return Err(SvidError::KeyUsage);
+    }
+    match svid.extended_key_usage().is_none_or(|usage| usage.server_auth && usage.client_auth) {
+        true => Ok(()),
+        false => Err(SvidError::ExtendedKeyUsage),
+    }
+}
+
+/// RFC 5280, from the SVID to an authority that is valid now.
+fn check_path(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    trust_domain: &TrustDomain,
+    bundle: &Bundle,
+    now: DateTime<Utc>,
+) -> Result<(), SvidError> {
+    // rustls does not look at the validity of what it is told to trust.
+    let (valid, others): (Vec<_>, Vec<_>) =
+        bundle.x509.iter().partition(|authority| authority.is_valid_at(now));
+    let leads_to = |authorities: &[&Authority]| path(leaf, intermediates, authorities, now);
+    match leads_to(&valid) {
+        Ok(()) => Ok(()),
+        Err(_) if valid.is_empty() => Err(SvidError::NoAuthority(trust_domain.clone())),
+        Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            Err(match leads_to(&others) {
+                Ok(()) => SvidError::AuthorityNotValid(trust_domain.clone()),
+                Err(_) => SvidError::UnknownAuthority(trust_domain.clone()),
+            })
+        }
+        Err(error) => Err(in_words(error, trust_domain)),
+    }
+}
+
+fn path(
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    authorities: &[&Authority],
+    now: DateTime<Utc>,
+) -> Result<(), Error> {
+    let mut roots = RootCertStore::empty();
+    // One that rustls can't use vouches for nobody; the others still may.
+    roots.add_parsable_certificates(authorities.iter().map(|authority| authority.der().clone()));
+    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(leaf)?,
+        &roots,
+        intermediates,
+        unix_time(now),
+        algorithms,
+    )
+}
+
+/// The time as rustls has it.
+pub(crate) fn unix_time(now: DateTime<Utc>) -> UnixTime {
+    let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
+fn in_words(error: Error, trust_domain: &TrustDomain) -> SvidError {
+    match error {
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => SvidError::Expired,
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => SvidError::NotYetValid,
+        // The name is an authority's, the key that signed is not.
+        Error::InvalidCertificate(CertificateError::BadSignature) => {
+            SvidError::UnknownAuthority(trust_domain.clone())
+        }
+        other => SvidError::Path(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
