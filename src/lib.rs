@@ -6,6 +6,7 @@ pub mod api;
 pub mod bundle;
 pub mod check;
 pub mod cli;
+pub mod federate;
 pub mod inject;
 pub mod kit;
 pub mod names;

@@ -29,3 +29,18 @@ pub const INJECT_DEPLOYMENT: &str = "trustplane-inject";
 
 /// The admission policy that guards the annotation, and its binding.
 pub const POLICY: &str = "trustplane-route-secrets";
+
+/// Notes which fields of an object are ours, in the same write as the fields themselves.
+pub const FIELDS_ANNOTATION: &str = "trustplane.dev/fields";
+
+/// The digest of the server's configuration on its Pods: a change rolls them out.
+pub const CONFIG_ANNOTATION: &str = "trustplane.dev/server-config";
+
+/// Source of the Events of `trustplane federate`.
+pub const FEDERATE_REPORTER: &str = "trustplane.dev/federate";
+
+/// The Lease that the replicas of `trustplane federate` compete for.
+pub const FEDERATE_LEASE: &str = "trustplane-federate";
+
+/// Lets us take an object over that somebody else made, if it is `"true"`.
+pub const ADOPT_ANNOTATION: &str = "trustplane.dev/adopt";

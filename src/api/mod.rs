@@ -3,6 +3,8 @@
 //! Nothing here is ever sent back whole: writes are merge patches, so what these types leave out
 //! survives.
 
+pub mod federated_trust_domain;
 mod metadata;
 pub mod route;
 pub mod secret;
+pub mod spire_server;

@@ -8,8 +8,9 @@ use terminal_size::terminal_size_of;
 
 use super::{
     Cut, Unable,
-    inject::{namespace_name, no_cluster},
+    inject::namespace_name,
     sandbox::{Output, block_on, print},
+    serving::no_cluster,
 };
 use crate::{
     check::{

@@ -6,12 +6,16 @@ use clap::{Parser, Subcommand};
 
 pub mod check;
 pub mod demo;
+pub mod federate;
+pub mod federation;
 pub mod inject;
 mod rules;
 pub mod sandbox;
+mod serving;
 pub mod uninstall;
 
-/// Copies the certificate of a TLS Secret into every Route that asks for it, and keeps it current.
+/// Keeps identity that was made elsewhere current in a cluster: certificates in Routes, and the
+/// trust bundles of other clusters.
 ///
 /// For OpenShift and Kubernetes. To see it work without a cluster: trustplane demo
 #[derive(Debug, Parser)]
@@ -26,6 +30,8 @@ enum Command {
     // Each has its help on its own type: a word here would hide the longer one there.
     Check(check::Check),
     Demo(demo::Demo),
+    Federate(federate::Federate),
+    Federation(federation::Federation),
     Inject(inject::Inject),
     Sandbox(sandbox::Sandbox),
     Uninstall(uninstall::Uninstall),
@@ -77,6 +83,8 @@ impl Cli {
         let outcome = match self.command {
             Command::Check(command) => command.run(),
             Command::Demo(command) => command.run(),
+            Command::Federate(command) => command.run(),
+            Command::Federation(command) => command.run(),
             Command::Inject(command) => command.run(),
             Command::Sandbox(command) => command.run(),
             Command::Uninstall(command) => command.run(),

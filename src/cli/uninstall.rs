@@ -11,8 +11,9 @@ use clap::{Args, ValueEnum};
 use super::{
     Cut, Unable,
     check::{SILENCE, installed_in},
-    inject::{namespace_name, no_cluster},
+    inject::namespace_name,
     sandbox::{Output, block_on, print},
+    serving::no_cluster,
 };
 use crate::{
     inject::{capability::StatusField, survey},

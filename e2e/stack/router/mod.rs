@@ -40,8 +40,19 @@ pub struct Router {
 impl Router {
     /// Starts HAProxy, and follows the Routes of the cluster.
     pub async fn start(client: Client, backend: &Backend, logs: &Path) -> Result<Self, String> {
+        let towards = Towards {
+            plain: backend.plain(),
+            tls: backend.tls(),
+            host: backend.host().to_owned(),
+            authority: backend.authority().to_owned(),
+        };
+        Self::towards(client, towards, logs).await
+    }
+
+    /// The same for a backend of the caller's own.
+    pub async fn towards(client: Client, towards: Towards, logs: &Path) -> Result<Self, String> {
         let default = pair::issued("default.router.test");
-        let place = place(backend, &default).map_err(|error| format!("the router: {error}"))?;
+        let place = place(towards, &default).map_err(|error| format!("the router: {error}"))?;
         let address = place.listen;
         let haproxy =
             HaProxy::start(&place.folder, render(&place, []), &logs.join("haproxy.log")).await?;
@@ -79,15 +90,27 @@ impl Router {
     }
 }
 
-fn place(backend: &Backend, default: &pair::Pair) -> std::io::Result<Place> {
+/// Where all Routes lead, whatever Service they name.
+pub struct Towards {
+    /// Where it speaks plain HTTP.
+    pub plain: SocketAddr,
+    /// Where it speaks TLS.
+    pub tls: SocketAddr,
+    /// The name in its certificate.
+    pub host: String,
+    /// PEM of what its certificate verifies with.
+    pub authority: String,
+}
+
+fn place(towards: Towards, default: &pair::Pair) -> std::io::Result<Place> {
     Ok(Place {
         // In the folder for temporary files, since a socket's path must be short.
         folder: scratch_folder()?,
         listen: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
-        plain_backend: backend.plain(),
-        tls_backend: backend.tls(),
-        backend_host: backend.host().to_owned(),
-        backend_authority: backend.authority().to_owned(),
+        plain_backend: towards.plain,
+        tls_backend: towards.tls,
+        backend_host: towards.host,
+        backend_authority: towards.authority,
         default_pair: PrivateKeyPem::new(format!("{}{}", default.certificate, default.key)),
     })
 }

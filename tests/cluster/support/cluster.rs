@@ -178,6 +178,11 @@ impl Cluster {
         [&self.0.servers.scratch, &self.0.servers.store]
     }
 
+    /// What it runs on, for further parts around it.
+    pub fn servers(&self) -> &Servers {
+        &self.0.servers
+    }
+
     /// Address of the API server.
     pub fn url(&self) -> &str {
         &self.0.servers.url

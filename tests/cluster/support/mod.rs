@@ -21,7 +21,7 @@ mod controller;
 mod eventually;
 mod fixtures;
 mod ground;
-mod http;
+pub mod http;
 mod namespace;
 pub mod pair;
 pub mod proxy;

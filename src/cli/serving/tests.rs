@@ -41,7 +41,7 @@ async fn a_leader_exits_within_ten_seconds_of_sigterm_when_the_api_server_hangs(
         let hangs = Arc::new(AtomicBool::new(false));
         let candidate = Candidate {
             namespace: "trustplane".into(),
-            name: INJECT_LEASE,
+            name: crate::names::INJECT_LEASE,
             identity: "first".into(),
         };
         let deadline = Arc::new(watch::Sender::new(None));

@@ -1,0 +1,254 @@
+//! `trustplane federation`.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, Subcommand};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+
+use super::{
+    Unable,
+    check::SILENCE,
+    federate::spire_namespace,
+    sandbox::{Output, block_on, print},
+};
+use crate::{
+    federate::bootstrap::{Cluster, Offer, Taking},
+    kit::{
+        client::{self, Gate},
+        clock::Clock,
+        log::{self, LogFormat, Loudness},
+    },
+};
+
+/// Brings the first bundle of one cluster's trust domain to another, after a person has compared it.
+///
+/// After that the two SPIRE servers keep each other's bundles current by themselves.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  Let cluster b trust the workloads of cluster a, then the other way round:
+    trustplane federation bootstrap a b
+    trustplane federation bootstrap b a
+
+  Show the fingerprint of cluster a's bundle, for whoever compares it:
+    trustplane federation fingerprint a
+
+Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was done: the command line
+does not say enough, a cluster could not be reached, or the fingerprint is another.")]
+pub struct Federation {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bootstrap(Bootstrap),
+    Fingerprint(Fingerprint),
+}
+
+/// Writes the bundle of one cluster into another, as a ClusterFederatedTrustDomain.
+///
+/// The bundle is read from FROM with the rights that you have there, so that nobody on the way can
+/// put another in its place. Its fingerprint is shown; compare it with what the administrators of
+/// FROM see, and type yes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  With somebody who compares:
+    trustplane federation bootstrap a b
+
+  In a script, with a fingerprint that somebody compared before:
+    trustplane federation bootstrap a b --yes --fingerprint 2c90:81e4:...")]
+struct Bootstrap {
+    /// The context of the kubeconfig whose bundle is taken
+    #[arg(value_name = "FROM")]
+    from: String,
+
+    /// The context in which it is written
+    #[arg(value_name = "TO")]
+    to: String,
+
+    #[command(flatten)]
+    source: Source,
+
+    /// The fingerprint that the bundle must have
+    #[arg(long, value_name = "FINGERPRINT")]
+    fingerprint: Option<String>,
+
+    /// Do not ask; needs --fingerprint, which takes the place of the person
+    #[arg(long, short, requires = "fingerprint")]
+    yes: bool,
+
+    /// Show what would be written, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Shows the fingerprint of a cluster's bundle: 16 groups of four digits.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  For people, and for scripts:
+    trustplane federation fingerprint a
+    trustplane federation fingerprint a -o json")]
+struct Fingerprint {
+    /// The context of the kubeconfig
+    #[arg(value_name = "CLUSTER")]
+    cluster: String,
+
+    #[command(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, Args)]
+struct Source {
+    /// The namespace that the SPIRE server runs in, where the bundle is taken from
+    #[arg(long, short, env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
+    namespace: String,
+
+    /// Where its bundle endpoint is, if not where its SpireServer says
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// How to print
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+}
+
+impl Federation {
+    /// Does what was asked for.
+    pub fn run(self) -> anyhow::Result<()> {
+        log::init(LogFormat::Text, Loudness::Quiet);
+        block_on(async {
+            match self.command {
+                Command::Bootstrap(command) => command.run().await,
+                Command::Fingerprint(command) => command.run().await,
+            }
+        })
+    }
+}
+
+impl Bootstrap {
+    async fn run(self) -> anyhow::Result<()> {
+        let (from, to) = (cluster(&self.from).await?, cluster(&self.to).await?);
+        let offer = self.source.offer(&from).await?;
+        self.source.show(&offer)?;
+        let fingerprint = offer.bundle.fingerprint();
+        if let Some(wanted) = &self.fingerprint
+            && plain(wanted) != plain(&fingerprint)
+        {
+            bail!(Unable(anyhow!(
+                "nothing was changed: the bundle has another fingerprint than {wanted}. Ask the administrators of {} which is right",
+                self.from
+            )));
+        }
+        let taking = to.consider(&offer).await.map_err(|error| Unable(error.into()))?;
+        let what = match &taking {
+            Taking::Nothing => {
+                eprintln!("{} has this bundle already. Nothing was changed.", self.to);
+                return Ok(());
+            }
+            Taking::Create(_) => "create",
+            Taking::Change { .. } => "change",
+        };
+        if self.dry_run {
+            eprintln!(
+                "It would {what} the ClusterFederatedTrustDomain in {}. Nothing was changed.",
+                self.to
+            );
+            return Ok(());
+        }
+        self.confirm(&offer)?;
+        to.take(&taking).await?;
+        eprintln!("{} trusts {} now.", self.to, offer.trust_domain);
+        Ok(())
+    }
+
+    fn confirm(&self, offer: &Offer) -> anyhow::Result<()> {
+        if self.yes {
+            return Ok(());
+        }
+        let somebody_reads = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if !somebody_reads || self.source.output == Output::Json {
+            bail!(Unable(anyhow!(
+                "nothing was changed, because nobody can be asked. Compare the fingerprint, then add --yes --fingerprint {}",
+                plain(&offer.bundle.fingerprint())
+            )));
+        }
+        eprint!(
+            "\nCompare the fingerprint with what the administrators of {} see. Let {} trust {}? Type yes to go on: ",
+            self.from, self.to, offer.trust_domain
+        );
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).context("no answer could be read")?;
+        if answer.trim() == "yes" {
+            return Ok(());
+        }
+        bail!(Unable(anyhow!("nothing was changed")))
+    }
+}
+
+impl Fingerprint {
+    async fn run(self) -> anyhow::Result<()> {
+        let offer = self.source.offer(&cluster(&self.cluster).await?).await?;
+        self.source.show(&offer)
+    }
+}
+
+impl Source {
+    async fn offer(&self, cluster: &Cluster) -> anyhow::Result<Offer> {
+        let now = Clock::system().now();
+        let offer = cluster.offer(&self.namespace, self.url.as_deref(), now).await;
+        offer.map_err(|error| Unable(error.into()).into())
+    }
+
+    fn show(&self, offer: &Offer) -> anyhow::Result<()> {
+        let Offer { trust_domain, url, bundle, .. } = offer;
+        let fingerprint = bundle.fingerprint();
+        let expiry = bundle.earliest_expiry();
+        print(&match self.output {
+            Output::Json => {
+                let page = json!({
+                    "trustDomain": trust_domain,
+                    "bundleEndpointUrl": url,
+                    "fingerprint": plain(&fingerprint),
+                    "x509Authorities": bundle.x509.len(),
+                    "jwtAuthorities": bundle.jwt.len(),
+                    "sequence": bundle.sequence,
+                    "earliestExpiry": expiry,
+                });
+                format!("{page:#}\n")
+            }
+            Output::Text => {
+                let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
+                format!(
+                    "trust domain  {trust_domain}\nendpoint      {url}\nauthorities   {} for X.509, the first ends {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
+                    bundle.x509.len(),
+                    bundle.jwt.len(),
+                )
+            }
+        })
+    }
+}
+
+/// A fingerprint without what makes it easier to read.
+fn plain(fingerprint: &str) -> String {
+    fingerprint.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase()
+}
+
+async fn cluster(context: &str) -> anyhow::Result<Cluster> {
+    let read = Kubeconfig::read().context("no usable kubeconfig. Set KUBECONFIG");
+    let read = read.map_err(Unable)?;
+    let known = || read.contexts.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+    if !read.contexts.iter().any(|it| it.name == context) {
+        bail!(Unable(anyhow!("the kubeconfig has no context {context}, only: {}", known())));
+    }
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    let config = config.with_context(|| format!("context {context}")).map_err(Unable)?;
+    let client = client::connect(config, Gate::open(), SILENCE);
+    let client = client.with_context(|| format!("context {context}")).map_err(Unable)?;
+    Ok(Cluster { context: context.to_owned(), client })
+}

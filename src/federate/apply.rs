@@ -1,0 +1,262 @@
+//! The only writer of this room: makes objects, puts their fields right, keeps the status.
+
+use std::sync::Arc;
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    conditions::{Doing, Outcome},
+    merge,
+    render::{Part, Rendered, Setting},
+};
+use crate::{
+    api::spire_server::{SpireServer, SpireServerStatus},
+    kit::call::{self, CallError},
+    names::{ADOPT_ANNOTATION, FIELD_MANAGER, FIELDS_ANNOTATION},
+};
+
+/// What may be done to objects that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything that is needed.
+    Full,
+    /// Nothing: only what is missing is made.
+    CreateOnly,
+    /// Nothing at all: what would be done is logged.
+    DryRun,
+}
+
+/// Writes the objects of a SpireServer.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    setting: Arc<Setting>,
+    mode: Mode,
+}
+
+impl Writer {
+    /// A writer through this client; its gate decides whether anything is sent.
+    pub fn new(client: Client, setting: Arc<Setting>, mode: Mode) -> Self {
+        Self { client, setting, mode }
+    }
+
+    /// Sees to it that the object is there and as it was rendered.
+    pub async fn put(&self, rendered: &Rendered, owner: &str) -> Outcome {
+        self.put_as(self.mode, rendered, owner).await
+    }
+
+    /// Makes the object if it is not there, and leaves it as it is if it is.
+    pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> Outcome {
+        let mode = if self.mode == Mode::DryRun { Mode::DryRun } else { Mode::CreateOnly };
+        self.put_as(mode, rendered, owner).await
+    }
+
+    async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> Outcome {
+        let mut outcome = self.try_put(mode, rendered, owner).await;
+        // Somebody else, most often Kubernetes itself, wrote in between.
+        for _ in 0..2 {
+            if matches!(outcome, Err((_, CallError::Conflict))) {
+                outcome = self.try_put(mode, rendered, owner).await;
+            }
+        }
+        outcome.unwrap_or_else(|(doing, error)| Outcome::Failed(doing, error))
+    }
+
+    async fn try_put(
+        &self,
+        mode: Mode,
+        rendered: &Rendered,
+        owner: &str,
+    ) -> Result<Outcome, (Doing, CallError)> {
+        let Rendered { part, object } = rendered;
+        let api = self.api(*part);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let live = call::bounded(api.get_opt(name)).await;
+        let Some(live) = live.map_err(|error| (Doing::Read, error))? else {
+            let created = self.create(*part, &api, object).await;
+            return created.map_err(|error| (Doing::Create, error));
+        };
+        let (live, had_pair) = without_pair(json!(live));
+        if let Some(other) = other_owner(&live, owner) {
+            return Ok(Outcome::Taken(other));
+        }
+        if !live["metadata"]["deletionTimestamp"].is_null() {
+            // Whatever is written to it now goes with it; it is made anew once it is gone.
+            return Err((Doing::Update, CallError::Conflict));
+        }
+        let Some(mut patch) = merge::patch(&live, object) else {
+            return Ok(Outcome::InPlace(live));
+        };
+        if had_pair && object["spec"]["tls"]["termination"] == "passthrough" {
+            // OpenShift refuses a passthrough Route that still holds a pair.
+            patch["spec"]["tls"]["certificate"] = Value::Null;
+            patch["spec"]["tls"]["key"] = Value::Null;
+        }
+        let fields = merge::named(&patch);
+        match mode {
+            Mode::CreateOnly => Ok(Outcome::OutOfStep(fields, live)),
+            Mode::DryRun => {
+                tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "would change");
+                Ok(Outcome::Updated(fields))
+            }
+            Mode::Full => {
+                let (params, patch) = (patch_params(), Patch::Merge(patch));
+                let patched = call::bounded(api.patch(name, &params, &patch)).await;
+                let patched = patched.map_err(|error| (Doing::Update, error))?;
+                if patched.metadata.resource_version.as_deref()
+                    == live["metadata"]["resourceVersion"].as_str()
+                {
+                    // Written in another way, it says the same to the API server.
+                    return Ok(Outcome::InPlace(live));
+                }
+                tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "changed");
+                Ok(Outcome::Updated(fields))
+            }
+        }
+    }
+
+    async fn create(
+        &self,
+        part: Part,
+        api: &Api<DynamicObject>,
+        object: &Value,
+    ) -> Result<Outcome, CallError> {
+        let name = &object["metadata"]["name"];
+        if self.mode == Mode::DryRun {
+            tracing::info!(object = %name, ?part, "would create");
+            return Ok(Outcome::Created);
+        }
+        let created = serde_json::from_value(merge::creation(object));
+        let created: DynamicObject = created.map_err(|_| CallError::Undecodable)?;
+        let params =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match call::bounded(api.create(&params, &created)).await {
+            // Of what is to be created, only its namespace can be missing.
+            Err(CallError::NotFound) => {
+                return Ok(Outcome::NoNamespace(self.setting.namespace.clone()));
+            }
+            created => created?,
+        };
+        tracing::info!(object = %name, ?part, "created");
+        Ok(Outcome::Created)
+    }
+
+    /// Writes the status of the SpireServer, as it was decided from this version of it.
+    pub async fn write_status(
+        &self,
+        server: &SpireServer,
+        status: &SpireServerStatus,
+    ) -> Result<(), CallError> {
+        if self.mode == Mode::DryRun {
+            return Ok(());
+        }
+        let meta = &server.metadata;
+        let mut patch = json!({
+            "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
+            "status": status,
+        });
+        // A merge patch keeps what it does not name.
+        if status.federation.as_ref().is_some_and(|it| it.endpoint_url.is_none()) {
+            patch["status"]["federation"]["endpointUrl"] = Value::Null;
+        }
+        let api: Api<SpireServer> = Api::all(self.client.clone());
+        let name = meta.name.as_deref().unwrap_or_default();
+        call::bounded(api.patch_status(name, &patch_params(), &Patch::Merge(patch))).await?;
+        Ok(())
+    }
+
+    fn api(&self, part: Part) -> Api<DynamicObject> {
+        let resource = resource(part);
+        if matches!(part, Part::ClusterRole | Part::ClusterRoleBinding) {
+            return Api::all_with(self.client.clone(), &resource);
+        }
+        Api::namespaced_with(self.client.clone(), &self.setting.namespace, &resource)
+    }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// How the API server calls the objects of a part.
+pub fn resource(part: Part) -> ApiResource {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let (group, kind, plural) = match part {
+        Part::ServiceAccount => ("", "ServiceAccount", "serviceaccounts"),
+        Part::ClusterRole => (RBAC, "ClusterRole", "clusterroles"),
+        Part::ClusterRoleBinding => (RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+        Part::Role => (RBAC, "Role", "roles"),
+        Part::RoleBinding => (RBAC, "RoleBinding", "rolebindings"),
+        Part::BundleConfigMap | Part::ServerConfigMap | Part::ControllerManagerConfigMap => {
+            ("", "ConfigMap", "configmaps")
+        }
+        Part::Service => ("", "Service", "services"),
+        Part::StatefulSet => ("apps", "StatefulSet", "statefulsets"),
+        Part::Route => ("route.openshift.io", "Route", "routes"),
+    };
+    let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    ApiResource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// The injector's pair stands in the Route; it is none of our business here, save that it is there.
+fn without_pair(mut live: Value) -> (Value, bool) {
+    let tls = live.pointer_mut("/spec/tls").and_then(Value::as_object_mut);
+    let had_pair = tls.is_some_and(|tls| {
+        let taken = ["key", "certificate"].map(|field| tls.remove(field));
+        taken.iter().any(Option::is_some)
+    });
+    (live, had_pair)
+}
+
+/// Whose the object is, where it is not this SpireServer's. One of an earlier life counts as
+/// another: the garbage collector is about to take its objects away.
+fn other_owner(live: &Value, owner: &str) -> Option<String> {
+    let meta = &live["metadata"];
+    let owners = meta["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if let Some(other) = owners.iter().find(|it| it["controller"] == true && it["uid"] != owner) {
+        let [kind, name] = ["kind", "name"].map(|field| other[field].as_str().unwrap_or("?"));
+        return Some(format!("{kind} {name}"));
+    }
+    let annotations = &meta["annotations"];
+    let ours = owners.iter().any(|it| it["uid"] == owner)
+        || annotations[FIELDS_ANNOTATION].is_string()
+        || annotations[ADOPT_ANNOTATION] == "true";
+    (!ours).then(|| "somebody else".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_stands_in_the_route_is_let_go_as_soon_as_it_is_read() {
+        let live = json!({ "spec": { "host": "a", "tls": { "termination": "reencrypt", "key": "PRIVATE", "certificate": "PEM" } } });
+        let expected = json!({ "spec": { "host": "a", "tls": { "termination": "reencrypt" } } });
+        assert_eq!(without_pair(live), (expected, true));
+    }
+
+    #[test]
+    fn an_object_that_another_controller_owns_is_left_to_it() {
+        let owned = |uid: &str| json!({ "metadata": { "ownerReferences": [{ "kind": "Tenant", "name": "a", "uid": uid, "controller": true }] } });
+        assert_eq!(other_owner(&owned("2"), "1"), Some("Tenant a".to_owned()));
+        assert_eq!(other_owner(&owned("1"), "1"), None);
+    }
+
+    #[test]
+    fn an_object_that_a_person_made_is_taken_over_only_where_they_say_so() {
+        let with = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
+        assert_eq!(other_owner(&json!({ "metadata": {} }), "1"), Some("somebody else".to_owned()));
+        assert_eq!(other_owner(&with(json!({ ADOPT_ANNOTATION: "true" })), "1"), None);
+        assert_eq!(other_owner(&with(json!({ FIELDS_ANNOTATION: "{}" })), "1"), None);
+    }
+}

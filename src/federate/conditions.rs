@@ -1,0 +1,354 @@
+//! What a SpireServer's conditions say. Pure.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, SubsecRound, Utc};
+use serde_json::Value;
+
+use super::{
+    render::{Part, ROUTE},
+    validate::Problem,
+};
+use crate::{
+    api::spire_server::{Condition, PeerStatus, SpireServer},
+    kit::call::CallError,
+    names::ADOPT_ANNOTATION,
+};
+
+/// What became of one object in a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was not there.
+    Created,
+    /// It differed in these fields, and they were put right.
+    Updated(Vec<String>),
+    /// It was as wanted; this is what stands there.
+    InPlace(Value),
+    /// It differs in these fields, and nobody puts them right now; this is what stands there.
+    OutOfStep(Vec<String>, Value),
+    /// It can't be made: there is no such namespace, or no such API.
+    NoNamespace(String),
+    /// Somebody else's object has the name.
+    Taken(String),
+    /// The API server was asked in vain.
+    Failed(Doing, CallError),
+}
+
+/// What was asked of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// What stands there.
+    Read,
+    /// To make it.
+    Create,
+    /// To put it right.
+    Update,
+}
+
+/// Everything that a pass found out.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What is wrong with the object itself; nothing was rendered then.
+    pub problems: Vec<Problem>,
+    /// What is wrong with what it refers to.
+    pub references: Vec<Problem>,
+    /// What became of each object.
+    pub outcomes: Vec<(Part, Outcome)>,
+    /// Whether what exists is left as it is.
+    pub create_only: bool,
+    /// Whether the Route's host is known.
+    pub host: Option<String>,
+    /// What is known of each peer.
+    pub peers: Vec<PeerStatus>,
+}
+
+impl Findings {
+    /// Whether what the server reads at its start is as wanted.
+    pub fn configured(&self) -> bool {
+        let configs = [Part::ServerConfigMap, Part::ControllerManagerConfigMap];
+        let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
+        let mut outcomes = of_these.map(|(_, outcome)| outcome);
+        outcomes
+            .all(|it| matches!(it, Outcome::Created | Outcome::Updated(_) | Outcome::InPlace(_)))
+    }
+}
+
+/// One condition before it has a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it is about.
+    pub about: &'static str,
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// Why, for machines.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Verdict {
+    fn new(
+        about: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { about, status, reason, message: message.into() }
+    }
+}
+
+/// The conditions of a SpireServer after a pass, `Ready` last.
+pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
+    let mut verdicts = vec![configuration(findings)];
+    // Where nothing was rendered, nothing is known of the objects.
+    if findings.problems.is_empty() {
+        let groups: [(&str, &[Part]); 4] = [
+            (
+                "RBACAvailable",
+                &[
+                    Part::ServiceAccount,
+                    Part::ClusterRole,
+                    Part::ClusterRoleBinding,
+                    Part::Role,
+                    Part::RoleBinding,
+                ],
+            ),
+            (
+                "ServerConfigMapAvailable",
+                &[Part::BundleConfigMap, Part::ServerConfigMap, Part::ControllerManagerConfigMap],
+            ),
+            ("ServiceAvailable", &[Part::Service]),
+            ("StatefulSetAvailable", &[Part::StatefulSet]),
+        ];
+        verdicts.extend(groups.map(|(about, parts)| objects(about, parts, findings)));
+        verdicts.extend(route(server, findings));
+    }
+    verdicts.extend(peers(findings));
+    verdicts.push(create_only(findings));
+    let ready = ready(&verdicts);
+    verdicts.push(ready);
+    verdicts
+}
+
+fn configuration(findings: &Findings) -> Verdict {
+    let all: Vec<_> = findings.problems.iter().chain(&findings.references).collect();
+    if all.is_empty() {
+        return Verdict::new("ConfigurationValid", "True", "ValidConfiguration", "");
+    }
+    let listed: Vec<_> = all.iter().map(ToString::to_string).collect();
+    let reason = "InvalidFederationConfiguration";
+    Verdict::new("ConfigurationValid", "False", reason, listed.join("\n"))
+}
+
+fn objects(about: &'static str, parts: &[Part], findings: &Findings) -> Verdict {
+    let of_these = findings.outcomes.iter().filter(|(part, _)| parts.contains(part));
+    let wrong = of_these.clone().find_map(|(part, outcome)| match outcome {
+        Outcome::Failed(_, error) => Some(("Failed", format!("{part:?}: {error}"))),
+        Outcome::Taken(owner) => Some(("Taken", taken(*part, owner))),
+        Outcome::NoNamespace(namespace) => Some(("NoNamespace", no_namespace(*part, namespace))),
+        _ => None,
+    });
+    if let Some((reason, message)) = wrong {
+        return Verdict::new(about, "False", reason, message);
+    }
+    for (part, outcome) in of_these {
+        if *part == Part::StatefulSet
+            && let Some(message) = not_ready(outcome)
+        {
+            return Verdict::new(about, "False", "NotReady", message);
+        }
+    }
+    Verdict::new(about, "True", "Available", "")
+}
+
+fn no_namespace(part: Part, namespace: &str) -> String {
+    format!(
+        "{part:?}: there is no namespace {namespace}, or no such API. Create the namespace, or start trustplane federate with another --namespace"
+    )
+}
+
+fn taken(part: Part, owner: &str) -> String {
+    format!(
+        "{part:?}: an object of that name belongs to {owner}. Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over, or have the SPIRE server run in another namespace"
+    )
+}
+
+/// Why the server can't be reached, as far as its StatefulSet tells.
+fn not_ready(outcome: &Outcome) -> Option<String> {
+    const CHANGES: &str = "the server's Pod is being started or replaced";
+    let (Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) = outcome else {
+        return Some(CHANGES.to_owned());
+    };
+    let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+    let (wanted, ready) = (number("/spec/replicas"), number("/status/readyReplicas"));
+    let current = number("/status/observedGeneration") >= number("/metadata/generation");
+    let updated = number("/status/updatedReplicas") >= wanted;
+    if !current || !updated {
+        return Some(CHANGES.to_owned());
+    }
+    (ready < wanted).then(|| {
+        format!("{ready} of {wanted} Pods are ready; see kubectl describe pod spire-server-0")
+    })
+}
+
+/// Nothing is said where there are no peers, or none was asked yet.
+fn peers(findings: &Findings) -> Option<Verdict> {
+    const ABOUT: &str = "PeersReachable";
+    let asked = |it: &&PeerStatus| it.last_success_time.is_some() || it.last_error.is_some();
+    let asked: Vec<_> = findings.peers.iter().filter(asked).collect();
+    let wrong = asked
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it.trust_domain, it.last_error.as_deref()?)));
+    let wrong: Vec<_> = wrong.collect();
+    if asked.is_empty() {
+        None
+    } else if wrong.is_empty() {
+        Some(Verdict::new(ABOUT, "True", "AllPeersReachable", ""))
+    } else {
+        let message = format!("{} of {} peers:\n{}", wrong.len(), asked.len(), wrong.join("\n"));
+        Some(Verdict::new(ABOUT, "False", "PeersUnreachable", message))
+    }
+}
+
+/// Nothing is said where there is no federation: there is no Route to speak of.
+fn route(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
+    const ABOUT: &str = "RouteAvailable";
+    let federation = server.spec.federation.as_ref()?;
+    if !federation.manages_route() {
+        let message = "managedRoute is \"false\": whoever set it exposes the bundle endpoint, and we do not look";
+        return Some(Verdict::new(ABOUT, "Unknown", "ManagedRouteDisabled", message));
+    }
+    if findings.host.is_none() {
+        let message = "nobody knows the domain for the Route's host. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
+        return Some(Verdict::new(ABOUT, "False", "FederationRouteHostUnknown", message));
+    }
+    let (_, outcome) = findings.outcomes.iter().find(|(part, _)| *part == Part::Route)?;
+    Some(match outcome {
+        Outcome::Created => Verdict::new(ABOUT, "True", "FederationRouteCreated", ""),
+        Outcome::Updated(_) => Verdict::new(ABOUT, "True", "FederationRouteUpdated", ""),
+        Outcome::InPlace(live) | Outcome::OutOfStep(_, live) => match refusal(live) {
+            Some(why) => Verdict::new(ABOUT, "False", "FederationRouteNotAdmitted", why),
+            None => Verdict::new(ABOUT, "True", standing_reason(server), ""),
+        },
+        Outcome::Taken(owner) => {
+            Verdict::new(ABOUT, "False", "FederationRouteTaken", taken(Part::Route, owner))
+        }
+        Outcome::NoNamespace(namespace) => {
+            let message = no_namespace(Part::Route, namespace);
+            Verdict::new(ABOUT, "False", "NoNamespace", message)
+        }
+        Outcome::Failed(doing, error) => {
+            let reason = match doing {
+                Doing::Read => "FederationRouteRetrievalFailed",
+                Doing::Create => "FederationRouteCreationFailed",
+                Doing::Update => "FederationRouteUpdateFailed",
+            };
+            Verdict::new(ABOUT, "False", reason, format!("Route {ROUTE}: {error}"))
+        }
+    })
+}
+
+/// That the Route was created or updated stays said: another word for the same would be a write.
+fn standing_reason(server: &SpireServer) -> &'static str {
+    let is_route = |it: &&Condition| it.r#type == "RouteAvailable" && it.status == "True";
+    let standing = server.status.conditions.iter().find(is_route).map(|it| &*it.reason);
+    match standing {
+        Some("FederationRouteCreated") => "FederationRouteCreated",
+        Some("FederationRouteUpdated") => "FederationRouteUpdated",
+        _ => "RouteAvailable",
+    }
+}
+
+/// What the routers that refuse a Route say.
+fn refusal(route: &Value) -> Option<String> {
+    let ingress = route.pointer("/status/ingress").and_then(Value::as_array)?;
+    let refused = |ingress: &Value| {
+        let conditions = ingress["conditions"].as_array()?;
+        let refused =
+            conditions.iter().find(|it| it["type"] == "Admitted" && it["status"] == "False")?;
+        Some(format!(
+            "router {} does not serve it: {}",
+            ingress["routerName"].as_str().unwrap_or("(without a name)"),
+            refused["message"].as_str().unwrap_or("it does not say why"),
+        ))
+    };
+    let refusals: Vec<_> = ingress.iter().filter_map(refused).collect();
+    // One router that serves it is enough.
+    (!refusals.is_empty() && refusals.len() == ingress.len()).then(|| refusals.join("; "))
+}
+
+fn create_only(findings: &Findings) -> Verdict {
+    const ABOUT: &str = "CreateOnlyMode";
+    if !findings.create_only {
+        return Verdict::new(ABOUT, "False", "CreateOnlyModeDisabled", "");
+    }
+    let out_of_step = findings.outcomes.iter().filter_map(|(part, outcome)| match outcome {
+        Outcome::OutOfStep(fields, _) => Some(format!("{part:?}: {}", fields.join(", "))),
+        _ => None,
+    });
+    let out_of_step: Vec<_> = out_of_step.collect();
+    if out_of_step.is_empty() {
+        let message = "what is missing is made; what exists is not changed. Nothing differs";
+        return Verdict::new(ABOUT, "True", "CreateOnlyModeEnabled", message);
+    }
+    let message = format!(
+        "what exists is not changed, and these differ from what is wanted:\n{}",
+        out_of_step.join("\n")
+    );
+    Verdict::new(ABOUT, "True", "OutOfStep", message)
+}
+
+/// What was chosen is no failure: `Unknown` and create-only mode leave it True. Nor is what goes wrong
+/// in another cluster: this one is ready all the same.
+fn ready(verdicts: &[Verdict]) -> Verdict {
+    let apart = ["CreateOnlyMode", "PeersReachable"];
+    let wrong = |it: &&Verdict| !apart.contains(&it.about) && it.status == "False";
+    let wrong: Vec<_> = verdicts.iter().filter(wrong).map(|it| it.about).collect();
+    if wrong.is_empty() {
+        return Verdict::new("Ready", "True", "Ready", "");
+    }
+    Verdict::new("Ready", "False", "NotReady", format!("see {}", wrong.join(", ")))
+}
+
+/// The conditions with their times: a time moves with its status alone. Those of others stay.
+pub fn stamped(
+    standing: &[Condition],
+    verdicts: &[Verdict],
+    generation: i64,
+    now: DateTime<Utc>,
+) -> Vec<Condition> {
+    let theirs = standing.iter().filter(|it| !is_ours(&it.r#type));
+    let ours = verdicts.iter().map(|verdict| {
+        let before = standing.iter().find(|it| it.r#type == verdict.about);
+        let since = before.filter(|it| it.status == verdict.status);
+        Condition {
+            r#type: Cow::Borrowed(verdict.about),
+            status: Cow::Borrowed(verdict.status),
+            reason: Cow::Borrowed(verdict.reason),
+            message: verdict.message.clone(),
+            // The API keeps whole seconds.
+            last_transition_time: since
+                .map_or_else(|| now.trunc_subsecs(0), |it| it.last_transition_time),
+            observed_generation: generation,
+        }
+    });
+    ours.chain(theirs.cloned()).collect()
+}
+
+fn is_ours(about: &str) -> bool {
+    [
+        "ConfigurationValid",
+        "RBACAvailable",
+        "ServerConfigMapAvailable",
+        "ServiceAvailable",
+        "StatefulSetAvailable",
+        "RouteAvailable",
+        "PeersReachable",
+        "CreateOnlyMode",
+        "Ready",
+    ]
+    .contains(&about)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+use chrono::TimeDelta;
+use serde_json::json;
+
+use super::*;
+use crate::federate::render::tests::{server, spiffe};
+
+fn noon() -> DateTime<Utc> {
+    "2026-03-01T12:00:00Z".parse().unwrap()
+}
+
+fn running() -> Value {
+    json!({
+        "metadata": { "generation": 2 }, "spec": { "replicas": 1 },
+        "status": { "observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 1 },
+    })
+}
+
+/// Everything is there and the server runs.
+fn well() -> Findings {
+    let outcome = |part| match part {
+        Part::StatefulSet => Outcome::InPlace(running()),
+        _ => Outcome::InPlace(json!({})),
+    };
+    Findings {
+        outcomes: Part::ALL.into_iter().map(|part| (part, outcome(part))).collect(),
+        host: Some("spire.example".to_owned()),
+        ..Findings::default()
+    }
+}
+
+fn with(part: Part, outcome: Outcome) -> Findings {
+    let mut findings = well();
+    findings.outcomes.iter_mut().find(|(it, _)| *it == part).unwrap().1 = outcome;
+    findings
+}
+
+fn of(about: &str, findings: &Findings) -> (&'static str, &'static str, String) {
+    let verdicts = verdicts(&server(spiffe()), findings);
+    let verdict = verdicts.into_iter().find(|it| it.about == about).unwrap();
+    (verdict.status, verdict.reason, verdict.message)
+}
+
+#[test]
+fn a_server_that_runs_with_everything_in_place_is_ready() {
+    let verdicts = verdicts(&server(spiffe()), &well());
+    let brief: Vec<_> = verdicts.iter().map(|it| (it.about, it.status, it.reason)).collect();
+    let expected = [
+        ("ConfigurationValid", "True", "ValidConfiguration"),
+        ("RBACAvailable", "True", "Available"),
+        ("ServerConfigMapAvailable", "True", "Available"),
+        ("ServiceAvailable", "True", "Available"),
+        ("StatefulSetAvailable", "True", "Available"),
+        ("RouteAvailable", "True", "RouteAvailable"),
+        ("CreateOnlyMode", "False", "CreateOnlyModeDisabled"),
+        ("Ready", "True", "Ready"),
+    ];
+    assert_eq!(brief, expected);
+}
+
+#[test]
+fn every_problem_of_a_configuration_is_told_and_nothing_is_claimed_of_objects() {
+    let problems = vec![Problem::new("spec.a", "is wrong"), Problem::new("spec.b", "too")];
+    let findings = Findings { problems, ..Findings::default() };
+    let (status, reason, message) = of("ConfigurationValid", &findings);
+    assert_eq!((status, reason), ("False", "InvalidFederationConfiguration"));
+    assert_eq!(message, "spec.a: is wrong\nspec.b: too");
+    let all: Vec<_> = verdicts(&server(spiffe()), &findings).iter().map(|it| it.about).collect();
+    assert_eq!(all, ["ConfigurationValid", "CreateOnlyMode", "Ready"]);
+    assert_eq!(of("Ready", &findings).0, "False");
+}
+
+#[test]
+fn a_secret_that_can_t_be_used_is_told_and_the_objects_are_made_all_the_same() {
+    let findings = Findings { references: vec![Problem::new("ref", "no Secret")], ..well() };
+    assert_eq!(of("ConfigurationValid", &findings).0, "False");
+    assert_eq!(of("ServiceAvailable", &findings).0, "True");
+}
+
+#[test]
+fn a_route_that_the_administrator_keeps_is_a_choice_and_no_failure() {
+    let mut own = spiffe();
+    own["managedRoute"] = json!("false");
+    let verdicts = verdicts(&server(own), &well());
+    let route = verdicts.iter().find(|it| it.about == "RouteAvailable").unwrap();
+    assert_eq!((route.status, route.reason), ("Unknown", "ManagedRouteDisabled"));
+    assert_eq!(verdicts.last().unwrap().status, "True", "Ready");
+}
+
+#[test]
+fn the_route_s_fate_has_a_reason_of_its_own() {
+    let route = |outcome| of("RouteAvailable", &with(Part::Route, outcome));
+    assert_eq!(route(Outcome::Created).1, "FederationRouteCreated");
+    assert_eq!(route(Outcome::Updated(vec![])).1, "FederationRouteUpdated");
+    for (doing, reason) in [
+        (Doing::Read, "FederationRouteRetrievalFailed"),
+        (Doing::Create, "FederationRouteCreationFailed"),
+        (Doing::Update, "FederationRouteUpdateFailed"),
+    ] {
+        let failed = route(Outcome::Failed(doing, CallError::Forbidden));
+        assert_eq!((failed.0, failed.1), ("False", reason));
+    }
+    let refused = json!({ "status": { "ingress": [{ "routerName": "default", "conditions": [
+        { "type": "Admitted", "status": "False", "message": "host is taken" } ] }] } });
+    let (status, reason, message) = route(Outcome::InPlace(refused));
+    assert_eq!((status, reason), ("False", "FederationRouteNotAdmitted"));
+    assert!(message.contains("host is taken"), "{message}");
+    let unknown = Findings { host: None, ..well() };
+    assert_eq!(of("RouteAvailable", &unknown).1, "FederationRouteHostUnknown");
+}
+
+#[test]
+fn a_route_that_one_of_two_routers_serves_is_available() {
+    let admitted = |status: &str| json!({ "routerName": "r", "conditions": [{ "type": "Admitted", "status": status }] });
+    let live = json!({ "status": { "ingress": [admitted("False"), admitted("True")] } });
+    assert_eq!(of("RouteAvailable", &with(Part::Route, Outcome::InPlace(live))).0, "True");
+}
+
+#[test]
+fn the_server_is_available_when_its_pod_runs_with_the_newest_configuration() {
+    let set = |outcome| of("StatefulSetAvailable", &with(Part::StatefulSet, outcome)).0;
+    assert_eq!(set(Outcome::InPlace(running())), "True");
+    assert_eq!(set(Outcome::Created), "False");
+    assert_eq!(set(Outcome::Updated(vec!["spec".into()])), "False");
+    let mut behind = running();
+    behind["status"]["observedGeneration"] = json!(1);
+    assert_eq!(set(Outcome::InPlace(behind)), "False");
+    let mut down = running();
+    down["status"]["readyReplicas"] = json!(0);
+    assert_eq!(set(Outcome::InPlace(down)), "False");
+}
+
+#[test]
+fn create_only_mode_names_what_is_out_of_step_and_is_no_failure() {
+    let fields = vec!["data.server.conf".to_owned()];
+    let out = with(Part::ServerConfigMap, Outcome::OutOfStep(fields, json!({})));
+    let findings = Findings { create_only: true, ..out };
+    let (status, reason, message) = of("CreateOnlyMode", &findings);
+    assert_eq!((status, reason), ("True", "OutOfStep"));
+    assert!(message.contains("ServerConfigMap: data.server.conf"), "{message}");
+    assert_eq!(of("Ready", &findings).0, "True");
+    let set = Outcome::OutOfStep(vec!["spec".into()], running());
+    let behind = Findings { create_only: true, ..with(Part::StatefulSet, set) };
+    assert_eq!(of("Ready", &behind).0, "True", "it runs, as it was chosen");
+    let quiet = Findings { create_only: true, ..well() };
+    assert_eq!(of("CreateOnlyMode", &quiet).1, "CreateOnlyModeEnabled");
+}
+
+#[test]
+fn an_object_of_somebody_else_is_named_with_its_owner() {
+    let (status, reason, message) =
+        of("ServiceAvailable", &with(Part::Service, Outcome::Taken("Helm x".into())));
+    assert_eq!((status, reason), ("False", "Taken"));
+    assert!(message.contains("Helm x"), "{message}");
+}
+
+#[test]
+fn a_time_moves_with_its_status_alone_and_conditions_of_others_stay() {
+    let standing = stamped(&[], &verdicts(&server(spiffe()), &well()), 1, noon());
+    let foreign = Condition { r#type: "Theirs".into(), ..standing[0].clone() };
+    let standing: Vec<_> = standing.into_iter().chain([foreign.clone()]).collect();
+    let later = noon() + TimeDelta::hours(1);
+    let down = with(Part::Service, Outcome::Failed(Doing::Update, CallError::Forbidden));
+    let after = stamped(&standing, &verdicts(&server(spiffe()), &down), 2, later);
+    let time =
+        |about: &str| after.iter().find(|it| it.r#type == about).unwrap().last_transition_time;
+    assert_eq!(time("ServiceAvailable"), later);
+    assert_eq!(time("Ready"), later);
+    assert_eq!(time("ConfigurationValid"), noon());
+    assert!(after.contains(&foreign));
+    assert!(after.iter().filter(|it| it.r#type != "Theirs").all(|it| it.observed_generation == 2));
+}
+
+#[test]
+fn what_was_said_is_said_in_the_same_words_again() {
+    let verdicts = verdicts(&server(spiffe()), &well());
+    let first = stamped(&[], &verdicts, 1, noon());
+    assert_eq!(stamped(&first, &verdicts, 1, noon() + TimeDelta::hours(1)), first);
+}
+
+#[test]
+fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
+    let peer = |trust_domain: &str, error: Option<&str>| PeerStatus {
+        trust_domain: trust_domain.to_owned(),
+        last_success_time: Some(noon()),
+        last_error: error.map(str::to_owned),
+        ..PeerStatus::default()
+    };
+    let findings = Findings {
+        peers: vec![peer("td-b.test", None), peer("td-c.test", Some("connection refused"))],
+        ..well()
+    };
+    let (status, reason, message) = of("PeersReachable", &findings);
+    assert_eq!((status, reason), ("False", "PeersUnreachable"));
+    assert_eq!(message, "1 of 2 peers:\ntd-c.test: connection refused");
+    assert_eq!(of("Ready", &findings).0, "True");
+    let all_well = Findings { peers: vec![peer("td-b.test", None)], ..well() };
+    assert_eq!(of("PeersReachable", &all_well).0, "True");
+    let unasked = Findings { peers: vec![PeerStatus::default()], ..well() };
+    assert!(verdicts(&server(spiffe()), &unasked).iter().all(|it| it.about != "PeersReachable"));
+}

@@ -1,0 +1,242 @@
+//! Lays what we want over what stands in the cluster. Pure.
+//!
+//! There are three sides: what stands there, what we want, and the fields that we wrote last time,
+//! noted on the object itself in `trustplane.dev/fields`. Ours are put back, those that we no
+//! longer want go, and everybody else's survive. Server-side apply would do the same, but is a
+//! request each time; this tells beforehand that there is nothing to write.
+
+use serde_json::{Map, Value, json};
+
+use crate::names::FIELDS_ANNOTATION;
+
+type Fields = Map<String, Value>;
+
+/// Fields that can't be changed once the object is there; Kubernetes refuses every attempt.
+const ONLY_AT_CREATION: [&str; 2] = ["/spec/volumeClaimTemplates", "/spec/podManagementPolicy"];
+
+/// What to send to make an object.
+pub fn creation(wanted: &Value) -> Value {
+    noted(wanted.clone())
+}
+
+/// The merge patch that brings the object to what is wanted; none if it is that already.
+pub fn patch(live: &Value, wanted: &Value) -> Option<Value> {
+    let (mut wanted, mut owned) = (noted(wanted.clone()), owned(live).unwrap_or_default());
+    for pointer in ONLY_AT_CREATION {
+        take(&mut wanted, pointer);
+        take(&mut owned, pointer);
+    }
+    let result = lay("", Some(live), Some(&wanted), Some(&owned)).unwrap_or_default();
+    let mut patch = difference("", live, &result)?;
+    let standing = &live["metadata"];
+    for field in ["uid", "resourceVersion"] {
+        patch["metadata"][field] = standing[field].clone();
+    }
+    Some(patch)
+}
+
+/// The names of the fields in a patch, for people: `spec.host`, `data.server.conf`.
+pub fn named(patch: &Value) -> Vec<String> {
+    fn walk(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                walk(value, &path, found);
+            }),
+            _ => found.push(path.to_owned()),
+        }
+    }
+    let mut found = Vec::new();
+    walk(patch, "", &mut found);
+    let bookkeeping = format!("metadata.annotations.{FIELDS_ANNOTATION}");
+    found.retain(|path| {
+        !["metadata.uid", "metadata.resourceVersion", &bookkeeping].contains(&&**path)
+    });
+    found
+}
+
+/// With the note of which fields are ours.
+fn noted(mut wanted: Value) -> Value {
+    let note = shape("", &wanted).to_string();
+    wanted["metadata"]["annotations"][FIELDS_ANNOTATION] = json!(note);
+    wanted
+}
+
+fn owned(live: &Value) -> Option<Value> {
+    let note = live["metadata"]["annotations"][FIELDS_ANNOTATION].as_str()?;
+    serde_json::from_str(note).ok()
+}
+
+/// The fields of a value without what stands in them: 0 where we own all of it.
+fn shape(field: &str, value: &Value) -> Value {
+    match (value, key_of(field)) {
+        (Value::Object(fields), _) if !fields.is_empty() => {
+            fields.iter().map(|(name, value)| (name.clone(), shape(name, value))).collect()
+        }
+        (Value::Array(items), Some(key)) => {
+            items.iter().filter_map(|item| Some((name_of(item, key)?, shape("", item)))).collect()
+        }
+        _ => json!(0),
+    }
+}
+
+/// Lists whose items have a name: everybody may add some. Any other list is owned as a whole.
+fn key_of(field: &str) -> Option<&'static str> {
+    match field {
+        "ports" | "containers" | "initContainers" | "volumes" | "env" => Some("name"),
+        "volumeMounts" => Some("mountPath"),
+        "ownerReferences" => Some("uid"),
+        _ => None,
+    }
+}
+
+fn name_of(item: &Value, key: &str) -> Option<String> {
+    item[key].as_str().map(str::to_owned)
+}
+
+fn lay(
+    field: &str,
+    live: Option<&Value>,
+    wanted: Option<&Value>,
+    owned: Option<&Value>,
+) -> Option<Value> {
+    let key = key_of(field);
+    let (live_fields, owned_fields) =
+        (live.and_then(Value::as_object), owned.and_then(Value::as_object));
+    let live_items = live.and_then(Value::as_array);
+    match (wanted, key) {
+        (Some(Value::Object(wanted)), _) => {
+            Some(lay_fields(live_fields, wanted, owned_fields).into())
+        }
+        (Some(Value::Array(wanted)), Some(key)) => {
+            Some(lay_items(live_items, wanted, owned_fields, key).into())
+        }
+        (Some(wanted), _) => Some(wanted.clone()),
+        (None, key) => match (live_fields, live_items, owned_fields, key) {
+            (Some(fields), _, Some(owned), _) => {
+                let rest = lay_fields(Some(fields), &Map::new(), Some(owned));
+                (!rest.is_empty()).then(|| rest.into())
+            }
+            (_, Some(items), Some(owned), Some(key)) => {
+                let rest = lay_items(Some(items), &[], Some(owned), key);
+                (!rest.is_empty()).then(|| rest.into())
+            }
+            _ if owned.is_some() => None,
+            _ => live.cloned(),
+        },
+    }
+}
+
+fn lay_fields(live: Option<&Fields>, wanted: &Fields, owned: Option<&Fields>) -> Fields {
+    let mut result = live.cloned().unwrap_or_default();
+    let ours = owned.into_iter().flat_map(Map::keys);
+    for name in wanted.keys().chain(ours) {
+        let standing = live.and_then(|live| live.get(name));
+        let owned = owned.and_then(|owned| owned.get(name));
+        match lay(name, standing, wanted.get(name), owned) {
+            Some(value) => result.insert(name.clone(), value),
+            None => result.remove(name),
+        };
+    }
+    result
+}
+
+fn lay_items(
+    live: Option<&Vec<Value>>,
+    wanted: &[Value],
+    owned: Option<&Fields>,
+    key: &str,
+) -> Vec<Value> {
+    let live = live.map(Vec::as_slice).unwrap_or_default();
+    let find = |items: &[Value], name: &str| {
+        items.iter().find(|item| item[key].as_str() == Some(name)).cloned()
+    };
+    let owned_item = |name: &str| owned.and_then(|owned| owned.get(name));
+    let kept = live.iter().filter_map(|standing| {
+        let name = name_of(standing, key).unwrap_or_default();
+        match find(wanted, &name) {
+            Some(item) => lay("", Some(standing), Some(&item), owned_item(&name)),
+            None => owned_item(&name).is_none().then(|| standing.clone()),
+        }
+    });
+    let added = wanted
+        .iter()
+        .filter(|item| name_of(item, key).is_none_or(|name| find(live, &name).is_none()));
+    kept.chain(added.cloned()).collect()
+}
+
+/// What a merge patch has to say to turn the one into the other (RFC 7396).
+fn difference(field: &str, from: &Value, to: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (from, to) else {
+        return (!is_same(field, from, to)).then(|| to.clone());
+    };
+    // Every value in these two is a quantity, which the API server writes in its own way.
+    let field_of = |name| if ["limits", "requests"].contains(&field) { "quantity" } else { name };
+    let mut patch = Map::new();
+    for (name, after) in after {
+        let changed = match before.get(name) {
+            Some(before) => difference(field_of(name), before, after),
+            None => Some(after.clone()),
+        };
+        patch.extend(changed.map(|changed| (name.clone(), changed)));
+    }
+    let gone = before.keys().filter(|name| !after.contains_key(*name));
+    patch.extend(gone.map(|name| (name.clone(), Value::Null)));
+    (!patch.is_empty()).then(|| patch.into())
+}
+
+fn is_same(field: &str, from: &Value, to: &Value) -> bool {
+    match (from, to) {
+        (Value::Array(from), Value::Array(to)) if key_of(field).is_some() => {
+            from.len() == to.len()
+                && from.iter().zip(to).all(|(from, to)| difference("", from, to).is_none())
+        }
+        _ if field == "quantity" => quantity(from) == quantity(to),
+        _ => from == to,
+    }
+}
+
+const BILLION: i128 = 1_000_000_000;
+
+/// In thousandths, as text where it can't be read.
+fn quantity(value: &Value) -> Result<i128, String> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let billionths: i128 = match unit {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => BILLION,
+        "k" => BILLION * 1_000,
+        "M" => BILLION * 1_000_000,
+        "G" => BILLION * BILLION,
+        "T" => BILLION * BILLION * 1_000,
+        "P" => BILLION * BILLION * 1_000_000,
+        "Ki" => BILLION << 10,
+        "Mi" => BILLION << 20,
+        "Gi" => BILLION << 30,
+        "Ti" => BILLION << 40,
+        "Pi" => BILLION << 50,
+        _ => return Err(text),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).unwrap_or(u32::MAX));
+    let parsed = format!("{whole}{fraction}").parse::<i128>().ok();
+    match (parsed.and_then(|number| number.checked_mul(billionths)), scale) {
+        // The API server keeps thousandths, and rounds up.
+        (Some(number), Some(scale)) => Ok((number / scale + 999_999) / 1_000_000),
+        _ => Err(text),
+    }
+}
+
+fn take(value: &mut Value, pointer: &str) {
+    if let Some((parent, name)) = pointer.rsplit_once('/')
+        && let Some(fields) = value.pointer_mut(parent).and_then(Value::as_object_mut)
+    {
+        fields.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! Asks every trust domain that we federate with for its bundle, and says how it went.
+//!
+//! Each peer has a task of its own: one that is slow or dead delays nobody. The SPIRE server
+//! fetches bundles for itself; this asks the same endpoint in the same way, to tell people.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use chrono::{DateTime, SubsecRound, Utc};
+use rustls::RootCertStore;
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+
+use crate::{
+    api::spire_server::{Peer, PeerStatus, Profile},
+    bundle::fetch::{self, Endpoint, FetchError, Trust},
+    federate::validate,
+    kit::{client::Gate, clock::Clock},
+    spiffe::{bundle::Bundle, id::SpiffeId},
+};
+
+/// Without a hint in the bundle, as the specification has it.
+const USUAL_HINT: Duration = Duration::from_secs(300);
+const SHORTEST_HINT: Duration = Duration::from_secs(60);
+const LONGEST_HINT: Duration = Duration::from_secs(24 * 3_600);
+/// So many times a hint a peer is asked, as SPIRE does: a rotation is seen in good time.
+const ASKED_PER_HINT: u32 = 4;
+
+/// What is known of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// The last good bundle.
+    pub bundle: Option<Arc<Bundle>>,
+    /// Since when it has these keys.
+    pub since: Option<DateTime<Utc>>,
+    /// When it was fetched last.
+    pub last_success: Option<DateTime<Utc>>,
+    /// What went wrong the last time.
+    pub last_error: Option<PeerError>,
+}
+
+/// Why a peer's bundle was not fetched.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PeerError {
+    /// What the SpireServer says of it can't work.
+    #[error("{0}")]
+    Unusable(String),
+    /// There is nothing to know its server by.
+    #[error(
+        "there is no bundle of {trust_domain} to know its server by. Fetch one with: trustplane federation bootstrap FROM TO, where FROM is the kubeconfig's context of that cluster, and TO that of this one"
+    )]
+    NoBootstrap {
+        /// Of whose server.
+        trust_domain: String,
+    },
+    /// It offers nothing to verify with.
+    #[error("its bundle has no authority for X.509, so none of its workloads can be verified")]
+    Empty,
+    /// The endpoint was asked in vain.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
+
+impl PeerError {
+    /// A bounded label for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Unusable(_) => "unusable",
+            Self::NoBootstrap { .. } => "no-bootstrap",
+            Self::Empty => "empty",
+            Self::Fetch(error) => error.category(),
+        }
+    }
+}
+
+impl Known {
+    /// How long to wait until the next try.
+    pub fn interval(&self) -> Duration {
+        self.hint() / ASKED_PER_HINT
+    }
+
+    /// How often the peer asks to be asked.
+    pub fn hint(&self) -> Duration {
+        let hint = self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint);
+        hint.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
+    }
+
+    fn learn(&mut self, outcome: Result<Bundle, PeerError>, now: DateTime<Utc>) {
+        match outcome {
+            Ok(bundle) => {
+                let same = self.bundle.as_ref().is_some_and(|known| known.same_keys(&bundle));
+                if !same {
+                    self.since = Some(now);
+                }
+                self.bundle = Some(Arc::new(bundle));
+                self.last_success = Some(now);
+                self.last_error = None;
+            }
+            // The last good bundle stays, as it does in the SPIRE server.
+            Err(error) => self.last_error = Some(error),
+        }
+    }
+
+    /// In the words of `status.federation.peers`.
+    pub fn status(&self, trust_domain: &str) -> PeerStatus {
+        let bundle = self.bundle.as_deref();
+        let (reachable, verified) = match &self.last_error {
+            None => (self.last_success.is_some(), self.last_success.is_some()),
+            Some(PeerError::Fetch(error)) => (error.reached(), error.verified()),
+            Some(PeerError::Empty) => (true, true),
+            Some(_) => (false, false),
+        };
+        let whole = |time: Option<DateTime<Utc>>| time.map(|time| time.trunc_subsecs(0));
+        PeerStatus {
+            trust_domain: trust_domain.to_owned(),
+            reachable,
+            profile_verified: verified,
+            last_success_time: whole(self.last_success),
+            bundle_since: whole(self.since),
+            // The API holds numbers of 63 bits, and would refuse all of the status.
+            sequence: bundle.and_then(|it| it.sequence).map(|it| it.min(i64::MAX as u64)),
+            refresh_hint: bundle.and_then(|it| it.refresh_hint).map(|hint| hint.as_secs()),
+            x509_authorities: bundle.map(|it| it.x509.len()),
+            jwt_authorities: bundle.map(|it| it.jwt.len()),
+            earliest_expiry: whole(bundle.and_then(Bundle::earliest_expiry)),
+            last_error: self.last_error.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// What to write of a peer: what stands there, unless there is news. A time of success that is only
+/// a little newer is none, and a new process must not forget what an earlier one saw.
+fn worth_writing(
+    standing: Option<&PeerStatus>,
+    known: Option<&Known>,
+    now: PeerStatus,
+) -> PeerStatus {
+    let (Some(old), Some(known)) = (standing, known) else {
+        return standing.cloned().unwrap_or(now);
+    };
+    if known.bundle.is_none() {
+        let PeerStatus { reachable, profile_verified, last_error, .. } = now;
+        return PeerStatus { reachable, profile_verified, last_error, ..old.clone() };
+    }
+    let content = |it: &PeerStatus| {
+        (it.sequence, it.x509_authorities, it.jwt_authorities, it.earliest_expiry)
+    };
+    let since = if content(old) == content(&now) { old.bundle_since } else { now.bundle_since };
+    let new = PeerStatus { bundle_since: since, ..now };
+    let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
+    let passed = match (old.last_success_time, new.last_success_time) {
+        (Some(old), Some(new)) => (new - old).to_std().unwrap_or_default(),
+        _ => return new,
+    };
+    if aged == *old && passed < known.hint() { aged } else { new }
+}
+
+/// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
+pub type Anchors = BTreeMap<String, Arc<Bundle>>;
+
+/// Everybody that we federate with.
+pub struct Peers {
+    clock: Clock,
+    gate: Gate,
+    roots: Arc<RootCertStore>,
+    known: Mutex<BTreeMap<String, Known>>,
+    anchors: Mutex<Anchors>,
+    wanted: Mutex<Vec<Peer>>,
+    wanted_changed: Notify,
+    /// Told when a peer's state changed in more than a time.
+    pub news: Notify,
+}
+
+impl Peers {
+    /// Nobody so far.
+    pub fn new(clock: Clock, gate: Gate, roots: Arc<RootCertStore>) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            gate,
+            roots,
+            known: Mutex::default(),
+            anchors: Mutex::default(),
+            wanted: Mutex::default(),
+            wanted_changed: Notify::new(),
+            news: Notify::new(),
+        })
+    }
+
+    /// These are the peers from now on. Who is no longer one is forgotten; who changed is asked
+    /// at once.
+    pub fn want(&self, peers: &[Peer]) {
+        let mut wanted = lock(&self.wanted);
+        if *wanted == peers {
+            return;
+        }
+        let unchanged = |trust_domain: &String| {
+            let of =
+                |peers: &[Peer]| peers.iter().find(|it| it.trust_domain == *trust_domain).cloned();
+            of(&wanted).is_some() && of(&wanted) == of(peers)
+        };
+        lock(&self.known).retain(|trust_domain, _| unchanged(trust_domain));
+        *wanted = peers.to_vec();
+        drop(wanted);
+        self.wanted_changed.notify_one();
+    }
+
+    /// These are the bundles that an administrator brought.
+    pub fn trust(&self, anchors: Anchors) {
+        let mut standing = lock(&self.anchors);
+        if *standing == anchors {
+            return;
+        }
+        // What an administrator brings anew counts more than what was fetched before.
+        let mut known = lock(&self.known);
+        for (trust_domain, known) in known.iter_mut() {
+            if standing.get(trust_domain) != anchors.get(trust_domain) {
+                known.bundle = None;
+            }
+        }
+        drop(known);
+        *standing = anchors;
+        drop(standing);
+        self.wanted_changed.notify_one();
+    }
+
+    /// Lets go of what was fetched; another replica leads.
+    pub fn forget(&self) {
+        lock(&self.known).clear();
+    }
+
+    /// What to write of every peer, in the order in which they were listed.
+    pub fn statuses(&self, standing: &[PeerStatus]) -> Vec<PeerStatus> {
+        let wanted = lock(&self.wanted);
+        let all = lock(&self.known);
+        let status = |peer: &Peer| {
+            let standing = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
+            let known = all.get(&peer.trust_domain);
+            let now = known.cloned().unwrap_or_default().status(&peer.trust_domain);
+            worth_writing(standing, known, now)
+        };
+        wanted.iter().map(status).collect()
+    }
+
+    /// A copy of what is known, for metrics.
+    pub fn known(&self) -> BTreeMap<String, Known> {
+        lock(&self.known).clone()
+    }
+
+    /// Keeps asking. Ends only when it is dropped.
+    pub async fn run(self: Arc<Self>) {
+        loop {
+            let mut tasks = JoinSet::new();
+            for peer in lock(&self.wanted).clone() {
+                tasks.spawn(self.clone().follow(peer));
+            }
+            self.wanted_changed.notified().await;
+            // Tasks of the old list end with their set; a fetch under way is begun anew.
+        }
+    }
+
+    async fn follow(self: Arc<Self>, peer: Peer) {
+        loop {
+            // A standby asks nobody: it has nothing to tell.
+            self.gate.clone().opened().await;
+            let started = Instant::now();
+            let outcome = self.ask(&peer).await;
+            let interval = self.learn(&peer, outcome);
+            tokio::time::sleep_until(started + interval).await;
+        }
+    }
+
+    async fn ask(&self, peer: &Peer) -> Result<Bundle, PeerError> {
+        let endpoint = self.endpoint(peer)?;
+        let bundle = fetch::fetch(&endpoint, self.clock.now()).await?.bundle;
+        // With none, every identity of that trust domain would be invalid.
+        if bundle.x509.is_empty() { Err(PeerError::Empty) } else { Ok(bundle) }
+    }
+
+    fn endpoint(&self, peer: &Peer) -> Result<Endpoint, PeerError> {
+        let unusable = |why: &dyn std::fmt::Display| PeerError::Unusable(why.to_string());
+        let url = validate::https_url(&peer.bundle_endpoint_url).map_err(|why| unusable(&why))?;
+        let trust = match peer.bundle_endpoint_profile {
+            Profile::HttpsWeb => Trust::Web(self.roots.clone()),
+            Profile::HttpsSpiffe => {
+                let id = peer.endpoint_spiffe_id.as_deref().unwrap_or_default();
+                let id = SpiffeId::parse(id).map_err(|why| unusable(&why))?;
+                let bundle = self.bundle_of(id.trust_domain().as_str());
+                let bundle = bundle.ok_or_else(|| PeerError::NoBootstrap {
+                    trust_domain: id.trust_domain().to_string(),
+                })?;
+                Trust::Spiffe { id, bundle }
+            }
+        };
+        Ok(Endpoint { url, trust })
+    }
+
+    /// The newest bundle of the trust domain that the endpoint's own identity is of. It may be
+    /// another than the one whose bundle is offered there.
+    fn bundle_of(&self, trust_domain: &str) -> Option<Arc<Bundle>> {
+        let fetched = lock(&self.known).get(trust_domain).and_then(|known| known.bundle.clone());
+        fetched.or_else(|| lock(&self.anchors).get(trust_domain).cloned())
+    }
+
+    fn learn(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) -> Duration {
+        let wanted = lock(&self.wanted);
+        if !wanted.contains(peer) {
+            // It was taken out, or changed, while it was asked.
+            return USUAL_HINT;
+        }
+        let mut all = lock(&self.known);
+        let known = all.entry(peer.trust_domain.clone()).or_default();
+        let before = known.status(&peer.trust_domain);
+        if let Err(error) = &outcome {
+            tracing::warn!(trust_domain = %peer.trust_domain, %error, "bundle not fetched");
+        }
+        known.learn(outcome, self.clock.now());
+        let after = known.status(&peer.trust_domain);
+        let interval = known.interval();
+        drop(all);
+        drop(wanted);
+        let same = PeerStatus { last_success_time: after.last_success_time, ..before.clone() };
+        if same != after || before.last_success_time.is_none() {
+            self.news.notify_one();
+        }
+        interval
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The objects that a SpireServer asks for. Pure.
+//!
+//! They are JSON, as an administrator reads them with kubectl; `merge` lays them over what stands
+//! in the cluster.
+
+mod config;
+mod rights;
+mod workload;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    api::spire_server::{self, Federation, HttpsWeb, Profile, ServingCert, SpireServer},
+    names::{CONFIG_ANNOTATION, SECRET_NAME_ANNOTATION},
+};
+
+pub use self::config::server_conf;
+
+/// The name of the server and of nearly everything around it.
+pub const SERVER: &str = "spire-server";
+/// The ConfigMap of the controller manager.
+pub const CONTROLLER_MANAGER: &str = "spire-controller-manager";
+/// The Route of the bundle endpoint.
+pub const ROUTE: &str = "spire-server-federation";
+/// The ConfigMap that the server keeps its bundle in, for the agents.
+pub const BUNDLE: &str = "spire-bundle";
+/// The Secret that OpenShift fills with a certificate of the Service.
+pub const SERVING_CERT: &str = "spire-server-serving-cert";
+/// The port of the bundle endpoint.
+pub const FEDERATION_PORT: u16 = 8443;
+
+/// What is wanted apart from the SpireServer itself.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Where the server runs.
+    pub namespace: String,
+    /// The domain below which Routes get their hosts; none where nobody knows.
+    pub apps_domain: Option<String>,
+    /// The image of the SPIRE server.
+    pub server_image: String,
+    /// The image of the controller manager.
+    pub controller_manager_image: String,
+}
+
+/// One kind of object that is made of a SpireServer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// The account of the server.
+    ServiceAccount,
+    /// What it may do in the cluster.
+    ClusterRole,
+    /// That it may.
+    ClusterRoleBinding,
+    /// What it may do in its namespace.
+    Role,
+    /// That it may.
+    RoleBinding,
+    /// Where the server keeps its bundle.
+    BundleConfigMap,
+    /// The server's configuration.
+    ServerConfigMap,
+    /// The controller manager's configuration.
+    ControllerManagerConfigMap,
+    /// How agents and the router reach the server.
+    Service,
+    /// The server.
+    StatefulSet,
+    /// How other clusters reach the bundle endpoint.
+    Route,
+}
+
+impl Part {
+    /// All, in the order in which they are made.
+    pub const ALL: [Self; 11] = [
+        Self::ServiceAccount,
+        Self::ClusterRole,
+        Self::ClusterRoleBinding,
+        Self::Role,
+        Self::RoleBinding,
+        Self::BundleConfigMap,
+        Self::ServerConfigMap,
+        Self::ControllerManagerConfigMap,
+        Self::Service,
+        Self::StatefulSet,
+        Self::Route,
+    ];
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rendered {
+    /// Which.
+    pub part: Part,
+    /// What it is to be.
+    pub object: Value,
+}
+
+/// Everything that a SpireServer asks for, in the order in which it is made.
+pub fn render(server: &SpireServer, setting: &Setting) -> Vec<Rendered> {
+    let object = |part: Part| match part {
+        Part::ServiceAccount => Some(rights::service_account()),
+        Part::ClusterRole => Some(rights::cluster_role()),
+        Part::ClusterRoleBinding => Some(rights::cluster_role_binding(setting)),
+        Part::Role => Some(rights::role()),
+        Part::RoleBinding => Some(rights::role_binding(setting)),
+        Part::BundleConfigMap => Some(config::bundle()),
+        Part::ServerConfigMap => Some(config::server(&server.spec, setting)),
+        Part::ControllerManagerConfigMap => Some(config::controller_manager(&server.spec)),
+        Part::Service => Some(workload::service(&server.spec)),
+        Part::StatefulSet => Some(workload::stateful_set(&server.spec, setting)),
+        Part::Route => route(server, setting),
+    };
+    let rendered = |part| {
+        Some(Rendered { part, object: common(object(part)?, part, server, &setting.namespace) })
+    };
+    Part::ALL.into_iter().filter_map(rendered).collect()
+}
+
+/// The host of the bundle endpoint's Route.
+///
+/// With ACME it is the name that the certificate is for: the authority's challenge arrives with
+/// that name in its SNI. Otherwise it is the one that OpenShift itself would give the Route, which
+/// lies below the domain that the cluster's DNS covers.
+pub fn host(federation: &Federation, setting: &Setting) -> Option<String> {
+    let endpoint = &federation.bundle_endpoint;
+    let web = endpoint.https_web.as_ref().filter(|_| endpoint.profile == Profile::HttpsWeb);
+    let acme = web.and_then(|web| web.acme.as_ref()).map(|acme| acme.domain_name.clone());
+    let usual = || {
+        let domain = setting.apps_domain.as_ref()?;
+        Some(format!("{ROUTE}-{}.{domain}", setting.namespace))
+    };
+    acme.or_else(|| federation.route_host.clone()).or_else(usual)
+}
+
+/// Where the router ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Termination {
+    /// At the server: it proves its identity itself.
+    Passthrough,
+    /// At the router, and once more at the server.
+    Reencrypt,
+}
+
+/// What the endpoint's profile demands of its Route.
+pub fn termination(federation: &Federation) -> Termination {
+    match serving_cert(federation) {
+        Some(_) => Termination::Reencrypt,
+        None => Termination::Passthrough,
+    }
+}
+
+/// The certificate from the cluster, where that is what the endpoint uses.
+pub fn serving_cert(federation: &Federation) -> Option<&ServingCert> {
+    let endpoint = &federation.bundle_endpoint;
+    let web = endpoint.https_web.as_ref().filter(|_| endpoint.profile == Profile::HttpsWeb);
+    web.and_then(|HttpsWeb { serving_cert, .. }| serving_cert.as_ref())
+}
+
+fn route(server: &SpireServer, setting: &Setting) -> Option<Value> {
+    let federation = server.spec.federation.as_ref().filter(|it| it.manages_route())?;
+    let host = host(federation, setting)?;
+    let termination = match termination(federation) {
+        Termination::Passthrough => "passthrough",
+        Termination::Reencrypt => "reencrypt",
+    };
+    let mut route = json!({
+        "apiVersion": "route.openshift.io/v1",
+        "kind": "Route",
+        "metadata": { "name": ROUTE },
+        "spec": {
+            "host": host,
+            "to": { "kind": "Service", "name": SERVER, "weight": 100 },
+            "port": { "targetPort": "federation" },
+            "wildcardPolicy": "None",
+            "tls": { "termination": termination, "insecureEdgeTerminationPolicy": "Redirect" },
+        },
+    });
+    let secret = serving_cert(federation).and_then(|it| it.external_secret_ref.as_deref());
+    if let Some(secret) = secret.filter(|name| !name.is_empty()) {
+        route["metadata"]["annotations"] = json!({ SECRET_NAME_ANNOTATION: secret });
+    }
+    Some(route)
+}
+
+/// Of a StatefulSet that is made while its configuration is not in place: which it runs with is not
+/// known, so that it is rolled out once the configuration is.
+pub fn forget_configuration(stateful_set: &mut Value) {
+    stateful_set["spec"]["template"]["metadata"]["annotations"][CONFIG_ANNOTATION] =
+        json!("unknown");
+}
+
+/// What all objects have: labels, an owner, and a namespace where there can be one.
+fn common(mut object: Value, part: Part, server: &SpireServer, namespace: &str) -> Value {
+    let metadata = &mut object["metadata"];
+    if !matches!(part, Part::ClusterRole | Part::ClusterRoleBinding) {
+        metadata["namespace"] = json!(namespace);
+    }
+    metadata["labels"] = labels(server);
+    let owner = OwnerReference {
+        api_version: spire_server::API_VERSION.to_owned(),
+        kind: spire_server::KIND.to_owned(),
+        name: server.metadata.name.clone().unwrap_or_default(),
+        uid: server.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    metadata["ownerReferences"] = json!([owner]);
+    object
+}
+
+fn labels(server: &SpireServer) -> Value {
+    let mut labels = json!(server.spec.labels);
+    let ours = [
+        ("name", SERVER),
+        ("instance", "cluster"),
+        ("component", "control-plane"),
+        ("part-of", "trustplane"),
+        ("managed-by", "trustplane"),
+        ("version", env!("CARGO_PKG_VERSION")),
+    ];
+    for (name, value) in ours {
+        labels[format!("app.kubernetes.io/{name}")] = json!(value);
+    }
+    labels
+}
+
+/// What changes with a text.
+pub(super) fn digest(text: &str) -> String {
+    hex::encode(Sha256::digest(text))
+}
+
+#[cfg(test)]
+pub(in crate::federate) mod tests;

@@ -1,0 +1,333 @@
+//! From a SpireServer to its objects, on a real API server.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::Method;
+
+use serde_json::{Value, json};
+use trustplane::federate::render::Part;
+
+use crate::{
+    stage::{self, NAMESPACE, Stage},
+    support::{
+        SecretFixture, eventually, pair,
+        proxy::{Fault, Proxy},
+    },
+};
+
+/// Every object once, and once the status.
+fn first_writes() -> BTreeSet<String> {
+    [
+        "create serviceaccounts/spire-server",
+        "create clusterroles/spire-server",
+        "create clusterrolebindings/spire-server",
+        "create roles/spire-server",
+        "create rolebindings/spire-server",
+        "create configmaps/spire-bundle",
+        "create configmaps/spire-server",
+        "create configmaps/spire-controller-manager",
+        "create services/spire-server",
+        "create statefulsets/spire-server",
+        "create routes/spire-server-federation",
+        "patch spireservers/cluster/status",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+#[tokio::test]
+async fn each_object_is_written_once_and_then_nothing_until_something_changes() {
+    let stage = Stage::start("federation-once").await;
+    stage.create(stage::spiffe()).await;
+    let controller = stage.controller(&[]).await;
+    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    let writes = stage.writes().await;
+    assert_eq!(writes.len(), first_writes().len(), "one write an object: {writes:#?}");
+    assert_eq!(writes.iter().cloned().collect::<BTreeSet<_>>(), first_writes());
+    drop(controller);
+
+    let again = stage.controller(&[]).await;
+    assert_eq!(stage.writes().await, writes, "a restart writes nothing");
+    assert_eq!(stage.refused(), Vec::<String>::new(), "deploy/federate grants what is called");
+
+    let collector = stage.collector();
+    stage.delete().await;
+    for part in Part::ALL {
+        let what = format!("{part:?} is gone with its SpireServer");
+        eventually(Duration::from_secs(60), &what, async || match stage.find(part).await {
+            None => Ok(()),
+            Some(_) => Err("it is still there".to_owned()),
+        })
+        .await;
+    }
+    assert_eq!(stage.writes().await, writes, "nothing is written for what is gone");
+    drop((collector, again));
+}
+
+#[tokio::test]
+async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
+    let stage = Stage::start("federation-drift").await;
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller(&[]).await;
+    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    let foreign = json!({ "labels": { "team": "theirs" }, "annotations": { "note": "theirs" } });
+    let host = stage.object(Part::Route).await["spec"]["host"].clone();
+    assert_eq!(host, "spire-server-federation-spire.apps.test");
+    stage
+        .meddle(
+            Part::Route,
+            json!({ "metadata": foreign, "spec": { "host": "other.test", "tls": { "termination": "edge" }, "to": { "name": "other" } } }),
+        )
+        .await;
+    stage.until_field(Part::Route, "/spec/host", host).await;
+    stage.until_field(Part::Route, "/spec/tls/termination", json!("passthrough")).await;
+    stage.until_field(Part::Route, "/spec/to/name", json!("spire-server")).await;
+    stage.until_field(Part::Route, "/metadata/labels/team", json!("theirs")).await;
+    stage.until_field(Part::Route, "/metadata/annotations/note", json!("theirs")).await;
+
+    let label = "app.kubernetes.io/managed-by";
+    stage.meddle(Part::Service, json!({ "metadata": { "labels": { label: null } }, "spec": { "selector": { "app.kubernetes.io/name": "mine" } } })).await;
+    stage
+        .until_field(Part::Service, "/spec/selector/app.kubernetes.io~1name", json!("spire-server"))
+        .await;
+    stage
+        .until_field(
+            Part::Service,
+            "/metadata/labels/app.kubernetes.io~1managed-by",
+            json!("trustplane"),
+        )
+        .await;
+
+    stage
+        .meddle(Part::ServerConfigMap, json!({ "data": { "server.conf": "{}", "mine": "stays" } }))
+        .await;
+    stage.until_field(Part::ServerConfigMap, "/data/mine", json!("stays")).await;
+    eventually(Duration::from_secs(30), "server.conf is put back", async || {
+        let conf = stage.object(Part::ServerConfigMap).await["data"]["server.conf"].clone();
+        if conf.as_str().is_some_and(|it| it.contains("td-a.test")) {
+            Ok(())
+        } else {
+            Err(conf.to_string())
+        }
+    })
+    .await;
+
+    stage.remove(Part::StatefulSet).await;
+    stage.until_field(Part::StatefulSet, "/metadata/name", json!("spire-server")).await;
+    stage.remove(Part::Route).await;
+    stage.until_field(Part::Route, "/metadata/name", json!("spire-server-federation")).await;
+}
+
+#[tokio::test]
+async fn peers_come_and_go_and_each_change_rolls_the_server_out() {
+    let stage = Stage::start("federation-peers").await;
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller(&[]).await;
+    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    const HASH: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
+    let hash =
+        async || stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
+    let before = hash().await;
+    let peer = json!({
+        "trustDomain": "td-b.test", "bundleEndpointUrl": "https://127.0.0.1:1/",
+        "bundleEndpointProfile": "https_spiffe", "endpointSpiffeId": "spiffe://td-b.test/spire/server",
+    });
+    stage.change(json!({ "spec": { "federation": { "federatesWith": [peer] } } })).await;
+    let status = eventually(Duration::from_secs(30), "the peer has a status", async || {
+        let peers = stage.server().await["status"]["federation"]["peers"].clone();
+        match peers[0]["lastError"].as_str() {
+            Some(_) => Ok(peers[0].clone()),
+            None => Err(peers.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(
+        (&status["trustDomain"], &status["reachable"]),
+        (&json!("td-b.test"), &json!(false))
+    );
+    let error = status["lastError"].as_str().unwrap_or_default();
+    assert!(error.contains("trustplane federation bootstrap"), "it says what to do: {error}");
+    let with = hash().await;
+    assert_ne!(before, with);
+    stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
+    stage.until_field(Part::StatefulSet, HASH, before).await;
+    let what = "the peer is forgotten";
+    eventually(Duration::from_secs(30), what, async || {
+        let peers = stage.server().await["status"]["federation"]["peers"].clone();
+        if peers == json!([]) { Ok(()) } else { Err(peers.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_change() {
+    let stage = Stage::start("federation-invalid").await;
+    let mut wrong = stage::spiffe();
+    wrong["federatesWith"] = json!([
+        { "trustDomain": "td-b.test", "bundleEndpointUrl": "https://user:secret@b.test", "bundleEndpointProfile": "https_web" },
+        { "trustDomain": "td-c.test", "bundleEndpointUrl": "https://c.test:99999", "bundleEndpointProfile": "https_web" },
+    ]);
+    stage.create(wrong).await;
+    let _controller = stage.controller(&[]).await;
+    let message = stage
+        .until_condition("ConfigurationValid", "False", "InvalidFederationConfiguration")
+        .await;
+    assert!(
+        message.contains("federatesWith[0].bundleEndpointUrl: it must not carry a user name"),
+        "{message}"
+    );
+    assert!(message.contains("federatesWith[1].bundleEndpointUrl: its port"), "{message}");
+    assert_eq!(stage.find(Part::ServerConfigMap).await, None, "nothing is made of it");
+    stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
+    stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
+    stage.until_field(Part::ServerConfigMap, "/metadata/name", json!("spire-server")).await;
+}
+
+#[tokio::test]
+async fn a_route_that_the_administrator_keeps_is_left_alone_and_reported_as_chosen() {
+    let stage = Stage::start("federation-own-route").await;
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller(&[]).await;
+    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.change(json!({ "spec": { "federation": { "managedRoute": "false" } } })).await;
+    stage.until_condition("RouteAvailable", "Unknown", "ManagedRouteDisabled").await;
+    stage.meddle(Part::Route, json!({ "spec": { "host": "mine.test" } })).await;
+    stage.writes().await;
+    assert_eq!(stage.object(Part::Route).await["spec"]["host"], "mine.test");
+    stage.change(json!({ "spec": { "federation": { "managedRoute": "true" } } })).await;
+    stage
+        .until_field(Part::Route, "/spec/host", json!("spire-server-federation-spire.apps.test"))
+        .await;
+}
+
+#[tokio::test]
+async fn the_external_secret_is_asked_for_by_the_annotation_and_judged() {
+    let stage = Stage::start("federation-secret").await;
+    stage.create(stage::web("web-tls")).await;
+    let _controller = stage.controller(&[]).await;
+    let message = stage
+        .until_condition("ConfigurationValid", "False", "InvalidFederationConfiguration")
+        .await;
+    assert!(message.contains("there is no Secret web-tls in namespace spire"), "{message}");
+    const ANNOTATION: &str = "/metadata/annotations/route.openshift.io~1tls-secret-name";
+    stage.until_field(Part::Route, ANNOTATION, json!("web-tls")).await;
+    stage.until_field(Part::Route, "/spec/tls/termination", json!("reencrypt")).await;
+
+    let secret =
+        SecretFixture::tls("web-tls", &pair::issued("spire-server-federation-spire.apps.test"));
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(stage.admin.clone(), NAMESPACE);
+    secrets.create(&Default::default(), &secret.secret()).await.expect("the Secret is accepted");
+    // No watch on Secrets, least privilege: it is looked at again after half a minute.
+    let what = "the Secret is found";
+    eventually(Duration::from_secs(60), what, async || {
+        let found = stage.condition("ConfigurationValid").await;
+        if found.0 == "True" { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+
+    let none = json!({ "spec": { "federation": { "bundleEndpoint": { "httpsWeb": { "servingCert": { "externalSecretRef": null } } } } } });
+    stage.change(none).await;
+    stage.until_field(Part::Route, ANNOTATION, Value::Null).await;
+}
+
+#[tokio::test]
+async fn in_create_only_mode_what_is_missing_is_made_and_what_differs_is_named() {
+    let stage = Stage::start("federation-create-only").await;
+    stage.create(Value::Null).await;
+    let controller = stage.controller(&[]).await;
+    stage.until_field(Part::StatefulSet, "/metadata/name", json!("spire-server")).await;
+    stage.writes().await;
+    drop(controller);
+    let _controller = stage.controller(&["--create-only"]).await;
+    stage.change(json!({ "spec": { "federation": stage::spiffe() } })).await;
+    let message = stage.until_condition("CreateOnlyMode", "True", "OutOfStep").await;
+    for differs in ["ServerConfigMap: data.server.conf", "Service: ", "StatefulSet: "] {
+        assert!(message.contains(differs), "{differs} in {message}");
+    }
+    stage.until_field(Part::Route, "/metadata/name", json!("spire-server-federation")).await;
+    let conf = stage.object(Part::ServerConfigMap).await["data"]["server.conf"].clone();
+    assert!(!conf.as_str().unwrap_or_default().contains("bundle_endpoint"), "{conf}");
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_at_all() {
+    let stage = Stage::start("federation-dry").await;
+    stage.create(stage::spiffe()).await;
+    let controller = stage.controller(&["--dry-run"]).await;
+    eventually(Duration::from_secs(30), "it says what it would do", async || {
+        let log = controller.log();
+        if log.matches("would create").count() >= 11 { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert_eq!(stage.writes().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_route_that_can_t_be_read_made_or_changed_is_told_and_made_up_for() {
+    let stage = Stage::start("federation-refused").await;
+    stage.create(stage::spiffe()).await;
+    let refused = Arc::new(Mutex::new(Some(Method::GET)));
+    let script = refused.clone();
+    let proxy = Proxy::start(&stage.cluster, move |asked| {
+        let about_route =
+            asked.path.contains("/routes") && !asked.is_watch() && !asked.is_list_of("routes");
+        let is_create = asked.method == Method::POST && asked.path.ends_with("/routes");
+        let refuses = script.lock().expect("a lock").as_ref() == Some(&asked.method);
+        if refuses && (about_route || is_create) {
+            Fault::answer(500, "not now")
+        } else {
+            Fault::Forward
+        }
+    })
+    .await;
+    let refuse = |method| *refused.lock().expect("a lock") = method;
+    let _controller = stage.controller_through(&proxy).await;
+    stage.until_condition("RouteAvailable", "False", "FederationRouteRetrievalFailed").await;
+    refuse(Some(Method::POST));
+    stage.until_condition("RouteAvailable", "False", "FederationRouteCreationFailed").await;
+    refuse(None);
+    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    refuse(Some(Method::PATCH));
+    stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
+    stage.until_condition("RouteAvailable", "False", "FederationRouteUpdateFailed").await;
+    refuse(None);
+    stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+}
+
+#[tokio::test]
+async fn an_object_that_somebody_else_made_is_left_alone_until_they_hand_it_over() {
+    let stage = Stage::start("federation-taken").await;
+    let data = json!({ "server.conf": "mine" });
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "spire-server", "namespace": NAMESPACE }, "data": data });
+    let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::namespaced(stage.admin.clone(), NAMESPACE);
+    let map = serde_json::from_value(map).expect("a ConfigMap");
+    maps.create(&Default::default(), &map).await.expect("the ConfigMap is accepted");
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller(&[]).await;
+    let message = stage.until_condition("ServerConfigMapAvailable", "False", "Taken").await;
+    assert!(message.contains("trustplane.dev/adopt"), "{message}");
+    stage.writes().await;
+    assert_eq!(stage.object(Part::ServerConfigMap).await["data"], data);
+    const HASH: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
+    stage.until_field(Part::StatefulSet, HASH, json!("unknown")).await;
+
+    stage
+        .meddle(
+            Part::ServerConfigMap,
+            json!({ "metadata": { "annotations": { "trustplane.dev/adopt": "true" } } }),
+        )
+        .await;
+    let ready = async || {
+        let found = stage.condition("ServerConfigMapAvailable").await;
+        if found.0 == "True" { Ok(()) } else { Err(format!("{found:?}")) }
+    };
+    eventually(Duration::from_secs(60), "it is taken over", ready).await;
+    let hash = stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
+    assert_ne!(hash, "unknown", "the server is rolled out with it");
+}

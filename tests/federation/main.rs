@@ -1,0 +1,37 @@
+//! SPIRE federation: on real API servers, with real SPIRE servers, controller managers and an ACME
+//! server.
+//!
+//! - [`validation`]: what the CRD accepts and refuses, [`roundtrip`]: and keeps;
+//! - [`alerts`]: when people are told about a peer;
+//! - [`life`]: from a SpireServer to its objects;
+//! - [`crash`]: the controller is killed at every one of its calls;
+//! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
+//! - [`crowd`]: as many peers as there may be, some slow or dead;
+//! - [`together`]: clusters that federate by https_spiffe, with real parts only;
+//! - [`web`]: the same by https_web;
+//! - [`real_spire`]: SPIRE servers with configurations written by hand: what the others stand on.
+
+#[path = "../cluster/support/mod.rs"]
+mod support;
+
+#[allow(dead_code)]
+#[path = "../deploy/tools.rs"]
+mod tools;
+
+mod issuing;
+mod only;
+mod side;
+mod spire;
+mod stack;
+mod stage;
+
+mod alerts;
+mod crash;
+mod crowd;
+mod life;
+mod real_spire;
+mod rendered;
+mod roundtrip;
+mod together;
+mod validation;
+mod web;

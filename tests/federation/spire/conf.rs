@@ -1,0 +1,87 @@
+//! Brings a configuration that was made for a Pod to this machine: paths into a folder, ports to free
+//! ones of loopback, and what needs a cluster's nodes left out.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::free_port;
+
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Where a server listens; free when they were chosen.
+#[derive(Clone, Copy)]
+pub struct Ports {
+    /// For agents.
+    pub api: u16,
+    /// The bundle endpoint.
+    pub federation: u16,
+    /// `/live` and `/ready`.
+    pub health: u16,
+    /// Prometheus.
+    pub metrics: u16,
+}
+
+impl Ports {
+    /// Free ones, but for a bundle endpoint that has to be somewhere.
+    pub fn choose(federation: Option<u16>) -> Self {
+        let free = || free_port().expect("a free port");
+        Self {
+            api: free(),
+            federation: federation.unwrap_or_else(free),
+            health: free(),
+            metrics: free(),
+        }
+    }
+}
+
+/// The same configuration for a server whose files are in `folder`.
+pub fn mapped(mut conf: Value, folder: &Path, ports: Ports) -> Value {
+    let file = |name: &str| json!(folder.join(name));
+    let server = &mut conf["server"];
+    server["bind_address"] = json!(LOOPBACK);
+    server["bind_port"] = json!(ports.api.to_string());
+    server["socket_path"] = file("api.sock");
+    server["data_dir"] = file("data");
+    if let Some(endpoint) = conf.pointer_mut("/server/federation/bundle_endpoint") {
+        endpoint["address"] = json!(LOOPBACK);
+        endpoint["port"] = json!(ports.federation);
+    }
+    map_serving_certificate(&mut conf, folder);
+    map_plugins(&mut conf["plugins"], folder);
+    conf["health_checks"] = json!({
+        "listener_enabled": true,
+        "bind_address": LOOPBACK,
+        "bind_port": ports.health.to_string(),
+        "live_path": "/live",
+        "ready_path": "/ready",
+    });
+    if let Some(prometheus) = conf.pointer_mut("/telemetry/Prometheus") {
+        *prometheus = json!({ "host": LOOPBACK, "port": ports.metrics });
+    }
+    conf
+}
+
+/// Points `serving_cert_file` into the folder, and says whether there is one.
+pub fn map_serving_certificate(conf: &mut Value, folder: &Path) -> bool {
+    let profile = "/server/federation/bundle_endpoint/profile/https_web/serving_cert_file";
+    let Some(pair) = conf.pointer_mut(profile) else {
+        return false;
+    };
+    pair["cert_file_path"] = json!(folder.join("tls.crt"));
+    pair["key_file_path"] = json!(folder.join("tls.key"));
+    true
+}
+
+fn map_plugins(plugins: &mut Value, folder: &Path) {
+    let sql = plugins.pointer_mut("/DataStore/0/sql/plugin_data").expect("a data store");
+    assert_eq!(sql["database_type"], "sqlite3", "there is no other database here");
+    sql["connection_string"] = json!(folder.join("data/datastore.sqlite3"));
+    if let Some(disk) = plugins.pointer_mut("/KeyManager/0/disk/plugin_data") {
+        disk["keys_path"] = json!(folder.join("data/keys.json"));
+    }
+    // There are no nodes to attest.
+    plugins["NodeAttestor"] = json!([{ "join_token": { "plugin_data": {} } }]);
+    // It finds the cluster by what is mounted into a Pod.
+    plugins.as_object_mut().expect("plugins").remove("Notifier");
+}
