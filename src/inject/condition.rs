@@ -19,7 +19,8 @@ use crate::{
 pub struct Standing {
     /// None where it is none of ours.
     state: Option<State>,
-    holds: bool,
+    /// None where it is neither True nor False.
+    holds: Option<bool>,
     /// None where it is none of ours.
     pub reason: Option<Reason>,
     /// Of all its words.
@@ -38,7 +39,11 @@ impl Standing {
             condition;
         Self {
             state: State::ALL.iter().copied().find(|state| state.as_str() == r#type),
-            holds: status == "True",
+            holds: match &**status {
+                "True" => Some(true),
+                "False" => Some(false),
+                _ => None,
+            },
             reason: Reason::ALL.iter().copied().find(|ours| ours.as_str() == reason),
             digest: digest([r#type, status, reason, message]),
             since: *last_transition_time,
@@ -82,7 +87,7 @@ fn condition(
     let status = status(state, verdict);
     let unchanged_since = standing
         .iter()
-        .find(|stands| stands.state == Some(state) && stands.holds == (status == "True"))
+        .find(|stands| stands.state == Some(state) && stands.holds == Some(status == "True"))
         .and_then(|stands| stands.since);
     CertificateCondition {
         r#type: Cow::Borrowed(state.as_str()),
@@ -160,6 +165,15 @@ mod tests {
             with(|it| it.last_transition_time = None),
         ];
         assert!(others.iter().all(|other| *other != Standing::of(&said)), "{others:?}");
+    }
+
+    #[test]
+    fn a_condition_that_was_neither_true_nor_false_gets_a_new_time() {
+        let mut said = unless_said(&words::custom(), &[], noon()).unwrap();
+        said[0].status = "Unknown".into();
+        let again = unless_said(&words::custom(), &read(&said), later()).unwrap();
+        assert_eq!(again[0].last_transition_time, Some(later()));
+        assert_eq!(again[1].last_transition_time, Some(noon()));
     }
 
     #[test]
