@@ -79,6 +79,8 @@ pub struct Publisher {
     clock: Clock,
     controller: &'static str,
     instance: String,
+    /// When lasting problems were last said. What happened once is not in it: ten thousand renewals
+    /// would each be remembered for hours.
     said: Mutex<HashMap<String, DateTime<Utc>>>,
     /// What could not be said, though the object's status may tell otherwise by now.
     unsaid: Mutex<HashMap<String, DateTime<Utc>>>,
@@ -198,9 +200,7 @@ impl Publisher {
             regarding: Some(message.regarding.clone()),
             ..Default::default()
         };
-        call::bounded(self.api(message).create(&PostParams::default(), &event)).await?;
-        self.remember(event_name(message), now);
-        Ok(())
+        call::bounded(self.api(message).create(&PostParams::default(), &event)).await.map(drop)
     }
 
     async fn renew(&self, message: &Message, event: &Event) -> Result<(), CallError> {
@@ -211,9 +211,8 @@ impl Publisher {
         };
         let patch = Patch::Merge(json!({ "series": series }));
         let name = event_name(message);
-        call::bounded(self.api(message).patch(&name, &PatchParams::default(), &patch)).await?;
-        self.remember(name, now);
-        Ok(())
+        let (api, how) = (self.api(message), PatchParams::default());
+        call::bounded(api.patch(&name, &how, &patch)).await.map(drop)
     }
 }
 
