@@ -14,6 +14,8 @@ help: ## Show this list
 test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 	rm -rf $(SUITE)
 	mkdir -p $(SUITE) && chmod 700 $(SUITE)
+	$(CARGO) test --locked --no-run
+	@e2e/crates keep
 	$(CARGO) test --locked -- --show-output 2>&1 | tee $(SUITE)/cargo-test.log
 	$(SIMULATION)
 	$(CARGO) test --locked --test afterwards -- --show-output
@@ -40,6 +42,7 @@ stack: needs toolbox ## Start the product with real parts around it, to try; Ctr
 
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied
+	@e2e/crates bring
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
 

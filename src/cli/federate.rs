@@ -49,7 +49,8 @@ pub struct Federate {
     #[arg(long, short = 'n', env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
     namespace: String,
 
-    /// The domain below which the Route of the bundle endpoint gets its host, unless the SpireServer names one
+    /// The domain below which the Route of the bundle endpoint gets its host, unless the SpireServer names one;
+    /// OpenShift's own where there is none
     #[arg(long, env = "TRUSTPLANE_APPS_DOMAIN", value_parser = domain, value_name = "DOMAIN")]
     apps_domain: Option<String>,
 

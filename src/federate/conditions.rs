@@ -219,7 +219,7 @@ fn route(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
         return Some(Verdict::new(ABOUT, "Unknown", "ManagedRouteDisabled", message));
     }
     if findings.host.is_none() {
-        let message = "nobody knows the domain for the Route's host. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
+        let message = "nobody knows the domain for the Route's host, and this is no OpenShift that could tell. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
         return Some(Verdict::new(ABOUT, "False", "FederationRouteHostUnknown", message));
     }
     let (_, outcome) = findings.outcomes.iter().find(|(part, _)| *part == Part::Route)?;

@@ -90,6 +90,18 @@ fn key_of(field: &str) -> Option<&'static str> {
     }
 }
 
+/// Fields of which there can be one alone. Where ours is another, somebody's goes.
+fn is_alternative(field: &str, name: &str) -> bool {
+    match field {
+        "volumes" | "env" => name != "name",
+        "valueFrom" => true,
+        "livenessProbe" | "readinessProbe" => {
+            ["exec", "grpc", "httpGet", "tcpSocket"].contains(&name)
+        }
+        _ => false,
+    }
+}
+
 fn name_of(item: &Value, key: &str) -> Option<String> {
     item[key].as_str().map(str::to_owned)
 }
@@ -106,19 +118,19 @@ fn lay(
     let live_items = live.and_then(Value::as_array);
     match (wanted, key) {
         (Some(Value::Object(wanted)), _) => {
-            Some(lay_fields(live_fields, wanted, owned_fields).into())
+            Some(lay_fields(field, live_fields, wanted, owned_fields).into())
         }
         (Some(Value::Array(wanted)), Some(key)) => {
-            Some(lay_items(live_items, wanted, owned_fields, key).into())
+            Some(lay_items((field, key), live_items, wanted, owned_fields).into())
         }
         (Some(wanted), _) => Some(wanted.clone()),
         (None, key) => match (live_fields, live_items, owned_fields, key) {
             (Some(fields), _, Some(owned), _) => {
-                let rest = lay_fields(Some(fields), &Map::new(), Some(owned));
+                let rest = lay_fields(field, Some(fields), &Map::new(), Some(owned));
                 (!rest.is_empty()).then(|| rest.into())
             }
             (_, Some(items), Some(owned), Some(key)) => {
-                let rest = lay_items(Some(items), &[], Some(owned), key);
+                let rest = lay_items((field, key), Some(items), &[], Some(owned));
                 (!rest.is_empty()).then(|| rest.into())
             }
             _ if owned.is_some() => None,
@@ -127,8 +139,16 @@ fn lay(
     }
 }
 
-fn lay_fields(live: Option<&Fields>, wanted: &Fields, owned: Option<&Fields>) -> Fields {
+fn lay_fields(
+    field: &str,
+    live: Option<&Fields>,
+    wanted: &Fields,
+    owned: Option<&Fields>,
+) -> Fields {
     let mut result = live.cloned().unwrap_or_default();
+    if wanted.keys().any(|name| is_alternative(field, name)) {
+        result.retain(|name, _| !is_alternative(field, name) || wanted.contains_key(name));
+    }
     let ours = owned.into_iter().flat_map(Map::keys);
     for name in wanted.keys().chain(ours) {
         let standing = live.and_then(|live| live.get(name));
@@ -142,10 +162,10 @@ fn lay_fields(live: Option<&Fields>, wanted: &Fields, owned: Option<&Fields>) ->
 }
 
 fn lay_items(
+    (field, key): (&str, &str),
     live: Option<&Vec<Value>>,
     wanted: &[Value],
     owned: Option<&Fields>,
-    key: &str,
 ) -> Vec<Value> {
     let live = live.map(Vec::as_slice).unwrap_or_default();
     let find = |items: &[Value], name: &str| {
@@ -155,7 +175,7 @@ fn lay_items(
     let kept = live.iter().filter_map(|standing| {
         let name = name_of(standing, key).unwrap_or_default();
         match find(wanted, &name) {
-            Some(item) => lay("", Some(standing), Some(&item), owned_item(&name)),
+            Some(item) => lay(field, Some(standing), Some(&item), owned_item(&name)),
             None => owned_item(&name).is_none().then(|| standing.clone()),
         }
     });

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     apply::{Mode, Writer},
     conditions::{self, Findings, Outcome, Verdict},
+    domain,
     peers::{Anchors, Peers},
     references,
     render::{self, Part, Setting},
@@ -79,6 +80,9 @@ const CONTEST: Duration = Duration::from_secs(180);
 const AT_ONCE: u32 = 5;
 /// What is wrong outside of what we watch, such as a Secret, is looked at again after this long.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+const SERVERS: &str = "SpireServers";
+const ANCHORS: &str = "ClusterFederatedTrustDomains";
 
 /// The controller, ready to run.
 pub struct Federator {
@@ -130,7 +134,7 @@ impl Federator {
             peers,
             server: Mutex::default(),
             anchors: Mutex::default(),
-            unlisted: Mutex::new(BTreeSet::from(["SpireServers"])),
+            unlisted: Mutex::new(BTreeSet::from([SERVERS, ANCHORS])),
             changed: Notify::new(),
         })
     }
@@ -138,6 +142,11 @@ impl Federator {
     /// What readiness waits for, in words.
     pub fn waiting_for(&self) -> Vec<String> {
         lock(&self.unlisted).iter().map(|kind| format!("the list of {kind}")).collect()
+    }
+
+    fn listed(&self, kind: &'static str) {
+        lock(&self.unlisted).remove(kind);
+        self.changed.notify_one();
     }
 
     /// Runs until asked to stop; a pass that is under way is finished.
@@ -199,7 +208,11 @@ impl Federator {
             self.peers.want(&[]);
             return (Pass::Settled, false);
         };
-        let findings = self.put_everything(&server).await;
+        let setting = match self.setting().await {
+            Ok(setting) => setting,
+            Err(error) => return (self.failed("the domain of Routes", &error), false),
+        };
+        let findings = self.put_everything(&server, &setting).await;
         if findings.problems.is_empty() {
             let federation = server.spec.federation.as_ref();
             self.peers.want(federation.map(|it| &*it.federates_with).unwrap_or_default());
@@ -228,8 +241,16 @@ impl Federator {
         Pass::Failed
     }
 
-    async fn put_everything(&self, server: &SpireServer) -> Findings {
-        let setting = &self.options.setting;
+    /// What the command line chose, completed by what the cluster knows.
+    async fn setting(&self) -> Result<Setting, CallError> {
+        let mut setting = self.options.setting.clone();
+        if setting.apps_domain.is_none() {
+            setting.apps_domain = domain::of_cluster(&self.client).await?;
+        }
+        Ok(setting)
+    }
+
+    async fn put_everything(&self, server: &SpireServer, setting: &Setting) -> Findings {
         let federation = server.spec.federation.as_ref();
         let mut findings = Findings {
             problems: validate::problems(&server.spec),
@@ -338,7 +359,7 @@ impl Federator {
 
     async fn follow_server(self: Arc<Self>) {
         let api = Api::<Guarded<SpireServer>>::all(self.client.clone());
-        self.follow(api, None, "SpireServers", |this, change| match change {
+        self.follow(api, None, SERVERS, |this, change| match change {
             Change::Applied(server) => {
                 let changed = {
                     let mut standing = lock(&this.server);
@@ -363,8 +384,7 @@ impl Federator {
                 if places.is_empty() {
                     tracing::info!("there is no SpireServer; nothing to do until there is one");
                 }
-                lock(&this.unlisted).remove("SpireServers");
-                this.changed.notify_one();
+                this.listed(SERVERS);
             }
             _ => {}
         })
@@ -373,22 +393,30 @@ impl Federator {
 
     async fn follow_anchors(self: Arc<Self>) {
         let api = Api::<Guarded<FederatedTrustDomain>>::all(self.client.clone());
-        self.follow(api, None, "ClusterFederatedTrustDomains", |this, change| {
-            match change {
+        self.follow(api, None, ANCHORS, |this, change| {
+            let listed = match change {
                 Change::Applied(domain) => {
                     let name = domain.metadata.name.clone().unwrap_or_default();
                     lock(&this.anchors).insert(name, domain);
+                    false
                 }
                 Change::Deleted(place) => {
                     lock(&this.anchors).remove(&*place.name);
+                    false
                 }
                 Change::Listed(places) => {
-                    lock(&this.anchors)
-                        .retain(|name, _| places.iter().any(|it| *it.name == **name));
+                    let standing = |name: &str| places.iter().any(|it| *it.name == *name);
+                    lock(&this.anchors).retain(|name, _| standing(name));
+                    true
                 }
+                // Nobody installed the API: there are none.
+                Change::Failing(CallError::NotFound, _) => true,
                 _ => return,
-            }
+            };
             this.peers.trust(anchors(&lock(&this.anchors)));
+            if listed {
+                this.listed(ANCHORS);
+            }
         })
         .await;
     }

@@ -116,6 +116,14 @@ async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
     })
     .await;
 
+    let volumes =
+        stage.object(Part::StatefulSet).await["spec"]["template"]["spec"]["volumes"].clone();
+    let mut theirs = volumes.clone();
+    theirs[0] = json!({ "name": volumes[0]["name"], "emptyDir": {} });
+    let theirs = json!({ "spec": { "template": { "spec": { "volumes": theirs } } } });
+    stage.meddle(Part::StatefulSet, theirs).await;
+    stage.until_field(Part::StatefulSet, "/spec/template/spec/volumes", volumes).await;
+
     stage.remove(Part::StatefulSet).await;
     stage.until_field(Part::StatefulSet, "/metadata/name", json!("spire-server")).await;
     stage.remove(Part::Route).await;
@@ -330,4 +338,46 @@ async fn an_object_that_somebody_else_made_is_left_alone_until_they_hand_it_over
     eventually(Duration::from_secs(60), "it is taken over", ready).await;
     let hash = stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
     assert_ne!(hash, "unknown", "the server is rolled out with it");
+}
+
+/// What OpenShift has; of it, only what is read.
+fn ingresses() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": "ingresses.config.openshift.io" },
+        "spec": {
+            "group": "config.openshift.io",
+            "scope": "Cluster",
+            "names": { "kind": "Ingress", "plural": "ingresses", "singular": "ingress", "listKind": "IngressList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn openshift_knows_the_domain_of_its_routes() {
+    let stage = Stage::start("federation-domain").await;
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller_anywhere(&["--resync=1s"], &[]).await;
+    let told = stage.until_condition("RouteAvailable", "False", "FederationRouteHostUnknown").await;
+    assert!(told.contains("--apps-domain"), "{told}");
+
+    stage.apply(&ingresses()).await;
+    let ingress = json!({
+        "apiVersion": "config.openshift.io/v1",
+        "kind": "Ingress",
+        "metadata": { "name": "cluster" },
+        "spec": { "domain": "apps.ocp.test" },
+    });
+    stage.apply(&ingress).await;
+    let host = |domain: &str| json!(format!("spire-server-federation-spire.{domain}"));
+    stage.until_field(Part::Route, "/spec/host", host("apps.ocp.test")).await;
+    let mut chosen = ingress.clone();
+    chosen["spec"]["appsDomain"] = json!("shops.test");
+    stage.apply(&chosen).await;
+    stage.until_field(Part::Route, "/spec/host", host("shops.test")).await;
 }

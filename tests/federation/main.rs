@@ -24,6 +24,7 @@ mod side;
 mod spire;
 mod stack;
 mod stage;
+mod workload;
 
 mod alerts;
 mod crash;

@@ -2,7 +2,10 @@
 //! controller manager from what we rendered, and its bundle endpoint behind a Route on HAProxy,
 //! found by SNI.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use trustplane::federate::render::Part;
@@ -62,17 +65,19 @@ impl Site {
         }
         let controller = stage.controller_with(&[], &environment).await;
         stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+        stage.until_condition("RBACAvailable", "True", "Available").await;
         names.point(&stage.host(), router.address());
 
         let conf = server_conf(&stage).await;
-        let launch = Launch::new(&stage.trust_domain, conf).through(names).serving(&serving);
+        let account = account(&stage).await;
+        let launch = Launch::new(&stage.trust_domain, conf).in_cluster(&account);
+        let launch = launch.through(names).serving(&serving);
         let launch = match trusted {
             Some(authorities) => launch.trusting(authorities),
             None => launch,
         };
         let spire = launch.federating_at(port).start().await;
-        let manager = manager(&stage, &spire).await;
-        publish(&stage, &spire).await;
+        let manager = manager(&stage, &spire, &account).await;
         Side { stage, controller, spire, router, _manager: manager }
     }
 }
@@ -97,18 +102,16 @@ async fn config(stage: &Stage, part: Part, file: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-async fn manager(stage: &Stage, spire: &SpireServer) -> ControllerManager {
+/// A kubeconfig of the account that we made for the server and the controller manager.
+async fn account(stage: &Stage) -> PathBuf {
     let token = stage.cluster.token_of(NAMESPACE, "spire-server").await;
-    let kubeconfig = stage.cluster.kubeconfig(&stage.cluster.admin_access().with_token(token));
-    let conf =
-        config(stage, Part::ControllerManagerConfigMap, "controller-manager-config.yaml").await;
-    ControllerManager::start(&stage.trust_domain, conf, spire, &kubeconfig).await
+    stage.cluster.kubeconfig(&stage.cluster.admin_access().with_token(token))
 }
 
-/// What the server's k8sbundle notifier does in a Pod.
-async fn publish(stage: &Stage, spire: &SpireServer) {
-    let pem = spire.ask(&["bundle", "show"]).await;
-    stage.meddle(Part::BundleConfigMap, json!({ "data": { "bundle.crt": pem } })).await;
+async fn manager(stage: &Stage, spire: &SpireServer, account: &Path) -> ControllerManager {
+    let conf =
+        config(stage, Part::ControllerManagerConfigMap, "controller-manager-config.yaml").await;
+    ControllerManager::start(&stage.trust_domain, conf, spire, account).await
 }
 
 impl Side {

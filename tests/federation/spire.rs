@@ -3,6 +3,7 @@
 //!
 //! - [`SpireServer`]: a running server; [`Launch`] where it needs more than its configuration;
 //! - [`Names`]: hosts that lead to loopback;
+//! - [`SpireAgent`]: an agent of a server, and what workloads get from it;
 //! - [`ControllerManager`]: spire-controller-manager beside a server;
 //! - [`Pebble`]: an ACME server;
 //! - [`web`]: a client for https_web that is not ours.
@@ -10,6 +11,7 @@
 // The tests are written in several modules, and none of them uses everything.
 #![allow(dead_code, unused_imports)]
 
+mod agent;
 mod conf;
 mod manager;
 mod names;
@@ -29,6 +31,7 @@ use serde_json::Value;
 use crate::support::tied::{self, Tied};
 use crate::support::{Pair, http, pair, scratch_folder, suite, toolbox};
 
+pub use self::agent::{Credentials, SpireAgent};
 use self::conf::{Ports, mapped};
 pub use self::manager::ControllerManager;
 pub use self::names::Names;
@@ -46,6 +49,7 @@ pub struct Launch {
     serving: Option<Pair>,
     trusted: Option<String>,
     proxy: Vec<(String, String)>,
+    kubeconfig: Option<PathBuf>,
 }
 
 impl Launch {
@@ -58,12 +62,19 @@ impl Launch {
             serving: None,
             trusted: None,
             proxy: Vec::new(),
+            kubeconfig: None,
         }
     }
 
     /// Its peers are found by these names.
     pub fn through(mut self, names: &Names) -> Self {
         self.proxy = names.environment();
+        self
+    }
+
+    /// It attests nodes of a cluster and publishes its bundle there, as the account that this names.
+    pub fn in_cluster(mut self, kubeconfig: &Path) -> Self {
+        self.kubeconfig = Some(kubeconfig.to_owned());
         self
     }
 
@@ -114,6 +125,7 @@ pub struct SpireServer {
     federates: bool,
     ports: Ports,
     environment: Vec<(String, String)>,
+    kubeconfig: Option<PathBuf>,
 }
 
 impl SpireServer {
@@ -141,7 +153,7 @@ impl SpireServer {
         let folder = scratch_folder().expect("a folder");
         suite::private_folder(&folder.join("data"));
         let ports = Ports::choose(launch.federation_port);
-        let conf = mapped(launch.conf.clone(), &folder, ports);
+        let conf = mapped(launch.conf.clone(), &folder, ports, launch.kubeconfig.as_deref());
         suite::write_private(&folder.join("server.conf"), &format!("{conf:#}"));
         let mut environment = launch.proxy.clone();
         if let Some(authorities) = &launch.trusted {
@@ -159,6 +171,7 @@ impl SpireServer {
             folder,
             ports,
             environment,
+            kubeconfig: launch.kubeconfig.clone(),
         };
         if let Some(pair) = &launch.serving {
             server.serve(pair);
@@ -208,7 +221,7 @@ impl SpireServer {
 
     /// The same with another content of `server.conf`, as a StatefulSet that rolls it out.
     pub async fn start_again_with(&mut self, conf: Value) {
-        let conf = mapped(conf, &self.folder, self.ports);
+        let conf = mapped(conf, &self.folder, self.ports, self.kubeconfig.as_deref());
         suite::write_private(&self.folder.join("server.conf"), &format!("{conf:#}"));
         self.start_again().await;
     }
@@ -216,6 +229,11 @@ impl SpireServer {
     /// Where its bundle endpoint listens.
     pub fn federation_address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.ports.federation))
+    }
+
+    /// Where agents find it.
+    pub fn agent_port(&self) -> u16 {
+        self.ports.api
     }
 
     /// Its socket, for a controller manager.

@@ -21,6 +21,8 @@ use crate::support::{
 pub const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane-federate";
 /// Where the SPIRE server runs.
 pub const NAMESPACE: &str = "spire";
+/// What the cluster is called in its SPIRE server's configuration.
+pub const CLUSTER_NAME: &str = "cluster-a";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -61,8 +63,17 @@ impl Stage {
         environment: &[(String, String)],
     ) -> Controller {
         let domain = format!("--apps-domain={}", self.domain);
+        self.controller_anywhere(&[flags, &[&domain]].concat(), environment).await
+    }
+
+    /// The same without a word of the domain of its Routes.
+    pub async fn controller_anywhere(
+        &self,
+        flags: &[&str],
+        environment: &[(String, String)],
+    ) -> Controller {
         let arguments =
-            ["federate", "--namespace=spire", &domain, "--listen=127.0.0.1:0", "--log-format=json"];
+            ["federate", "--namespace=spire", "--listen=127.0.0.1:0", "--log-format=json"];
         let kubeconfig = self.cluster.kubeconfig(&self.account().await);
         let launch = Launch::exactly("federate", &arguments, kubeconfig);
         let launch = launch.flags(flags).env("RUST_LOG", "trustplane=debug");
@@ -200,6 +211,17 @@ impl Stage {
         changed.expect("the change is accepted");
     }
 
+    /// An administrator applies an object of whatever kind, which may be a moment old.
+    pub async fn apply(&self, object: &Value) {
+        let file = self.cluster.scratch().join(format!("{}.json", suite::next_number()));
+        suite::write_private(&file, &object.to_string());
+        let file = file.display().to_string();
+        eventually(PATIENCE, "an object is accepted", async || {
+            self.cluster.kubectl(&["apply", "--server-side", "-f", &file]).await
+        })
+        .await;
+    }
+
     /// Somebody deletes one of the objects.
     pub async fn remove(&self, part: Part) {
         self.api(part).delete(name_of(part), &Default::default()).await.expect("it can be deleted");
@@ -274,7 +296,7 @@ pub fn server(federation: Value) -> Value {
         "metadata": { "name": "cluster" },
         "spec": {
             "trustDomain": "td-a.test",
-            "clusterName": "cluster-a",
+            "clusterName": CLUSTER_NAME,
             "jwtIssuer": "https://oidc.td-a.test",
         },
     });

@@ -9,6 +9,7 @@ use crate::{
     spire::Names,
     stage::Stage,
     support::{Access, suite},
+    workload::Workload,
 };
 
 /// For what happens with the next fetch.
@@ -124,8 +125,8 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     b.until_bundle("td-a.test", 1).await;
     assert_eq!(a.spire.bundle_list().await.keys().collect::<Vec<_>>(), ["td-b.test"]);
     assert_eq!(b.spire.bundle_list().await.keys().collect::<Vec<_>>(), ["td-a.test"]);
-    let entry = a.spire.entry_create(&["td-b.test"]).await.expect("an entry that federates");
-    assert_eq!(entry["federates_with"], json!(["td-b.test"]));
+    let workload = Workload::of(&a, "td-b.test").await;
+    workload.until_it_trusts(&b.spire).await;
     let first = a.until_peer("td-b.test", "all is well", A_FETCH, well).await;
     b.until_peer("td-a.test", "all is well", A_FETCH, well).await;
 
@@ -135,6 +136,7 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
         .until_peer("td-b.test", "the new sequence", A_FETCH, |peer| peer["x509Authorities"] == 2)
         .await;
     assert!(second["sequence"].as_u64() > first["sequence"].as_u64(), "{first} {second}");
+    workload.until_it_trusts(&b.spire).await;
 
     b.spire.stop();
     let dark = a

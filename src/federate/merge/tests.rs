@@ -162,3 +162,28 @@ fn fields_that_can_only_be_set_at_creation_are_not_sent_again() {
     let patch = patch(&live, &with);
     assert!(patch.is_none(), "{patch:?}");
 }
+
+#[test]
+fn what_somebody_put_in_place_of_ours_goes_where_there_can_be_only_one() {
+    let mut with = wanted();
+    with["spec"]["volumes"] = json!([{ "name": "config", "configMap": { "name": "ours" } }]);
+    with["spec"]["containers"] = json!([{
+        "name": "server",
+        "env": [{ "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+        "livenessProbe": { "httpGet": { "path": "/live" } },
+    }]);
+    let mut live = stored(&with);
+    let defaulted = live.clone();
+    live["spec"]["volumes"][0] = json!({ "name": "config", "hostPath": { "path": "/" } });
+    let container = &mut live["spec"]["containers"][0];
+    container["env"][0] = json!({ "name": "POD", "value": "theirs" });
+    container["livenessProbe"] = json!({ "exec": { "command": ["true"] }, "timeoutSeconds": 1 });
+
+    let live = merged(live.clone(), &patch(&live, &with).unwrap());
+    assert_eq!(live["spec"]["volumes"], defaulted["spec"]["volumes"]);
+    let (mended, whole) = (&live["spec"]["containers"][0], &defaulted["spec"]["containers"][0]);
+    assert_eq!(mended["env"], whole["env"]);
+    let probe = json!({ "httpGet": { "path": "/live" }, "timeoutSeconds": 1 });
+    assert_eq!(mended["livenessProbe"], probe, "what is not an alternative stays");
+    assert_eq!(patch(&live, &with), None);
+}

@@ -1,5 +1,6 @@
 //! Brings a configuration that was made for a Pod to this machine: paths into a folder, ports to free
-//! ones of loopback, and what needs a cluster's nodes left out.
+//! ones of loopback. What a Pod knows of its cluster by what is mounted into it comes from a
+//! kubeconfig; without one, what needs a cluster is left out.
 
 use std::path::Path;
 
@@ -36,7 +37,7 @@ impl Ports {
 }
 
 /// The same configuration for a server whose files are in `folder`.
-pub fn mapped(mut conf: Value, folder: &Path, ports: Ports) -> Value {
+pub fn mapped(mut conf: Value, folder: &Path, ports: Ports, kubeconfig: Option<&Path>) -> Value {
     let file = |name: &str| json!(folder.join(name));
     let server = &mut conf["server"];
     server["bind_address"] = json!(LOOPBACK);
@@ -49,6 +50,10 @@ pub fn mapped(mut conf: Value, folder: &Path, ports: Ports) -> Value {
     }
     map_serving_certificate(&mut conf, folder);
     map_plugins(&mut conf["plugins"], folder);
+    match kubeconfig {
+        Some(kubeconfig) => map_cluster(&mut conf["plugins"], kubeconfig),
+        None => leave_cluster_out(&mut conf["plugins"]),
+    }
     conf["health_checks"] = json!({
         "listener_enabled": true,
         "bind_address": LOOPBACK,
@@ -80,8 +85,19 @@ fn map_plugins(plugins: &mut Value, folder: &Path) {
     if let Some(disk) = plugins.pointer_mut("/KeyManager/0/disk/plugin_data") {
         disk["keys_path"] = json!(folder.join("data/keys.json"));
     }
-    // There are no nodes to attest.
+}
+
+fn map_cluster(plugins: &mut Value, kubeconfig: &Path) {
+    let clusters = plugins.pointer_mut("/NodeAttestor/0/k8s_psat/plugin_data/clusters/0");
+    let clusters = clusters.and_then(Value::as_object_mut).expect("clusters whose nodes it knows");
+    for cluster in clusters.values_mut() {
+        cluster["kube_config_file"] = json!(kubeconfig);
+    }
+    let bundle = plugins.pointer_mut("/Notifier/0/k8sbundle/plugin_data");
+    bundle.expect("a ConfigMap for its bundle")["kube_config_file_path"] = json!(kubeconfig);
+}
+
+fn leave_cluster_out(plugins: &mut Value) {
     plugins["NodeAttestor"] = json!([{ "join_token": { "plugin_data": {} } }]);
-    // It finds the cluster by what is mounted into a Pod.
     plugins.as_object_mut().expect("plugins").remove("Notifier");
 }

@@ -7,6 +7,7 @@ use crate::only::{Turn, minimal};
 
 mod changes;
 mod endpoint;
+mod manual;
 mod peers;
 mod server;
 
