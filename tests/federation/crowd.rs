@@ -29,7 +29,7 @@ const HINT: Duration = Duration::from_secs(60);
 const LATENCY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Peer {
+pub enum Peer {
     Good,
     /// Says everything too late.
     Slow,
@@ -52,13 +52,13 @@ fn crowd() -> Vec<(String, Peer)> {
 }
 
 /// What the peers have in common.
-struct Served {
+pub struct Served {
     acceptor: TlsAcceptor,
     bundle: String,
 }
 
 impl Served {
-    fn new(pair: &Pair) -> Arc<Self> {
+    pub fn new(pair: &Pair) -> Arc<Self> {
         let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().expect("a certificate");
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
@@ -79,8 +79,13 @@ impl Served {
         Arc::new(Self { acceptor: TlsAcceptor::from(Arc::new(config)), bundle: bundle.to_string() })
     }
 
+    /// The document that they serve.
+    pub fn bundle(&self) -> &str {
+        &self.bundle
+    }
+
     /// Starts a peer. Answers its port.
-    async fn start(self: &Arc<Self>, peer: Peer, peers: &mut JoinSet<()>) -> u16 {
+    pub async fn start(self: &Arc<Self>, peer: Peer, peers: &mut JoinSet<()>) -> u16 {
         if peer == Refusing {
             return free_port().expect("a free port");
         }
@@ -133,7 +138,7 @@ fn federation(peers: &[(String, Peer, u16)]) -> Value {
 }
 
 /// The peers of which there is something to tell.
-async fn told_of(stage: &Stage) -> Vec<Value> {
+pub async fn told_of(stage: &Stage) -> Vec<Value> {
     let server = stage.server().await;
     let peers = server["status"]["federation"]["peers"].as_array().cloned().unwrap_or_default();
     let told = |it: &Value| it["lastSuccessTime"].is_string() || it["lastError"].is_string();

@@ -90,17 +90,14 @@ async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
     stage.until_field(Part::Route, "/metadata/annotations/note", json!("theirs")).await;
 
     let label = "app.kubernetes.io/managed-by";
+    stage.meddle(Part::Route, json!({ "metadata": { "labels": { label: "them" } } })).await;
+    let pointer = "/metadata/labels/app.kubernetes.io~1managed-by";
+    stage.until_field(Part::Route, pointer, json!("trustplane")).await;
     stage.meddle(Part::Service, json!({ "metadata": { "labels": { label: null } }, "spec": { "selector": { "app.kubernetes.io/name": "mine" } } })).await;
     stage
         .until_field(Part::Service, "/spec/selector/app.kubernetes.io~1name", json!("spire-server"))
         .await;
-    stage
-        .until_field(
-            Part::Service,
-            "/metadata/labels/app.kubernetes.io~1managed-by",
-            json!("trustplane"),
-        )
-        .await;
+    stage.until_field(Part::Service, pointer, json!("trustplane")).await;
 
     stage
         .meddle(Part::ServerConfigMap, json!({ "data": { "server.conf": "{}", "mine": "stays" } }))

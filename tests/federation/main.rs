@@ -7,8 +7,10 @@
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
+//! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
 //! - [`web`]: the same by https_web;
+//! - [`workload`]: what a workload gets of it;
 //! - [`real_spire`]: SPIRE servers with configurations written by hand: what the others stand on.
 
 #[path = "../cluster/support/mod.rs"]
@@ -30,6 +32,7 @@ mod alerts;
 mod crash;
 mod crowd;
 mod life;
+mod mixed;
 mod real_spire;
 mod rendered;
 mod roundtrip;

@@ -157,6 +157,25 @@ fn a_serving_certificate_is_read_from_the_mounted_secret_and_always_has_an_inter
 }
 
 #[test]
+fn each_profile_has_its_port_and_the_service_asks_for_a_certificate() {
+    const ASKING: &str = "service.beta.openshift.io/serving-cert-secret-name";
+    let is_named = |it: &Value| it["name"] == "federation";
+    let named = |ports: &Value| ports.as_array().unwrap().iter().any(is_named);
+    for federation in
+        [spiffe(), acme(), serving_certificate(None), serving_certificate(Some("web-tls"))]
+    {
+        let all = rendered(federation);
+        let (service, set) = (&all[&Part::Service], &all[&Part::StatefulSet]);
+        assert!(named(&service["spec"]["ports"]), "{service}");
+        let server = &set["spec"]["template"]["spec"]["containers"][0];
+        assert!(named(&server["ports"]), "{server}");
+        assert_eq!(service["metadata"]["annotations"][ASKING], SERVING_CERT);
+    }
+    let without = &rendered(Value::Null)[&Part::Service];
+    assert!(without["metadata"]["annotations"][ASKING].is_null(), "{without}");
+}
+
+#[test]
 fn acme_is_configured_as_it_was_asked_for() {
     let endpoint = conf(acme())["server"]["federation"]["bundle_endpoint"].clone();
     assert_eq!(
