@@ -1,6 +1,6 @@
 //! Peers of both profiles side by side, and what is told of those that an administrator got wrong.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::{
-    crowd::{Peer, Served},
+    crowd::{Peer, Served, told_of},
+    real_spire::brought,
+    side::well,
     spire::ControllerManager,
     stage::{self, Stage},
     support::{Pair, eventually, pair, suite},
@@ -59,24 +61,6 @@ fn by_web(trust_domain: &str, host: &str) -> Value {
     })
 }
 
-/// What an administrator brought of a trust domain.
-fn brought(trust_domain: &str, port: u16, bundle: &str) -> Value {
-    json!({
-        "apiVersion": "spire.spiffe.io/v1alpha1",
-        "kind": "ClusterFederatedTrustDomain",
-        "metadata": { "name": trust_domain.replace('.', "-") },
-        "spec": {
-            "trustDomain": trust_domain,
-            "bundleEndpointURL": format!("https://localhost:{port}"),
-            "bundleEndpointProfile": {
-                "type": "https_spiffe",
-                "endpointSPIFFEID": format!("spiffe://{trust_domain}/spire/server"),
-            },
-            "trustDomainBundle": bundle,
-        },
-    })
-}
-
 #[tokio::test]
 async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_its_own_words() {
     let web = pair::issued("localhost");
@@ -85,8 +69,7 @@ async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_it
     // Somebody's endpoint, reached by the address of another trust domain.
     let mistaken = Served::new(&svid("spiffe://other.test/spire/server"));
     let mut tasks = JoinSet::new();
-    let mut start =
-        async |served: &std::sync::Arc<Served>| served.start(Peer::Good, &mut tasks).await;
+    let mut start = async |served: &Arc<Served>| served.start(Peer::Good, &mut tasks).await;
     let (at_web, at_right, at_mistaken) =
         (start(&in_use).await, start(&right).await, start(&mistaken).await);
 
@@ -94,11 +77,12 @@ async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_it
     let crds = ControllerManager::crds().display().to_string();
     let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
     applied.expect("SPIRE's CRDs");
-    stage.apply(&brought("right.test", at_right, right.bundle())).await;
-    stage.apply(&brought("mistaken.test", at_mistaken, mistaken.bundle())).await;
+    let local = |port: u16| format!("localhost:{port}");
+    stage.apply(&brought("right.test", &local(at_right), right.bundle())).await;
+    stage.apply(&brought("mistaken.test", &local(at_mistaken), mistaken.bundle())).await;
     let mut federation = stage::spiffe();
     federation["federatesWith"] = json!([
-        by_web("web.test", &format!("localhost:{at_web}")),
+        by_web("web.test", &local(at_web)),
         by_spiffe("right.test", at_right),
         by_web("nowhere.test", "nowhere.invalid"),
         by_spiffe("mistaken.test", at_mistaken),
@@ -114,13 +98,13 @@ async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_it
     let _controller = stage.controller_with(&[], &environment).await;
 
     let peers = eventually(ASKED_WITHIN, "all five peers are told of", async || {
-        let peers = crate::crowd::told_of(&stage).await;
+        let peers = told_of(&stage).await;
         if peers.len() == 5 { Ok(peers) } else { Err(format!("{peers:#?}")) }
     })
     .await;
     let of = |name: &str| peers.iter().find(|it| it["trustDomain"] == name).expect("a peer");
     for good in ["web.test", "right.test"] {
-        assert!(crate::side::well(of(good)), "{}", of(good));
+        assert!(well(of(good)), "{}", of(good));
     }
     for (bad, words) in [
         ("nowhere.test", "no such host: nowhere.invalid"),

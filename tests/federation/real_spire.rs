@@ -287,18 +287,23 @@ pub async fn until_known(server: &SpireServer, trust_domain: &str, manager: &Con
 /// What an administrator bootstraps a peer with.
 pub async fn federated_trust_domain(peer: &SpireServer) -> Value {
     let trust_domain = peer.trust_domain();
+    brought(trust_domain, trust_domain, &peer.bundle_show().await.to_string())
+}
+
+/// The same for a peer at some host, with some bundle.
+pub fn brought(trust_domain: &str, host: &str, bundle: &str) -> Value {
     json!({
         "apiVersion": "spire.spiffe.io/v1alpha1",
         "kind": "ClusterFederatedTrustDomain",
         "metadata": { "name": trust_domain.trim_end_matches(".test") },
         "spec": {
             "trustDomain": trust_domain,
-            "bundleEndpointURL": format!("https://{trust_domain}"),
+            "bundleEndpointURL": format!("https://{host}"),
             "bundleEndpointProfile": {
                 "type": "https_spiffe",
                 "endpointSPIFFEID": format!("spiffe://{trust_domain}/spire/server"),
             },
-            "trustDomainBundle": peer.bundle_show().await.to_string(),
+            "trustDomainBundle": bundle,
         },
     })
 }
