@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use chrono::{DateTime, Utc};
 use k8s_openapi::{
     ClusterResourceScope,
-    api::core::v1::{Affinity, ResourceRequirements, Toleration},
+    api::core::v1::{Affinity, ObjectReference, ResourceRequirements, Toleration},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::{Deserialize, Serialize};
@@ -340,6 +340,19 @@ pub struct PeerStatus {
     /// What went wrong the last time, in plain words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+}
+
+impl SpireServer {
+    /// For Events about it.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(KIND.to_owned()),
+            name: self.metadata.name.clone(),
+            uid: self.metadata.uid.clone(),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 impl kube::Resource for SpireServer {

@@ -150,7 +150,17 @@ impl Bootstrap {
                 eprintln!("{} has this bundle already. Nothing was changed.", self.to);
                 return Ok(());
             }
-            Taking::Create(_) => "create",
+            Taking::Create { others, .. } => {
+                for other in others {
+                    eprintln!(
+                        "ClusterFederatedTrustDomain {} in {} is left as it is: its className {} is that of another controller manager. If it was meant for this one, delete it.",
+                        other.metadata.name.as_deref().unwrap_or_default(),
+                        self.to,
+                        other.spec.class_name.as_deref().unwrap_or_default(),
+                    );
+                }
+                "create"
+            }
             Taking::Change { .. } => "change",
         };
         if self.dry_run {

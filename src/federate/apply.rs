@@ -9,7 +9,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    conditions::{Doing, Outcome},
+    conditions::{Doing, Outcome, SOMEBODY},
     merge,
     render::{Part, Rendered, Setting},
 };
@@ -191,9 +191,10 @@ pub fn resource(part: Part) -> ApiResource {
         Part::ClusterRoleBinding => (RBAC, "ClusterRoleBinding", "clusterrolebindings"),
         Part::Role => (RBAC, "Role", "roles"),
         Part::RoleBinding => (RBAC, "RoleBinding", "rolebindings"),
-        Part::BundleConfigMap | Part::ServerConfigMap | Part::ControllerManagerConfigMap => {
-            ("", "ConfigMap", "configmaps")
-        }
+        Part::BundleConfigMap
+        | Part::ServerConfigMap
+        | Part::ControllerManagerConfigMap
+        | Part::PeersConfigMap => ("", "ConfigMap", "configmaps"),
         Part::Service => ("", "Service", "services"),
         Part::StatefulSet => ("apps", "StatefulSet", "statefulsets"),
         Part::Route => ("route.openshift.io", "Route", "routes"),
@@ -231,7 +232,7 @@ fn other_owner(live: &Value, owner: &str) -> Option<String> {
     let ours = owners.iter().any(|it| it["uid"] == owner)
         || annotations[FIELDS_ANNOTATION].is_string()
         || annotations[ADOPT_ANNOTATION] == "true";
-    (!ours).then(|| "somebody else".to_owned())
+    (!ours).then(|| SOMEBODY.to_owned())
 }
 
 #[cfg(test)]
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn an_object_that_a_person_made_is_taken_over_only_where_they_say_so() {
         let with = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
-        assert_eq!(other_owner(&json!({ "metadata": {} }), "1"), Some("somebody else".to_owned()));
+        assert_eq!(other_owner(&json!({ "metadata": {} }), "1"), Some(SOMEBODY.to_owned()));
         assert_eq!(other_owner(&with(json!({ ADOPT_ANNOTATION: "true" })), "1"), None);
         assert_eq!(other_owner(&with(json!({ FIELDS_ANNOTATION: "{}" })), "1"), None);
     }

@@ -13,7 +13,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     core::TypeMeta,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     render::{BUNDLE, CONTROLLER_MANAGER},
@@ -24,7 +24,7 @@ use crate::{
         federated_trust_domain::{EndpointProfile, FederatedTrustDomain, FederatedTrustDomainSpec},
         spire_server::{self, Profile, SpireServer},
     },
-    bundle::fetch::{self, Endpoint, FetchError, RootsError, Trust},
+    bundle::fetch::{self, Endpoint, FetchError, Fetched, RootsError, Trust},
     kit::call::{self, CallError},
     names::FIELD_MANAGER,
     spiffe::{
@@ -46,7 +46,7 @@ pub struct Offer {
     pub endpoint_id: Option<String>,
     /// The bundle.
     pub bundle: Bundle,
-    /// The bundle as it was read.
+    /// The same as a document.
     pub document: String,
 }
 
@@ -183,7 +183,11 @@ impl Cluster {
             .map_err(|cause| BootstrapError::Url { url: url.clone(), cause })?;
         let fetched = fetch::fetch(&Endpoint { url: address, trust }, now).await;
         let fetched = fetched.map_err(|cause| fetch_error(&url, cause))?;
-        let (bundle, document) = (fetched.bundle, fetched.document);
+        let Fetched { bundle, document } = match profile {
+            Profile::HttpsSpiffe => fetched,
+            // The API server can't confirm JWT keys, and the trust domain does not vouch for them.
+            Profile::HttpsWeb => authorities_alone(fetched),
+        };
         // Whoever vouches for the endpoint: what it says must be what the API server knows.
         let same = |a: &Bundle, b: &Bundle| a.x509.iter().all(|it| b.x509.contains(it));
         if bundle.x509.is_empty() || !same(&bundle, &published) || !same(&published, &bundle) {
@@ -214,16 +218,12 @@ impl Cluster {
             .map_err(|cause| BootstrapError::Unreadable { context: self.context.clone(), cause })
     }
 
-    /// The object of this trust domain that stands here, under whatever name.
-    async fn standing(
-        &self,
-        trust_domain: &str,
-    ) -> Result<Option<FederatedTrustDomain>, BootstrapError> {
+    /// The objects that stand here, under whatever name.
+    async fn standing(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let listed = call::bounded(api.list(&Default::default())).await;
         let what = "ClusterFederatedTrustDomains. Is the SPIRE controller manager installed?";
-        let listed = listed.map_err(|cause| self.failed(what, cause))?;
-        Ok(listed.items.into_iter().find(|it| it.spec.trust_domain == trust_domain))
+        Ok(listed.map_err(|cause| self.failed(what, cause))?.items)
     }
 
     /// What taking the offer would do here.
@@ -232,8 +232,20 @@ impl Cluster {
             return Err(BootstrapError::SameTrustDomain(offer.trust_domain.clone()));
         }
         let wanted = spec(offer);
-        Ok(match self.standing(&offer.trust_domain).await? {
-            None => Taking::Create(wanted),
+        let standing = self.standing().await?;
+        let taken =
+            |name: &str| standing.iter().any(|it| it.metadata.name.as_deref() == Some(name));
+        let name = Some(object_name(&wanted.trust_domain))
+            .filter(|name| !taken(name))
+            .unwrap_or_else(|| digest_name(&wanted.trust_domain));
+        let of_it = standing.into_iter().filter(|it| it.spec.trust_domain == wanted.trust_domain);
+        let (ours, others): (Vec<_>, Vec<_>) = of_it.partition(|it| is_ours(&it.spec));
+        // The controller manager heeds the oldest.
+        let age = |it: &FederatedTrustDomain| {
+            (it.metadata.creation_timestamp.clone(), it.metadata.uid.clone())
+        };
+        Ok(match ours.into_iter().min_by_key(age) {
+            None => Taking::Create { name, wanted, others },
             Some(standing) if says_the_same(&standing.spec, &wanted) => Taking::Nothing,
             Some(standing) => Taking::Change { standing: Box::new(standing), wanted },
         })
@@ -245,13 +257,10 @@ impl Cluster {
         let what = "ClusterFederatedTrustDomain";
         match taking {
             Taking::Nothing => Ok(()),
-            Taking::Create(spec) => {
-                let metadata = ObjectMeta {
-                    name: Some(object_name(&spec.trust_domain)),
-                    ..ObjectMeta::default()
-                };
+            Taking::Create { name, wanted, .. } => {
+                let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
                 let types = Some(TypeMeta::resource::<FederatedTrustDomain>());
-                let object = FederatedTrustDomain { types, metadata, spec: spec.clone() };
+                let object = FederatedTrustDomain { types, metadata, spec: wanted.clone() };
                 let params = PostParams {
                     field_manager: Some(FIELD_MANAGER.into()),
                     ..PostParams::default()
@@ -284,6 +293,24 @@ impl Cluster {
     }
 }
 
+/// Without JWT keys, and without whatever another reader might see in the document.
+fn authorities_alone(fetched: Fetched) -> Fetched {
+    let read: Value = serde_json::from_str(&fetched.document).unwrap_or_default();
+    let is_authority = |key: &&Value| {
+        let alone = json!({ "keys": [key] }).to_string();
+        Bundle::parse(alone.as_bytes()).is_ok_and(|it| !it.x509.is_empty())
+    };
+    let authorities: Vec<&Value> =
+        read["keys"].as_array().into_iter().flatten().filter(is_authority).collect();
+    let bundle = Bundle { jwt: Vec::new(), ..fetched.bundle };
+    let document = json!({
+        "keys": authorities,
+        "spiffe_sequence": bundle.sequence,
+        "spiffe_refresh_hint": bundle.refresh_hint.map(|it| it.as_secs()),
+    });
+    Fetched { bundle, document: document.to_string() }
+}
+
 fn fetch_error(url: &str, cause: FetchError) -> BootstrapError {
     BootstrapError::Fetch { url: url.to_owned(), cause }
 }
@@ -294,7 +321,14 @@ pub enum Taking {
     /// It has that bundle already.
     Nothing,
     /// It has none.
-    Create(FederatedTrustDomainSpec),
+    Create {
+        /// What the object is to be called.
+        name: String,
+        /// What is to stand there.
+        wanted: FederatedTrustDomainSpec,
+        /// Objects of the trust domain that another controller manager heeds. They stay.
+        others: Vec<FederatedTrustDomain>,
+    },
     /// It has another.
     Change {
         /// What stands there.
@@ -307,7 +341,7 @@ pub enum Taking {
 fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
     FederatedTrustDomainSpec {
         trust_domain: offer.trust_domain.clone(),
-        bundle_endpoint_url: offer.url.clone(),
+        bundle_endpoint_url: marked(&offer.url, &offer.bundle),
         bundle_endpoint_profile: EndpointProfile {
             r#type: offer.profile,
             endpoint_spiffe_id: offer.endpoint_id.clone(),
@@ -317,7 +351,22 @@ fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
     }
 }
 
-/// Documents are compared by their keys: the order of fields says nothing.
+/// The address with the beginning of the bundle's fingerprint as its fragment.
+///
+/// The controller manager brings a bundle to the SPIRE server when it finds that the address or the
+/// profile is another; bundles it does not compare. No client sends a fragment, and SPIRE keeps it.
+fn marked(url: &str, bundle: &Bundle) -> String {
+    let digits = bundle.fingerprint().replace(':', "");
+    format!("{url}#{}", &digits[..16])
+}
+
+/// Whether the controller manager that we render heeds it, which takes objects without a class, too.
+fn is_ours(spec: &FederatedTrustDomainSpec) -> bool {
+    matches!(spec.class_name.as_deref(), None | Some("" | CONTROLLER_MANAGER))
+}
+
+/// Documents are compared by their keys: the order of fields says nothing. Both are ours, so that
+/// the class says nothing either.
 fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDomainSpec) -> bool {
     let bundle = |spec: &FederatedTrustDomainSpec| {
         Bundle::parse(spec.trust_domain_bundle.as_deref().unwrap_or_default().as_bytes()).ok()
@@ -328,6 +377,7 @@ fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDom
     };
     let without_bundle = |spec: &FederatedTrustDomainSpec| FederatedTrustDomainSpec {
         trust_domain_bundle: None,
+        class_name: None,
         ..spec.clone()
     };
     same_keys && without_bundle(standing) == without_bundle(wanted)
@@ -345,6 +395,10 @@ fn object_name(trust_domain: &str) -> String {
     if trust_domain.len() <= 253 && trust_domain.split('.').all(is_name) {
         return trust_domain.to_owned();
     }
+    digest_name(trust_domain)
+}
+
+fn digest_name(trust_domain: &str) -> String {
     format!("td-{}", &super::render::digest(trust_domain)[..16])
 }
 
@@ -360,5 +414,64 @@ mod tests {
             assert!(name.starts_with("td-") && name.len() == 19, "{odd}: {name}");
         }
         assert_ne!(object_name("a_b"), object_name("a_c"));
+    }
+
+    /// What taking an offer of td-a.test would do where this object stands.
+    async fn considered(standing: Value) -> Taking {
+        let server = json!(super::super::render::tests::server(Value::Null));
+        let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let mut body = json!({ "metadata": {}, "items": [standing] });
+            if request.uri().path().ends_with("/spireservers/cluster") {
+                body = server.clone();
+                body["spec"]["trustDomain"] = json!("td-b.test");
+            }
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            async move { http::Response::builder().status(200).body(body) }
+        });
+        let client = crate::kit::client::over(wire, crate::kit::client::Gate::open());
+        let cluster = Cluster { context: "b".to_owned(), client };
+        let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("a")]);
+        let document = document.to_string();
+        let offer = Offer {
+            trust_domain: "td-a.test".to_owned(),
+            url: "https://a.example".to_owned(),
+            profile: Profile::HttpsWeb,
+            endpoint_id: None,
+            bundle: Bundle::parse(document.as_bytes()).unwrap(),
+            document,
+        };
+        cluster.consider(&offer).await.unwrap()
+    }
+
+    fn object(name: &str, class: Value) -> Value {
+        json!({
+            "metadata": { "name": name, "uid": "1", "resourceVersion": "7" },
+            "spec": {
+                "trustDomain": "td-a.test",
+                "bundleEndpointURL": "https://a.example",
+                "bundleEndpointProfile": { "type": "https_web" },
+                "className": class,
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn an_object_of_another_controller_manager_is_left_to_it() {
+        let free = considered(object("a", json!("another-spire"))).await;
+        let taken = considered(object("td-a.test", json!("another-spire"))).await;
+        let names = [free, taken].map(|taking| match taking {
+            Taking::Create { name, others, .. } if others.len() == 1 => name,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(names[0], "td-a.test");
+        assert!(names[1].starts_with("td-") && names[1].len() == 19, "{names:?}");
+    }
+
+    #[tokio::test]
+    async fn an_object_without_a_class_is_ours_as_is_one_of_our_class() {
+        for class in [Value::Null, json!(""), json!(CONTROLLER_MANAGER)] {
+            let taking = considered(object("a", class.clone())).await;
+            assert!(matches!(taking, Taking::Change { .. }), "{class}: {taking:?}");
+        }
     }
 }

@@ -6,11 +6,12 @@ use chrono::{DateTime, SubsecRound, Utc};
 use serde_json::Value;
 
 use super::{
+    references::Unread,
     render::{Part, ROUTE},
     validate::Problem,
 };
 use crate::{
-    api::spire_server::{Condition, PeerStatus, SpireServer},
+    api::spire_server::{Condition, Federation, PeerStatus, SpireServer},
     kit::call::CallError,
     names::ADOPT_ANNOTATION,
 };
@@ -28,11 +29,14 @@ pub enum Outcome {
     OutOfStep(Vec<String>, Value),
     /// It can't be made: there is no such namespace, or no such API.
     NoNamespace(String),
-    /// Somebody else's object has the name.
+    /// Somebody else's object has the name: this controller's, or [`SOMEBODY`]'s.
     Taken(String),
     /// The API server was asked in vain.
     Failed(Doing, CallError),
 }
+
+/// Whoever made an object that no controller owns.
+pub const SOMEBODY: &str = "somebody else";
 
 /// What was asked of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub struct Findings {
     pub problems: Vec<Problem>,
     /// What is wrong with what it refers to.
     pub references: Vec<Problem>,
+    /// Why that is not known.
+    pub unread: Option<Unread>,
     /// What became of each object.
     pub outcomes: Vec<(Part, Outcome)>,
     /// Whether what exists is left as it is.
@@ -70,6 +76,30 @@ impl Findings {
         let mut outcomes = of_these.map(|(_, outcome)| outcome);
         outcomes
             .all(|it| matches!(it, Outcome::Created | Outcome::Updated(_) | Outcome::InPlace(_)))
+    }
+}
+
+impl Findings {
+    /// Where the endpoint is; what was told before where nobody knows now.
+    pub fn endpoint_url(&self, federation: &Federation, told: Option<String>) -> Option<String> {
+        if !self.problems.is_empty() {
+            return told;
+        }
+        let url = |host: &str| format!("https://{host}");
+        let wanted = || self.host.as_deref().map(url);
+        if !federation.manages_route() {
+            // Where the endpoint is not ours to expose, only its owner can say where it is.
+            return wanted().filter(|_| federation.route_host.is_some());
+        }
+        let route = self.outcomes.iter().find(|(part, _)| *part == Part::Route);
+        match route.map(|(_, outcome)| outcome) {
+            Some(Outcome::Created | Outcome::Updated(_)) => wanted(),
+            Some(Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) => {
+                live["spec"]["host"].as_str().map(url)
+            }
+            Some(Outcome::Failed(..)) => told,
+            Some(Outcome::Taken(_) | Outcome::NoNamespace(_)) | None => None,
+        }
     }
 }
 
@@ -132,12 +162,13 @@ pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
 
 fn configuration(findings: &Findings) -> Verdict {
     let all: Vec<_> = findings.problems.iter().chain(&findings.references).collect();
-    if all.is_empty() {
-        return Verdict::new("ConfigurationValid", "True", "ValidConfiguration", "");
-    }
     let listed: Vec<_> = all.iter().map(ToString::to_string).collect();
-    let reason = "InvalidFederationConfiguration";
-    Verdict::new("ConfigurationValid", "False", reason, listed.join("\n"))
+    let (status, reason, message) = match &findings.unread {
+        _ if !all.is_empty() => ("False", "InvalidFederationConfiguration", listed.join("\n")),
+        Some(unread) => ("Unknown", "SecretUnreadable", unread.to_string()),
+        None => ("True", "ValidConfiguration", String::new()),
+    };
+    Verdict::new("ConfigurationValid", status, reason, message)
 }
 
 fn objects(about: &'static str, parts: &[Part], findings: &Findings) -> Verdict {
@@ -168,8 +199,14 @@ fn no_namespace(part: Part, namespace: &str) -> String {
 }
 
 fn taken(part: Part, owner: &str) -> String {
+    let remedy = if owner == SOMEBODY {
+        format!("Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over,")
+    } else {
+        // Whatever it is annotated with: two controllers would undo each other's writes.
+        format!("Have {owner} give it up, or delete {owner},")
+    };
     format!(
-        "{part:?}: an object of that name belongs to {owner}. Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over, or have the SPIRE server run in another namespace"
+        "{part:?}: an object of that name belongs to {owner}. {remedy} or have the SPIRE server run in another namespace"
     )
 }
 
@@ -186,8 +223,17 @@ fn not_ready(outcome: &Outcome) -> Option<String> {
     if !current || !updated {
         return Some(CHANGES.to_owned());
     }
+    let kubectl = match live["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("kubectl -n {namespace}"),
+        None => "kubectl".to_owned(),
+    };
+    if wanted == 0 {
+        return Some(format!(
+            "it is scaled to no Pod at all; see {kubectl} scale statefulset spire-server"
+        ));
+    }
     (ready < wanted).then(|| {
-        format!("{ready} of {wanted} Pods are ready; see kubectl describe pod spire-server-0")
+        format!("{ready} of {wanted} Pods are ready; see {kubectl} describe pod spire-server-0")
     })
 }
 
@@ -202,10 +248,14 @@ fn peers(findings: &Findings) -> Option<Verdict> {
     let wrong: Vec<_> = wrong.collect();
     if asked.is_empty() {
         None
+    } else if wrong.is_empty() && asked.len() < findings.peers.len() {
+        let message = "some peers were not asked yet";
+        Some(Verdict::new(ABOUT, "Unknown", "NotAllPeersAsked", message))
     } else if wrong.is_empty() {
         Some(Verdict::new(ABOUT, "True", "AllPeersReachable", ""))
     } else {
-        let message = format!("{} of {} peers:\n{}", wrong.len(), asked.len(), wrong.join("\n"));
+        let all = findings.peers.len();
+        let message = format!("{} of {all} peers: {}", wrong.len(), wrong.join("\n"));
         Some(Verdict::new(ABOUT, "False", "PeersUnreachable", message))
     }
 }

@@ -102,6 +102,15 @@ fn is_alternative(field: &str, name: &str) -> bool {
     }
 }
 
+/// Kubernetes refuses a Service with the same port twice, whatever the names.
+fn is_same_port(field: &str, ours: &Value, theirs: &Value) -> bool {
+    fn number_and_protocol(item: &Value) -> Option<(u64, &str)> {
+        Some((item["port"].as_u64()?, item["protocol"].as_str().unwrap_or("TCP")))
+    }
+    let ours = number_and_protocol(ours);
+    field == "ports" && ours.is_some() && ours == number_and_protocol(theirs)
+}
+
 fn name_of(item: &Value, key: &str) -> Option<String> {
     item[key].as_str().map(str::to_owned)
 }
@@ -176,6 +185,7 @@ fn lay_items(
         let name = name_of(standing, key).unwrap_or_default();
         match find(wanted, &name) {
             Some(item) => lay(field, Some(standing), Some(&item), owned_item(&name)),
+            None if wanted.iter().any(|ours| is_same_port(field, ours, standing)) => None,
             None => owned_item(&name).is_none().then(|| standing.clone()),
         }
     });

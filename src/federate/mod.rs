@@ -1,14 +1,19 @@
 //! SPIRE federation from a SpireServer object (job `federate`).
 //!
 //! `validate`, `render`, `merge` and `conditions` decide, `apply` does, `run` says when,
-//! `references` and `domain` look at what is not ours, and `peers` asks each trust domain that we federate with how it is.
+//! `references` and `domain` look at what is not ours, and `peers` asks each trust domain that we federate with how it is; `memory` keeps what the next leader
+//! must know of them.
 
+mod anchors;
 pub mod apply;
 pub mod bootstrap;
 pub mod conditions;
+mod contest;
 mod domain;
+mod memory;
 pub mod merge;
 pub mod metrics;
+mod noticed;
 pub mod peers;
 pub mod references;
 pub mod render;

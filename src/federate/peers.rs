@@ -11,12 +11,19 @@ use std::{
 
 use chrono::{DateTime, SubsecRound, Utc};
 use rustls::RootCertStore;
-use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio::{
+    sync::Notify,
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
 
 use crate::{
     api::spire_server::{Peer, PeerStatus, Profile},
     bundle::fetch::{self, Endpoint, FetchError, Trust},
-    federate::validate,
+    federate::{
+        memory::{Kept, Memory},
+        validate,
+    },
     kit::{client::Gate, clock::Clock},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
@@ -35,6 +42,8 @@ pub struct Known {
     pub bundle: Option<Arc<Bundle>>,
     /// Since when it has these keys.
     pub since: Option<DateTime<Utc>>,
+    /// Whether we saw the keys before these.
+    changed: bool,
     /// When it was fetched last.
     pub last_success: Option<DateTime<Utc>>,
     /// What went wrong the last time.
@@ -55,6 +64,21 @@ pub enum PeerError {
         /// Of whose server.
         trust_domain: String,
     },
+    /// The endpoint is to prove an identity of a trust domain that nobody knows, and not of its own.
+    #[error(
+        "endpointSpiffeId is of the trust domain {found}, not of {expected}, and there is no bundle of {found}. Is it a mistake?"
+    )]
+    Elsewhere {
+        /// The trust domain in the identity.
+        found: String,
+        /// The peer's own.
+        expected: String,
+    },
+    /// It offers nothing that is still good.
+    #[error(
+        "all authorities for X.509 in its bundle have ended, so none of its workloads can be verified"
+    )]
+    Ended,
     /// It offers nothing to verify with.
     #[error("its bundle has no authority for X.509, so none of its workloads can be verified")]
     Empty,
@@ -69,6 +93,8 @@ impl PeerError {
         match self {
             Self::Unusable(_) => "unusable",
             Self::NoBootstrap { .. } => "no-bootstrap",
+            Self::Elsewhere { .. } => "elsewhere",
+            Self::Ended => "ended",
             Self::Empty => "empty",
             Self::Fetch(error) => error.category(),
         }
@@ -92,6 +118,7 @@ impl Known {
             Ok(bundle) => {
                 let same = self.bundle.as_ref().is_some_and(|known| known.same_keys(&bundle));
                 if !same {
+                    self.changed = self.bundle.is_some();
                     self.since = Some(now);
                 }
                 self.bundle = Some(Arc::new(bundle));
@@ -109,7 +136,7 @@ impl Known {
         let (reachable, verified) = match &self.last_error {
             None => (self.last_success.is_some(), self.last_success.is_some()),
             Some(PeerError::Fetch(error)) => (error.reached(), error.verified()),
-            Some(PeerError::Empty) => (true, true),
+            Some(PeerError::Empty | PeerError::Ended) => (true, true),
             Some(_) => (false, false),
         };
         let whole = |time: Option<DateTime<Utc>>| time.map(|time| time.trunc_subsecs(0));
@@ -147,7 +174,8 @@ fn worth_writing(
     let content = |it: &PeerStatus| {
         (it.sequence, it.x509_authorities, it.jwt_authorities, it.earliest_expiry)
     };
-    let since = if content(old) == content(&now) { old.bundle_since } else { now.bundle_since };
+    let same = !known.changed && content(old) == content(&now);
+    let since = if same { old.bundle_since } else { now.bundle_since };
     let new = PeerStatus { bundle_since: since, ..now };
     let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
     let passed = match (old.last_success_time, new.last_success_time) {
@@ -160,6 +188,9 @@ fn worth_writing(
 /// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
 pub type Anchors = BTreeMap<String, Arc<Bundle>>;
 
+/// A peer, and the bundle that its server is known by at first.
+type Asked = (Peer, Option<Arc<Bundle>>);
+
 /// Everybody that we federate with.
 pub struct Peers {
     clock: Clock,
@@ -167,6 +198,7 @@ pub struct Peers {
     roots: Arc<RootCertStore>,
     known: Mutex<BTreeMap<String, Known>>,
     anchors: Mutex<Anchors>,
+    remembered: Mutex<Memory>,
     wanted: Mutex<Vec<Peer>>,
     wanted_changed: Notify,
     /// Told when a peer's state changed in more than a time.
@@ -182,6 +214,7 @@ impl Peers {
             roots,
             known: Mutex::default(),
             anchors: Mutex::default(),
+            remembered: Mutex::default(),
             wanted: Mutex::default(),
             wanted_changed: Notify::new(),
             news: Notify::new(),
@@ -195,12 +228,18 @@ impl Peers {
         if *wanted == peers {
             return;
         }
-        let unchanged = |trust_domain: &String| {
-            let of =
-                |peers: &[Peer]| peers.iter().find(|it| it.trust_domain == *trust_domain).cloned();
-            of(&wanted).is_some() && of(&wanted) == of(peers)
+        let find = |peers: &[Peer], trust_domain: &str| {
+            peers.iter().find(|it| it.trust_domain == trust_domain).cloned()
         };
-        lock(&self.known).retain(|trust_domain, _| unchanged(trust_domain));
+        let mut all = lock(&self.known);
+        all.retain(|trust_domain, _| find(peers, trust_domain).is_some());
+        for peer in wanted.iter() {
+            // Of another endpoint than before nothing is known, whatever was told of the old one.
+            if find(peers, &peer.trust_domain).is_some_and(|it| it != *peer) {
+                all.insert(peer.trust_domain.clone(), Known::default());
+            }
+        }
+        drop(all);
         *wanted = peers.to_vec();
         drop(wanted);
         self.wanted_changed.notify_one();
@@ -223,6 +262,29 @@ impl Peers {
         *standing = anchors;
         drop(standing);
         self.wanted_changed.notify_one();
+    }
+
+    /// These are the bundles that were fetched earlier, by another process perhaps.
+    pub fn remember(&self, memory: Memory) {
+        *lock(&self.remembered) = memory;
+    }
+
+    /// What is to be remembered, where it is not what an administrator brought.
+    pub fn memory(&self) -> Memory {
+        let (wanted, all) = (lock(&self.wanted), lock(&self.known));
+        let (anchors, remembered) = (lock(&self.anchors), lock(&self.remembered));
+        let kept = |peer: &Peer| {
+            let name = &peer.trust_domain;
+            let anchor = anchors.get(name)?;
+            let brought = anchor.fingerprint();
+            let kept = match all.get(name).and_then(|known| known.bundle.clone()) {
+                Some(bundle) => Kept { brought, bundle },
+                None => remembered.get(name).filter(|it| it.brought == brought)?.clone(),
+            };
+            (kept.bundle.x509 != anchor.x509).then(|| (name.clone(), kept))
+        };
+        let by_spiffe = |peer: &&Peer| peer.bundle_endpoint_profile == Profile::HttpsSpiffe;
+        wanted.iter().filter(by_spiffe).filter_map(kept).collect()
     }
 
     /// Lets go of what was fetched; another replica leads.
@@ -250,14 +312,36 @@ impl Peers {
 
     /// Keeps asking. Ends only when it is dropped.
     pub async fn run(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        let mut running: Vec<(Asked, AbortHandle)> = Vec::new();
         loop {
-            let mut tasks = JoinSet::new();
-            for peer in lock(&self.wanted).clone() {
-                tasks.spawn(self.clone().follow(peer));
+            let mut wanted = self.asked();
+            running.retain(|(asked, task)| {
+                let stays = wanted.contains(asked);
+                if !stays {
+                    // A fetch under way is begun anew.
+                    task.abort();
+                }
+                stays
+            });
+            wanted.retain(|asked| running.iter().all(|(it, _)| it != asked));
+            for asked in wanted {
+                let task = tasks.spawn(self.clone().follow(asked.0.clone()));
+                running.push((asked, task));
             }
+            while tasks.try_join_next().is_some() {}
             self.wanted_changed.notified().await;
-            // Tasks of the old list end with their set; a fetch under way is begun anew.
         }
+    }
+
+    /// Everybody who is to be asked. Where any of it changes, the asking begins anew.
+    fn asked(&self) -> Vec<Asked> {
+        let anchors = lock(&self.anchors).clone();
+        let anchor = |peer: &Peer| {
+            let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;
+            anchors.get(id.trust_domain().as_str()).cloned()
+        };
+        lock(&self.wanted).iter().map(|peer| (peer.clone(), anchor(peer))).collect()
     }
 
     async fn follow(self: Arc<Self>, peer: Peer) {
@@ -275,7 +359,12 @@ impl Peers {
         let endpoint = self.endpoint(peer)?;
         let bundle = fetch::fetch(&endpoint, self.clock.now()).await?.bundle;
         // With none, every identity of that trust domain would be invalid.
-        if bundle.x509.is_empty() { Err(PeerError::Empty) } else { Ok(bundle) }
+        if bundle.x509.is_empty() {
+            return Err(PeerError::Empty);
+        }
+        let now = self.clock.now();
+        let ended = bundle.x509.iter().all(|authority| authority.not_after < now);
+        if ended { Err(PeerError::Ended) } else { Ok(bundle) }
     }
 
     fn endpoint(&self, peer: &Peer) -> Result<Endpoint, PeerError> {
@@ -286,9 +375,13 @@ impl Peers {
             Profile::HttpsSpiffe => {
                 let id = peer.endpoint_spiffe_id.as_deref().unwrap_or_default();
                 let id = SpiffeId::parse(id).map_err(|why| unusable(&why))?;
-                let bundle = self.bundle_of(id.trust_domain().as_str());
-                let bundle = bundle.ok_or_else(|| PeerError::NoBootstrap {
-                    trust_domain: id.trust_domain().to_string(),
+                let of = id.trust_domain().to_string();
+                let bundle = self.bundle_of(&of).ok_or_else(|| {
+                    let expected = peer.trust_domain.clone();
+                    match of == expected {
+                        true => PeerError::NoBootstrap { trust_domain: of },
+                        false => PeerError::Elsewhere { found: of, expected },
+                    }
                 })?;
                 Trust::Spiffe { id, bundle }
             }
@@ -300,13 +393,20 @@ impl Peers {
     /// another than the one whose bundle is offered there.
     fn bundle_of(&self, trust_domain: &str) -> Option<Arc<Bundle>> {
         let fetched = lock(&self.known).get(trust_domain).and_then(|known| known.bundle.clone());
-        fetched.or_else(|| lock(&self.anchors).get(trust_domain).cloned())
+        if fetched.is_some() {
+            return fetched;
+        }
+        let anchor = lock(&self.anchors).get(trust_domain).cloned()?;
+        let brought = anchor.fingerprint();
+        let remembered = lock(&self.remembered).get(trust_domain).cloned();
+        let remembered = remembered.filter(|kept| kept.brought == brought);
+        Some(remembered.map_or(anchor, |kept| kept.bundle))
     }
 
     fn learn(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) -> Duration {
         let wanted = lock(&self.wanted);
-        if !wanted.contains(peer) {
-            // It was taken out, or changed, while it was asked.
+        if !wanted.contains(peer) || !self.gate.is_open() {
+            // It was taken out, or changed, while it was asked; or another replica leads by now.
             return USUAL_HINT;
         }
         let mut all = lock(&self.known);

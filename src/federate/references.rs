@@ -8,28 +8,38 @@ use crate::{
         secret::{Secret, TLS_TYPE},
         spire_server::Federation,
     },
-    kit::call,
+    kit::call::{self, CallError},
     tls,
 };
 
+/// The API server was asked for it in vain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Secret {name} could not be read: {error}")]
+pub struct Unread {
+    /// Of the Secret.
+    pub name: String,
+    /// What went wrong.
+    pub error: CallError,
+}
+
 const FIELD: &str = "spec.federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef";
 
-/// What is wrong with it, from a read of this moment.
+/// What is wrong with it, from a read of this moment. Where that fails, nobody knows.
 pub async fn problems(
     client: &Client,
     namespace: &str,
     federation: Option<&Federation>,
-) -> Vec<Problem> {
+) -> Result<Vec<Problem>, Unread> {
     let serving_cert = federation.and_then(render::serving_cert);
     let name = serving_cert.and_then(|it| it.external_secret_ref.as_deref());
-    let Some(name) = name.filter(|name| !name.is_empty()) else { return Vec::new() };
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let problem = |why: String| vec![Problem::new(FIELD, why)];
-    match call::bounded(api.get_opt(name)).await {
-        Ok(Some(secret)) => judge(name, &secret).map_or_else(Vec::new, problem),
-        Ok(None) => problem(format!("there is no Secret {name} in namespace {namespace}")),
-        Err(error) => problem(format!("Secret {name} could not be read: {error}")),
-    }
+    let secret = call::bounded(api.get_opt(name)).await;
+    let why = match secret.map_err(|error| Unread { name: name.to_owned(), error })? {
+        Some(secret) => judge(name, &secret),
+        None => Some(format!("there is no Secret {name} in namespace {namespace}")),
+    };
+    Ok(why.into_iter().map(|why| Problem::new(FIELD, why)).collect())
 }
 
 fn judge(name: &str, secret: &Secret) -> Option<String> {

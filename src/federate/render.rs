@@ -7,10 +7,13 @@ mod config;
 mod rights;
 mod workload;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::memory;
 use crate::{
     api::spire_server::{self, Federation, HttpsWeb, Profile, ServingCert, SpireServer},
     names::{CONFIG_ANNOTATION, SECRET_NAME_ANNOTATION},
@@ -69,10 +72,12 @@ pub enum Part {
     StatefulSet,
     /// How other clusters reach the bundle endpoint.
     Route,
+    /// What is remembered of peers.
+    PeersConfigMap,
 }
 
 impl Part {
-    /// All, in the order in which they are made.
+    /// All that a SpireServer asks for, in the order in which they are made.
     pub const ALL: [Self; 11] = [
         Self::ServiceAccount,
         Self::ClusterRole,
@@ -111,11 +116,28 @@ pub fn render(server: &SpireServer, setting: &Setting) -> Vec<Rendered> {
         Part::Service => Some(workload::service(&server.spec)),
         Part::StatefulSet => Some(workload::stateful_set(&server.spec, setting)),
         Part::Route => route(server, setting),
+        Part::PeersConfigMap => None,
     };
     let rendered = |part| {
         Some(Rendered { part, object: common(object(part)?, part, server, &setting.namespace) })
     };
     Part::ALL.into_iter().filter_map(rendered).collect()
+}
+
+/// The ConfigMap with what is remembered of peers.
+pub fn remembered(
+    server: &SpireServer,
+    setting: &Setting,
+    data: BTreeMap<String, String>,
+) -> Rendered {
+    let part = Part::PeersConfigMap;
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": memory::NAME },
+        "data": data,
+    });
+    Rendered { part, object: common(object, part, server, &setting.namespace) }
 }
 
 /// The host of the bundle endpoint's Route.

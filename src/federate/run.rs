@@ -6,21 +6,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
-    marker::PhantomData,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::{
-        apps::v1::StatefulSet,
-        core::v1::{ConfigMap, ObjectReference, Service, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{ConfigMap, Service, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{Api, Client, Resource};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -29,10 +25,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    anchors::anchors,
     apply::{Mode, Writer},
     conditions::{self, Findings, Outcome, Verdict},
-    domain,
-    peers::{Anchors, Peers},
+    contest::Contest,
+    domain, memory,
+    noticed::Noticed,
+    peers::Peers,
     references,
     render::{self, Part, Setting},
     validate,
@@ -41,7 +40,7 @@ use crate::{
     api::{
         federated_trust_domain::FederatedTrustDomain,
         route::Route,
-        spire_server::{self, FederationStatus, SpireServer, SpireServerStatus},
+        spire_server::{self, Federation, FederationStatus, SpireServer, SpireServerStatus},
     },
     federate::metrics::Metrics,
     kit::{
@@ -54,7 +53,6 @@ use crate::{
         watch::{Change, Follow},
     },
     names::FEDERATE_REPORTER,
-    spiffe::bundle::Bundle,
 };
 
 /// What the command line chose.
@@ -74,10 +72,6 @@ pub struct Options {
 
 /// Changes come in groups: one pass sees them all.
 const GATHER: Duration = Duration::from_millis(100);
-/// What is undone so soon after it was put right is undone by somebody.
-const CONTEST: Duration = Duration::from_secs(180);
-/// So often it is put right at once all the same.
-const AT_ONCE: u32 = 5;
 /// What is wrong outside of what we watch, such as a Secret, is looked at again after this long.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -96,9 +90,16 @@ pub struct Federator {
     peers: Arc<Peers>,
     server: Mutex<Option<SpireServer>>,
     anchors: Mutex<BTreeMap<String, FederatedTrustDomain>>,
+    /// Which SpireServer the last pass was about.
+    passed: Mutex<Option<Version>>,
+    /// The conditions that were logged last.
+    logged: Mutex<Vec<Verdict>>,
     unlisted: Mutex<BTreeSet<&'static str>>,
     changed: Notify,
 }
+
+/// Uid and generation.
+type Version = (Option<String>, Option<i64>);
 
 /// How a pass went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +135,8 @@ impl Federator {
             peers,
             server: Mutex::default(),
             anchors: Mutex::default(),
+            passed: Mutex::default(),
+            logged: Mutex::default(),
             unlisted: Mutex::new(BTreeSet::from([SERVERS, ANCHORS])),
             changed: Notify::new(),
         })
@@ -145,8 +148,10 @@ impl Federator {
     }
 
     fn listed(&self, kind: &'static str) {
-        lock(&self.unlisted).remove(kind);
-        self.changed.notify_one();
+        // A pass was waiting for it; nobody does any more when it is listed again.
+        if lock(&self.unlisted).remove(kind) {
+            self.changed.notify_one();
+        }
     }
 
     /// Runs until asked to stop; a pass that is under way is finished.
@@ -170,7 +175,7 @@ impl Federator {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(GATHER.max(contest.pause())) => {}
+                () = self.let_them_be(contest.pause(Instant::now())) => {}
             }
             if !self.gate.is_open() {
                 // What was known goes stale while another replica leads.
@@ -181,7 +186,9 @@ impl Federator {
                 () = async { self.gate.clone().opened().await } => {}
             }
             let (pass, put_right) = self.pass().await;
-            contest.note(put_right, Instant::now());
+            if put_right {
+                contest.put_right(Instant::now());
+            }
             failures = if pass == Pass::Failed { failures + 1 } else { 0 };
             let wait = match pass {
                 Pass::Settled => self.options.resync,
@@ -190,6 +197,29 @@ impl Federator {
             };
             next = Instant::now() + wait;
         }
+    }
+
+    /// Waits, but not longer than until somebody asks for something else.
+    async fn let_them_be(&self, pause: Duration) {
+        if !pause.is_zero() {
+            tracing::warn!(
+                seconds = pause.as_secs(),
+                "somebody keeps undoing our changes; waiting"
+            );
+        }
+        let end = Instant::now() + pause;
+        tokio::time::sleep(GATHER).await;
+        while !self.is_asked_anew() {
+            tokio::select! {
+                () = sleep_until(end) => return,
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Whether the SpireServer is another than in the last pass.
+    fn is_asked_anew(&self) -> bool {
+        lock(&self.server).as_ref().map(version_of) != *lock(&self.passed)
     }
 
     /// Answers how it went, and whether anything had to be put right.
@@ -208,22 +238,24 @@ impl Federator {
             self.peers.want(&[]);
             return (Pass::Settled, false);
         };
-        let setting = match self.setting().await {
+        let federation = server.spec.federation.as_ref();
+        let setting = match self.setting(federation).await {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the domain of Routes", &error), false),
         };
+        let asked = lock(&self.passed).replace(version_of(&server));
         let findings = self.put_everything(&server, &setting).await;
-        if findings.problems.is_empty() {
-            let federation = server.spec.federation.as_ref();
-            self.peers.want(federation.map(|it| &*it.federates_with).unwrap_or_default());
-        }
+        let kept = self.tend_peers(&server).await;
         let reported = self.report(&server, &findings).await;
         if let Err(error) = &reported {
             self.failed("status or Event", error);
         }
         let any = |is: fn(&Outcome) -> bool| findings.outcomes.iter().any(|(_, it)| is(it));
-        let put_right = any(|it| matches!(it, Outcome::Updated(_)));
-        let pass = if reported.is_err() || any(|it| matches!(it, Outcome::Failed(..))) {
+        // What changes because the SpireServer did is nobody's fault.
+        let put_right =
+            asked == Some(version_of(&server)) && any(|it| matches!(it, Outcome::Updated(_)));
+        let failed = reported.is_err() || kept.is_err() || findings.unread.is_some();
+        let pass = if failed || any(|it| matches!(it, Outcome::Failed(..))) {
             Pass::Failed
         } else if any(|it| matches!(it, Outcome::Taken(_) | Outcome::NoNamespace(_)))
             || !findings.references.is_empty()
@@ -235,6 +267,32 @@ impl Federator {
         (pass, put_right)
     }
 
+    /// Has the peers asked, and keeps what the next leader has to know of them.
+    async fn tend_peers(&self, server: &SpireServer) -> Result<(), CallError> {
+        let Options { setting, mode, .. } = &self.options;
+        let federation = server.spec.federation.as_ref();
+        let recalled = memory::recall(&self.client, &setting.namespace, federation).await;
+        let recalled = recalled.inspect_err(|error| {
+            self.failed("peers' bundles", error);
+        })?;
+        let before = memory::data(&recalled);
+        // Before anybody is asked: they may be known by nothing else.
+        self.peers.remember(recalled);
+        self.peers.want(federation.map(|it| &*it.federates_with).unwrap_or_default());
+        let after = memory::data(&self.peers.memory());
+        if before == after || *mode != Mode::Full {
+            return Ok(());
+        }
+        let owner = server.metadata.uid.as_deref().unwrap_or_default();
+        match self.writer.put(&render::remembered(server, setting, after), owner).await {
+            Outcome::Failed(_, error) => {
+                self.failed("peers' bundles", &error);
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn failed(&self, what: &'static str, error: &CallError) -> Pass {
         tracing::warn!(what, %error, "could not be read or written");
         self.metrics.failed(error.category());
@@ -242,9 +300,11 @@ impl Federator {
     }
 
     /// What the command line chose, completed by what the cluster knows.
-    async fn setting(&self) -> Result<Setting, CallError> {
+    async fn setting(&self, federation: Option<&Federation>) -> Result<Setting, CallError> {
         let mut setting = self.options.setting.clone();
-        if setting.apps_domain.is_none() {
+        let homeless =
+            |it: &&Federation| it.manages_route() && render::host(it, &setting).is_none();
+        if federation.filter(homeless).is_some() {
             setting.apps_domain = domain::of_cluster(&self.client).await?;
         }
         Ok(setting)
@@ -261,8 +321,13 @@ impl Federator {
         if !findings.problems.is_empty() {
             return findings;
         }
-        findings.references =
-            references::problems(&self.client, &setting.namespace, federation).await;
+        match references::problems(&self.client, &setting.namespace, federation).await {
+            Ok(problems) => findings.references = problems,
+            Err(unread) => {
+                self.failed("the Route's Secret", &unread.error);
+                findings.unread = Some(unread);
+            }
+        }
         let owner = server.metadata.uid.as_deref().unwrap_or_default();
         for mut rendered in render::render(server, setting) {
             // A Pod that starts with an old configuration would never learn of the new one.
@@ -287,6 +352,7 @@ impl Federator {
         let peers = federation.as_ref().map(|it| it.peers.clone()).unwrap_or_default();
         let findings = &Findings { peers, ..findings.clone() };
         let verdicts = conditions::verdicts(server, findings);
+        self.log(&verdicts);
         let standing = &server.status;
         let generation = server.metadata.generation.unwrap_or_default();
         let now = self.clock.now();
@@ -307,18 +373,27 @@ impl Federator {
     ) -> Option<FederationStatus> {
         let federation = server.spec.federation.as_ref()?;
         let standing = server.status.federation.as_ref();
-        if !findings.problems.is_empty() {
-            // The server runs on with what it was last told, and so do its peers.
-            return standing.cloned();
+        let peers = self.peers.statuses(standing.map(|it| &*it.peers).unwrap_or_default());
+        let told = standing.and_then(|it| it.endpoint_url.clone());
+        Some(FederationStatus { endpoint_url: findings.endpoint_url(federation, told), peers })
+    }
+
+    /// Once where it goes wrong, and once where it is well again.
+    fn log(&self, verdicts: &[Verdict]) {
+        let mut logged = lock(&self.logged);
+        for Verdict { about, status, reason, message } in
+            verdicts.iter().filter(|it| !logged.contains(it))
+        {
+            let was_wrong = logged.iter().any(|it| it.about == *about && it.status == "False");
+            match *status {
+                "False" if !message.is_empty() => {
+                    tracing::warn!(condition = about, reason, "{message}")
+                }
+                "True" if was_wrong => tracing::info!(condition = about, reason, "well again"),
+                _ => {}
+            }
         }
-        let standing = standing.map(|it| &*it.peers).unwrap_or_default();
-        // Where the endpoint is not ours to expose, only its owner can say where it is.
-        let known = federation.manages_route() || federation.route_host.is_some();
-        let host = findings.host.as_ref().filter(|_| known);
-        Some(FederationStatus {
-            endpoint_url: host.map(|host| format!("https://{host}")),
-            peers: self.peers.statuses(standing),
-        })
+        *logged = verdicts.to_vec();
     }
 
     async fn tell(
@@ -330,7 +405,7 @@ impl Federator {
         if self.options.mode == Mode::DryRun {
             return Ok(());
         }
-        let regarding = reference(server);
+        let regarding = server.reference();
         let message = |kind, reason, action, note: String| Message {
             regarding: regarding.clone(),
             kind,
@@ -354,6 +429,7 @@ impl Federator {
                 self.publisher.happened(&message("Normal", "Updated", "Update", note)).await?;
             }
         }
+        self.publisher.tidy();
         Ok(())
     }
 
@@ -385,6 +461,7 @@ impl Federator {
                     tracing::info!("there is no SpireServer; nothing to do until there is one");
                 }
                 this.listed(SERVERS);
+                this.changed.notify_one();
             }
             _ => {}
         })
@@ -400,7 +477,7 @@ impl Federator {
                     lock(&this.anchors).insert(name, domain);
                     false
                 }
-                Change::Deleted(place) => {
+                Change::Deleted(place) | Change::Undecodable(place) => {
                     lock(&this.anchors).remove(&*place.name);
                     false
                 }
@@ -504,98 +581,13 @@ impl Federator {
     }
 }
 
-/// Somebody keeps undoing what we put right: the pauses grow until they stop.
-#[derive(Default)]
-struct Contest {
-    last: Option<Instant>,
-    rounds: u32,
-}
-
-impl Contest {
-    fn note(&mut self, put_right: bool, now: Instant) {
-        if !put_right {
-            return;
-        }
-        let again = self.last.is_some_and(|last| now - last < CONTEST);
-        self.rounds = if again { self.rounds.saturating_add(1) } else { 0 };
-        self.last = Some(now);
-    }
-
-    fn pause(&self) -> Duration {
-        match self.rounds.checked_sub(AT_ONCE) {
-            Some(rounds) if rounds > 0 => Backoff::OBJECT.ceiling(rounds),
-            _ => Duration::ZERO,
-        }
-    }
-}
-
-/// The bundles that can be read; one that can't is as good as none, and its peer says so.
-fn anchors(domains: &BTreeMap<String, FederatedTrustDomain>) -> Anchors {
-    let bundle = |domain: &FederatedTrustDomain| {
-        // One of another class is not heeded by our controller manager either.
-        let class = domain.spec.class_name.as_deref();
-        let ours = class.is_none_or(|class| class == render::CONTROLLER_MANAGER);
-        let document = domain.spec.trust_domain_bundle.as_deref().filter(|_| ours)?;
-        Some((domain.spec.trust_domain.clone(), Arc::new(Bundle::parse(document.as_bytes()).ok()?)))
-    };
-    domains.values().filter_map(bundle).collect()
-}
-
-fn reference(server: &SpireServer) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(spire_server::API_VERSION.to_owned()),
-        kind: Some(spire_server::KIND.to_owned()),
-        name: server.metadata.name.clone(),
-        uid: server.metadata.uid.clone(),
-        ..ObjectReference::default()
-    }
-}
-
-/// An object of which only the name matters.
-#[derive(Deserialize)]
-#[serde(bound = "")]
-struct Noticed<K> {
-    metadata: ObjectMeta,
-    #[serde(skip)]
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K> Clone for Noticed<K> {
-    fn clone(&self) -> Self {
-        Self { metadata: self.metadata.clone(), kind: PhantomData }
-    }
-}
-
-impl<K> Debug for Noticed<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Noticed").field(&self.metadata.name).finish()
-    }
-}
-
-impl<K: Resource<DynamicType = ()>> Resource for Noticed<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> std::borrow::Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group((): &()) -> std::borrow::Cow<'_, str> {
-        K::group(&())
-    }
-    fn version((): &()) -> std::borrow::Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural((): &()) -> std::borrow::Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+fn version_of(server: &SpireServer) -> Version {
+    (server.metadata.uid.clone(), server.metadata.generation)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! - [`validation`]: what the CRD accepts and refuses, [`roundtrip`]: and keeps;
 //! - [`alerts`]: when people are told about a peer;
 //! - [`life`]: from a SpireServer to its objects;
+//! - [`deputy`]: who may have a Secret's key, or a host, put into its Route;
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
@@ -31,6 +32,7 @@ mod workload;
 mod alerts;
 mod crash;
 mod crowd;
+mod deputy;
 mod life;
 mod mixed;
 mod real_spire;

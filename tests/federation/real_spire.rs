@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trustplane::api::spire_server::Profile;
+use trustplane::federate::bootstrap::{self, Offer, Taking};
+use trustplane::spiffe::bundle::Bundle;
 
 use crate::spire::{ControllerManager, Launch, Names, Pebble, SpireServer, web};
+use crate::stage;
 use crate::support::pair::issued;
 use crate::support::{Access, Cluster, eventually, eventually_equals, free_port};
 
@@ -211,6 +215,63 @@ async fn a_cluster_federated_trust_domain_becomes_a_relationship_with_its_bundle
     eventually_equals(SOON, "the relationship is gone", 0, async || a.relationships().await.len())
         .await;
     assert_eq!(refused(&cluster), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
+    let names = Names::start().await;
+    let a = spiffe_server("a.test", json!({}), &names).await;
+    let b = spiffe_server("b.test", json!({}), &names).await;
+    let cluster = Cluster::start_another("bootstrapped-again").await;
+    let crds = ControllerManager::crds().display().to_string();
+    cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await.expect("its CRDs");
+    let kubeconfig = cluster.kubeconfig(&manager_access(&cluster).await);
+    let manager = ControllerManager::start("a", manager_conf("a.test"), &a, &kubeconfig).await;
+    create(&cluster, &federated_trust_domain(&b).await).await;
+    until_known(&a, "b.test", &manager).await;
+
+    // b lost its volume: its server is another, with authorities that nobody has seen.
+    drop(b);
+    let anew = spiffe_server("b.test", json!({}), &names).await;
+    let lost = a.refresh("b.test").await;
+    assert!(lost.is_err(), "a can't know the new server by the old authorities");
+
+    // What `trustplane federation bootstrap` does, which `lastError` tells people to run.
+    stage::install(&cluster, "/deploy/federate").await;
+    let mut server = stage::server(Value::Null);
+    server["spec"]["trustDomain"] = json!("a.test");
+    create(&cluster, &server).await;
+    let here = bootstrap::Cluster { context: "a".to_owned(), client: cluster.admin().await };
+    let document = anew.bundle_show().await;
+    let taking = here.consider(&offer(&document)).await.expect("it can be considered");
+    assert!(matches!(taking, Taking::Change { .. }), "{taking:?}");
+    here.take(&taking).await.expect("the object takes the new bundle");
+    eventually(SOON, "a's server has the bundle that was brought", async || {
+        let seen = a.bundle_of("b.test").await.unwrap_or_default();
+        if seen["keys"] == document["keys"] { Ok(()) } else { Err(manager.log()) }
+    })
+    .await;
+    a.refresh("b.test").await.expect("a fetches from the new server");
+
+    let again = here.consider(&offer(&document)).await.expect("it can be considered");
+    assert!(matches!(again, Taking::Nothing), "{again:?}");
+    // Were they not the same, the manager would bring this bundle again and again, old as it gets.
+    let url = ["get", "clusterfederatedtrustdomain", "b", "-o=jsonpath={.spec.bundleEndpointURL}"];
+    let url = cluster.kubectl(&url).await.expect("the object");
+    assert_eq!(a.relationships().await[0]["bundle_endpoint_url"], url.trim());
+}
+
+/// What the cluster of b.test offers.
+fn offer(document: &Value) -> Offer {
+    let document = document.to_string();
+    Offer {
+        trust_domain: "b.test".to_owned(),
+        url: "https://b.test".to_owned(),
+        profile: Profile::HttpsSpiffe,
+        endpoint_id: Some("spiffe://b.test/spire/server".to_owned()),
+        bundle: Bundle::parse(document.as_bytes()).expect("a bundle"),
+        document,
+    }
 }
 
 pub const NAMESPACE: &str = "spire";

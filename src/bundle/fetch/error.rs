@@ -7,6 +7,17 @@ use rustls::{CertificateError, OtherError};
 use super::target::UrlError;
 use crate::spiffe::{bundle::BundleError, svid::SvidError};
 
+/// As many characters as a DNS name can have, and enough of anything else that a peer says.
+const LONGEST_QUOTE: usize = 253;
+
+/// What is quoted of a text that a peer has a say in: a status is no place for all of it.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// How far a fetch came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -158,7 +169,7 @@ impl FetchError {
         match inner {
             Some(rustls::Error::InvalidCertificate(error)) => Self::of_certificate(error, host),
             Some(rustls::Error::InvalidMessage(_)) => Self::NotTls,
-            Some(other) => Self::Handshake(other.to_string()),
+            Some(other) => Self::handshake(other),
             None => Self::Handshake(error.kind().to_string()),
         }
     }
@@ -174,10 +185,16 @@ impl FetchError {
                 Self::NotYetValid
             }
             CertificateError::Other(OtherError(error)) => match error.downcast_ref::<SvidError>() {
+                Some(SvidError::Path(why)) => Self::Svid(SvidError::Path(quoted(why))),
                 Some(error) => Self::Svid(error.clone()),
-                None => Self::Handshake(error.to_string()),
+                None => Self::handshake(error),
             },
-            other => Self::Handshake(other.to_string()),
+            other => Self::handshake(other),
         }
+    }
+
+    /// rustls lists what it finds in a certificate, however much that is.
+    fn handshake(error: &impl ToString) -> Self {
+        Self::Handshake(quoted(&error.to_string()))
     }
 }

@@ -3,6 +3,8 @@
 use http::{Uri, uri::Scheme};
 use rustls::pki_types::ServerName;
 
+use super::error::quoted;
+
 /// Longer paths are not shown.
 const SHOWN: usize = 200;
 
@@ -83,7 +85,7 @@ pub(super) fn shown(url: &Uri) -> String {
     let place = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
     let path = if url.path().len() <= SHOWN { url.path() } else { "/..." };
-    format!("{}://{place}{path}", url.scheme_str().unwrap_or_default())
+    format!("{}://{}{path}", url.scheme_str().unwrap_or_default(), quoted(place))
 }
 
 #[cfg(test)]
@@ -128,5 +130,14 @@ mod tests {
     fn a_url_is_shown_without_what_may_be_secret() {
         let url = "https://me:secret@td-b.test/x?token=secret".parse().unwrap();
         assert_eq!(shown(&url), "https://td-b.test/x");
+    }
+
+    #[test]
+    fn a_host_that_is_too_long_to_be_one_is_not_shown_in_full() {
+        for host in ["a".repeat(60_000), format!("td-b.test:{}1", "0".repeat(60_000))] {
+            let url = format!("https://{host}/x").parse().unwrap();
+            let shown = shown(&url);
+            assert_eq!(shown, format!("https://{}.../x", &host[..253]), "{} bytes", shown.len());
+        }
     }
 }

@@ -77,6 +77,18 @@ fn a_secret_that_can_t_be_used_is_told_and_the_objects_are_made_all_the_same() {
 }
 
 #[test]
+fn a_secret_that_could_not_be_read_just_now_is_told_as_that_and_hides_no_problem() {
+    let unread = Unread { name: "tls".to_owned(), error: CallError::Server { code: 503 } };
+    let findings = Findings { unread: Some(unread), ..well() };
+    let (status, reason, message) = of("ConfigurationValid", &findings);
+    assert_eq!((status, reason), ("Unknown", "SecretUnreadable"));
+    assert_eq!(message, "Secret tls could not be read: the API server answered HTTP 503");
+    assert_eq!(of("Ready", &findings).0, "True", "this is no news of the server");
+    let both = Findings { references: vec![Problem::new("ref", "is wrong")], ..findings };
+    assert_eq!(of("ConfigurationValid", &both).0, "False");
+}
+
+#[test]
 fn a_route_that_the_administrator_keeps_is_a_choice_and_no_failure() {
     let mut own = spiffe();
     own["managedRoute"] = json!("false");
@@ -191,10 +203,49 @@ fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
     };
     let (status, reason, message) = of("PeersReachable", &findings);
     assert_eq!((status, reason), ("False", "PeersUnreachable"));
-    assert_eq!(message, "1 of 2 peers:\ntd-c.test: connection refused");
+    assert_eq!(message, "1 of 2 peers: td-c.test: connection refused");
     assert_eq!(of("Ready", &findings).0, "True");
     let all_well = Findings { peers: vec![peer("td-b.test", None)], ..well() };
     assert_eq!(of("PeersReachable", &all_well).0, "True");
     let unasked = Findings { peers: vec![PeerStatus::default()], ..well() };
     assert!(verdicts(&server(spiffe()), &unasked).iter().all(|it| it.about != "PeersReachable"));
+}
+
+#[test]
+fn peers_are_not_all_reachable_while_one_of_them_was_never_asked() {
+    let asked = PeerStatus {
+        trust_domain: "td-b.test".to_owned(),
+        last_success_time: Some(noon()),
+        ..PeerStatus::default()
+    };
+    let unasked = PeerStatus { trust_domain: "td-c.test".to_owned(), ..PeerStatus::default() };
+    let findings = Findings { peers: vec![asked, unasked], ..well() };
+    let verdicts = verdicts(&server(spiffe()), &findings);
+    let peers = verdicts.iter().find(|it| it.about == "PeersReachable");
+    let brief = peers.map(|it| (it.status, it.reason));
+    assert_ne!(brief, Some(("True", "AllPeersReachable")));
+}
+
+#[test]
+fn a_server_that_somebody_scaled_to_nothing_is_not_available_in_create_only_mode() {
+    let scaled = json!({
+        "metadata": { "generation": 3 }, "spec": { "replicas": 0 },
+        "status": { "observedGeneration": 3, "updatedReplicas": 0, "readyReplicas": 0 },
+    });
+    let outcome = Outcome::OutOfStep(vec!["spec.replicas".to_owned()], scaled);
+    let findings = Findings { create_only: true, ..with(Part::StatefulSet, outcome) };
+    assert_eq!(of("StatefulSetAvailable", &findings).0, "False");
+    assert_eq!(of("Ready", &findings).0, "False");
+}
+
+#[test]
+fn people_are_told_to_annotate_only_where_that_has_an_object_taken_over() {
+    let told = |owner: &str| {
+        of("ServiceAvailable", &with(Part::Service, Outcome::Taken(owner.to_owned()))).2
+    };
+    assert!(told(SOMEBODY).contains(ADOPT_ANNOTATION), "{}", told(SOMEBODY));
+    // `apply` leaves what another controller owns to it, whatever its annotations say.
+    let message = told("Tenant a");
+    assert!(!message.contains(ADOPT_ANNOTATION), "{message}");
+    assert!(message.contains("Have Tenant a give it up"), "{message}");
 }

@@ -187,3 +187,25 @@ fn what_somebody_put_in_place_of_ours_goes_where_there_can_be_only_one() {
     assert_eq!(mended["livenessProbe"], probe, "what is not an alternative stays");
     assert_eq!(patch(&live, &with), None);
 }
+
+#[test]
+fn a_port_of_ours_that_somebody_renamed_gets_its_name_back_and_stands_there_once() {
+    for protocol in [json!("TCP"), Value::Null] {
+        let mut live = stored(&wanted());
+        live["spec"]["ports"][0] = json!({ "name": "theirs", "port": 443, "protocol": protocol });
+        let live = merged(live.clone(), &patch(&live, &wanted()).unwrap());
+        let ports = live["spec"]["ports"].as_array().unwrap();
+        let on_443: Vec<_> =
+            ports.iter().filter(|it| it["port"] == 443).map(|it| it["name"].clone()).collect();
+        assert_eq!(on_443, ["grpc"], "Kubernetes refuses a Service with a port twice: {ports:?}");
+        assert_eq!(patch(&live, &wanted()), None);
+    }
+}
+
+#[test]
+fn a_port_of_somebody_s_with_our_number_and_another_protocol_stays() {
+    let mut live = stored(&wanted());
+    let theirs = json!({ "name": "theirs", "port": 443, "protocol": "UDP" });
+    live["spec"]["ports"].as_array_mut().unwrap().push(theirs);
+    assert_eq!(patch(&live, &wanted()), None);
+}

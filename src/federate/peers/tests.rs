@@ -140,7 +140,7 @@ fn who_is_no_longer_a_peer_is_forgotten_and_who_changed_is_known_anew() {
     assert_eq!(peers.known().keys().collect::<Vec<_>>(), ["td-b.test"]);
     let elsewhere = Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b };
     peers.want(std::slice::from_ref(&elsewhere));
-    assert!(peers.known().is_empty());
+    assert!(peers.known()["td-b.test"].bundle.is_none());
 }
 
 #[test]
@@ -166,4 +166,118 @@ fn what_comes_in_after_a_peer_was_taken_out_is_not_remembered() {
     peers.want(&[]);
     peers.learn(&b, Ok(testing::bundle(&[&Ca::new("a")])));
     assert!(peers.known().is_empty());
+}
+
+#[test]
+fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_bootstrap() {
+    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let start = || {
+        let peers = peers();
+        let anchor = Arc::new(testing::bundle(&[&brought]));
+        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        peers.want(std::slice::from_ref(&b));
+        peers
+    };
+    let before = start();
+    assert!(before.memory().is_empty());
+    before.learn(&b, Ok(bundle(&[&brought], 1)));
+    assert!(before.memory().is_empty(), "what was brought is there already");
+    before.learn(&b, Ok(bundle(&[&rotated], 2)));
+    let standing = before.statuses(&[]);
+
+    // A restart, or the other replica takes the lead.
+    let after = start();
+    after.remember(before.memory());
+    assert_eq!(after.memory().len(), 1, "it is not forgotten before the peer is asked");
+    assert_eq!(after.statuses(&standing), standing);
+    let Trust::Spiffe { bundle, .. } = after.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    let known = bundle.x509.contains(&testing::bundle(&[&rotated]).x509[0]);
+    assert!(known, "the SPIRE server goes on, and we report that its peer can't be verified");
+}
+
+#[test]
+fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundle() {
+    let (old, rotated, new) = (Ca::new("old"), Ca::new("rotated"), Ca::new("new"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let anchor =
+        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    let peers = peers();
+    peers.trust(anchor(&old));
+    peers.want(std::slice::from_ref(&b));
+    peers.learn(&b, Ok(bundle(&[&rotated], 2)));
+    peers.remember(peers.memory());
+    peers.forget();
+    peers.trust(anchor(&new));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
+    assert!(peers.memory().is_empty());
+}
+
+#[test]
+fn what_comes_in_after_another_replica_took_the_lead_is_not_remembered() {
+    let lease = tokio::sync::watch::Sender::new(None);
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    peers.want(std::slice::from_ref(&b));
+    peers.forget();
+    // It was asked while this replica led, and took its time to answer.
+    peers.learn(&b, Ok(testing::bundle(&[&Ca::new("a")])));
+    assert!(peers.known().is_empty(), "a standby would show a bundle that ages for ever");
+}
+
+#[test]
+fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    peers.want(std::slice::from_ref(&b));
+    peers.learn(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    let standing = peers.statuses(&[]);
+    assert!(standing[0].profile_verified);
+    let elsewhere = Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b };
+    peers.want(&[elsewhere]);
+    let told = peers.statuses(&standing);
+    assert!(!told[0].profile_verified, "nobody has asked the new endpoint: {:?}", told[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_peer_is_heard_although_somebody_keeps_changing_the_bundle_of_another() {
+    // It accepts connections, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let b = Peer {
+        bundle_endpoint_url: format!("https://{}", silent.local_addr().unwrap()),
+        ..peer("td-b.test", Profile::HttpsWeb)
+    };
+    let peers = peers();
+    peers.want(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    for _ in 0..24 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let another = Arc::new(testing::bundle(&[&Ca::new("c")]));
+        peers.trust(Anchors::from([("td-c.test".to_owned(), another)]));
+    }
+    asking.abort();
+    let known = peers.known();
+    assert!(known.contains_key("td-b.test"), "two hints went by, and nothing is known of it");
+}
+
+#[test]
+fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key() {
+    let ca = Ca::new("a");
+    let with_key = |kid: &str| {
+        let mut document = testing::document(&[&ca]);
+        let number = "A".repeat(43);
+        let key = serde_json::json!({ "kty": "EC", "use": "jwt-svid", "kid": kid, "crv": "P-256", "x": number, "y": number });
+        document["keys"].as_array_mut().unwrap().push(key);
+        Bundle::parse(document.to_string().as_bytes()).unwrap()
+    };
+    let mut known = learned(vec![(0, Ok(with_key("old")))]);
+    let standing = written(None, Some(&known));
+    known.learn(Ok(with_key("new")), noon() + TimeDelta::minutes(10));
+    let told = written(Some(&standing), Some(&known));
+    assert_eq!(told.bundle_since, Some(noon() + TimeDelta::minutes(10)));
 }

@@ -306,3 +306,49 @@ fn what_may_hold_a_password_is_not_printed() {
     let spec: SpireServerSpec = serde_json::from_value(spec).unwrap();
     assert!(!format!("{spec:?}").contains("hunter2"));
 }
+
+fn pod(server: &SpireServer) -> Value {
+    let set = render(server, &setting()).into_iter().find(|it| it.part == Part::StatefulSet);
+    set.unwrap().object["spec"]["template"]["spec"].clone()
+}
+
+fn affinity(wanted: &Value) -> Value {
+    let mut server = server(spiffe());
+    server.spec.affinity = serde_json::from_value(wanted.clone()).unwrap();
+    pod(&server)["affinity"].clone()
+}
+
+#[test]
+fn a_selector_of_everything_stays_one_of_everything() {
+    // {} is every namespace and every Pod; left out, it is this namespace and no Pod.
+    let term = json!({ "topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {} });
+    let wanted =
+        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
+    assert_eq!(affinity(&wanted), wanted);
+}
+
+#[test]
+fn a_term_that_no_node_meets_stays_one() {
+    let wanted = json!({ "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{}] },
+        "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 1, "preference": {} }],
+    }});
+    assert_eq!(affinity(&wanted), wanted);
+}
+
+#[test]
+fn empty_lists_and_maps_that_the_api_server_drops_are_not_written() {
+    let term = |selector: Value| {
+        let term = json!({ "topologyKey": "zone", "labelSelector": selector });
+        json!({ "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } })
+    };
+    assert_eq!(
+        affinity(&term(json!({ "matchLabels": {}, "matchExpressions": [] }))),
+        term(json!({}))
+    );
+    let mut server = server(spiffe());
+    let resources = json!({ "limits": {}, "requests": { "cpu": "1" }, "claims": [] });
+    server.spec.resources = serde_json::from_value(resources).unwrap();
+    let expected = json!({ "requests": { "cpu": "1" } });
+    assert_eq!(pod(&server)["containers"][0]["resources"], expected);
+}

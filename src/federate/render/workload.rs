@@ -50,7 +50,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &Setting) -> Value {
         "volumes": volumes(spec),
     });
     let optional = [
-        ("affinity", spec.affinity.as_ref().and_then(|it| pruned(json!(it)))),
+        ("affinity", spec.affinity.as_ref().map(|it| pruned(json!(it)))),
         ("tolerations", (!spec.tolerations.is_empty()).then(|| json!(spec.tolerations))),
         ("nodeSelector", (!spec.node_selector.is_empty()).then(|| json!(spec.node_selector))),
     ];
@@ -116,7 +116,7 @@ fn server(spec: &SpireServerSpec, setting: &Setting) -> Value {
         "readinessProbe": probe("/ready", 5),
         "securityContext": security(),
     });
-    if let Some(resources) = spec.resources.as_ref().and_then(|it| pruned(json!(it))) {
+    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
         container["resources"] = resources;
     }
     container
@@ -137,7 +137,7 @@ fn controller_manager(spec: &SpireServerSpec, setting: &Setting) -> Value {
         "readinessProbe": { "httpGet": { "path": "/readyz", "port": "cm-healthz" } },
         "securityContext": security(),
     });
-    if let Some(resources) = spec.resources.as_ref().and_then(|it| pruned(json!(it))) {
+    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
         container["resources"] = resources;
     }
     container
@@ -175,19 +175,23 @@ fn claim(spec: &SpireServerSpec) -> Value {
     claim
 }
 
-/// Without empty maps and lists: the API server drops them, and they would be written for ever.
-fn pruned(value: Value) -> Option<Value> {
+/// Without the empty lists and maps that the API server drops: they would be written for ever. Other
+/// empty objects stay, there and here. They mean something: a selector of everything, a term that
+/// no node meets.
+fn pruned(value: Value) -> Value {
+    const MAPS: [&str; 3] = ["matchLabels", "limits", "requests"];
+    let is_dropped = |name: &str, value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty() && MAPS.contains(&name),
+        _ => false,
+    };
     match value {
         Value::Object(fields) => {
-            let kept = fields.into_iter().filter_map(|(name, value)| Some((name, pruned(value)?)));
-            let kept: serde_json::Map<_, _> = kept.collect();
-            (!kept.is_empty()).then(|| kept.into())
+            let kept = fields.into_iter().filter(|(name, value)| !is_dropped(name, value));
+            kept.map(|(name, value)| (name, pruned(value))).collect()
         }
-        Value::Array(items) => {
-            let kept: Vec<_> = items.into_iter().filter_map(pruned).collect();
-            (!kept.is_empty()).then(|| kept.into())
-        }
-        value => Some(value),
+        Value::Array(items) => items.into_iter().map(pruned).collect(),
+        value => value,
     }
 }
 

@@ -326,9 +326,15 @@ pub fn scratch_folder() -> std::io::Result<PathBuf> {
     Ok(folder.keep())
 }
 
-/// A port of 127.0.0.1 that nobody listens on at the moment.
+/// A port of 127.0.0.1 that nobody listens on at the moment. It lies below those that Linux gives to
+/// connections: one of these would be taken before a server that starts slowly comes to it.
 pub fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    const ATTEMPTS: usize = 100;
+    let attempt = || {
+        let port = fastrand::u16(16_384..32_768);
+        TcpListener::bind(("127.0.0.1", port)).map(|_| port)
+    };
+    (1..ATTEMPTS).find_map(|_| attempt().ok()).map_or_else(attempt, Ok)
 }
 
 fn random_token() -> std::io::Result<String> {

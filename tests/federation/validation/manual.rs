@@ -19,7 +19,9 @@ fn examples() -> Vec<Value> {
 }
 
 async fn every_example_of_the_manual_is_accepted(turn: Turn) {
-    let mut examples = examples().into_iter();
+    // Those for kustomize are no part of an object.
+    let of_object = |example: &Value| example.get("patches").is_none();
+    let mut examples = examples().into_iter().filter(of_object);
     let whole = examples.next().expect("a SpireServer");
     turn.would_create(&whole).await.expect("the first example is an object");
     let mut tried = 0;

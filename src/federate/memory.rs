@@ -1,0 +1,126 @@
+//! What the next process, or the next leader, has to know of peers: the authorities that were fetched
+//! last, in a ConfigMap. Without them a server would be known by the bundle that an administrator once
+//! brought, and by then all of its authorities may have been replaced. SPIRE never reads it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+
+use crate::{
+    api::spire_server::{Federation, Profile},
+    kit::call::{self, CallError},
+    spiffe::bundle::{Authority, Bundle},
+};
+
+/// The ConfigMap.
+pub const NAME: &str = "trustplane-peers";
+/// Before the bundle's authorities, in PEM, stands which one the administrator had brought.
+const BROUGHT: &str = "brought: ";
+/// A ConfigMap takes a MiB, and its keys have at most so many characters.
+const MOST: usize = 768 * 1024;
+const LONGEST_KEY: usize = 253;
+
+/// A bundle that was fetched.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The fingerprint of the bundle that an administrator brought before. Where there is another by
+    /// now, that one counts.
+    pub brought: String,
+    /// Its authorities.
+    pub bundle: Arc<Bundle>,
+}
+
+/// By trust domain.
+pub type Memory = BTreeMap<String, Kept>;
+
+/// What the ConfigMap holds, where anybody needs it.
+pub async fn recall(
+    client: &Client,
+    namespace: &str,
+    federation: Option<&Federation>,
+) -> Result<Memory, CallError> {
+    let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
+    if peers.iter().all(|peer| peer.bundle_endpoint_profile != Profile::HttpsSpiffe) {
+        return Ok(Memory::new());
+    }
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = call::bounded(api.get_opt(NAME)).await?;
+    let data = found.and_then(|it| it.data).unwrap_or_default();
+    // What somebody broke is as good as nothing.
+    Ok(data.into_iter().filter_map(|(name, text)| Some((name, read(&text)?))).collect())
+}
+
+/// What the ConfigMap is to hold.
+pub fn data(memory: &Memory) -> BTreeMap<String, String> {
+    let mut room = MOST;
+    let texts = memory.iter().map(|(name, kept)| (name.clone(), written(kept)));
+    let fits = |(name, text): &(String, String)| {
+        let fits = name.len() <= LONGEST_KEY && text.len() <= room;
+        room -= if fits { text.len() } else { 0 };
+        fits
+    };
+    texts.filter(fits).collect()
+}
+
+fn read(text: &str) -> Option<Kept> {
+    let (brought, pem) = text.strip_prefix(BROUGHT)?.split_once('\n')?;
+    Some(Kept { brought: brought.to_owned(), bundle: Arc::new(Bundle::from_pem(pem).ok()?) })
+}
+
+fn written(kept: &Kept) -> String {
+    let authorities: String = kept.bundle.x509.iter().map(pem).collect();
+    format!("{BROUGHT}{}\n{authorities}", kept.brought)
+}
+
+fn pem(authority: &Authority) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let mut rest = &*STANDARD.encode(authority.der());
+    while !rest.is_empty() {
+        let (line, others) = rest.split_at(rest.len().min(64));
+        text.extend([line, "\n"]);
+        rest = others;
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spiffe::testing::{self, Ca};
+
+    fn kept(authorities: &[&Ca]) -> Kept {
+        let bundle = Arc::new(testing::bundle(authorities));
+        Kept { brought: "2c90:81e4".to_owned(), bundle }
+    }
+
+    #[test]
+    fn what_was_kept_is_read_again() {
+        let (a, b) = (Ca::new("a"), Ca::new("b"));
+        let before = kept(&[&a, &b]);
+        let after = read(&written(&before)).unwrap();
+        assert_eq!(after.brought, before.brought);
+        assert_eq!(after.bundle.x509, before.bundle.x509);
+    }
+
+    #[test]
+    fn what_somebody_broke_is_as_good_as_nothing() {
+        for text in ["", "brought: x", "brought: x\nnonsense", "-----BEGIN CERTIFICATE-----"] {
+            assert!(read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn more_than_a_config_map_holds_is_left_out() {
+        let ca = Ca::new("a");
+        let many = vec![&ca; 300];
+        let name = |number: usize| (format!("td-{number}.test"), kept(&many));
+        let memory: Memory = (0..10).map(name).collect();
+        let data = data(&memory);
+        assert!(data.len() < 10 && !data.is_empty(), "{}", data.len());
+        assert!(data.values().map(String::len).sum::<usize>() <= MOST);
+        let long = Memory::from([("a".repeat(254), kept(&[&ca]))]);
+        assert!(super::data(&long).is_empty());
+    }
+}

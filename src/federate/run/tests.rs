@@ -1,0 +1,159 @@
+use http::{Request, Response};
+use kube::client::Body;
+use prometheus_client::registry::Registry;
+use rustls::RootCertStore;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+use crate::{
+    api::spire_server::PeerStatus,
+    federate::{
+        render::tests::{server, setting, spiffe},
+        validate::Problem,
+    },
+    kit::client,
+    spiffe::testing::{self, Ca},
+};
+
+/// A controller whose API server answers like this, by path.
+fn federator(
+    setting: Setting,
+    answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+) -> Arc<Federator> {
+    let wire = service_fn(move |request: Request<Body>| {
+        let (code, body) = answer(request.uri().path());
+        let body = Body::from(body.to_string().into_bytes());
+        let response = Response::builder().status(code).body(body);
+        async move { response }
+    });
+    let (clock, gate) = (Clock::from_fn(testing::noon), Gate::open());
+    let peers = Peers::new(clock.clone(), gate.clone(), Arc::new(RootCertStore::empty()));
+    let metrics = Metrics::register(&mut Registry::default(), peers.clone(), clock.clone());
+    let options = Options {
+        setting,
+        mode: Mode::Full,
+        resync: Duration::from_secs(300),
+        watch_timeout: Duration::from_secs(60),
+        instance: "test".to_owned(),
+    };
+    Federator::new(client::over(wire, gate.clone()), gate, clock, options, peers, metrics)
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_dark_is_told_although_something_else_in_the_object_is_wrong() {
+    let mut server = server(spiffe());
+    let peer = server.spec.federation.as_ref().unwrap().federates_with[0].clone();
+    let well = PeerStatus {
+        trust_domain: peer.trust_domain.clone(),
+        reachable: true,
+        profile_verified: true,
+        last_success_time: Some(testing::noon()),
+        ..PeerStatus::default()
+    };
+    server.status.federation = Some(FederationStatus { endpoint_url: None, peers: vec![well] });
+    let federator = federator(setting(), |_| (404, json!({})));
+    federator.peers.want(&[peer]);
+    let asking = tokio::spawn(federator.peers.clone().run());
+    // Nobody has brought its bundle, so it fails at once.
+    federator.peers.news.notified().await;
+    asking.abort();
+
+    let problems = vec![Problem::new("spec.federation.federatesWith[7]", "it names no host")];
+    let findings = Findings { problems, ..Findings::default() };
+    let told = federator.federation_status(&server, &findings).unwrap();
+    assert!(!told.peers[0].profile_verified, "the last fetch failed: {:?}", told.peers[0]);
+    assert!(told.peers[0].last_error.is_some());
+}
+
+/// An object of td-b.test, made in this year.
+fn domain(name: &str, year: u16, class: Value, ca: &Ca) -> (String, FederatedTrustDomain) {
+    let object = json!({
+        "metadata": { "name": name, "creationTimestamp": format!("{year}-01-01T00:00:00Z") },
+        "spec": {
+            "trustDomain": "td-b.test",
+            "bundleEndpointURL": "https://b.example",
+            "bundleEndpointProfile": { "type": "https_web" },
+            "trustDomainBundle": testing::document(&[ca]).to_string(),
+            "className": class,
+        },
+    });
+    (name.to_owned(), serde_json::from_value(object).unwrap())
+}
+
+#[test]
+fn of_two_objects_for_a_trust_domain_the_older_counts_as_for_the_controller_manager() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let domains = BTreeMap::from([
+        domain("b", 2025, Value::Null, &old),
+        domain("z", 2026, Value::Null, &new),
+    ]);
+    assert_eq!(anchors(&domains)["td-b.test"].x509, testing::bundle(&[&old]).x509);
+}
+
+#[tokio::test]
+async fn the_endpoint_is_told_where_it_is_and_not_where_it_would_be() {
+    let server = server(spiffe());
+    let federator = federator(setting(), |_| (404, json!({})));
+    let live = json!({ "spec": { "host": "old.example.com" } });
+    for outcome in [
+        Outcome::OutOfStep(vec!["spec.host".to_owned()], live),
+        Outcome::Taken("somebody else".to_owned()),
+    ] {
+        let findings = Findings {
+            create_only: true,
+            host: Some("new.example.com".to_owned()),
+            outcomes: vec![(Part::Route, outcome.clone())],
+            ..Findings::default()
+        };
+        let told = federator.federation_status(&server, &findings).unwrap().endpoint_url;
+        assert_ne!(told.as_deref(), Some("https://new.example.com"), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_domain_of_routes_that_nobody_needs_and_that_cannot_be_read_stops_nothing() {
+    let mut federation = spiffe();
+    federation["routeHost"] = json!("bundle.example.com");
+    let server = json!(server(federation));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let nowhere = Setting { apps_domain: None, ..setting() };
+    let federator = federator(nowhere, move |path| {
+        lock(&seen).push(path.to_owned());
+        match path {
+            "/apis/operator.openshift.io/v1alpha1/spireservers/cluster" => (200, server.clone()),
+            "/apis/config.openshift.io/v1/ingresses/cluster" => (500, json!({ "code": 500 })),
+            _ => (404, json!({ "code": 404 })),
+        }
+    });
+    lock(&federator.unlisted).clear();
+    federator.pass().await;
+    let asked = lock(&asked).clone();
+    assert!(asked.iter().any(|path| path.ends_with("/configmaps/spire-server")), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid() {
+    let server = server(json!({
+        "bundleEndpoint": { "profile": "https_web", "refreshHint": 60, "httpsWeb": {
+            "servingCert": { "fileSyncInterval": 3600, "externalSecretRef": "tls" },
+        }},
+        "managedRoute": "true",
+    }));
+    let federator = federator(setting(), |path| match path.contains("/secrets/") {
+        true => (503, json!({ "code": 503 })),
+        false => (404, json!({ "code": 404 })),
+    });
+    let findings = federator.put_everything(&server, &setting()).await;
+    let verdicts = conditions::verdicts(&server, &findings);
+    let verdict = verdicts.iter().find(|it| it.about == "ConfigurationValid").unwrap();
+    assert_ne!(verdict.status, "False", "nobody knows: {}", verdict.message);
+}
+
+#[test]
+fn an_object_whose_class_is_empty_has_none_as_for_the_controller_manager() {
+    let ca = Ca::new("b");
+    let domains = BTreeMap::from([domain("b", 2025, json!(""), &ca)]);
+    assert!(anchors(&domains).contains_key("td-b.test"));
+}
