@@ -11,7 +11,7 @@ use super::{
     validate::Problem,
 };
 use crate::{
-    api::spire_server::{Condition, Federation, PeerStatus, SpireServer},
+    api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
     kit::call::CallError,
     names::ADOPT_ANNOTATION,
 };
@@ -199,6 +199,11 @@ fn no_namespace(part: Part, namespace: &str) -> String {
 }
 
 fn taken(part: Part, owner: &str) -> String {
+    if owner == format!("{} {}", spire_server::KIND, spire_server::NAME) {
+        return format!(
+            "{part:?}: what an earlier SpireServer had made is still being deleted, and is made anew then"
+        );
+    }
     let remedy = if owner == SOMEBODY {
         format!("Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over,")
     } else {
@@ -240,13 +245,15 @@ fn not_ready(outcome: &Outcome) -> Option<String> {
 /// Nothing is said where there are no peers, or none was asked yet.
 fn peers(findings: &Findings) -> Option<Verdict> {
     const ABOUT: &str = "PeersReachable";
-    let asked = |it: &&PeerStatus| it.last_success_time.is_some() || it.last_error.is_some();
+    // Of one whose endpoint changed, only the time of an earlier success is known.
+    let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
     let asked: Vec<_> = findings.peers.iter().filter(asked).collect();
     let wrong = asked
         .iter()
         .filter_map(|it| Some(format!("{}: {}", it.trust_domain, it.last_error.as_deref()?)));
     let wrong: Vec<_> = wrong.collect();
-    if asked.is_empty() {
+    let ever = findings.peers.iter().any(|it| it.last_success_time.is_some());
+    if asked.is_empty() && !ever {
         None
     } else if wrong.is_empty() && asked.len() < findings.peers.len() {
         let message = "some peers were not asked yet";

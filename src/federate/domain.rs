@@ -4,7 +4,11 @@ use http::Request;
 use kube::Client;
 use serde::Deserialize;
 
-use crate::kit::call::{self, CallError};
+use super::render::{self, Setting};
+use crate::{
+    api::spire_server::Federation,
+    kit::call::{self, CallError},
+};
 
 const INGRESS: &str = "/apis/config.openshift.io/v1/ingresses/cluster";
 
@@ -24,8 +28,22 @@ struct Domains {
     domain: String,
 }
 
+/// What the command line chose, completed by what the cluster knows where a Route needs it.
+pub async fn completed(
+    setting: &Setting,
+    federation: Option<&Federation>,
+    client: &Client,
+) -> Result<Setting, CallError> {
+    let mut setting = setting.clone();
+    let homeless = |it: &&Federation| it.manages_route() && render::host(it, &setting).is_none();
+    if federation.filter(homeless).is_some() {
+        setting.apps_domain = of_cluster(client).await?;
+    }
+    Ok(setting)
+}
+
 /// The domain; none where this is no OpenShift, or where we may not ask.
-pub async fn of_cluster(client: &Client) -> Result<Option<String>, CallError> {
+async fn of_cluster(client: &Client) -> Result<Option<String>, CallError> {
     let request = Request::get(INGRESS).body(Vec::new()).expect("a constant path is a request");
     match call::bounded(client.request::<Ingress>(request)).await {
         Ok(Ingress { spec: Domains { apps_domain, domain } }) => {

@@ -21,7 +21,7 @@ use crate::{
     api::spire_server::{Peer, PeerStatus, Profile},
     bundle::fetch::{self, Endpoint, FetchError, Trust},
     federate::{
-        memory::{Kept, Memory},
+        memory::{self, Kept, Memory},
         validate,
     },
     kit::{client::Gate, clock::Clock},
@@ -188,18 +188,20 @@ fn worth_writing(
 /// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
 pub type Anchors = BTreeMap<String, Arc<Bundle>>;
 
-/// A peer, and the bundle that its server is known by at first.
-type Asked = (Peer, Option<Arc<Bundle>>);
+/// A peer, and the bundles that were brought of it and of the trust domain of its server.
+type Asked = (Peer, [Option<Arc<Bundle>>; 2]);
 
 /// Everybody that we federate with.
+///
+/// Where several locks are held, they are taken in the order in which they stand here.
 pub struct Peers {
     clock: Clock,
     gate: Gate,
     roots: Arc<RootCertStore>,
+    wanted: Mutex<Vec<Peer>>,
     known: Mutex<BTreeMap<String, Known>>,
     anchors: Mutex<Anchors>,
     remembered: Mutex<Memory>,
-    wanted: Mutex<Vec<Peer>>,
     wanted_changed: Notify,
     /// Told when a peer's state changed in more than a time.
     pub news: Notify,
@@ -247,20 +249,23 @@ impl Peers {
 
     /// These are the bundles that an administrator brought.
     pub fn trust(&self, anchors: Anchors) {
+        let wanted = lock(&self.wanted);
+        let mut all = lock(&self.known);
         let mut standing = lock(&self.anchors);
         if *standing == anchors {
             return;
         }
         // What an administrator brings anew counts more than what was fetched before.
-        let mut known = lock(&self.known);
-        for (trust_domain, known) in known.iter_mut() {
-            if standing.get(trust_domain) != anchors.get(trust_domain) {
+        for peer in wanted.iter().filter(by_spiffe) {
+            let name = &peer.trust_domain;
+            if standing.get(name) != anchors.get(name)
+                && let Some(known) = all.get_mut(name)
+            {
                 known.bundle = None;
             }
         }
-        drop(known);
         *standing = anchors;
-        drop(standing);
+        drop((wanted, all, standing));
         self.wanted_changed.notify_one();
     }
 
@@ -281,9 +286,9 @@ impl Peers {
                 Some(bundle) => Kept { brought, bundle },
                 None => remembered.get(name).filter(|it| it.brought == brought)?.clone(),
             };
-            (kept.bundle.x509 != anchor.x509).then(|| (name.clone(), kept))
+            let news = !memory::same_authorities(&kept.bundle, anchor);
+            news.then(|| (name.clone(), kept))
         };
-        let by_spiffe = |peer: &&Peer| peer.bundle_endpoint_profile == Profile::HttpsSpiffe;
         wanted.iter().filter(by_spiffe).filter_map(kept).collect()
     }
 
@@ -292,9 +297,8 @@ impl Peers {
         lock(&self.known).clear();
     }
 
-    /// What to write of every peer, in the order in which they were listed.
-    pub fn statuses(&self, standing: &[PeerStatus]) -> Vec<PeerStatus> {
-        let wanted = lock(&self.wanted);
+    /// What to write of these peers.
+    pub fn statuses(&self, peers: &[Peer], standing: &[PeerStatus]) -> Vec<PeerStatus> {
         let all = lock(&self.known);
         let status = |peer: &Peer| {
             let standing = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
@@ -302,7 +306,7 @@ impl Peers {
             let now = known.cloned().unwrap_or_default().status(&peer.trust_domain);
             worth_writing(standing, known, now)
         };
-        wanted.iter().map(status).collect()
+        peers.iter().map(status).collect()
     }
 
     /// A copy of what is known, for metrics.
@@ -317,7 +321,7 @@ impl Peers {
         loop {
             let mut wanted = self.asked();
             running.retain(|(asked, task)| {
-                let stays = wanted.contains(asked);
+                let stays = wanted.contains(asked) && !task.is_finished();
                 if !stays {
                     // A fetch under way is begun anew.
                     task.abort();
@@ -337,11 +341,15 @@ impl Peers {
     /// Everybody who is to be asked. Where any of it changes, the asking begins anew.
     fn asked(&self) -> Vec<Asked> {
         let anchors = lock(&self.anchors).clone();
-        let anchor = |peer: &Peer| {
+        let of_server = |peer: &Peer| {
             let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;
             anchors.get(id.trust_domain().as_str()).cloned()
         };
-        lock(&self.wanted).iter().map(|peer| (peer.clone(), anchor(peer))).collect()
+        let brought = |peer: &Peer| match by_spiffe(&peer) {
+            true => [anchors.get(&peer.trust_domain).cloned(), of_server(peer)],
+            false => [None, None],
+        };
+        lock(&self.wanted).iter().map(|peer| (peer.clone(), brought(peer))).collect()
     }
 
     async fn follow(self: Arc<Self>, peer: Peer) {
@@ -426,6 +434,10 @@ impl Peers {
         }
         interval
     }
+}
+
+fn by_spiffe(peer: &&Peer) -> bool {
+    peer.bundle_endpoint_profile == Profile::HttpsSpiffe
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

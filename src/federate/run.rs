@@ -40,7 +40,7 @@ use crate::{
     api::{
         federated_trust_domain::FederatedTrustDomain,
         route::Route,
-        spire_server::{self, Federation, FederationStatus, SpireServer, SpireServerStatus},
+        spire_server::{self, FederationStatus, SpireServer, SpireServerStatus},
     },
     federate::metrics::Metrics,
     kit::{
@@ -239,7 +239,8 @@ impl Federator {
             return (Pass::Settled, false);
         };
         let federation = server.spec.federation.as_ref();
-        let setting = match self.setting(federation).await {
+        let setting = match domain::completed(&self.options.setting, federation, &self.client).await
+        {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the domain of Routes", &error), false),
         };
@@ -289,6 +290,14 @@ impl Federator {
                 self.failed("peers' bundles", &error);
                 Err(error)
             }
+            Outcome::Taken(owner) => {
+                tracing::warn!(
+                    name = memory::NAME,
+                    owner,
+                    "the ConfigMap belongs to somebody else"
+                );
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -297,17 +306,6 @@ impl Federator {
         tracing::warn!(what, %error, "could not be read or written");
         self.metrics.failed(error.category());
         Pass::Failed
-    }
-
-    /// What the command line chose, completed by what the cluster knows.
-    async fn setting(&self, federation: Option<&Federation>) -> Result<Setting, CallError> {
-        let mut setting = self.options.setting.clone();
-        let homeless =
-            |it: &&Federation| it.manages_route() && render::host(it, &setting).is_none();
-        if federation.filter(homeless).is_some() {
-            setting.apps_domain = domain::of_cluster(&self.client).await?;
-        }
-        Ok(setting)
     }
 
     async fn put_everything(&self, server: &SpireServer, setting: &Setting) -> Findings {
@@ -373,7 +371,8 @@ impl Federator {
     ) -> Option<FederationStatus> {
         let federation = server.spec.federation.as_ref()?;
         let standing = server.status.federation.as_ref();
-        let peers = self.peers.statuses(standing.map(|it| &*it.peers).unwrap_or_default());
+        let told = standing.map(|it| &*it.peers).unwrap_or_default();
+        let peers = self.peers.statuses(&federation.federates_with, told);
         let told = standing.and_then(|it| it.endpoint_url.clone());
         Some(FederationStatus { endpoint_url: findings.endpoint_url(federation, told), peers })
     }

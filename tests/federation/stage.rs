@@ -238,6 +238,17 @@ impl Stage {
         .await;
     }
 
+    /// Waits until something is remembered of a peer. Answers it.
+    pub async fn until_kept(&self, trust_domain: &str) -> String {
+        let what = format!("what was fetched of {trust_domain} is kept");
+        eventually(PATIENCE, &what, async || {
+            let object = self.find(Part::PeersConfigMap).await.unwrap_or_default();
+            let text = object["data"][trust_domain].as_str().map(str::to_owned);
+            text.ok_or_else(|| object.to_string())
+        })
+        .await
+    }
+
     /// Waits until the controller has written nothing for a while. Answers all that it wrote,
     /// Leases and Events aside, as `create configmaps/spire-server`.
     pub async fn writes(&self) -> Vec<String> {
@@ -284,6 +295,7 @@ fn name_of(part: Part) -> &'static str {
         Part::BundleConfigMap => "spire-bundle",
         Part::ControllerManagerConfigMap => "spire-controller-manager",
         Part::Route => "spire-server-federation",
+        Part::PeersConfigMap => "trustplane-peers",
         _ => "spire-server",
     }
 }

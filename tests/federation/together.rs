@@ -137,6 +137,9 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
         .await;
     assert!(second["sequence"].as_u64() > first["sequence"].as_u64(), "{first} {second}");
     workload.until_it_trusts(&b.spire).await;
+    // The next process has to know b by authorities that nobody brought.
+    let kept = a.stage.until_kept("td-b.test").await;
+    assert_eq!(kept.matches("BEGIN CERTIFICATE").count(), 2, "{kept}");
 
     b.spire.stop();
     let dark = a

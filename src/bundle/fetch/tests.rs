@@ -443,11 +443,11 @@ async fn a_peer_whose_authorities_have_all_ended_is_told_as_one_that_does_not_wo
         bundle_endpoint_profile: crate::api::spire_server::Profile::HttpsWeb,
         endpoint_spiffe_id: None,
     };
-    peers.want(&[peer]);
+    peers.want(std::slice::from_ref(&peer));
     let asking = tokio::spawn(peers.clone().run());
     peers.news.notified().await;
     asking.abort();
-    let told = peers.statuses(&[]).remove(0);
+    let told = peers.statuses(&[peer], &[]).remove(0);
     assert!(told.reachable, "{told:?}");
     assert!(told.last_error.is_some(), "none of its workloads can be verified: {told:?}");
 }

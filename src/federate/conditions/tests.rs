@@ -193,6 +193,7 @@ fn what_was_said_is_said_in_the_same_words_again() {
 fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
     let peer = |trust_domain: &str, error: Option<&str>| PeerStatus {
         trust_domain: trust_domain.to_owned(),
+        reachable: error.is_none(),
         last_success_time: Some(noon()),
         last_error: error.map(str::to_owned),
         ..PeerStatus::default()
@@ -215,6 +216,7 @@ fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
 fn peers_are_not_all_reachable_while_one_of_them_was_never_asked() {
     let asked = PeerStatus {
         trust_domain: "td-b.test".to_owned(),
+        reachable: true,
         last_success_time: Some(noon()),
         ..PeerStatus::default()
     };
@@ -248,4 +250,15 @@ fn people_are_told_to_annotate_only_where_that_has_an_object_taken_over() {
     let message = told("Tenant a");
     assert!(!message.contains(ADOPT_ANNOTATION), "{message}");
     assert!(message.contains("Have Tenant a give it up"), "{message}");
+}
+
+#[test]
+fn nobody_is_told_to_delete_the_spire_server_while_an_earlier_one_s_objects_go() {
+    let findings = with(Part::Service, Outcome::Taken("SpireServer cluster".to_owned()));
+    let (status, _, message) = of("ServiceAvailable", &findings);
+    assert_eq!(status, "False");
+    assert!(
+        message.contains("still being deleted") && !message.contains("give it up"),
+        "{message}"
+    );
 }

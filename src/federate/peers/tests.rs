@@ -184,13 +184,13 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
     before.learn(&b, Ok(bundle(&[&brought], 1)));
     assert!(before.memory().is_empty(), "what was brought is there already");
     before.learn(&b, Ok(bundle(&[&rotated], 2)));
-    let standing = before.statuses(&[]);
+    let standing = before.statuses(std::slice::from_ref(&b), &[]);
 
     // A restart, or the other replica takes the lead.
     let after = start();
     after.remember(before.memory());
     assert_eq!(after.memory().len(), 1, "it is not forgotten before the peer is asked");
-    assert_eq!(after.statuses(&standing), standing);
+    assert_eq!(after.statuses(std::slice::from_ref(&b), &standing), standing);
     let Trust::Spiffe { bundle, .. } = after.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
@@ -236,11 +236,11 @@ fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
     peers.want(std::slice::from_ref(&b));
     peers.learn(&b, Ok(bundle(&[&Ca::new("a")], 1)));
-    let standing = peers.statuses(&[]);
+    let standing = peers.statuses(std::slice::from_ref(&b), &[]);
     assert!(standing[0].profile_verified);
-    let elsewhere = Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b };
-    peers.want(&[elsewhere]);
-    let told = peers.statuses(&standing);
+    let elsewhere = [Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b }];
+    peers.want(&elsewhere);
+    let told = peers.statuses(&elsewhere, &standing);
     assert!(!told[0].profile_verified, "nobody has asked the new endpoint: {:?}", told[0]);
 }
 
@@ -280,4 +280,37 @@ fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key
     known.learn(Ok(with_key("new")), noon() + TimeDelta::minutes(10));
     let told = written(Some(&standing), Some(&known));
     assert_eq!(told.bundle_since, Some(noon() + TimeDelta::minutes(10)));
+}
+
+#[test]
+fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    let cas = [Ca::new("a"), Ca::new("b")];
+    peers.want(std::slice::from_ref(&b));
+    peers.learn(&b, Ok(bundle(&[&cas[0]], 1)));
+    let (done, ended) = std::sync::mpsc::channel();
+    let other = peers.clone();
+    std::thread::spawn(move || {
+        for _ in 0..2_000 {
+            other.remember(other.memory());
+            other.known();
+        }
+        done.send(()).ok();
+    });
+    for ca in cas.iter().cycle().take(2_000) {
+        let anchor = Arc::new(testing::bundle(&[ca]));
+        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        peers.learn(&b, Ok(bundle(&[ca], 2)));
+    }
+    assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok());
+}
+
+#[test]
+fn what_an_administrator_brings_of_a_peer_by_https_web_changes_nothing() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsWeb));
+    peers.want(std::slice::from_ref(&b));
+    peers.learn(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    let anchor = Arc::new(testing::bundle(&[&Ca::new("b")]));
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    assert!(peers.known()["td-b.test"].bundle.is_some());
 }

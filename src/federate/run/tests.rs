@@ -92,6 +92,25 @@ fn of_two_objects_for_a_trust_domain_the_older_counts_as_for_the_controller_mana
 }
 
 #[tokio::test]
+async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() {
+    let mut server = server(spiffe());
+    let peers = &server.spec.federation.as_ref().unwrap().federates_with;
+    let told = |peer: &crate::api::spire_server::Peer| PeerStatus {
+        trust_domain: peer.trust_domain.clone(),
+        reachable: true,
+        last_success_time: Some(testing::noon()),
+        ..PeerStatus::default()
+    };
+    let standing: Vec<_> = peers.iter().map(told).collect();
+    server.status.federation =
+        Some(FederationStatus { endpoint_url: None, peers: standing.clone() });
+    let federator = federator(setting(), |_| (503, json!({ "code": 503 })));
+    assert!(federator.tend_peers(&server).await.is_err());
+    let status = federator.federation_status(&server, &Findings::default()).unwrap();
+    assert_eq!(status.peers, standing);
+}
+
+#[tokio::test]
 async fn the_endpoint_is_told_where_it_is_and_not_where_it_would_be() {
     let server = server(spiffe());
     let federator = federator(setting(), |_| (404, json!({})));
