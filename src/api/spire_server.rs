@@ -337,6 +337,9 @@ pub struct PeerStatus {
     /// When the first of the CA certificates runs out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest_expiry: Option<DateTime<Utc>>,
+    /// When the last of them does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest_expiry: Option<DateTime<Utc>>,
     /// What went wrong the last time, in plain words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,

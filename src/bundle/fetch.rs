@@ -27,10 +27,11 @@ pub use error::{FetchError, Stage};
 pub use target::UrlError;
 pub use trust::{RootsError, Trust, web_roots};
 
-/// For all of a fetch, redirects included.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Of an answer, in bytes.
-const LONGEST: usize = 4 * 1024 * 1024;
+/// For all of a fetch, redirects included. SPIRE itself waits without a limit: whoever is only slow must
+/// not be told as dead.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Of an answer, in bytes. Some hundreds of authorities fit in; fifty peers may answer at once.
+const LONGEST: usize = 512 * 1024;
 /// That are followed.
 const REDIRECTS: usize = 5;
 

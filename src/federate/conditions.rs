@@ -116,6 +116,11 @@ pub struct Verdict {
     pub message: String,
 }
 
+/// The condition that tells of peers.
+pub const PEERS: &str = "PeersReachable";
+/// Why it is False, and why an Event tells of one of them.
+pub const UNREACHABLE: &str = "PeersUnreachable";
+
 impl Verdict {
     fn new(
         about: &'static str,
@@ -244,7 +249,6 @@ fn not_ready(outcome: &Outcome) -> Option<String> {
 
 /// Nothing is said where there are no peers, or none was asked yet.
 fn peers(findings: &Findings) -> Option<Verdict> {
-    const ABOUT: &str = "PeersReachable";
     // Of one whose endpoint changed, only the time of an earlier success is known.
     let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
     let asked: Vec<_> = findings.peers.iter().filter(asked).collect();
@@ -257,13 +261,13 @@ fn peers(findings: &Findings) -> Option<Verdict> {
         None
     } else if wrong.is_empty() && asked.len() < findings.peers.len() {
         let message = "some peers were not asked yet";
-        Some(Verdict::new(ABOUT, "Unknown", "NotAllPeersAsked", message))
+        Some(Verdict::new(PEERS, "Unknown", "NotAllPeersAsked", message))
     } else if wrong.is_empty() {
-        Some(Verdict::new(ABOUT, "True", "AllPeersReachable", ""))
+        Some(Verdict::new(PEERS, "True", "AllPeersReachable", ""))
     } else {
         let all = findings.peers.len();
         let message = format!("{} of {all} peers: {}", wrong.len(), wrong.join("\n"));
-        Some(Verdict::new(ABOUT, "False", "PeersUnreachable", message))
+        Some(Verdict::new(PEERS, "False", UNREACHABLE, message))
     }
 }
 
@@ -358,7 +362,7 @@ fn create_only(findings: &Findings) -> Verdict {
 /// What was chosen is no failure: `Unknown` and create-only mode leave it True. Nor is what goes wrong
 /// in another cluster: this one is ready all the same.
 fn ready(verdicts: &[Verdict]) -> Verdict {
-    let apart = ["CreateOnlyMode", "PeersReachable"];
+    let apart = ["CreateOnlyMode", PEERS];
     let wrong = |it: &&Verdict| !apart.contains(&it.about) && it.status == "False";
     let wrong: Vec<_> = verdicts.iter().filter(wrong).map(|it| it.about).collect();
     if wrong.is_empty() {

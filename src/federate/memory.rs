@@ -63,8 +63,13 @@ pub async fn recall(
 /// What the ConfigMap is to hold.
 pub fn data(memory: &Memory) -> BTreeMap<String, String> {
     let texts = memory.iter().map(|(name, kept)| (name.clone(), written(kept)));
-    let fits = |(name, text): &(String, String)| name.len() <= LONGEST_KEY && text.len() <= MOST;
+    let fits = |(name, text): &(String, String)| is_key(name) && text.len() <= MOST;
     texts.filter(fits).collect()
+}
+
+/// All characters of a trust domain may stand in a ConfigMap's key, but not in every order.
+fn is_key(name: &str) -> bool {
+    name.len() <= LONGEST_KEY && name != "." && !name.starts_with("..")
 }
 
 /// Whether both verify the same X.509-SVIDs.
@@ -123,6 +128,15 @@ mod tests {
         for text in ["", "brought: x", "brought: x\nnonsense", "-----BEGIN CERTIFICATE-----"] {
             assert!(read(text).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_trust_domain_that_is_no_key_of_a_config_map_keeps_no_other_from_being_kept() {
+        let ca = Ca::new("a");
+        let names = ["..", "..a", ".", "b.test"];
+        let memory = names.map(|name| (name.to_owned(), kept(&[&ca])));
+        let data = data(&Memory::from(memory));
+        assert_eq!(data.keys().collect::<Vec<_>>(), ["b.test"]);
     }
 
     #[test]

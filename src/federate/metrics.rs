@@ -1,7 +1,8 @@
 //! Figures of job federate. The only labels that grow name peers, of which there are 50 at most.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -11,9 +12,9 @@ use prometheus_client::{
 
 use super::{
     conditions::Outcome,
-    peers::{Known, Peers},
+    peers::{self, Peers},
 };
-use crate::kit::clock::Clock;
+use crate::{api::spire_server::PeerStatus, kit::clock::Clock};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -89,33 +90,28 @@ impl fmt::Debug for PeerFigures {
     }
 }
 
-type Figure<'a> = &'a dyn Fn(&Known) -> Option<f64>;
+type Figure<'a> = &'a dyn Fn(&PeerStatus) -> Option<f64>;
 
 impl Collector for PeerFigures {
+    #[allow(clippy::cast_precision_loss)]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let now = self.clock.now();
-        let age = |known: &Known| {
-            let seconds = (now - known.last_success?).num_milliseconds().max(0);
-            #[allow(clippy::cast_precision_loss)]
-            Some(seconds as f64 / 1_000.0)
+        let age = |peer: &PeerStatus| {
+            let milliseconds = (now - peer.last_success_time?).num_milliseconds().max(0);
+            Some(milliseconds as f64 / 1_000.0)
         };
-        #[allow(clippy::cast_precision_loss)]
-        let expiry = |known: &Known| {
-            known.bundle.as_ref()?.earliest_expiry().map(|at| at.timestamp() as f64)
+        let at = |time: Option<DateTime<Utc>>| time.map(|at| at.timestamp() as f64);
+        let expiry = |peer: &PeerStatus| at(peer.earliest_expiry);
+        let last_expiry = |peer: &PeerStatus| at(peer.latest_expiry);
+        let sequence = |peer: &PeerStatus| peer.sequence.map(|sequence| sequence as f64);
+        let up = |peer: &PeerStatus| {
+            let asked = peer.reachable || peer.last_error.is_some();
+            asked.then(|| f64::from(u8::from(peer.last_error.is_none())))
         };
-        #[allow(clippy::cast_precision_loss)]
-        let last_expiry = |known: &Known| {
-            let ends = known.bundle.as_ref()?.x509.iter().map(|it| it.not_after).max();
-            ends.map(|at| at.timestamp() as f64)
+        let hint = |peer: &PeerStatus| {
+            let said = peer.refresh_hint.map(Duration::from_secs);
+            Some(peers::hint(said).as_secs_f64())
         };
-        #[allow(clippy::cast_precision_loss)]
-        let sequence =
-            |known: &Known| known.bundle.as_ref()?.sequence.map(|sequence| sequence as f64);
-        let up = |known: &Known| {
-            let asked = known.last_success.is_some() || known.last_error.is_some();
-            asked.then(|| f64::from(u8::from(known.last_error.is_none())))
-        };
-        let hint = |known: &Known| Some(known.hint().as_secs_f64());
         let figures: [(&str, &str, Figure<'_>); 6] = [
             ("up", "Whether the peer's bundle was fetched and verified the last time", &up),
             ("bundle_age_seconds", "Time since the peer's bundle was last fetched", &age),
@@ -128,12 +124,13 @@ impl Collector for PeerFigures {
                 &last_expiry,
             ),
         ];
+        let peers = self.peers.figures();
         for (name, help, figure) in figures {
             let name = format!("federation_peer_{name}");
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-            for (trust_domain, known) in self.peers.known() {
-                if let Some(value) = figure(&known) {
-                    let labels = [("trust_domain", trust_domain)];
+            for peer in &peers {
+                if let Some(value) = figure(peer) {
+                    let labels = [("trust_domain", peer.trust_domain.clone())];
                     let encoder = family.encode_family(&labels)?;
                     ConstGauge::new(value).encode(encoder)?;
                 }

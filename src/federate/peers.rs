@@ -5,11 +5,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use chrono::{DateTime, SubsecRound, Utc};
+use futures::FutureExt;
 use rustls::RootCertStore;
 use tokio::{
     sync::Notify,
@@ -82,6 +87,9 @@ pub enum PeerError {
     /// It offers nothing to verify with.
     #[error("its bundle has no authority for X.509, so none of its workloads can be verified")]
     Empty,
+    /// A fault of ours.
+    #[error("trustplane failed on what it answered; its log says more. Please report it")]
+    Panicked,
     /// The endpoint was asked in vain.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -96,9 +104,15 @@ impl PeerError {
             Self::Elsewhere { .. } => "elsewhere",
             Self::Ended => "ended",
             Self::Empty => "empty",
+            Self::Panicked => "panic",
             Self::Fetch(error) => error.category(),
         }
     }
+}
+
+/// How often a peer with this hint is to be asked, as far as we do it.
+pub fn hint(said: Option<Duration>) -> Duration {
+    said.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
 }
 
 impl Known {
@@ -108,9 +122,8 @@ impl Known {
     }
 
     /// How often the peer asks to be asked.
-    pub fn hint(&self) -> Duration {
-        let hint = self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint);
-        hint.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
+    fn hint(&self) -> Duration {
+        hint(self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint))
     }
 
     fn learn(&mut self, outcome: Result<Bundle, PeerError>, now: DateTime<Utc>) {
@@ -152,44 +165,59 @@ impl Known {
             x509_authorities: bundle.map(|it| it.x509.len()),
             jwt_authorities: bundle.map(|it| it.jwt.len()),
             earliest_expiry: whole(bundle.and_then(Bundle::earliest_expiry)),
+            latest_expiry: whole(bundle.and_then(Bundle::latest_expiry)),
             last_error: self.last_error.as_ref().map(ToString::to_string),
         }
     }
 }
 
-/// What to write of a peer: what stands there, unless there is news. A time of success that is only
-/// a little newer is none, and a new process must not forget what an earlier one saw.
-fn worth_writing(
-    standing: Option<&PeerStatus>,
-    known: Option<&Known>,
-    now: PeerStatus,
-) -> PeerStatus {
-    let (Some(old), Some(known)) = (standing, known) else {
-        return standing.cloned().unwrap_or(now);
+/// What is known of a peer: where this process knows nothing of its bundle, what an earlier one told.
+fn told(standing: Option<&PeerStatus>, known: Option<&Known>, trust_domain: &str) -> PeerStatus {
+    let now = known.map(|known| known.status(trust_domain));
+    let (Some(old), Some(now), Some(known)) = (standing, &now, known) else {
+        let one = standing.cloned().or(now);
+        return one.unwrap_or_else(|| Known::default().status(trust_domain));
     };
     if known.bundle.is_none() {
-        let PeerStatus { reachable, profile_verified, last_error, .. } = now;
+        let PeerStatus { reachable, profile_verified, last_error, .. } = now.clone();
         return PeerStatus { reachable, profile_verified, last_error, ..old.clone() };
     }
     let content = |it: &PeerStatus| {
         (it.sequence, it.x509_authorities, it.jwt_authorities, it.earliest_expiry)
     };
-    let same = !known.changed && content(old) == content(&now);
-    let since = if same { old.bundle_since } else { now.bundle_since };
-    let new = PeerStatus { bundle_since: since, ..now };
+    let same = !known.changed && content(old) == content(now);
+    let bundle_since = if same { old.bundle_since } else { now.bundle_since };
+    PeerStatus { bundle_since, ..now.clone() }
+}
+
+/// What to write of a peer: what stands there, unless there is news. A time of success that is only
+/// a little newer is none.
+fn worth_writing(
+    standing: Option<&PeerStatus>,
+    known: Option<&Known>,
+    trust_domain: &str,
+) -> PeerStatus {
+    let new = told(standing, known, trust_domain);
+    let (Some(old), Some(known)) = (standing, known) else { return new };
     let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
-    let passed = match (old.last_success_time, new.last_success_time) {
-        (Some(old), Some(new)) => (new - old).to_std().unwrap_or_default(),
-        _ => return new,
-    };
-    if aged == *old && passed < known.hint() { aged } else { new }
+    let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
+    // One in the future, from a clock that was wrong, does not stand.
+    let little = passed.and_then(|it| it.to_std().ok()).is_some_and(|it| it < known.hint());
+    if aged == *old && little { aged } else { new }
 }
 
 /// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
 pub type Anchors = BTreeMap<String, Arc<Bundle>>;
 
-/// A peer, and the bundles that were brought of it and of the trust domain of its server.
-type Asked = (Peer, [Option<Arc<Bundle>>; 2]);
+/// Whoever is asked, and why just so. Where any of it changes, the asking begins anew.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    peer: Peer,
+    /// What an administrator brought of it, and of the trust domain of its server.
+    brought: [Option<Arc<Bundle>>; 2],
+    /// How often everything was forgotten before.
+    term: u64,
+}
 
 /// Everybody that we federate with.
 ///
@@ -202,6 +230,10 @@ pub struct Peers {
     known: Mutex<BTreeMap<String, Known>>,
     anchors: Mutex<Anchors>,
     remembered: Mutex<Memory>,
+    /// What status says of them.
+    told: Mutex<Vec<PeerStatus>>,
+    /// How often everything was forgotten.
+    terms: AtomicU64,
     wanted_changed: Notify,
     /// Told when a peer's state changed in more than a time.
     pub news: Notify,
@@ -217,6 +249,8 @@ impl Peers {
             known: Mutex::default(),
             anchors: Mutex::default(),
             remembered: Mutex::default(),
+            told: Mutex::default(),
+            terms: AtomicU64::default(),
             wanted: Mutex::default(),
             wanted_changed: Notify::new(),
             news: Notify::new(),
@@ -280,7 +314,10 @@ impl Peers {
         let (anchors, remembered) = (lock(&self.anchors), lock(&self.remembered));
         let kept = |peer: &Peer| {
             let name = &peer.trust_domain;
-            let anchor = anchors.get(name)?;
+            let Some(anchor) = anchors.get(name) else {
+                // Nobody brought one, or nobody can say: it counts again with the one that it came from.
+                return Some((name.clone(), remembered.get(name)?.clone()));
+            };
             let brought = anchor.fingerprint();
             let kept = match all.get(name).and_then(|known| known.bundle.clone()) {
                 Some(bundle) => Kept { brought, bundle },
@@ -292,9 +329,12 @@ impl Peers {
         wanted.iter().filter(by_spiffe).filter_map(kept).collect()
     }
 
-    /// Lets go of what was fetched; another replica leads.
+    /// Lets go of everything and asks nobody: another replica leads, and what this one knows grows old.
     pub fn forget(&self) {
-        lock(&self.known).clear();
+        self.terms.fetch_add(1, Ordering::Relaxed);
+        self.want(&[]);
+        lock(&self.remembered).clear();
+        lock(&self.told).clear();
     }
 
     /// What to write of these peers.
@@ -302,16 +342,26 @@ impl Peers {
         let all = lock(&self.known);
         let status = |peer: &Peer| {
             let standing = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
-            let known = all.get(&peer.trust_domain);
-            let now = known.cloned().unwrap_or_default().status(&peer.trust_domain);
-            worth_writing(standing, known, now)
+            worth_writing(standing, all.get(&peer.trust_domain), &peer.trust_domain)
         };
-        peers.iter().map(status).collect()
+        let statuses: Vec<_> = peers.iter().map(status).collect();
+        lock(&self.told).clone_from(&statuses);
+        statuses
     }
 
-    /// A copy of what is known, for metrics.
-    pub fn known(&self) -> BTreeMap<String, Known> {
-        lock(&self.known).clone()
+    /// What is known now, for metrics. Nothing where another replica leads.
+    pub fn figures(&self) -> Vec<PeerStatus> {
+        let (all, standing) = (lock(&self.known), lock(&self.told));
+        let now = |old: &PeerStatus| told(Some(old), all.get(&old.trust_domain), &old.trust_domain);
+        standing.iter().map(now).collect()
+    }
+
+    /// Whose bundle could not be fetched the last time, and why.
+    pub fn failing(&self) -> Vec<(String, PeerError)> {
+        let all = lock(&self.known);
+        let failing =
+            all.iter().filter_map(|(name, it)| Some((name.clone(), it.last_error.clone()?)));
+        failing.collect()
     }
 
     /// Keeps asking. Ends only when it is dropped.
@@ -330,7 +380,7 @@ impl Peers {
             });
             wanted.retain(|asked| running.iter().all(|(it, _)| it != asked));
             for asked in wanted {
-                let task = tasks.spawn(self.clone().follow(asked.0.clone()));
+                let task = tasks.spawn(self.clone().follow(asked.clone()));
                 running.push((asked, task));
             }
             while tasks.try_join_next().is_some() {}
@@ -338,27 +388,25 @@ impl Peers {
         }
     }
 
-    /// Everybody who is to be asked. Where any of it changes, the asking begins anew.
+    /// Everybody who is to be asked.
     fn asked(&self) -> Vec<Asked> {
-        let anchors = lock(&self.anchors).clone();
-        let of_server = |peer: &Peer| {
-            let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;
-            anchors.get(id.trust_domain().as_str()).cloned()
-        };
-        let brought = |peer: &Peer| match by_spiffe(&peer) {
-            true => [anchors.get(&peer.trust_domain).cloned(), of_server(peer)],
-            false => [None, None],
-        };
-        lock(&self.wanted).iter().map(|peer| (peer.clone(), brought(peer))).collect()
+        let wanted = lock(&self.wanted);
+        let anchors = lock(&self.anchors);
+        wanted.iter().map(|peer| self.would_ask(peer, &anchors)).collect()
     }
 
-    async fn follow(self: Arc<Self>, peer: Peer) {
+    fn would_ask(&self, peer: &Peer, anchors: &Anchors) -> Asked {
+        let term = self.terms.load(Ordering::Relaxed);
+        Asked { peer: peer.clone(), brought: brought(peer, anchors), term }
+    }
+
+    async fn follow(self: Arc<Self>, asked: Asked) {
         loop {
             // A standby asks nobody: it has nothing to tell.
             self.gate.clone().opened().await;
             let started = Instant::now();
-            let outcome = self.ask(&peer).await;
-            let interval = self.learn(&peer, outcome);
+            let outcome = AssertUnwindSafe(self.ask(&asked.peer)).catch_unwind().await;
+            let interval = self.learn(&asked, outcome.unwrap_or(Err(PeerError::Panicked)));
             tokio::time::sleep_until(started + interval).await;
         }
     }
@@ -411,13 +459,16 @@ impl Peers {
         Some(remembered.map_or(anchor, |kept| kept.bundle))
     }
 
-    fn learn(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) -> Duration {
+    fn learn(&self, asked: &Asked, outcome: Result<Bundle, PeerError>) -> Duration {
+        let peer = &asked.peer;
         let wanted = lock(&self.wanted);
-        if !wanted.contains(peer) || !self.gate.is_open() {
-            // It was taken out, or changed, while it was asked; or another replica leads by now.
-            return USUAL_HINT;
-        }
         let mut all = lock(&self.known);
+        let same = wanted.contains(peer) && self.would_ask(peer, &lock(&self.anchors)) == *asked;
+        if !same || !self.gate.is_open() {
+            // While it was asked it was taken out, or is to be known by something else; or another
+            // replica leads by now.
+            return SHORTEST_HINT / ASKED_PER_HINT;
+        }
         let known = all.entry(peer.trust_domain.clone()).or_default();
         let before = known.status(&peer.trust_domain);
         if let Err(error) = &outcome {
@@ -426,13 +477,24 @@ impl Peers {
         known.learn(outcome, self.clock.now());
         let after = known.status(&peer.trust_domain);
         let interval = known.interval();
-        drop(all);
-        drop(wanted);
-        let same = PeerStatus { last_success_time: after.last_success_time, ..before.clone() };
-        if same != after || before.last_success_time.is_none() {
+        drop((wanted, all));
+        let same = PeerStatus { last_success_time: after.last_success_time, ..before };
+        if same != after {
             self.news.notify_one();
         }
         interval
+    }
+}
+
+/// What an administrator brought of a peer, and of the trust domain of its server.
+fn brought(peer: &Peer, anchors: &Anchors) -> [Option<Arc<Bundle>>; 2] {
+    let server = || {
+        let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;
+        anchors.get(id.trust_domain().as_str()).cloned()
+    };
+    match by_spiffe(&peer) {
+        true => [anchors.get(&peer.trust_domain).cloned(), server()],
+        false => [None, None],
     }
 }
 

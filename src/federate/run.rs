@@ -171,6 +171,7 @@ impl Federator {
                 Some(_) = others.join_next() => return,
                 () = self.changed.notified() => {}
                 () = self.peers.news.notified() => {}
+                () = self.gate.clone().closed() => {}
                 () = sleep_until(next) => {}
             }
             tokio::select! {
@@ -411,13 +412,23 @@ impl Federator {
             reason,
             action,
             note,
+            topic: None,
         };
         let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
-        let worth = |it: &&Verdict| !["Ready", "StatefulSetAvailable"].contains(&it.about);
+        let apart = ["Ready", "StatefulSetAvailable", conditions::PEERS];
+        let worth = |it: &&Verdict| !apart.contains(&it.about);
         for verdict in verdicts.iter().filter(wrong).filter(worth) {
             let note = verdict.message.clone();
             let message = message("Warning", verdict.reason, "Reconcile", note);
             self.publisher.stands(&message, Said::NotYet).await?;
+        }
+        for (trust_domain, error) in self.peers.failing() {
+            // One for each: those that come and go must not have the others told anew. And what a peer
+            // has a say in may be another text each time.
+            let topic = Some(format!("{trust_domain} {}", error.category()));
+            let note = format!("{trust_domain}: {error}");
+            let message = message("Warning", conditions::UNREACHABLE, "Fetch", note);
+            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
         }
         for (part, outcome) in &findings.outcomes {
             if let Outcome::Updated(fields) = outcome {

@@ -579,6 +579,7 @@ fn message(route: &RouteFacts, notice: &Notice) -> Message {
         reason: notice.reason.as_str(),
         action: notice.action,
         note: notice.note.clone(),
+        topic: None,
     }
 }
 

@@ -98,7 +98,7 @@ impl Gate {
     }
 
     /// Waits until writes may no longer be sent.
-    async fn closed(self) {
+    pub async fn closed(self) {
         let Some(mut deadline) = self.0 else { return std::future::pending().await };
         loop {
             let until = *deadline.borrow_and_update();

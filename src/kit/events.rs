@@ -53,6 +53,8 @@ pub struct Message {
     pub action: &'static str,
     /// Why, for people; cut to what the API takes.
     pub note: String,
+    /// Where the note may be another each time although it is about the same: what it is about.
+    pub topic: Option<String>,
 }
 
 /// Whether the object itself says already what the Event would.
@@ -242,7 +244,7 @@ fn event_name(message: &Message) -> String {
         message.kind,
         message.reason,
         message.action,
-        &message.note,
+        message.topic.as_deref().unwrap_or(&message.note),
     ] {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
@@ -288,7 +290,14 @@ mod tests {
             uid: Some("4711".into()),
             ..ObjectReference::default()
         };
-        Message { regarding, kind: "Warning", reason: "Because", action: "Look", note: note.into() }
+        Message {
+            regarding,
+            kind: "Warning",
+            reason: "Because",
+            action: "Look",
+            note: note.into(),
+            topic: None,
+        }
     }
 
     /// An API server that knows nothing but Events, and a clock to turn.

@@ -2,6 +2,7 @@
 //!
 //! Bundles of different trust domains must never be mixed, so nothing here joins two.
 
+mod document;
 mod jwk;
 mod map;
 
@@ -16,11 +17,11 @@ use rustls::pki_types::{
     CertificateDer,
     pem::{PemObject as _, SectionKind},
 };
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::certificate::{Certificate, Flaw};
+use document::Document;
 use jwk::Jwk;
 
 pub use jwk::{Curve, JwkFlaw, JwtKey, PublicKey};
@@ -94,38 +95,31 @@ pub struct Authority {
     pub not_after: DateTime<Utc>,
 }
 
-/// The members of a document that mean something. Others may be there, and none may be required.
-#[derive(Deserialize)]
-struct Document {
-    keys: Option<Vec<Value>>,
-    spiffe_sequence: Option<Value>,
-    spiffe_refresh_hint: Option<Value>,
-    /// Without it, serde would take a list for an object.
-    #[serde(flatten)]
-    _others: IgnoredAny,
-}
-
 impl Bundle {
     /// Reads a SPIFFE bundle document, which is a JWK set.
     ///
     /// Keys of an unknown type or use are passed over, as the standard asks for. A key that is
     /// known and broken is an error: it would be missed otherwise.
     pub fn parse(document: &[u8]) -> Result<Self, BundleError> {
-        let document: Document = serde_json::from_slice(document)
+        let text = str::from_utf8(document)
+            .map_err(|_| BundleError::Json("it is not UTF-8".to_owned()))?;
+        let document = serde_json::from_str(text)
             .map_err(|error| BundleError::Json(without_content(&error)))?;
         Self::of(document)
     }
 
-    fn of(document: Document) -> Result<Self, BundleError> {
-        let number = |value: Option<Value>, error: BundleError| {
-            value.map(|value| value.as_u64().ok_or(error)).transpose()
+    fn of(document: Document<'_>) -> Result<Self, BundleError> {
+        let number = |text: Option<&RawValue>, error: BundleError| {
+            text.map(|text| serde_json::from_str::<u64>(text.get()).map_err(|_| error)).transpose()
         };
-        let sequence = number(document.spiffe_sequence, BundleError::Sequence)?;
-        let hint = number(document.spiffe_refresh_hint, BundleError::RefreshHint)?;
+        let sequence = number(document.sequence, BundleError::Sequence)?;
+        let hint = number(document.refresh_hint, BundleError::RefreshHint)?;
         let refresh_hint = hint.map(|seconds| Duration::from_secs(seconds).min(LONGEST_HINT));
         let mut bundle = Self { x509: Vec::new(), jwt: Vec::new(), sequence, refresh_hint };
-        for (index, key) in document.keys.ok_or(BundleError::NoKeys)?.iter().enumerate() {
-            match Jwk::read(key).map_err(|flaw| BundleError::Key { number: index + 1, flaw })? {
+        for (number, key) in (1..).zip(document.keys.ok_or(BundleError::NoKeys)?) {
+            let key = serde_json::from_str(key.get())
+                .map_err(|error| BundleError::Json(without_content(&error)))?;
+            match Jwk::read(&key).map_err(|flaw| BundleError::Key { number, flaw })? {
                 Jwk::X509(authority) => bundle.x509.push(authority),
                 Jwk::Jwt(key) => bundle.jwt.push(key),
                 Jwk::PassedOver => {}
@@ -155,6 +149,11 @@ impl Bundle {
     /// When the first of the authorities expires.
     pub fn earliest_expiry(&self) -> Option<DateTime<Utc>> {
         self.x509.iter().map(|authority| authority.not_after).min()
+    }
+
+    /// When the last of them does.
+    pub fn latest_expiry(&self) -> Option<DateTime<Utc>> {
+        self.x509.iter().map(|authority| authority.not_after).max()
     }
 
     /// What tells these keys from others, for a person to compare: a SHA-256 over authorities and

@@ -196,14 +196,13 @@ async fn of_fifty_peers_the_slow_and_the_dead_delay_nobody() {
 
     let (all, later) = until_told(&stage, 50, 2 * HINT - quickly).await;
     let errors: Vec<&str> = all.iter().filter_map(|it| it["lastError"].as_str()).collect();
-    assert_eq!(errors.len(), 6, "{errors:#?}");
-    assert_eq!(all.iter().filter(well).count(), 44);
-    let slow = &all[0];
-    assert_eq!((&slow["reachable"], &slow["profileVerified"]), (&json!(true), &json!(true)));
+    assert_eq!(errors.len(), 5, "{errors:#?}");
+    assert!(well(&&all[0]), "slow is not dead: {}", all[0]);
+    assert_eq!(all.iter().filter(well).count(), 45);
     for peer in &all[1..6] {
         assert_eq!(peer["profileVerified"], false, "{peer}");
     }
-    for peer in &all[6..] {
+    for peer in all[6..].iter().chain(&all[..1]) {
         assert_eq!(peer["sequence"], 7, "{peer}");
         assert_eq!(peer["refreshHint"], HINT.as_secs(), "{peer}");
     }

@@ -237,6 +237,7 @@ fn status() -> Value {
                 "x509Authorities": 2,
                 "jwtAuthorities": 1,
                 "earliestExpiry": "2026-01-03T03:04:05Z",
+                "latestExpiry": "2026-01-04T03:04:05Z",
                 "lastError": "the endpoint did not answer within 10 s",
             }],
         },

@@ -75,7 +75,7 @@ pub enum FetchError {
     #[error("the connection broke before the answer was complete")]
     Broken,
     /// Too much is said.
-    #[error("the answer is longer than 4 MiB")]
+    #[error("the answer is longer than 512 KiB")]
     TooLong,
     /// The answer is no text.
     #[error("not a bundle document: it is not UTF-8")]

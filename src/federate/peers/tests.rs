@@ -66,8 +66,7 @@ fn a_peer_is_asked_four_times_a_hint_and_within_bounds() {
 }
 
 fn written(standing: Option<&PeerStatus>, known: Option<&Known>) -> PeerStatus {
-    let now = known.cloned().unwrap_or_default().status("td-b.test");
-    worth_writing(standing, known, now)
+    worth_writing(standing, known, "td-b.test")
 }
 
 #[test]
@@ -82,6 +81,27 @@ fn a_success_is_written_once_a_hint_and_everything_else_at_once() {
     assert_eq!(after(59, 1), first);
     assert_eq!(after(60, 1).last_success_time, Some(noon() + TimeDelta::seconds(60)));
     assert_eq!(after(15, 2).sequence, Some(2));
+}
+
+#[test]
+fn a_success_that_a_wrong_clock_dated_into_the_future_does_not_stand_there_until_then() {
+    let ca = Ca::new("a");
+    // The leader's clock was a day ahead; it was set right, or another replica leads now.
+    let ahead = learned(vec![(24 * 60, Ok(bundle(&[&ca], 1)))]).status("td-b.test");
+    let known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
+    let told = written(Some(&ahead), Some(&known));
+    assert_eq!(told.last_success_time, Some(noon()), "a peer can't have answered tomorrow");
+}
+
+#[test]
+fn a_peer_that_never_answered_is_news_once() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    peers.want(std::slice::from_ref(&b));
+    let is_news = || peers.news.notified().now_or_never().is_some();
+    peers.hears(&b, Err(dark()));
+    assert!(is_news());
+    peers.hears(&b, Err(dark()));
+    assert!(!is_news(), "each of fifty such peers has all objects read anew with every try");
 }
 
 #[test]
@@ -106,6 +126,18 @@ fn peer(trust_domain: &str, profile: Profile) -> Peer {
     }
 }
 
+impl Peers {
+    /// This comes of asking a peer now.
+    pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
+        let asked = self.would_ask(peer, &lock(&self.anchors).clone());
+        self.learn(&asked, outcome);
+    }
+
+    fn known(&self) -> BTreeMap<String, Known> {
+        lock(&self.known).clone()
+    }
+}
+
 fn peers() -> Arc<Peers> {
     let clock = Clock::from_fn(noon);
     Peers::new(clock, Gate::open(), Arc::new(RootCertStore::empty()))
@@ -124,7 +156,7 @@ fn a_server_is_known_by_the_bundle_that_was_fetched_last_and_before_that_by_the_
     peers.trust(Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[&brought])))]));
     assert_eq!(trusted(&peers), testing::bundle(&[&brought]).x509);
     peers.want(std::slice::from_ref(&peer));
-    peers.learn(&peer, Ok(testing::bundle(&[&fetched])));
+    peers.hears(&peer, Ok(testing::bundle(&[&fetched])));
     assert_eq!(trusted(&peers), testing::bundle(&[&fetched]).x509);
 }
 
@@ -134,7 +166,7 @@ fn who_is_no_longer_a_peer_is_forgotten_and_who_changed_is_known_anew() {
     let (b, c) = (peer("td-b.test", Profile::HttpsSpiffe), peer("td-c.test", Profile::HttpsWeb));
     peers.want(&[b.clone(), c.clone()]);
     for it in [&b, &c] {
-        peers.learn(it, Ok(testing::bundle(&[&Ca::new("a")])));
+        peers.hears(it, Ok(testing::bundle(&[&Ca::new("a")])));
     }
     peers.want(std::slice::from_ref(&b));
     assert_eq!(peers.known().keys().collect::<Vec<_>>(), ["td-b.test"]);
@@ -151,7 +183,7 @@ fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_
         |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
     peers.trust(anchor(&old));
     peers.want(std::slice::from_ref(&b));
-    peers.learn(&b, Ok(testing::bundle(&[&old])));
+    peers.hears(&b, Ok(testing::bundle(&[&old])));
     peers.trust(anchor(&new));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
@@ -160,11 +192,31 @@ fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_
 }
 
 #[test]
+fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_more() {
+    let (stolen, new) = (Ca::new("stolen"), Ca::new("new"));
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    let anchor =
+        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    peers.trust(anchor(&stolen));
+    peers.want(std::slice::from_ref(&b));
+    // Whoever has the stolen key is being asked when the administrator brings another bundle; the
+    // answer comes in before the task that asks is ended.
+    let asked = peers.asked().remove(0);
+    peers.trust(anchor(&new));
+    peers.learn(&asked, Ok(testing::bundle(&[&stolen])));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509, "the stolen key is trusted again");
+    assert!(peers.memory().is_empty(), "and kept, as if the new bundle had led to it");
+}
+
+#[test]
 fn what_comes_in_after_a_peer_was_taken_out_is_not_remembered() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
     peers.want(std::slice::from_ref(&b));
     peers.want(&[]);
-    peers.learn(&b, Ok(testing::bundle(&[&Ca::new("a")])));
+    peers.hears(&b, Ok(testing::bundle(&[&Ca::new("a")])));
     assert!(peers.known().is_empty());
 }
 
@@ -181,9 +233,9 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
     };
     let before = start();
     assert!(before.memory().is_empty());
-    before.learn(&b, Ok(bundle(&[&brought], 1)));
+    before.hears(&b, Ok(bundle(&[&brought], 1)));
     assert!(before.memory().is_empty(), "what was brought is there already");
-    before.learn(&b, Ok(bundle(&[&rotated], 2)));
+    before.hears(&b, Ok(bundle(&[&rotated], 2)));
     let standing = before.statuses(std::slice::from_ref(&b), &[]);
 
     // A restart, or the other replica takes the lead.
@@ -199,6 +251,57 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
 }
 
 #[test]
+fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
+    // Of a peer by https_web nothing is kept but its status.
+    let b = [peer("td-b.test", Profile::HttpsWeb)];
+    let before = peers();
+    before.want(&b);
+    before.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 2)));
+    let standing = before.statuses(&b, &[]);
+
+    // A restart, or the other replica takes the lead, while b is dead.
+    let after = peers();
+    after.want(&b);
+    after.hears(&b[0], Err(dark()));
+    after.statuses(&b, &standing);
+    let figures = |peers: Arc<Peers>| {
+        let mut registry = prometheus_client::registry::Registry::default();
+        crate::federate::metrics::Metrics::register(&mut registry, peers, Clock::from_fn(noon));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    let text = figures(after.clone());
+    for figure in ["up", "bundle_age_seconds", "bundle_expiry_timestamp_seconds"] {
+        let line = format!("trustplane_federation_peer_{figure}{{trust_domain=\"td-b.test\"}} ");
+        assert!(text.contains(&line), "the status still has it, no {figure} in:\n{text}");
+    }
+    after.forget();
+    let text = figures(after);
+    assert!(!text.contains("td-b.test"), "a standby has nothing to tell:\n{text}");
+}
+
+#[test]
+fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
+    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let anchor = Arc::new(testing::bundle(&[&brought]));
+    let kept =
+        Kept { brought: anchor.fingerprint(), bundle: Arc::new(testing::bundle(&[&rotated])) };
+    let peers = peers();
+    peers.remember(Memory::from([("td-b.test".to_owned(), kept)]));
+    peers.want(std::slice::from_ref(&b));
+    // The version of the CRD is not served just now, during an upgrade say.
+    assert_eq!(peers.memory().len(), 1, "the authorities that b is known by are gone for good");
+    assert!(peers.endpoint(&b).is_err(), "without what was brought nothing is known of it");
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&rotated]).x509);
+}
+
+#[test]
 fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundle() {
     let (old, rotated, new) = (Ca::new("old"), Ca::new("rotated"), Ca::new("new"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
@@ -207,9 +310,11 @@ fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundl
     let peers = peers();
     peers.trust(anchor(&old));
     peers.want(std::slice::from_ref(&b));
-    peers.learn(&b, Ok(bundle(&[&rotated], 2)));
-    peers.remember(peers.memory());
+    peers.hears(&b, Ok(bundle(&[&rotated], 2)));
+    let memory = peers.memory();
     peers.forget();
+    peers.remember(memory);
+    peers.want(std::slice::from_ref(&b));
     peers.trust(anchor(&new));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
@@ -227,15 +332,70 @@ fn what_comes_in_after_another_replica_took_the_lead_is_not_remembered() {
     peers.want(std::slice::from_ref(&b));
     peers.forget();
     // It was asked while this replica led, and took its time to answer.
-    peers.learn(&b, Ok(testing::bundle(&[&Ca::new("a")])));
+    peers.hears(&b, Ok(testing::bundle(&[&Ca::new("a")])));
     assert!(peers.known().is_empty(), "a standby would show a bundle that ages for ever");
+}
+
+/// A peer at a port of this machine.
+async fn listening(profile: Profile) -> (tokio::net::TcpListener, Peer) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bundle_endpoint_url = format!("https://{}", listener.local_addr().unwrap());
+    (listener, Peer { bundle_endpoint_url, ..peer("td-b.test", profile) })
+}
+
+fn leading() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(3_600))
+}
+
+#[tokio::test]
+async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_kept_meanwhile() {
+    let (listener, b) = listening(Profile::HttpsSpiffe).await;
+    let lease = tokio::sync::watch::Sender::new(None);
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let anchor = Arc::new(testing::bundle(&[&Ca::new("brought")]));
+    let brought = anchor.fingerprint();
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    // It led once: this is what b had then.
+    let bundle = Arc::new(testing::bundle(&[&Ca::new("of last week")]));
+    peers.remember(Memory::from([("td-b.test".to_owned(), Kept { brought, bundle })]));
+    peers.want(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    // The other replica led for a week, and b has other authorities by now.
+    peers.forget();
+    lease.send_replace(leading());
+    let asked = tokio::time::timeout(Duration::from_millis(500), listener.accept()).await;
+    asking.abort();
+    assert!(asked.is_err(), "b was asked with authorities of last week");
+}
+
+#[tokio::test]
+async fn after_the_lease_was_lost_for_a_moment_peers_are_asked_at_once() {
+    let (listener, b) = listening(Profile::HttpsWeb).await;
+    let lease = tokio::sync::watch::Sender::new(leading());
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    peers.want(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    drop(listener.accept().await.unwrap());
+    peers.news.notified().await;
+    assert!(!peers.known().is_empty());
+
+    // The API server did not answer for a quarter of a minute; nobody else took the lead.
+    lease.send_replace(None);
+    peers.forget();
+    lease.send_replace(leading());
+    peers.want(std::slice::from_ref(&b));
+    let asked = tokio::time::timeout(Duration::from_secs(10), listener.accept()).await;
+    asking.abort();
+    assert!(asked.is_ok(), "nothing tells of b for a quarter of its hint, six hours at most");
 }
 
 #[test]
 fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
     peers.want(std::slice::from_ref(&b));
-    peers.learn(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
     let standing = peers.statuses(std::slice::from_ref(&b), &[]);
     assert!(standing[0].profile_verified);
     let elsewhere = [Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b }];
@@ -287,7 +447,7 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
     let cas = [Ca::new("a"), Ca::new("b")];
     peers.want(std::slice::from_ref(&b));
-    peers.learn(&b, Ok(bundle(&[&cas[0]], 1)));
+    peers.hears(&b, Ok(bundle(&[&cas[0]], 1)));
     let (done, ended) = std::sync::mpsc::channel();
     let other = peers.clone();
     std::thread::spawn(move || {
@@ -300,7 +460,7 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
     for ca in cas.iter().cycle().take(2_000) {
         let anchor = Arc::new(testing::bundle(&[ca]));
         peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
-        peers.learn(&b, Ok(bundle(&[ca], 2)));
+        peers.hears(&b, Ok(bundle(&[ca], 2)));
     }
     assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok());
 }
@@ -309,7 +469,7 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
 fn what_an_administrator_brings_of_a_peer_by_https_web_changes_nothing() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsWeb));
     peers.want(std::slice::from_ref(&b));
-    peers.learn(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
     let anchor = Arc::new(testing::bundle(&[&Ca::new("b")]));
     peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
     assert!(peers.known()["td-b.test"].bundle.is_some());

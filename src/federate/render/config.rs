@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{BUNDLE, CONTROLLER_MANAGER, FEDERATION_PORT, SERVER, Setting};
 use crate::api::spire_server::{
-    BundleEndpoint, CaSubject, Federation, HttpsWeb, Peer, Profile, SpireServerSpec,
+    BundleEndpoint, CaSubject, Datastore, Federation, HttpsWeb, Peer, Profile, SpireServerSpec,
 };
 
 /// Where the server's socket is, for the controller manager beside it.
@@ -102,7 +102,7 @@ fn ca_subject(subject: &CaSubject) -> Value {
 fn plugins(spec: &SpireServerSpec, setting: &Setting) -> Value {
     let datastore = &spec.datastore;
     let mut sql = json!({
-        "connection_string": datastore.connection_string.expose(),
+        "connection_string": connection_string(datastore),
         "database_type": datastore.database_type,
         "disable_migration": datastore.disable_migration == "true",
         "max_idle_conns": datastore.max_idle_conns,
@@ -134,6 +134,28 @@ fn plugins(spec: &SpireServerSpec, setting: &Setting) -> Value {
         "NodeAttestor": data("k8s_psat", json!({ "clusters": [clusters] })),
         "Notifier": data("k8sbundle", json!({ "config_map": BUNDLE, "namespace": setting.namespace })),
     })
+}
+
+/// SPIRE takes the paths of certificates from its configuration for MySQL alone. For PostgreSQL they have
+/// to stand here; those that stand here already are somebody's choice.
+fn connection_string(datastore: &Datastore) -> String {
+    let mut text = datastore.connection_string.expose().to_owned();
+    if datastore.tls_secret_name.is_none() || datastore.database_type != "postgres" {
+        return text;
+    }
+    let is_url = text.contains("://");
+    for (name, file) in [("sslrootcert", "ca.crt"), ("sslcert", "tls.crt"), ("sslkey", "tls.key")] {
+        if !text.contains(&format!("{name}=")) {
+            let separator = match (is_url, text.contains('?')) {
+                (false, _) => ' ',
+                (true, false) => '?',
+                (true, true) => '&',
+            };
+            text.push(separator);
+            text.push_str(&format!("{name}={}/{file}", super::workload::DATABASE_TLS));
+        }
+    }
+    text
 }
 
 fn federation(federation: &Federation) -> Value {

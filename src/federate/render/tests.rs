@@ -294,6 +294,29 @@ fn a_database_with_tls_and_limits_is_configured() {
     assert!(rendered_set(&server).contains("db-tls"));
 }
 
+#[test]
+fn a_postgres_database_is_verified_with_the_ca_that_was_given() {
+    let with = |connection: &str| {
+        let mut server = json!(server(Value::Null));
+        let datastore = &mut server["spec"]["datastore"];
+        datastore["databaseType"] = json!("postgres");
+        datastore["connectionString"] = json!(connection);
+        datastore["tlsSecretName"] = json!("db");
+        let server: SpireServer = serde_json::from_value(server).unwrap();
+        let conf = server_conf(&server.spec, &setting());
+        let sql = &conf["plugins"]["DataStore"][0]["sql"]["plugin_data"];
+        sql["connection_string"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        with("host=db sslmode=verify-full sslkey=/mine"),
+        "host=db sslmode=verify-full sslkey=/mine sslrootcert=/run/spire/db-tls/ca.crt sslcert=/run/spire/db-tls/tls.crt"
+    );
+    assert_eq!(
+        with("postgres://spire@db/spire"),
+        "postgres://spire@db/spire?sslrootcert=/run/spire/db-tls/ca.crt&sslcert=/run/spire/db-tls/tls.crt&sslkey=/run/spire/db-tls/tls.key"
+    );
+}
+
 fn rendered_set(server: &SpireServer) -> String {
     let set = render(server, &setting()).into_iter().find(|it| it.part == Part::StatefulSet);
     set.unwrap().object.to_string()

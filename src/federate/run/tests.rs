@@ -7,7 +7,8 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    api::spire_server::PeerStatus,
+    api::spire_server::{Peer, PeerStatus},
+    bundle::fetch::FetchError,
     federate::{
         render::tests::{server, setting, spiffe},
         validate::Problem,
@@ -95,7 +96,7 @@ fn of_two_objects_for_a_trust_domain_the_older_counts_as_for_the_controller_mana
 async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() {
     let mut server = server(spiffe());
     let peers = &server.spec.federation.as_ref().unwrap().federates_with;
-    let told = |peer: &crate::api::spire_server::Peer| PeerStatus {
+    let told = |peer: &Peer| PeerStatus {
         trust_domain: peer.trust_domain.clone(),
         reachable: true,
         last_success_time: Some(testing::noon()),
@@ -108,6 +109,33 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
     assert!(federator.tend_peers(&server).await.is_err());
     let status = federator.federation_status(&server, &Findings::default()).unwrap();
     assert_eq!(status.peers, standing);
+}
+
+#[tokio::test]
+async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_comes_and_goes() {
+    let told = Arc::new(Mutex::new(0));
+    let count = told.clone();
+    let federator = federator(setting(), move |path| {
+        if path.ends_with("/events") {
+            *lock(&count) += 1;
+            let event =
+                json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {} });
+            return (201, event);
+        }
+        (404, json!({ "code": 404, "reason": "NotFound", "status": "Failure" }))
+    });
+    let server = server(spiffe());
+    let mut peers = server.spec.federation.as_ref().unwrap().federates_with.clone();
+    peers.push(Peer { trust_domain: "td-c.test".to_owned(), ..peers[0].clone() });
+    federator.peers.want(&peers);
+    for number in 0..20 {
+        let cause = Box::new(FetchError::Status(404));
+        let to = format!("https://c.test/{number}");
+        federator.peers.hears(&peers[0], Err(FetchError::Refused.into()));
+        federator.peers.hears(&peers[1], Err(FetchError::Redirected { to, cause }.into()));
+        federator.tell(&server, &Findings::default(), &[]).await.unwrap();
+    }
+    assert_eq!(*lock(&told), 2, "one of each peer");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde::{
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use super::{Bundle, BundleError, Document};
+use super::{Bundle, BundleError, document::Document};
 use crate::spiffe::id::{IdError, TrustDomain};
 
 /// Why a text holds no bundle map.
@@ -68,17 +68,18 @@ impl BundleMap {
 }
 
 #[derive(Deserialize)]
-struct MapDocument {
-    trust_domains: Option<Entries>,
-    /// As in [`Document`].
+struct MapDocument<'a> {
+    #[serde(borrow)]
+    trust_domains: Option<Entries<'a>>,
+    /// Without it, serde would take a list for an object.
     #[serde(flatten)]
     _others: IgnoredAny,
 }
 
 /// As they stand in the text. A map of serde's would keep the last of two with the same name.
-struct Entries(Vec<(String, Document)>);
+struct Entries<'a>(Vec<(String, Document<'a>)>);
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(EntriesVisitor)
     }
@@ -87,13 +88,13 @@ impl<'de> Deserialize<'de> for Entries {
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
+    type Value = Entries<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("bundles by trust domain")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries<'de>, M::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = map.next_entry()? {
             entries.push(entry);

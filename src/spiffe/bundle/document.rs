@@ -1,0 +1,65 @@
+//! The members of a bundle document that mean something, each still as text.
+//!
+//! A document comes from somebody who may mean harm, and a JSON tree takes many times the room of its
+//! text. So none is built of what is passed over, and of keys one at a time.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The members. Others may be there, and none may be required.
+#[derive(Default)]
+pub(super) struct Document<'a> {
+    pub keys: Option<Vec<&'a RawValue>>,
+    pub sequence: Option<&'a RawValue>,
+    pub refresh_hint: Option<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for Document<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // What serde derives would take a list for an object.
+        deserializer.deserialize_map(Members)
+    }
+}
+
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Document<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a bundle document")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Document<'de>, M::Error> {
+        let mut document = Document::default();
+        while let Some(name) = map.next_key::<String>()? {
+            match &*name {
+                "keys" => take(&mut map, "keys", &mut document.keys)?,
+                "spiffe_sequence" => take(&mut map, "spiffe_sequence", &mut document.sequence)?,
+                "spiffe_refresh_hint" => {
+                    take(&mut map, "spiffe_refresh_hint", &mut document.refresh_hint)?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(document)
+    }
+}
+
+/// Of two by the same name nobody can tell which counts.
+fn take<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut M,
+    name: &'static str,
+    member: &mut Option<T>,
+) -> Result<(), M::Error> {
+    if member.is_some() {
+        return Err(M::Error::duplicate_field(name));
+    }
+    *member = map.next_value()?;
+    Ok(())
+}
