@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::only::{Turn, minimal};
 
+mod bounds;
 mod changes;
 mod endpoint;
 mod manual;
