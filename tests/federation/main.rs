@@ -9,6 +9,7 @@
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
+//! - [`dark`]: a peer that goes dark beside others that do not;
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
 //! - [`web`]: the same by https_web;
 //! - [`workload`]: what a workload gets of it;
@@ -32,6 +33,7 @@ mod workload;
 mod alerts;
 mod crash;
 mod crowd;
+mod dark;
 mod deputy;
 mod life;
 mod mixed;
