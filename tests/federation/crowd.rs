@@ -59,6 +59,11 @@ pub struct Served {
 
 impl Served {
     pub fn new(pair: &Pair) -> Arc<Self> {
+        Self::asking_for(HINT, pair)
+    }
+
+    /// Peers that ask to be asked so often.
+    pub fn asking_for(hint: Duration, pair: &Pair) -> Arc<Self> {
         let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().expect("a certificate");
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
@@ -74,7 +79,7 @@ impl Served {
         let bundle = json!({
             "keys": [key],
             "spiffe_sequence": 7,
-            "spiffe_refresh_hint": HINT.as_secs(),
+            "spiffe_refresh_hint": hint.as_secs(),
         });
         Arc::new(Self { acceptor: TlsAcceptor::from(Arc::new(config)), bundle: bundle.to_string() })
     }

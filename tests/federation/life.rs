@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Every object once, and once the status.
-fn first_writes() -> BTreeSet<String> {
+pub fn first_writes() -> BTreeSet<String> {
     [
         "create serviceaccounts/spire-server",
         "create clusterroles/spire-server",

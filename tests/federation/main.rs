@@ -10,6 +10,7 @@
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`dark`]: a peer that goes dark beside others that do not;
+//! - [`replicas`]: two controllers, of which one writes;
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
 //! - [`web`]: the same by https_web;
 //! - [`workload`]: what a workload gets of it;
@@ -39,6 +40,7 @@ mod life;
 mod mixed;
 mod real_spire;
 mod rendered;
+mod replicas;
 mod roundtrip;
 mod together;
 mod validation;
