@@ -7,14 +7,28 @@ use std::{
 };
 
 use http::Method;
-
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::{
+    Api, ResourceExt,
+    api::DynamicObject,
+    discovery::{Discovery, verbs::LIST},
+};
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use tokio::task::JoinSet;
+use trustplane::{
+    federate::render::{FEDERATION_PORT, Part},
+    names::FIELD_MANAGER,
+};
 
 use crate::{
+    crowd::{Peer, Served},
+    mixed::{by_spiffe, svid},
+    real_spire::brought,
+    side::server_conf,
+    spire::ControllerManager,
     stage::{self, NAMESPACE, Stage},
     support::{
-        SecretFixture, eventually, pair,
+        SecretFixture, eventually, eventually_equals, pair,
         proxy::{Fault, Proxy},
     },
 };
@@ -53,19 +67,141 @@ async fn each_object_is_written_once_and_then_nothing_until_something_changes() 
     let again = stage.controller(&[]).await;
     assert_eq!(stage.writes().await, writes, "a restart writes nothing");
     assert_eq!(stage.refused(), Vec::<String>::new(), "deploy/federate grants what is called");
+    drop(again);
+}
 
-    let collector = stage.collector();
-    stage.delete().await;
-    for part in Part::ALL {
-        let what = format!("{part:?} is gone with its SpireServer");
-        eventually(Duration::from_secs(60), &what, async || match stage.find(part).await {
-            None => Ok(()),
-            Some(_) => Err("it is still there".to_owned()),
-        })
-        .await;
+/// All that goes with the SpireServer of this uid, and all else that we wrote, as
+/// `configmaps/spire-server`. Events are no part of it.
+async fn left_of(stage: &Stage, uid: &str) -> BTreeSet<String> {
+    let kinds = Discovery::new(stage.admin.clone()).run_aggregated().await.expect("kinds");
+    let resources = kinds.groups().flat_map(|group| group.recommended_resources());
+    let listed = resources.filter(|(it, can)| can.supports_operation(LIST) && it.kind != "Event");
+    let mut left = BTreeSet::new();
+    for (resource, _) in listed {
+        let api: Api<DynamicObject> = Api::all_with(stage.admin.clone(), &resource);
+        let objects = api.list(&Default::default()).await.expect("a list");
+        let ours = objects.iter().filter(|it| it.uid().as_deref() == Some(uid) || is_of(it, uid));
+        left.extend(ours.map(|it| format!("{}/{}", resource.plural, it.name_any())));
     }
+    left
+}
+
+fn is_of(object: &DynamicObject, uid: &str) -> bool {
+    let written = |it: &ManagedFieldsEntry| it.manager.as_deref() == Some(FIELD_MANAGER);
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+        || object.managed_fields().iter().any(written)
+}
+
+#[tokio::test]
+async fn deleting_the_spire_server_leaves_nothing_of_it_not_even_what_is_remembered_of_peers() {
+    const PEER: &str = "td-b.test";
+    let served = Served::new(&svid("spiffe://td-b.test/spire/server"));
+    let mut tasks = JoinSet::new();
+    let port = served.start(Peer::Good, &mut tasks).await;
+    let stage = Stage::start("federation-gone").await;
+    let crds = ControllerManager::crds().display().to_string();
+    let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
+    applied.expect("SPIRE's CRDs");
+    // What is fetched is remembered where it differs from what was brought.
+    let older = Served::new(&svid("spiffe://td-b.test/spire/server"));
+    let both = both_bundles(served.bundle(), older.bundle());
+    stage.apply(&brought(PEER, &format!("localhost:{port}"), &both)).await;
+    let mut federation = stage::spiffe();
+    federation["federatesWith"] = json!([by_spiffe(PEER, port)]);
+    stage.create(federation).await;
+    let no_proxy = [("NO_PROXY".to_owned(), "localhost".to_owned())];
+    let _controller = stage.controller_with(&[], &no_proxy).await;
+    stage.until_kept(PEER).await;
+    let writes = stage.writes().await;
+
+    let uid = stage.server().await["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let made = first_writes().into_iter().filter_map(|it| Some(it.strip_prefix("create ")?.into()));
+    let others = ["configmaps/trustplane-peers", "spireservers/cluster"].map(str::to_owned);
+    assert_eq!(left_of(&stage, &uid).await, made.chain(others).collect());
+    let _collector = stage.collector();
+    stage.delete().await;
+    eventually(Duration::from_secs(60), "nothing is left of it", async || {
+        let left = left_of(&stage, &uid).await;
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
     assert_eq!(stage.writes().await, writes, "nothing is written for what is gone");
-    drop((collector, again));
+}
+
+fn both_bundles(one: &str, other: &str) -> String {
+    let read = |text: &str| serde_json::from_str::<Value>(text).expect("a bundle");
+    let (mut both, other) = (read(one), read(other));
+    both["keys"] = json!([both["keys"][0], other["keys"][0]]);
+    both.to_string()
+}
+
+/// Where the bundle endpoint shows.
+async fn exposed_by(stage: &Stage) -> Vec<&'static str> {
+    let service = stage.object(Part::Service).await;
+    let server = stage.object(Part::StatefulSet).await;
+    let has_port = |ports: &Value, name: &str| {
+        ports.as_array().into_iter().flatten().any(|port| port[name] == FEDERATION_PORT)
+    };
+    let containers = server.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    let mut containers = containers.into_iter().flatten();
+    let found = [
+        ("Route", stage.find(Part::Route).await.is_some()),
+        ("Service", has_port(&service["spec"]["ports"], "port")),
+        ("Pod", containers.any(|it| has_port(&it["ports"], "containerPort"))),
+        ("server.conf", server_conf(stage).await["server"]["federation"].is_object()),
+    ];
+    found.into_iter().filter_map(|(name, found)| found.then_some(name)).collect()
+}
+
+#[tokio::test]
+async fn without_federation_there_is_no_route_no_port_and_no_section_until_it_is_added() {
+    let stage = Stage::start("federation-none").await;
+    stage.create(Value::Null).await;
+    let _controller = stage.controller(&[]).await;
+    stage.until_condition("ServiceAvailable", "True", "Available").await;
+    stage.writes().await;
+    assert_eq!(exposed_by(&stage).await, [""; 0]);
+    assert_eq!(stage.condition("RouteAvailable").await, Default::default(), "nothing to speak of");
+
+    stage.change(json!({ "spec": { "federation": stage::spiffe() } })).await;
+    let all = vec!["Route", "Service", "Pod", "server.conf"];
+    let what = "the bundle endpoint is exposed";
+    eventually_equals(Duration::from_secs(30), what, all, async || exposed_by(&stage).await).await;
+}
+
+#[tokio::test]
+async fn terms_that_are_not_accepted_are_told_and_nothing_is_made_until_they_are() {
+    let stage = Stage::start("federation-terms").await;
+    let acme = json!({
+        "directoryUrl": "https://acme.test/directory",
+        "domainName": "federation.td-a.test",
+        "email": "admins@td-a.test",
+    });
+    let endpoint = json!({ "profile": "https_web", "httpsWeb": { "acme": acme } });
+    stage.create(json!({ "bundleEndpoint": endpoint })).await;
+    let _controller = stage.controller(&[]).await;
+    let told = stage
+        .until_condition("ConfigurationValid", "False", "InvalidFederationConfiguration")
+        .await;
+    assert_eq!(
+        told,
+        "spec.federation.bundleEndpoint.httpsWeb.acme.tosAccepted: the authority's terms are not \
+         accepted; read them, then set it to \"true\""
+    );
+    assert_eq!(
+        stage.writes().await,
+        ["patch spireservers/cluster/status"],
+        "it is told, and no more"
+    );
+
+    let accepted = json!({ "acme": { "tosAccepted": "true" } });
+    let accepted = json!({ "bundleEndpoint": { "httpsWeb": accepted } });
+    stage.change(json!({ "spec": { "federation": accepted } })).await;
+    stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
+    stage.until_field(Part::Route, "/spec/host", json!("federation.td-a.test")).await;
+    stage.until_field(Part::Route, "/spec/tls/termination", json!("passthrough")).await;
+    let conf = server_conf(&stage).await["server"]["federation"]["bundle_endpoint"].to_string();
+    assert!(conf.contains("\"tos_accepted\":true"), "{conf}");
 }
 
 #[tokio::test]

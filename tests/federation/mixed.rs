@@ -22,7 +22,7 @@ use crate::{
 const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A certificate as a SPIRE server proves its identity with.
-fn svid(id: &str) -> Pair {
+pub fn svid(id: &str) -> Pair {
     let key = || {
         let key = KeyPair::generate().expect("a key");
         suite::register_key(&key.serialize_pem());
@@ -44,7 +44,7 @@ fn svid(id: &str) -> Pair {
     Pair { certificate, key: key.serialize_pem(), authority: root.pem() }
 }
 
-fn by_spiffe(trust_domain: &str, port: u16) -> Value {
+pub fn by_spiffe(trust_domain: &str, port: u16) -> Value {
     json!({
         "trustDomain": trust_domain,
         "bundleEndpointUrl": format!("https://localhost:{port}"),
