@@ -36,10 +36,19 @@ pub struct Index {
 #[derive(Debug)]
 struct Entry {
     facts: RouteFacts,
-    /// The version that our last write made, until the watch brings it.
-    awaited: Option<(Box<str>, Instant)>,
+    /// Whether these are the facts of our own last write, and the watch is yet to bring it.
+    awaits_echo: bool,
     settled: Option<(Option<State>, Reason)>,
     changed: Instant,
+}
+
+/// Where facts come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The watch brought them, or the API server was asked.
+    Server,
+    /// The answer to a write of ours, which the watch will bring as well.
+    OurWrite,
 }
 
 #[derive(Debug)]
@@ -60,14 +69,15 @@ impl Index {
             return false;
         };
         // After a while (a restored etcd counts from further back) whatever the watch says holds.
-        let in_time = |(_, since): &&(_, Instant)| now.duration_since(*since) < ECHO;
-        let Some((awaited, _)) = entry.awaited.as_ref().filter(in_time) else { return false };
-        if **awaited == *version {
+        if !entry.awaits_echo || now.duration_since(entry.changed) >= ECHO {
+            return false;
+        }
+        if *entry.facts.version == *version {
             // The facts at hand are those of the answer to that write.
-            entry.awaited = None;
+            entry.awaits_echo = false;
             return true;
         }
-        is_older(version, awaited)
+        is_older(version, &entry.facts.version)
     }
 
     /// A Route is there. Answers whether anything that matters changed.
@@ -76,15 +86,15 @@ impl Index {
             return false;
         }
         let Some(entry) = self.routes.get_mut(&facts.at) else {
-            self.insert(facts, None, now);
+            self.insert(facts, Source::Server, now);
             return true;
         };
         let same = entry.facts.same_but_for_version(&facts);
         if same {
             entry.facts.version = facts.version;
-            entry.awaited = None;
+            entry.awaits_echo = false;
         } else {
-            self.insert(facts, None, now);
+            self.insert(facts, Source::Server, now);
         }
         !same
     }
@@ -99,8 +109,7 @@ impl Index {
                     || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            let awaited = Some((facts.version.clone(), now));
-            self.insert(facts, awaited, now);
+            self.insert(facts, Source::OurWrite, now);
         }
     }
 
@@ -109,7 +118,7 @@ impl Index {
     pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
         let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            self.insert(facts, None, now);
+            self.insert(facts, Source::Server, now);
         }
     }
 
@@ -277,12 +286,7 @@ impl Index {
         })
     }
 
-    fn insert(
-        &mut self,
-        mut facts: RouteFacts,
-        awaited: Option<(Box<str>, Instant)>,
-        changed: Instant,
-    ) {
+    fn insert(&mut self, mut facts: RouteFacts, source: Source, changed: Instant) {
         self.share_texts(&mut facts);
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
@@ -300,7 +304,8 @@ impl Index {
         }
         let settled =
             before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
-        self.routes.insert(at, Box::new(Entry { facts, awaited, settled, changed }));
+        let awaits_echo = source == Source::OurWrite;
+        self.routes.insert(at, Box::new(Entry { facts, awaits_echo, settled, changed }));
     }
 
     /// The names of namespaces and Secrets stand in many places; one text of each is enough.
