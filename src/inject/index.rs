@@ -3,11 +3,7 @@
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
 //! to be decided anew. Neither key nor certificate is kept.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
@@ -80,23 +76,21 @@ impl Index {
         is_older(version, &entry.facts.version)
     }
 
-    /// A Route is there. Answers whether anything that matters changed.
-    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> bool {
+    /// A Route is there. Where anything that matters changed it has to be decided: answers its
+    /// place as it is spelt here, so that nobody keeps another copy of it.
+    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> Option<ObjectRef> {
         if self.is_echo(&facts.at, &facts.uid, &facts.version, now) {
-            return false;
+            return None;
         }
-        let Some(entry) = self.routes.get_mut(&facts.at) else {
-            self.insert(facts, Source::Server, now);
-            return true;
-        };
-        let same = entry.facts.same_but_for_version(&facts);
-        if same {
-            entry.facts.version = facts.version;
-            entry.awaits_echo = false;
-        } else {
-            self.insert(facts, Source::Server, now);
+        let known = self.routes.get_mut(&facts.at);
+        match known.filter(|entry| entry.facts.same_but_for_version(&facts)) {
+            Some(entry) => {
+                entry.facts.version = facts.version;
+                entry.awaits_echo = false;
+                None
+            }
+            None => Some(self.insert(facts, Source::Server, now)),
         }
-        !same
     }
 
     /// Our own write made this of the Route.
@@ -129,13 +123,14 @@ impl Index {
         }
     }
 
-    /// A list of Routes is through: answers which were lost without a word.
-    pub fn routes_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        let lost: Vec<_> = absent(self.routes.keys(), scope, listed);
-        for at in &lost {
-            self.route_gone(at);
-        }
-        lost
+    /// The Routes of this part of the cluster, for a list that begins.
+    pub fn routes_of(&self, scope: &Scope) -> impl Iterator<Item = ObjectRef> {
+        self.routes.keys().filter(|at| covers(scope, at)).cloned()
+    }
+
+    /// The TLS Secrets of this part of the cluster, for a list that begins.
+    pub fn secrets_of(&self, scope: &Scope) -> impl Iterator<Item = ObjectRef> {
+        self.secrets.keys().filter(|at| covers(scope, at)).cloned()
     }
 
     /// A TLS Secret is there. Answers the Routes that its change concerns.
@@ -173,14 +168,16 @@ impl Index {
         self.asking_for(at)
     }
 
-    /// A list of TLS Secrets is through: answers the Routes of all that are asked for and not
-    /// there. One that came and went while the watch was down was never known here, and its pair
-    /// may stand in a Route all the same.
-    pub fn secrets_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        for at in absent(self.secrets.keys(), scope, listed) {
-            self.secret_gone(&at);
+    /// A list of TLS Secrets is through, and did not bring these: answers the Routes of all that
+    /// are asked for and not there. One that came and went while the watch was down was never known
+    /// here, and its pair may stand in a Route all the same.
+    pub fn secrets_listed(&mut self, scope: &Scope, lost: &[ObjectRef]) -> Vec<ObjectRef> {
+        for at in lost {
+            self.secret_gone(at);
         }
-        let not_there = absent(self.asking.keys(), scope, listed);
+        let not_there = |at: &&ObjectRef| covers(scope, at) && !self.secrets.contains_key(*at);
+        let mut not_there: Vec<_> = self.asking.keys().filter(not_there).cloned().collect();
+        not_there.sort_unstable();
         for at in &not_there {
             // Nobody knows since when: an answer of long ago must not take its grace.
             self.missing.remove(at);
@@ -286,7 +283,7 @@ impl Index {
         })
     }
 
-    fn insert(&mut self, mut facts: RouteFacts, source: Source, changed: Instant) {
+    fn insert(&mut self, mut facts: RouteFacts, source: Source, changed: Instant) -> ObjectRef {
         self.share_texts(&mut facts);
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
@@ -305,7 +302,8 @@ impl Index {
         let settled =
             before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
         let awaits_echo = source == Source::OurWrite;
-        self.routes.insert(at, Box::new(Entry { facts, awaits_echo, settled, changed }));
+        self.routes.insert(at.clone(), Box::new(Entry { facts, awaits_echo, settled, changed }));
+        at
     }
 
     /// The names of namespaces and Secrets stand in many places; one text of each is enough.
@@ -334,9 +332,9 @@ impl Index {
     }
 
     fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
-        let names = self.asking.get(secret).into_iter().flatten();
+        let Some((secret, names)) = self.asking.get_key_value(secret) else { return Vec::new() };
         let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
-        let names = names.take(most);
+        let names = names.iter().take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
     }
 }
@@ -352,21 +350,6 @@ fn is_older(version: &str, than: &str) -> bool {
 
 fn covers(scope: &Scope, at: &ObjectRef) -> bool {
     scope.as_ref().is_none_or(|namespace| *namespace == at.namespace)
-}
-
-fn absent<'a>(
-    known: impl Iterator<Item = &'a ObjectRef>,
-    scope: &Scope,
-    listed: &HashSet<ObjectRef>,
-) -> Vec<ObjectRef> {
-    let mut absent: Vec<_> = known
-        .filter(|_| !seeded::has(Bug::RelistForgetsNothing))
-        .filter(|at| covers(scope, at))
-        .filter(|at| !listed.contains(*at))
-        .cloned()
-        .collect();
-    absent.sort_unstable();
-    absent
 }
 
 #[cfg(test)]

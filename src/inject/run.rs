@@ -1,7 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -42,7 +42,7 @@ use crate::{
         events::Publisher,
         queue::{Lane, Queue},
         seeded::{self, Bug},
-        watch::{Change, Follow, Place},
+        watch::{Change, Follow, Place, Unseen},
     },
     names::INJECT_REPORTER,
 };
@@ -168,20 +168,26 @@ impl Injector {
     async fn follow_routes(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Route, scope: scope.clone() };
         let follow = self.follow::<Route>(&scope, None);
+        let mut unseen = Unseen::default();
         follow
-            .run(|change| match change {
-                Change::Applied(route) => self.route_applied(&route),
+            .run_lean(|change| match change {
+                Change::Applied(route) => {
+                    let at = ObjectRef::of(&route.metadata);
+                    unseen.came(&at);
+                    self.route_applied(&at, &route);
+                }
                 Change::Deleted(place) => self.route_gone(&place.into()),
                 Change::Undecodable(place) => {
                     let at = self.skip_undecodable("Route", place);
                     self.route_gone(&at);
                 }
-                Change::Listing => self.watches().listing(&watched),
-                Change::Listed(places) => {
-                    let listed: HashSet<ObjectRef> = places.into_iter().map(Into::into).collect();
-                    let lost = self.index().routes_listed(&scope, &listed);
-                    for at in &lost {
-                        self.forget(at);
+                Change::Listing => {
+                    unseen.expect(self.index().routes_of(&scope));
+                    self.watches().listing(&watched);
+                }
+                Change::Listed(()) => {
+                    for at in unseen.rest() {
+                        self.route_gone(&at);
                     }
                     self.watch_listed(&watched);
                     self.relisted.notify_one();
@@ -194,27 +200,31 @@ impl Injector {
     async fn follow_secrets(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
         let follow = self.follow::<Secret>(&scope, Some("type=kubernetes.io/tls"));
+        let mut unseen = Unseen::default();
         follow
-            .run(|change| {
+            .run_lean(|change| {
                 let concerned = match change {
-                    Change::Applied(secret) => self.secret_applied(&watched, &secret),
+                    Change::Applied(secret) => {
+                        let at = ObjectRef::of(&secret.metadata);
+                        unseen.came(&at);
+                        self.secret_applied(&watched, at, &secret)
+                    }
                     Change::Deleted(place) => self.secret_gone(&place.into()),
                     Change::Undecodable(place) => {
                         let at = self.skip_undecodable("Secret", place);
                         self.secret_gone(&at)
                     }
                     Change::Listing => {
+                        unseen.expect(self.index().secrets_of(&scope));
                         self.watches().listing(&watched);
                         Vec::new()
                     }
-                    Change::Listed(places) => {
-                        let listed: HashSet<ObjectRef> =
-                            places.into_iter().map(Into::into).collect();
+                    Change::Listed(()) => {
                         // What went in the gap had no event to end the use of its read.
                         self.reconciler.looks.clear();
-                        let lost = self.index().secrets_listed(&scope, &listed);
+                        let concerned = self.index().secrets_listed(&scope, &unseen.rest());
                         self.watch_listed(&watched);
-                        lost
+                        concerned
                     }
                     Change::Failing(error, failures) => {
                         self.watch_failing(&watched, error, failures);
@@ -228,21 +238,21 @@ impl Injector {
             .await;
     }
 
-    fn route_applied(&self, route: &Route) {
-        let (at, now) = (ObjectRef::of(&route.metadata), Instant::now());
+    fn route_applied(&self, at: &ObjectRef, route: &Route) {
+        let now = Instant::now();
         let uid = route.metadata.uid.as_deref().unwrap_or_default();
         let version = route.metadata.resource_version.as_deref().unwrap_or_default();
-        if self.index().is_echo(&at, uid, version, now) {
+        if self.index().is_echo(at, uid, version, now) {
             return;
         }
         let facts = RouteFacts::read(route);
-        if self.index().route_applied(facts, now) {
+        let changed = self.index().route_applied(facts, now);
+        if let Some(at) = changed {
             self.queue.add(at);
         }
     }
 
-    fn secret_applied(&self, watched: &Watched, secret: &Secret) -> Vec<ObjectRef> {
-        let at = ObjectRef::of(&secret.metadata);
+    fn secret_applied(&self, watched: &Watched, at: ObjectRef, secret: &Secret) -> Vec<ObjectRef> {
         // A server that ignored the field selector must not pass another type off as TLS.
         if secret.kind != TLS_TYPE {
             return self.secret_gone(&at);

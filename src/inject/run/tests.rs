@@ -40,9 +40,8 @@ async fn a_standby_remembers_nothing_of_routes_that_are_gone() {
         // As `follow_routes` does for ADDED and DELETED.
         let facts = Draft::edge().named("ci", &format!("preview-{number}")).facts();
         let at = facts.at.clone();
-        if injector.index().route_applied(facts, Instant::now()) {
-            injector.queue.add(at.clone());
-        }
+        let changed = injector.index().route_applied(facts, Instant::now());
+        injector.queue.add(changed.unwrap());
         injector.route_gone(&at);
     }
     assert_eq!(injector.index().all().len(), 0);
