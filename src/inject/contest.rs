@@ -9,11 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::{
-        facts::{RouteFacts, Tls, Wanted},
-        plan::Write,
-        words::{Notice, Verdict},
-    },
+    inject::{facts::RouteFacts, words::Verdict},
     kit::{
         backoff::Backoff,
         seeded::{self, Bug},
@@ -24,8 +20,6 @@ use crate::{
 /// So many times within `WINDOW` the same write was undone: that is no accident.
 const REVERTS: usize = 5;
 const WINDOW: Duration = Duration::from_secs(600);
-/// After this long nobody is told any more that something happened.
-const OLD_NEWS: Duration = Duration::from_secs(3_600);
 const WAITS: Backoff =
     Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
 
@@ -107,7 +101,7 @@ impl<W: PartialEq> Contest<W> {
     }
 }
 
-/// Fights over one Route, and what its owner has not heard yet.
+/// Fights over one Route.
 pub struct Contests {
     /// Which incarnation of the Route.
     pub uid: Arc<str>,
@@ -115,8 +109,6 @@ pub struct Contests {
     pub pair: Contest<Option<Fingerprint>>,
     /// Over its condition, by a digest of it.
     pub status: Contest<Option<u64>>,
-    /// What happened, and was not told yet.
-    pub untold: Option<Box<Happened>>,
 }
 
 /// Stands for a verdict where only sameness matters.
@@ -130,40 +122,12 @@ impl Contests {
     /// No fight so far.
     pub fn new(route: &RouteFacts) -> Self {
         let (pair, status) = (Contest::new(None), Contest::new(None));
-        Self { uid: route.uid.clone(), pair, status, untold: None }
-    }
-
-    /// Forgets what could not be told for so long that it is no news.
-    pub fn forget_old_news(&mut self, now: Instant) {
-        self.untold.take_if(|happened| now.duration_since(happened.at) > OLD_NEWS);
+        Self { uid: route.uid.clone(), pair, status }
     }
 
     /// Whether nothing of this is worth keeping.
     pub fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
-    }
-}
-
-/// Something that we did to a Route's pair, and what is to be said of it.
-pub struct Happened {
-    write: Write,
-    /// The Secret that the words name.
-    wanted: Wanted,
-    /// The words.
-    pub notice: Notice,
-    at: Instant,
-}
-
-impl Happened {
-    /// What is to be said of this write to this Route.
-    pub fn new(route: &RouteFacts, write: Write, notice: &Notice, at: Instant) -> Self {
-        Self { write, wanted: route.wanted.clone(), notice: notice.clone(), at }
-    }
-
-    /// Whether it is still so: somebody may have changed the Route before the Event was told.
-    pub fn holds(&self, route: &RouteFacts) -> bool {
-        let is_served = matches!(route.tls, Tls::Terminated { .. });
-        is_served && self.write.stands_in(route) && self.wanted == route.wanted
+        self.pair.is_over(now) && self.status.is_over(now)
     }
 }
 

@@ -10,13 +10,15 @@ use tokio::time::Instant;
 
 use crate::inject::{
     facts::{ObjectRef, RouteFacts, Wanted},
-    plan::SecretSeen,
+    plan::{Deed, SecretSeen},
     words::{Reason, State},
 };
 use crate::kit::seeded::{self, Bug};
 
 /// For so long a watch may still bring what was before our own write.
 const ECHO: Duration = Duration::from_secs(30);
+/// After this long nobody is told any more that something happened.
+const OLD_NEWS: Duration = Duration::from_secs(3_600);
 
 /// The caches of the injector.
 #[derive(Debug, Default)]
@@ -35,7 +37,18 @@ struct Entry {
     /// Whether these are the facts of our own last write, and the watch is yet to bring it.
     awaits_echo: bool,
     settled: Option<(Option<State>, Reason)>,
+    untold: Option<Untold>,
     changed: Instant,
+}
+
+/// What we did to a Route and have not told yet. The words are made when they are told: nearly every
+/// Route waits to be told of after a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// What.
+    pub deed: Deed,
+    /// And when.
+    pub since: Instant,
 }
 
 /// Where facts come from.
@@ -254,6 +267,32 @@ impl Index {
         }
     }
 
+    /// This is to be told of the Route, if it is still this one.
+    pub fn keep_untold(&mut self, at: &ObjectRef, uid: &str, untold: Untold) {
+        if let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) {
+            entry.untold = Some(untold);
+        }
+    }
+
+    /// Whether there is something to be told of the Route.
+    pub fn has_untold(&self, at: &ObjectRef) -> bool {
+        self.routes.get(at).is_some_and(|entry| entry.untold.is_some())
+    }
+
+    /// What is to be told of the Route, if it is still this one: from now on the caller's to tell.
+    pub fn take_untold(&mut self, at: &ObjectRef, uid: &str) -> Option<Untold> {
+        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid);
+        entry?.untold.take()
+    }
+
+    /// Forgets what could not be told for so long that it is no news.
+    pub fn forget_old_news(&mut self, now: Instant) {
+        let is_old = |untold: &mut Untold| now.duration_since(untold.since) > OLD_NEWS;
+        for entry in self.routes.values_mut() {
+            entry.untold.take_if(is_old);
+        }
+    }
+
     /// All Routes, in the order of their names: runs with the same seed must not differ.
     pub fn all(&self) -> Vec<ObjectRef> {
         let mut all: Vec<_> = self.routes.keys().cloned().collect();
@@ -299,10 +338,11 @@ impl Index {
         if let Some(before) = before.as_deref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
-        let settled =
-            before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
+        let same = before.filter(|before| before.facts.uid == facts.uid);
+        let (settled, untold) = same.map_or((None, None), |same| (same.settled, same.untold));
         let awaits_echo = source == Source::OurWrite;
-        self.routes.insert(at.clone(), Box::new(Entry { facts, awaits_echo, settled, changed }));
+        let entry = Entry { facts, awaits_echo, settled, untold, changed };
+        self.routes.insert(at.clone(), Box::new(entry));
         at
     }
 

@@ -27,9 +27,9 @@ use crate::{
     },
     inject::{
         apply::{ApplyError, Writer},
-        contest::{self, Announcement, Contests, Happened, Ruling},
+        contest::{self, Announcement, Contests, Ruling},
         facts::{Custody, ObjectRef, RouteFacts},
-        index::Index,
+        index::{Index, Untold},
         looks::{Looked, Looks},
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
@@ -128,7 +128,7 @@ impl Reconciler {
             // no Secret is called bad.
             let is_bad = route.deciding_secret().is_some() && !secret.is_usable();
             if plan.is_nothing() || plan.write.is_none() && !is_bad {
-                return self.say(route, &plan, lane).await;
+                return self.say(route, &secret, &plan, lane).await;
             }
         }
         if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
@@ -150,7 +150,7 @@ impl Reconciler {
         let plan = self.plan(route, &looked.seen);
         match plan.write {
             Some(write) => self.write(route, &plan, write, looked.pair.as_ref()).await,
-            None => self.say(route, &plan, lane).await,
+            None => self.say(route, &looked.seen, &plan, lane).await,
         }
     }
 
@@ -274,16 +274,26 @@ impl Reconciler {
     }
 
     /// Says what there is to say of a Route whose pair is as it should be.
-    async fn say(&self, route: &RouteFacts, plan: &Plan, lane: Lane) -> Result<Next, ApplyError> {
+    async fn say(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretSeen,
+        plan: &Plan,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
         }
+        // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
+        let grace = plan.look_again.filter(|_| plan.verdict.is_none());
         if lane == Lane::Urgent && self.has_words(route, plan) {
-            // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
-            let grace = plan.look_again.filter(|_| plan.verdict.is_none());
             return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
         }
-        let renewal = earlier(self.catch_up(route).await, self.warn(route, plan).await);
+        let retelling = match grace {
+            Some(_) => None,
+            None => self.catch_up(route, secret).await,
+        };
+        let renewal = earlier(retelling, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
             && let Some(wait) = self.write_status(route, plan, conditions).await?
         {
@@ -294,9 +304,7 @@ impl Reconciler {
     }
 
     fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
-        plan.conditions.is_some()
-            || !plan.standing.is_empty()
-            || self.contests().get(&route.at).is_some_and(|contests| contests.untold.is_some())
+        plan.conditions.is_some() || !plan.standing.is_empty() || self.index().has_untold(&route.at)
     }
 
     fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
@@ -324,10 +332,10 @@ impl Reconciler {
         // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
         let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
         if written.as_ref().err().is_none_or(may_stand) {
-            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            if let Some(notice) = told {
-                let untold = Some(Box::new(Happened::new(route, write, notice, Instant::now())));
-                self.contests_of(route, |contests| contests.untold = untold);
+            let deed = plan.deed.filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            if let Some(deed) = deed {
+                let untold = Untold { deed, since: Instant::now() };
+                self.index().keep_untold(&route.at, &route.uid, untold);
             }
         }
         let written = written?;
@@ -412,9 +420,9 @@ impl Reconciler {
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
         let now = Instant::now();
+        self.index().forget_old_news(now);
         let mut contests = self.contests();
         contests.retain(|at, contests| {
-            contests.forget_old_news(now);
             !contests.are_over(now) && self.index().knows(at, &contests.uid)
         });
         contests.shrink_to_fit();

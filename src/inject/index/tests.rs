@@ -378,6 +378,34 @@ fn what_a_route_was_stays_known_while_it_changes() {
 }
 
 #[test]
+fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_successor() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let untold = Untold { deed: Deed::Cleared, since: now };
+    index.keep_untold(&shop(), "another uid", untold);
+    assert!(!index.has_untold(&shop()));
+    index.keep_untold(&shop(), "4711", untold);
+    index.route_applied(changed("2").facts(), now);
+    index.route_written(changed("3").facts(), now);
+    assert!(index.has_untold(&shop()));
+    assert_eq!(index.take_untold(&shop(), "4711"), Some(untold));
+    assert_eq!(index.take_untold(&shop(), "4711"), None, "it is told once");
+
+    index.keep_untold(&shop(), "4711", untold);
+    index.route_applied(route("9").uid("4712").facts(), now);
+    assert!(!index.has_untold(&shop()));
+}
+
+#[test]
+fn what_could_not_be_told_for_an_hour_is_no_news() {
+    let (mut index, now) = knowing(&[route("1")]);
+    index.keep_untold(&shop(), "4711", Untold { deed: Deed::Cleared, since: now });
+    index.forget_old_news(now + seconds(3_600));
+    assert!(index.has_untold(&shop()));
+    index.forget_old_news(now + seconds(3_601));
+    assert!(!index.has_untold(&shop()));
+}
+
+#[test]
 fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
     let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
     let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));

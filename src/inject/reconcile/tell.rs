@@ -11,15 +11,13 @@ use crate::{
     inject::{
         apply::ApplyError,
         condition,
-        contest::Contests,
         facts::{ObjectRef, RouteFacts},
-        plan::{self, Plan},
+        plan::{self, Plan, SecretSeen},
         words::{self, Notice, Reason, Severity},
     },
     kit::{
         call::CallError,
         events::{Message, Said, Standing},
-        seeded::{self, Bug},
     },
 };
 
@@ -52,16 +50,17 @@ impl Reconciler {
 
     /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
     /// remembered; answers when to try again.
-    pub(super) async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
-        let same = |contests: &&mut Box<Contests>| contests.uid == route.uid;
-        let happened = self.contests().get_mut(&route.at).filter(same)?.untold.take()?;
-        if !happened.holds(route) && !seeded::has(Bug::TellsWhatIsOver) {
+    pub(super) async fn catch_up(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretSeen,
+    ) -> Option<Instant> {
+        let untold = self.index().take_untold(&route.at, &route.uid)?;
+        let notice = plan::told_late(untold.deed, route, secret)?;
+        if self.tell(route, &notice).await {
             return None;
         }
-        if self.tell(route, &happened.notice).await {
-            return None;
-        }
-        self.contests_of(route, |contests| contests.untold = Some(happened));
+        self.index().keep_untold(&route.at, &route.uid, untold);
         Some(Instant::now() + TELL_AGAIN)
     }
 

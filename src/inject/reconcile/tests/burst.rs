@@ -143,6 +143,21 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_before() {
+    let issued = pair(0);
+    let stage = asking(&issued);
+    stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    stage.secret(None);
+    stage.turn().await.unwrap();
+    assert_eq!(stage.world().events.len(), 0, "nothing is certain within the grace");
+    stage.secret(Some(tls_secret(&issued)));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(told, ["CertificateInjected"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() {
     let issued = pair(0);
     let stage = asking(&issued);
