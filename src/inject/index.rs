@@ -3,7 +3,11 @@
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
 //! to be decided anew. Neither key nor certificate is kept.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
@@ -29,6 +33,8 @@ pub struct Index {
     asking: HashMap<ObjectRef, Vec<Arc<str>>>,
     secrets: HashMap<ObjectRef, Box<Known>>,
     missing: HashMap<ObjectRef, Instant>,
+    /// One text of each namespace, for all that is in it.
+    namespaces: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -162,7 +168,11 @@ impl Index {
         }
         let concerned = self.asking_for(&at);
         // One text of the name serves both tables.
-        let at = self.asking.get_key_value(&at).map_or(at, |(shared, _)| shared.clone());
+        let asked = self.asking.get_key_value(&at).map(|(shared, _)| shared.clone());
+        let at = asked.unwrap_or_else(|| ObjectRef {
+            namespace: self.shared_namespace(&at.namespace),
+            name: at.name,
+        });
         self.secrets.insert(at, Box::new(Known { seen, changed }));
         concerned
     }
@@ -285,12 +295,14 @@ impl Index {
         entry?.untold.take()
     }
 
-    /// Forgets what could not be told for so long that it is no news.
-    pub fn forget_old_news(&mut self, now: Instant) {
+    /// Forgets what could not be told for so long that it is no news, and namespaces that nothing
+    /// is in any more.
+    pub fn tidy(&mut self, now: Instant) {
         let is_old = |untold: &mut Untold| now.duration_since(untold.since) > OLD_NEWS;
         for entry in self.routes.values_mut() {
             entry.untold.take_if(is_old);
         }
+        self.namespaces.retain(|name| Arc::strong_count(name) > 1);
     }
 
     /// All Routes, in the order of their names: runs with the same seed must not differ.
@@ -346,18 +358,30 @@ impl Index {
         at
     }
 
-    /// The names of namespaces and Secrets stand in many places; one text of each is enough.
-    fn share_texts(&self, facts: &mut RouteFacts) {
-        if let Some((known, _)) = self.routes.get_key_value(&facts.at) {
+    /// The names of namespaces and Secrets stand in many places, and a Route's uid in whatever is
+    /// remembered of it; one text of each is enough.
+    fn share_texts(&mut self, facts: &mut RouteFacts) {
+        facts.at.namespace = self.shared_namespace(&facts.at.namespace);
+        if let Some((known, entry)) = self.routes.get_key_value(&facts.at) {
             facts.at = known.clone();
+            if entry.facts.uid == facts.uid {
+                facts.uid = entry.facts.uid.clone();
+            }
         }
         let Some(secret) = facts.secret() else { return };
         let asked = self.asking.get_key_value(&secret).map(|(known, _)| known);
         let known = asked.or_else(|| self.secrets.get_key_value(&secret).map(|(known, _)| known));
         if let Some(known) = known {
-            facts.at.namespace = known.namespace.clone();
             facts.wanted = Wanted::Secret(known.name.clone());
         }
+    }
+
+    fn shared_namespace(&mut self, name: &Arc<str>) -> Arc<str> {
+        if let Some(known) = self.namespaces.get(name) {
+            return known.clone();
+        }
+        self.namespaces.insert(name.clone());
+        name.clone()
     }
 
     fn stop_asking(&mut self, facts: &RouteFacts) {

@@ -420,7 +420,7 @@ impl Reconciler {
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
         let now = Instant::now();
-        self.index().forget_old_news(now);
+        self.index().tidy(now);
         let mut contests = self.contests();
         contests.retain(|at, contests| {
             !contests.are_over(now) && self.index().knows(at, &contests.uid)

@@ -260,6 +260,35 @@ fn a_route_and_its_secret_share_the_text_of_the_name_whichever_comes_first() {
 }
 
 #[test]
+fn what_is_in_one_namespace_shares_its_name_until_nothing_is_in_it() {
+    let (mut index, now) = knowing(&[route("1"), route("1").named("web", "blog").annotated("")]);
+    index.secret_applied(at("web", "aside-tls"), usable("1"), None);
+    let [one, other] = ["shop", "blog"].map(|name| index.route(&at("web", name)).unwrap().at);
+    let (aside, _) = index.secrets.get_key_value(&at("web", "aside-tls")).unwrap();
+    assert!(Arc::ptr_eq(&one.namespace, &other.namespace));
+    assert!(Arc::ptr_eq(&one.namespace, &aside.namespace));
+    drop((one, other));
+
+    for name in ["shop", "blog"] {
+        index.route_gone(&at("web", name));
+    }
+    index.tidy(now);
+    assert_eq!(index.namespaces.len(), 1, "there is a Secret in it");
+    index.secret_gone(&at("web", "aside-tls"));
+    index.tidy(now);
+    assert!(index.namespaces.is_empty());
+}
+
+#[test]
+fn a_route_keeps_the_text_of_its_uid_while_it_changes() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let uid = index.route(&shop()).unwrap().uid;
+    index.route_applied(changed("2").facts(), now);
+    index.route_written(changed("3").facts(), now);
+    assert!(Arc::ptr_eq(&uid, &index.route(&shop()).unwrap().uid));
+}
+
+#[test]
 fn a_route_that_has_to_be_decided_is_named_with_the_texts_that_are_kept_anyway() {
     let (mut index, now) = knowing(&[route("1")]);
     let (kept, _) = index.routes.get_key_value(&shop()).unwrap();
@@ -399,9 +428,9 @@ fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_succes
 fn what_could_not_be_told_for_an_hour_is_no_news() {
     let (mut index, now) = knowing(&[route("1")]);
     index.keep_untold(&shop(), "4711", Untold { deed: Deed::Cleared, since: now });
-    index.forget_old_news(now + seconds(3_600));
+    index.tidy(now + seconds(3_600));
     assert!(index.has_untold(&shop()));
-    index.forget_old_news(now + seconds(3_601));
+    index.tidy(now + seconds(3_601));
     assert!(!index.has_untold(&shop()));
 }
 
