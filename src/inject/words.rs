@@ -284,7 +284,7 @@ pub fn injected(route: &RouteFacts, pair: &PairFacts, before: Before) -> Notice 
     let note = format!(
         "The Route holds the certificate of Secret {}: serial {}, valid until {}.{replaced}",
         secret_of(route),
-        pair.serial,
+        pair.serial(),
         day(pair.not_after),
     );
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
