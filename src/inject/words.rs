@@ -426,7 +426,7 @@ fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
 }
 
 /// However long a value is, a person needs to see its beginning only.
-fn shortened(value: &str) -> &str {
+pub fn shortened(value: &str) -> &str {
     const LONGEST: usize = 63;
     let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);
     &value[..end]
