@@ -372,8 +372,9 @@ impl Reconciler {
 
     /// Answers when to try again where something else keeps undoing this write.
     async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
+        let written = write.target().as_ref().map(contest::digest);
         let ruling =
-            self.contests_of(route, |contests| contests.pair.rule(write.target(), Instant::now()));
+            self.contests_of(route, |contests| contests.pair.rule(written, Instant::now()));
         let Ruling::Wait(until, announcement) = ruling else { return None };
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
