@@ -71,6 +71,8 @@ struct Known {
     seen: SecretSeen,
     /// When the watch brought a new pair; not set by a list.
     changed: Option<Instant>,
+    /// When the API server was last asked, and said the same.
+    read: Option<Instant>,
 }
 
 /// Part of the cluster that one watch covers: one namespace, or all.
@@ -173,7 +175,7 @@ impl Index {
             namespace: self.shared_namespace(&at.namespace),
             name: at.name,
         });
-        self.secrets.insert(at, Box::new(Known { seen, changed }));
+        self.secrets.insert(at, Box::new(Known { seen, changed, read: None }));
         concerned
     }
 
@@ -252,15 +254,28 @@ impl Index {
         self.missing.remove(at);
     }
 
-    /// The API server was asked and said this. Where the watch said something else, one of them is
-    /// behind: whatever the watch says next, even what it said before, must count as a change.
-    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>) {
+    /// The API server was asked at that time and said this. Where the watch said something else, one
+    /// of them is behind: whatever the watch says next, even what it said before, must count as a
+    /// change.
+    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>, asked: Instant) {
         if seeded::has(Bug::LookedAtForgotten) {
             return;
         }
-        if self.secrets.get(at).is_some_and(|known| Some(&known.seen) != seen) {
-            self.secrets.remove(at);
+        match self.secrets.get_mut(at) {
+            Some(known) if Some(&known.seen) == seen => known.read = known.read.max(Some(asked)),
+            Some(_) => {
+                self.secrets.remove(at);
+            }
+            None => {}
         }
+    }
+
+    /// Whether what is known of the Route's Secret was also read since the Route is what it is: who
+    /// changed the Secret and then the Route must not be told of what was before.
+    pub fn secret_was_read_for(&self, route: &RouteFacts) -> bool {
+        let read = route.secret().and_then(|secret| self.secrets.get(&secret)?.read);
+        let entry = self.routes.get(&route.at);
+        entry.is_some_and(|entry| read.is_some_and(|read| read >= entry.changed))
     }
 
     /// What the Route's certificate turned out to be.

@@ -27,6 +27,7 @@ use crate::{
     },
     inject::{
         apply::{ApplyError, Writer},
+        condition,
         contest::{self, Announcement, Contests, Ruling},
         facts::{Custody, ObjectRef, RouteFacts},
         index::{Index, Untold},
@@ -125,9 +126,10 @@ impl Reconciler {
         if let Some(secret) = self.remembered(route) {
             let plan = self.plan(route, &secret);
             // The cache is believed where it says that all is well. No pair is written from it, and
-            // no Secret is called bad.
+            // no Secret is called bad that was not found bad before.
             let is_bad = route.deciding_secret().is_some() && !secret.is_usable();
-            if plan.is_nothing() || plan.write.is_none() && !is_bad {
+            let is_believed = !is_bad || plan.is_nothing() && self.is_confirmed(route, &plan);
+            if plan.write.is_none() && is_believed {
                 return self.say(route, &secret, &plan, lane).await;
             }
         }
@@ -160,6 +162,12 @@ impl Reconciler {
             plan.conditions = None;
         }
         plan
+    }
+
+    /// Whether the verdict is an old one: the condition says it, or the Secret was read for it.
+    fn is_confirmed(&self, route: &RouteFacts, plan: &Plan) -> bool {
+        let says = |verdict| condition::say(&route.conditions, verdict);
+        plan.verdict.as_ref().is_some_and(says) || self.index().secret_was_read_for(route)
     }
 
     fn keeps_status(&self) -> bool {
@@ -218,6 +226,7 @@ impl Reconciler {
             return Ok(None);
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
+        let asked = Instant::now();
         let secret = match call::bounded(api.get_opt(&at.name)).await {
             Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
             other => other.map_err(|cause| ApplyError::Secret {
@@ -233,7 +242,8 @@ impl Reconciler {
         if looked.is_some() {
             index.secret_found(at);
         }
-        index.secret_looked_at(at, looked.as_ref().map(|it| &it.seen).filter(|_| watched));
+        let seen = looked.as_ref().map(|it| &it.seen).filter(|_| watched);
+        index.secret_looked_at(at, seen, asked);
         Ok(looked.map(Arc::new))
     }
 

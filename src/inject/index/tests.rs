@@ -458,14 +458,31 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
 
 #[test]
 fn what_the_api_server_said_otherwise_makes_the_watchs_next_word_a_change() {
-    let (mut index, _) = knowing(&[route("1")]);
+    let (mut index, now) = knowing(&[route("1")]);
     index.secret_applied(secret(), usable("1"), None);
-    index.secret_looked_at(&secret(), Some(&usable("1")));
+    index.secret_looked_at(&secret(), Some(&usable("1")), now);
     assert!(index.secret_applied(secret(), usable("1"), None).is_empty(), "they agreed");
-    index.secret_looked_at(&secret(), Some(&usable("2")));
+    index.secret_looked_at(&secret(), Some(&usable("2")), now);
     assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
-    index.secret_looked_at(&secret(), None);
+    index.secret_looked_at(&secret(), None, now);
     assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
+}
+
+#[test]
+fn a_secret_counts_as_read_for_a_route_until_one_of_the_two_changes() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let facts = route("1").facts();
+    index.secret_applied(secret(), usable("1"), None);
+    assert!(!index.secret_was_read_for(&facts), "only the watch told of it");
+    index.secret_looked_at(&secret(), Some(&usable("1")), now + seconds(1));
+    index.secret_looked_at(&secret(), Some(&usable("1")), now);
+    assert!(index.secret_was_read_for(&facts));
+    index.route_applied(changed("2").facts(), now + seconds(2));
+    assert!(!index.secret_was_read_for(&facts), "who mended it first must not hear of it");
+    index.secret_looked_at(&secret(), Some(&usable("1")), now + seconds(2));
+    assert!(index.secret_was_read_for(&facts));
+    index.secret_applied(secret(), usable("2"), None);
+    assert!(!index.secret_was_read_for(&facts));
 }
 
 #[test]
@@ -540,7 +557,7 @@ fn a_secret_that_goes_unseen_has_a_grace_of_its_own_whatever_a_late_answer_said_
     index.secret_applied(secret(), usable("1"), Some(now));
     index.secret_found(&secret());
     index.route_applied(Draft::edge().annotated("other-tls").version("2").facts(), now);
-    index.secret_looked_at(&secret(), None);
+    index.secret_looked_at(&secret(), None, now);
     index.secret_missing(&secret(), now);
     let later = now + seconds(3_600);
     let concerned = index.secrets_listed(&None, &[]);

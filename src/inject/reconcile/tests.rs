@@ -23,6 +23,7 @@ use crate::{
 struct World {
     route: Value,
     secret: Option<Value>,
+    secret_reads: usize,
     /// What the answer to a GET of the Secret needs on its way back.
     secret_delay: Duration,
     secret_code: Option<u16>,
@@ -73,6 +74,7 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         if path.contains("/secrets/") {
             delay = world.secret_delay;
+            world.secret_reads += 1;
             match (world.secret_code, &world.secret) {
                 (Some(code), _) => status(code),
                 (None, Some(secret)) => (200, secret.clone()),

@@ -66,8 +66,15 @@ async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pai
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_watch_is_behind() {
+    for keeps_status in [true, false] {
+        mended_and_then_asked_for(keeps_status).await;
+    }
+}
+
+async fn mended_and_then_asked_for(keeps_status: bool) {
     let issued = pair(0);
     let stage = Stage::new(Draft::edge(), None, Policy::default());
+    stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
     stage.secret(Some(secret(b"", b"")));
     // The Secret is mended, then the Route annotated. The watch of Secrets is silent.
     stage.world().secret = Some(tls_secret(&issued));
@@ -79,6 +86,24 @@ async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_wat
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert!(told.iter().all(|reason| *reason != "SecretInvalid"), "{told:?} of a good Secret");
     assert!(world.route["spec"]["tls"]["certificate"] == json!(issued.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_stays_bad_is_read_once_for_a_route_and_not_at_every_resync() {
+    for keeps_status in [true, false] {
+        let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+        stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
+        stage.secret(Some(secret(b"", b"")));
+        stage.turn().await.unwrap();
+        let reads = stage.world().secret_reads;
+        assert!((1..=2).contains(&reads), "{reads} reads before it was called bad");
+        assert_eq!(stage.world().events.len(), 1, "it is told of");
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            stage.turn().await.unwrap();
+        }
+        assert_eq!(stage.world().secret_reads, reads, "status kept: {keeps_status}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
