@@ -294,6 +294,8 @@ impl Reconciler {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
         }
+        // The verdict is about the pair: it holds whether or not anybody can be told.
+        self.note_state(route, plan);
         // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
         let grace = plan.look_again.filter(|_| plan.verdict.is_none());
         if lane == Lane::Urgent && self.has_words(route, plan) {
@@ -309,7 +311,6 @@ impl Reconciler {
         {
             return Ok(earlier(renewal, Some(wait)).into());
         }
-        self.note_state(route, plan);
         Ok(earlier(renewal, self.look_again(plan.look_again)).into())
     }
 

@@ -93,10 +93,10 @@ impl Reconciler {
         said: (Reason, String),
     ) -> Result<(), ApplyError> {
         let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
+        self.note_state(route, &meanwhile);
         if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
             self.write_status(route, &meanwhile, conditions).await?;
         }
-        self.note_state(route, &meanwhile);
         Ok(())
     }
 
@@ -107,6 +107,10 @@ impl Reconciler {
         match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
             Ok(standing) => self.told(standing),
             Err(error) => self.could_not_tell(&route, &error),
+        }
+        // The pair is in its place, and the status was tried just now.
+        if matches!(error, ApplyError::Status { .. }) {
+            return;
         }
         // Where the status can't be written either, the Event and the metrics have to do.
         if let Err(error) = self.say_meanwhile(&route, (notice.reason, notice.note)).await {

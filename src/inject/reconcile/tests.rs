@@ -28,6 +28,7 @@ struct World {
     secret_delay: Duration,
     secret_code: Option<u16>,
     pair_code: Option<u16>,
+    status_code: Option<u16>,
     refused_events: usize,
     /// What the answer to a write of the Route needs on its way back.
     write_delay: Duration,
@@ -98,14 +99,15 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
             let kind = if name == "status" { "status" } else { "pair" };
             delay = world.write_delay;
             world.writes.push(kind.to_owned());
-            match world.pair_code {
-                Some(code) if kind == "pair" => status(code),
-                _ if body["metadata"]["resourceVersion"]
+            let refusal = if kind == "pair" { world.pair_code } else { world.status_code };
+            match refusal {
+                Some(code) => status(code),
+                None if body["metadata"]["resourceVersion"]
                     != world.route["metadata"]["resourceVersion"] =>
                 {
                     status(409)
                 }
-                _ => {
+                None => {
                     merge(&mut world.route, &body);
                     if world.strips {
                         let tls = world.route["spec"]["tls"].as_object_mut().unwrap();

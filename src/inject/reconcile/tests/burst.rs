@@ -202,3 +202,19 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert_eq!(told, Vec::<Value>::new(), "three days after it happened");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
+    let stage = asking(&pair(0));
+    stage.world().status_code = Some(403);
+    let error = stage.turn().await.unwrap_err();
+    stage.reconciler.complain(&stage.at, &error).await;
+    let world = stage.world();
+    assert_eq!(world.writes, ["pair", "status"], "the status is not tried again at once");
+    let mut told: Vec<_> = world.events.values().map(|event| event["reason"].to_string()).collect();
+    told.sort();
+    assert_eq!(told, ["\"CertificateInjected\"", "\"StatusNotWritten\""]);
+    drop(world);
+    let metrics = stage.metrics();
+    assert!(metrics.contains("state=\"Managed\",reason=\"SecretInjected\""), "{metrics}");
+}
