@@ -50,6 +50,8 @@ use crate::{
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
 const CONFLICTS: usize = 3;
+/// A Route that is gone, and the watch does not say so, is looked at again after this long.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything that a turn needs.
@@ -115,10 +117,23 @@ impl Reconciler {
                         None => return Ok(Next::Nothing),
                     }
                 }
-                // It was deleted meanwhile; the watch will say so.
-                Err(error) if error.is_not_found() => return Ok(Next::Nothing),
+                Err(error) if error.is_not_found() => return self.not_there(&route, error).await,
                 done => return done,
             }
+        }
+    }
+
+    /// A write was answered that there is no such Route. If it is gone the watch says so, or has; but
+    /// a server that is about to know the Route API again answers like this too, and after that no
+    /// watch has anything to say.
+    async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Next, ApplyError> {
+        if !self.index().knows(&route.at, &route.uid) {
+            return Ok(Next::Nothing);
+        }
+        match self.reread(&route.at).await? {
+            // What is not there is something else, its status for one.
+            Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
+            _ => Ok(Next::At(Instant::now() + LOOK_AGAIN)),
         }
     }
 

@@ -94,7 +94,7 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
                 (200, event.clone())
             }
         } else if method == Method::GET {
-            (200, world.route.clone())
+            if world.route.is_null() { status(404) } else { (200, world.route.clone()) }
         } else {
             let kind = if name == "status" { "status" } else { "pair" };
             delay = world.write_delay;

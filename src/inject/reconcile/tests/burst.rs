@@ -218,3 +218,21 @@ async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
     let metrics = stage.metrics();
     assert!(metrics.contains("state=\"Managed\",reason=\"SecretInjected\""), "{metrics}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon() {
+    let stage = asking(&pair(0));
+    let there = std::mem::take(&mut stage.world().route);
+    stage.world().pair_code = Some(404);
+    let next = stage.turn().await.unwrap();
+    let soon = Instant::now() + Duration::from_secs(10);
+    assert!(matches!(next, Next::At(at) if at <= soon), "{next:?}: not before the resync");
+    stage.reconciler.index().route_gone(&stage.at);
+    assert_eq!(stage.turn().await.unwrap(), Next::Nothing, "now the watch has said so");
+
+    // Not the Route is missing, but what it was written to.
+    let stage = asking(&pair(0));
+    assert_eq!(stage.world().route, there);
+    stage.world().pair_code = Some(404);
+    stage.turn().await.unwrap_err();
+}
