@@ -92,7 +92,7 @@ impl Injector {
         registry: &mut Registry,
     ) -> Arc<Self> {
         let index = Arc::new(Mutex::new(Index::default()));
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::for_workers(options.concurrency));
         let caches = Caches { index: index.clone(), queue: queue.clone(), gate: gate.clone() };
         let publisher = Publisher::new(
             client.clone(),
