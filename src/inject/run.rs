@@ -40,6 +40,7 @@ use crate::{
         clock::Clock,
         decode::Guarded,
         events::Publisher,
+        pause::Pause,
         queue::{Lane, Queue},
         seeded::{self, Bug},
         watch::{Change, Follow, Place, Unseen},
@@ -80,6 +81,7 @@ pub struct Injector {
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
+    pause: Pause,
 }
 
 impl Injector {
@@ -124,6 +126,7 @@ impl Injector {
             relisted: Notify::new(),
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
             failures: Mutex::default(),
+            pause: Pause::default(),
             options,
         })
     }
@@ -408,7 +411,12 @@ impl Injector {
             let (at, lane) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                next = async { gate.opened().await; self.queue.next().await } => next,
+                next = async {
+                    gate.opened().await;
+                    let next = self.queue.next().await;
+                    self.pause.over().await;
+                    next
+                } => next,
             };
             if self.gate.is_open() {
                 let words_are_left = self.turn(&at, lane).await;
@@ -458,7 +466,11 @@ impl Injector {
     async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
         self.reconciler.metrics.failed(error.category());
         let at_least = match error.cause() {
-            Some(CallError::TooManyRequests { retry_after }) => *retry_after,
+            // Asked of one, meant for all: otherwise each Route would have to hear it for itself.
+            Some(CallError::TooManyRequests { retry_after }) => {
+                self.pause.ask(*retry_after);
+                *retry_after
+            }
             _ => Duration::ZERO,
         };
         let hint = error.cause().map_or("", hint);
