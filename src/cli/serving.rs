@@ -1,13 +1,13 @@
 //! What every controller needs around it: a client, a lease, three pages, an orderly end.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, builder::FalseyValueParser};
 use futures::future::BoxFuture;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio::{runtime::Runtime, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Unable, rules::at_least_a_second};
@@ -133,7 +133,7 @@ impl Serving {
         open: impl FnOnce(&Self, Ground<'_>) -> anyhow::Result<Arc<J>>,
     ) -> anyhow::Result<()> {
         log::init(self.log_format, Loudness::Usual);
-        let runtime = tokio::runtime::Runtime::new().context("cannot start")?;
+        let runtime = runtime().context("cannot start")?;
         let outcome = runtime.block_on(self.serve(lease, open));
         // A name that is being looked up can't be interrupted; it must not hold up the exit.
         runtime.shutdown_background();
@@ -232,6 +232,16 @@ impl Serving {
     }
 }
 
+/// A controller waits for the API server nearly all of the time, and two threads keep up with
+/// anything that one can tell. Each thread comes with an arena of malloc's that holds on to what it
+/// once took: on a node of 64 cores one for each core would cost more memory than all Routes do.
+fn runtime() -> io::Result<Runtime> {
+    const MOST_THREADS: usize = 2;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(cores.min(MOST_THREADS)).enable_all().build()
+}
+
 /// Of the two ways to a cluster, tells why the one failed that was meant.
 pub(super) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
     let next =
@@ -251,7 +261,7 @@ type Task<T> = JoinHandle<T>;
 async fn supervise(
     mut job: Task<anyhow::Result<()>>,
     mut election: Option<Task<()>>,
-    mut server: Task<std::io::Result<()>>,
+    mut server: Task<io::Result<()>>,
     stop: &CancellationToken,
     stopped_writing: CancellationToken,
 ) -> anyhow::Result<()> {

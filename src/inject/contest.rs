@@ -9,32 +9,28 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::{
-        facts::{RouteFacts, Tls, Wanted},
-        plan::Write,
-        words::{Notice, Verdict},
-    },
+    inject::facts::RouteFacts,
     kit::{
         backoff::Backoff,
         seeded::{self, Bug},
     },
-    tls::Fingerprint,
 };
 
 /// So many times within `WINDOW` the same write was undone: that is no accident.
 const REVERTS: usize = 5;
 const WINDOW: Duration = Duration::from_secs(600);
-/// After this long nobody is told any more that something happened.
-const OLD_NEWS: Duration = Duration::from_secs(3_600);
 const WAITS: Backoff =
     Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
 
-/// The writes to one place in one Route that had to be repeated.
+/// The writes to one place in one Route that had to be repeated. Nearly every Route has one after a
+/// burst, and nearly all hold one time, so that one takes no room of its own.
 #[derive(Debug)]
-pub struct Contest<W> {
-    write: W,
-    /// The oldest first.
-    times: Vec<Instant>,
+pub struct Contest {
+    /// A digest of what is to stand there; none where nothing is.
+    write: Option<u64>,
+    last: Option<Instant>,
+    /// The times before the last, the oldest first.
+    earlier: Vec<Instant>,
     waits: u32,
     announced: bool,
 }
@@ -57,25 +53,24 @@ pub enum Announcement {
     Made,
 }
 
-impl<W: PartialEq> Contest<W> {
+impl Contest {
     /// The first time that this is written.
-    pub fn new(write: W) -> Self {
-        Self { write, times: Vec::new(), waits: 0, announced: false }
+    pub fn new(write: Option<u64>) -> Self {
+        Self { write, last: None, earlier: Vec::new(), waits: 0, announced: false }
     }
 
     /// Asks whether this may be written now.
-    pub fn rule(&mut self, write: W, now: Instant) -> Ruling {
+    pub fn rule(&mut self, write: Option<u64>, now: Instant) -> Ruling {
         if self.write != write || self.is_over(now) {
             *self = Self::new(write);
         }
-        self.times.retain(|&time| now.duration_since(time) <= WINDOW);
+        self.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
         // The waits thin the writes out; only silence ends a contest that has begun.
-        let few = self.waits == 0 && self.times.len() <= REVERTS;
+        let few = self.waits == 0 && self.earlier.len() < REVERTS;
         if few || seeded::has(Bug::FightsForEver) {
             return Ruling::Go;
         }
-        let last = self.times.last().copied().unwrap_or(now);
-        let next = last + WAITS.ceiling(self.waits + 1);
+        let next = self.last.unwrap_or(now) + WAITS.ceiling(self.waits + 1);
         if next <= now {
             return Ruling::Go;
         }
@@ -91,38 +86,36 @@ impl<W: PartialEq> Contest<W> {
 
     /// Whether the last write is so long ago that it can be forgotten.
     pub fn is_over(&self, now: Instant) -> bool {
-        self.times.last().is_none_or(|&time| now.duration_since(time) > WINDOW)
+        self.last.is_none_or(|time| now.duration_since(time) > WINDOW)
     }
 
     /// It was written.
     pub fn written(&mut self, now: Instant) {
-        if self.waits > 0 || self.times.len() > REVERTS {
+        if self.waits > 0 || self.earlier.len() >= REVERTS {
             self.waits = self.waits.saturating_add(1);
-            // Only the newest count; without this a contest of days would grow without bound.
-            self.times.remove(0);
         }
-        // Nearly every Route has one of these after a burst, and nearly all hold one time.
-        self.times.reserve_exact(1);
-        self.times.push(now);
+        self.earlier.extend(self.last.replace(now));
+        // Only the newest count; without this a contest of days would grow without bound.
+        if self.earlier.len() > REVERTS {
+            self.earlier.remove(0);
+        }
     }
 }
 
-/// Fights over one Route, and what its owner has not heard yet.
+/// Fights over one Route.
 pub struct Contests {
     /// Which incarnation of the Route.
     pub uid: Arc<str>,
     /// Over its pair.
-    pub pair: Contest<Option<Fingerprint>>,
-    /// Over its condition, by a digest of it.
-    pub status: Contest<Option<u64>>,
-    /// What happened, and was not told yet.
-    pub untold: Option<Box<Happened>>,
+    pub pair: Contest,
+    /// Over its condition.
+    pub status: Contest,
 }
 
-/// Stands for a verdict where only sameness matters.
-pub fn digest(verdict: &Verdict) -> u64 {
+/// Stands for what is written where only sameness matters.
+pub fn digest(written: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    verdict.hash(&mut hasher);
+    written.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -130,40 +123,12 @@ impl Contests {
     /// No fight so far.
     pub fn new(route: &RouteFacts) -> Self {
         let (pair, status) = (Contest::new(None), Contest::new(None));
-        Self { uid: route.uid.clone(), pair, status, untold: None }
-    }
-
-    /// Forgets what could not be told for so long that it is no news.
-    pub fn forget_old_news(&mut self, now: Instant) {
-        self.untold.take_if(|happened| now.duration_since(happened.at) > OLD_NEWS);
+        Self { uid: route.uid.clone(), pair, status }
     }
 
     /// Whether nothing of this is worth keeping.
     pub fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now) && self.untold.is_none()
-    }
-}
-
-/// Something that we did to a Route's pair, and what is to be said of it.
-pub struct Happened {
-    write: Write,
-    /// The Secret that the words name.
-    wanted: Wanted,
-    /// The words.
-    pub notice: Notice,
-    at: Instant,
-}
-
-impl Happened {
-    /// What is to be said of this write to this Route.
-    pub fn new(route: &RouteFacts, write: Write, notice: &Notice, at: Instant) -> Self {
-        Self { write, wanted: route.wanted.clone(), notice: notice.clone(), at }
-    }
-
-    /// Whether it is still so: somebody may have changed the Route before the Event was told.
-    pub fn holds(&self, route: &RouteFacts) -> bool {
-        let is_served = matches!(route.tls, Tls::Terminated { .. });
-        is_served && self.write.stands_in(route) && self.wanted == route.wanted
+        self.pair.is_over(now) && self.status.is_over(now)
     }
 }
 
@@ -172,15 +137,16 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const PAIR: Option<u64> = Some(1);
 
     /// Reverts every write at once; answers when the writes happened, in seconds.
     fn fight(seconds: u64) -> (Vec<u64>, usize) {
         let start = Instant::now();
-        let mut contest = Contest::new("pair");
+        let mut contest = Contest::new(PAIR);
         let (mut writes, mut announcements) = (Vec::new(), 0);
         for second in 0..seconds {
             let now = start + SECOND * u32::try_from(second).unwrap();
-            match contest.rule("pair", now) {
+            match contest.rule(PAIR, now) {
                 Ruling::Go => {
                     contest.written(now);
                     writes.push(second);
@@ -204,22 +170,33 @@ mod tests {
     #[test]
     fn another_write_starts_anew() {
         let now = Instant::now();
-        let mut contest = Contest::new("old");
+        let mut contest = Contest::new(PAIR);
         for _ in 0..6 {
             contest.written(now);
         }
-        assert!(matches!(contest.rule("old", now), Ruling::Wait(..)));
-        assert_eq!(contest.rule("renewed", now), Ruling::Go);
+        assert!(matches!(contest.rule(PAIR, now), Ruling::Wait(..)));
+        assert_eq!(contest.rule(Some(2), now), Ruling::Go);
     }
 
     #[test]
     fn ten_quiet_minutes_end_a_contest() {
         let now = Instant::now();
-        let mut contest = Contest::new("pair");
+        let mut contest = Contest::new(PAIR);
         for _ in 0..6 {
             contest.written(now);
         }
-        assert!(matches!(contest.rule("pair", now), Ruling::Wait(..)));
-        assert_eq!(contest.rule("pair", now + WINDOW + SECOND), Ruling::Go);
+        assert!(matches!(contest.rule(PAIR, now), Ruling::Wait(..)));
+        assert_eq!(contest.rule(PAIR, now + WINDOW + SECOND), Ruling::Go);
+    }
+
+    #[test]
+    fn a_single_write_takes_no_room_of_its_own_and_a_fight_of_days_little() {
+        let (mut contest, now) = (Contest::new(PAIR), Instant::now());
+        contest.written(now);
+        assert_eq!(contest.earlier.capacity(), 0);
+        for day in 1..1_000 {
+            contest.written(now + SECOND * 300 * day);
+        }
+        assert!(contest.earlier.len() <= REVERTS);
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::{
     api::route::{Route, TlsConfig},
-    inject::{condition::Standing, note::Note},
+    inject::{condition::Standing, note::Note, words},
     kit::{
         queue,
         seeded::{self, Bug},
@@ -105,7 +105,8 @@ pub enum Wanted {
     Nothing,
     /// Names a Secret of the Route's namespace.
     Secret(Arc<str>),
-    /// Can't be the name of a Secret.
+    /// Can't be the name of a Secret. As much of it as is ever told: an annotation may be as large
+    /// as 256 KB, and two that are told alike are decided alike.
     Invalid(Box<str>),
 }
 
@@ -249,7 +250,7 @@ fn wanted(annotation: Option<&str>) -> Wanted {
     match annotation {
         None | Some("") => Wanted::Nothing,
         Some(name) if is_object_name(name) => Wanted::Secret(name.into()),
-        Some(other) => Wanted::Invalid(other.into()),
+        Some(other) => Wanted::Invalid(words::shortened(other).into()),
     }
 }
 

@@ -14,13 +14,15 @@ use tokio::time::Instant;
 
 use crate::inject::{
     facts::{ObjectRef, RouteFacts, Wanted},
-    plan::SecretSeen,
+    plan::{Deed, SecretSeen},
     words::{Reason, State},
 };
 use crate::kit::seeded::{self, Bug};
 
 /// For so long a watch may still bring what was before our own write.
 const ECHO: Duration = Duration::from_secs(30);
+/// After this long nobody is told any more that something happened.
+const OLD_NEWS: Duration = Duration::from_secs(3_600);
 
 /// The caches of the injector.
 #[derive(Debug, Default)]
@@ -31,15 +33,37 @@ pub struct Index {
     asking: HashMap<ObjectRef, Vec<Arc<str>>>,
     secrets: HashMap<ObjectRef, Box<Known>>,
     missing: HashMap<ObjectRef, Instant>,
+    /// One text of each namespace, for all that is in it.
+    namespaces: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     facts: RouteFacts,
-    /// The version that our last write made, until the watch brings it.
-    awaited: Option<(Box<str>, Instant)>,
+    /// Whether these are the facts of our own last write, and the watch is yet to bring it.
+    awaits_echo: bool,
     settled: Option<(Option<State>, Reason)>,
+    untold: Option<Untold>,
     changed: Instant,
+}
+
+/// What we did to a Route and have not told yet. The words are made when they are told: nearly every
+/// Route waits to be told of after a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// What.
+    pub deed: Deed,
+    /// And when.
+    pub since: Instant,
+}
+
+/// Where facts come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The watch brought them, or the API server was asked.
+    Server,
+    /// The answer to a write of ours, which the watch will bring as well.
+    OurWrite,
 }
 
 #[derive(Debug)]
@@ -47,6 +71,8 @@ struct Known {
     seen: SecretSeen,
     /// When the watch brought a new pair; not set by a list.
     changed: Option<Instant>,
+    /// When the API server was last asked, and said the same.
+    read: Option<Instant>,
 }
 
 /// Part of the cluster that one watch covers: one namespace, or all.
@@ -60,33 +86,32 @@ impl Index {
             return false;
         };
         // After a while (a restored etcd counts from further back) whatever the watch says holds.
-        let in_time = |(_, since): &&(_, Instant)| now.duration_since(*since) < ECHO;
-        let Some((awaited, _)) = entry.awaited.as_ref().filter(in_time) else { return false };
-        if **awaited == *version {
-            // The facts at hand are those of the answer to that write.
-            entry.awaited = None;
-            return true;
-        }
-        is_older(version, awaited)
-    }
-
-    /// A Route is there. Answers whether anything that matters changed.
-    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> bool {
-        if self.is_echo(&facts.at, &facts.uid, &facts.version, now) {
+        if !entry.awaits_echo || now.duration_since(entry.changed) >= ECHO {
             return false;
         }
-        let Some(entry) = self.routes.get_mut(&facts.at) else {
-            self.insert(facts, None, now);
+        if *entry.facts.version == *version {
+            // The facts at hand are those of the answer to that write.
+            entry.awaits_echo = false;
             return true;
-        };
-        let same = entry.facts.same_but_for_version(&facts);
-        if same {
-            entry.facts.version = facts.version;
-            entry.awaited = None;
-        } else {
-            self.insert(facts, None, now);
         }
-        !same
+        is_older(version, &entry.facts.version)
+    }
+
+    /// A Route is there. Where anything that matters changed it has to be decided: answers its
+    /// place as it is spelt here, so that nobody keeps another copy of it.
+    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> Option<ObjectRef> {
+        if self.is_echo(&facts.at, &facts.uid, &facts.version, now) {
+            return None;
+        }
+        let known = self.routes.get_mut(&facts.at);
+        match known.filter(|entry| entry.facts.same_but_for_version(&facts)) {
+            Some(entry) => {
+                entry.facts.version = facts.version;
+                entry.awaits_echo = false;
+                None
+            }
+            None => Some(self.insert(facts, Source::Server, now)),
+        }
     }
 
     /// Our own write made this of the Route.
@@ -99,8 +124,7 @@ impl Index {
                     || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            let awaited = Some((facts.version.clone(), now));
-            self.insert(facts, awaited, now);
+            self.insert(facts, Source::OurWrite, now);
         }
     }
 
@@ -109,7 +133,7 @@ impl Index {
     pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
         let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            self.insert(facts, None, now);
+            self.insert(facts, Source::Server, now);
         }
     }
 
@@ -120,13 +144,14 @@ impl Index {
         }
     }
 
-    /// A list of Routes is through: answers which were lost without a word.
-    pub fn routes_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        let lost: Vec<_> = absent(self.routes.keys(), scope, listed);
-        for at in &lost {
-            self.route_gone(at);
-        }
-        lost
+    /// The Routes of this part of the cluster, for a list that begins.
+    pub fn routes_of(&self, scope: &Scope) -> impl Iterator<Item = ObjectRef> {
+        self.routes.keys().filter(|at| covers(scope, at)).cloned()
+    }
+
+    /// The TLS Secrets of this part of the cluster, for a list that begins.
+    pub fn secrets_of(&self, scope: &Scope) -> impl Iterator<Item = ObjectRef> {
+        self.secrets.keys().filter(|at| covers(scope, at)).cloned()
     }
 
     /// A TLS Secret is there. Answers the Routes that its change concerns.
@@ -145,8 +170,12 @@ impl Index {
         }
         let concerned = self.asking_for(&at);
         // One text of the name serves both tables.
-        let at = self.asking.get_key_value(&at).map_or(at, |(shared, _)| shared.clone());
-        self.secrets.insert(at, Box::new(Known { seen, changed }));
+        let asked = self.asking.get_key_value(&at).map(|(shared, _)| shared.clone());
+        let at = asked.unwrap_or_else(|| ObjectRef {
+            namespace: self.shared_namespace(&at.namespace),
+            name: at.name,
+        });
+        self.secrets.insert(at, Box::new(Known { seen, changed, read: None }));
         concerned
     }
 
@@ -164,14 +193,16 @@ impl Index {
         self.asking_for(at)
     }
 
-    /// A list of TLS Secrets is through: answers the Routes of all that are asked for and not
-    /// there. One that came and went while the watch was down was never known here, and its pair
-    /// may stand in a Route all the same.
-    pub fn secrets_listed(&mut self, scope: &Scope, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
-        for at in absent(self.secrets.keys(), scope, listed) {
-            self.secret_gone(&at);
+    /// A list of TLS Secrets is through, and did not bring these: answers the Routes of all that
+    /// are asked for and not there. One that came and went while the watch was down was never known
+    /// here, and its pair may stand in a Route all the same.
+    pub fn secrets_listed(&mut self, scope: &Scope, lost: &[ObjectRef]) -> Vec<ObjectRef> {
+        for at in lost {
+            self.secret_gone(at);
         }
-        let not_there = absent(self.asking.keys(), scope, listed);
+        let not_there = |at: &&ObjectRef| covers(scope, at) && !self.secrets.contains_key(*at);
+        let mut not_there: Vec<_> = self.asking.keys().filter(not_there).cloned().collect();
+        not_there.sort_unstable();
         for at in &not_there {
             // Nobody knows since when: an answer of long ago must not take its grace.
             self.missing.remove(at);
@@ -223,15 +254,28 @@ impl Index {
         self.missing.remove(at);
     }
 
-    /// The API server was asked and said this. Where the watch said something else, one of them is
-    /// behind: whatever the watch says next, even what it said before, must count as a change.
-    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>) {
+    /// The API server was asked at that time and said this. Where the watch said something else, one
+    /// of them is behind: whatever the watch says next, even what it said before, must count as a
+    /// change.
+    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>, asked: Instant) {
         if seeded::has(Bug::LookedAtForgotten) {
             return;
         }
-        if self.secrets.get(at).is_some_and(|known| Some(&known.seen) != seen) {
-            self.secrets.remove(at);
+        match self.secrets.get_mut(at) {
+            Some(known) if Some(&known.seen) == seen => known.read = known.read.max(Some(asked)),
+            Some(_) => {
+                self.secrets.remove(at);
+            }
+            None => {}
         }
+    }
+
+    /// Whether what is known of the Route's Secret was also read since the Route is what it is: who
+    /// changed the Secret and then the Route must not be told of what was before.
+    pub fn secret_was_read_for(&self, route: &RouteFacts) -> bool {
+        let read = route.secret().and_then(|secret| self.secrets.get(&secret)?.read);
+        let entry = self.routes.get(&route.at);
+        entry.is_some_and(|entry| read.is_some_and(|read| read >= entry.changed))
     }
 
     /// What the Route's certificate turned out to be.
@@ -246,6 +290,34 @@ impl Index {
         if let Some(entry) = self.routes.get_mut(at) {
             entry.settled = None;
         }
+    }
+
+    /// This is to be told of the Route, if it is still this one.
+    pub fn keep_untold(&mut self, at: &ObjectRef, uid: &str, untold: Untold) {
+        if let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) {
+            entry.untold = Some(untold);
+        }
+    }
+
+    /// Whether there is something to be told of the Route.
+    pub fn has_untold(&self, at: &ObjectRef) -> bool {
+        self.routes.get(at).is_some_and(|entry| entry.untold.is_some())
+    }
+
+    /// What is to be told of the Route, if it is still this one: from now on the caller's to tell.
+    pub fn take_untold(&mut self, at: &ObjectRef, uid: &str) -> Option<Untold> {
+        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid);
+        entry?.untold.take()
+    }
+
+    /// Forgets what could not be told for so long that it is no news, and namespaces that nothing
+    /// is in any more.
+    pub fn tidy(&mut self, now: Instant) {
+        let is_old = |untold: &mut Untold| now.duration_since(untold.since) > OLD_NEWS;
+        for entry in self.routes.values_mut() {
+            entry.untold.take_if(is_old);
+        }
+        self.namespaces.retain(|name| Arc::strong_count(name) > 1);
     }
 
     /// All Routes, in the order of their names: runs with the same seed must not differ.
@@ -277,12 +349,7 @@ impl Index {
         })
     }
 
-    fn insert(
-        &mut self,
-        mut facts: RouteFacts,
-        awaited: Option<(Box<str>, Instant)>,
-        changed: Instant,
-    ) {
+    fn insert(&mut self, mut facts: RouteFacts, source: Source, changed: Instant) -> ObjectRef {
         self.share_texts(&mut facts);
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
@@ -298,23 +365,38 @@ impl Index {
         if let Some(before) = before.as_deref().filter(renamed) {
             self.stop_asking(&before.facts);
         }
-        let settled =
-            before.filter(|before| before.facts.uid == facts.uid).and_then(|before| before.settled);
-        self.routes.insert(at, Box::new(Entry { facts, awaited, settled, changed }));
+        let same = before.filter(|before| before.facts.uid == facts.uid);
+        let (settled, untold) = same.map_or((None, None), |same| (same.settled, same.untold));
+        let awaits_echo = source == Source::OurWrite;
+        let entry = Entry { facts, awaits_echo, settled, untold, changed };
+        self.routes.insert(at.clone(), Box::new(entry));
+        at
     }
 
-    /// The names of namespaces and Secrets stand in many places; one text of each is enough.
-    fn share_texts(&self, facts: &mut RouteFacts) {
-        if let Some((known, _)) = self.routes.get_key_value(&facts.at) {
+    /// The names of namespaces and Secrets stand in many places, and a Route's uid in whatever is
+    /// remembered of it; one text of each is enough.
+    fn share_texts(&mut self, facts: &mut RouteFacts) {
+        facts.at.namespace = self.shared_namespace(&facts.at.namespace);
+        if let Some((known, entry)) = self.routes.get_key_value(&facts.at) {
             facts.at = known.clone();
+            if entry.facts.uid == facts.uid {
+                facts.uid = entry.facts.uid.clone();
+            }
         }
         let Some(secret) = facts.secret() else { return };
         let asked = self.asking.get_key_value(&secret).map(|(known, _)| known);
         let known = asked.or_else(|| self.secrets.get_key_value(&secret).map(|(known, _)| known));
         if let Some(known) = known {
-            facts.at.namespace = known.namespace.clone();
             facts.wanted = Wanted::Secret(known.name.clone());
         }
+    }
+
+    fn shared_namespace(&mut self, name: &Arc<str>) -> Arc<str> {
+        if let Some(known) = self.namespaces.get(name) {
+            return known.clone();
+        }
+        self.namespaces.insert(name.clone());
+        name.clone()
     }
 
     fn stop_asking(&mut self, facts: &RouteFacts) {
@@ -329,9 +411,9 @@ impl Index {
     }
 
     fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
-        let names = self.asking.get(secret).into_iter().flatten();
+        let Some((secret, names)) = self.asking.get_key_value(secret) else { return Vec::new() };
         let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
-        let names = names.take(most);
+        let names = names.iter().take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
     }
 }
@@ -347,21 +429,6 @@ fn is_older(version: &str, than: &str) -> bool {
 
 fn covers(scope: &Scope, at: &ObjectRef) -> bool {
     scope.as_ref().is_none_or(|namespace| *namespace == at.namespace)
-}
-
-fn absent<'a>(
-    known: impl Iterator<Item = &'a ObjectRef>,
-    scope: &Scope,
-    listed: &HashSet<ObjectRef>,
-) -> Vec<ObjectRef> {
-    let mut absent: Vec<_> = known
-        .filter(|_| !seeded::has(Bug::RelistForgetsNothing))
-        .filter(|at| covers(scope, at))
-        .filter(|at| !listed.contains(*at))
-        .cloned()
-        .collect();
-    absent.sort_unstable();
-    absent
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
     inject::{
         condition,
         facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
-        words::{self, Notice, Reason, State, Verdict},
+        words::{self, Notice, Reason, Severity, State, Verdict},
     },
     kit::seeded::{self, Bug},
     tls::{self, Fingerprint, PairFacts, Problem},
@@ -99,6 +99,8 @@ pub struct Plan {
     pub verdict: Option<Verdict>,
     /// The Event that the write deserves.
     pub happened: Option<Notice>,
+    /// The same, as it is remembered until somebody takes the Event.
+    pub deed: Option<Deed>,
     /// What is wrong now, and stays wrong until somebody acts.
     pub standing: Vec<Notice>,
     /// When to decide again although nothing changed.
@@ -178,8 +180,8 @@ impl Plan {
         }
     }
 
-    fn telling(self, notice: Notice) -> Self {
-        Self { happened: Some(notice), ..self }
+    fn telling(self, deed: Deed, notice: Notice) -> Self {
+        Self { happened: Some(notice), deed: Some(deed), ..self }
     }
 
     fn warning(mut self, notice: Notice) -> Self {
@@ -221,6 +223,26 @@ pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy:
         .filter(|_| policy.status.covers(route))
         .and_then(|verdict| condition::unless_said(verdict, &route.conditions, now));
     plan
+}
+
+/// The Event for what we did to a Route earlier, where it is still so: somebody may have changed the
+/// Route before the Event was told.
+pub fn told_late(deed: Deed, route: &RouteFacts, secret: &SecretSeen) -> Option<Notice> {
+    match (deed, Row::of(route, secret)) {
+        (Deed::Injected(before), Row::UpToDate(pair)) => Some(words::injected(route, pair, before)),
+        (Deed::Cleared, Row::NeverSet(Holding::Nothing)) => Some(words::cleared()),
+        _ if seeded::has(Bug::TellsWhatIsOver) => Some(told_although_over(deed, route)),
+        _ => None,
+    }
+}
+
+/// Only a seeded bug tells what is over.
+fn told_although_over(deed: Deed, route: &RouteFacts) -> Notice {
+    let (reason, note) = (Reason::CertificateInjected, words::managed(route).message);
+    match deed {
+        Deed::Injected(_) => Notice { severity: Severity::Normal, reason, action: "Inject", note },
+        Deed::Cleared => words::cleared(),
+    }
 }
 
 /// What can be said of a Route while its write is held back or refused: what stands there now.
@@ -269,7 +291,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
             .watching_expiry(route, pair, now),
         Row::Inject(pair, before) => Plan::verdict(words::managed(route))
             .writing(Write::Inject(pair.fingerprint))
-            .telling(words::injected(route, pair, before))
+            .telling(Deed::Injected(before), words::injected(route, pair, before))
             .watching_expiry(route, pair, now),
 
         Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
@@ -299,9 +321,9 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
                 .warning(said.notice())
         }
 
-        Row::RemovedOurs => {
-            Plan::verdict(words::no_certificate()).writing(Write::Clear).telling(words::cleared())
-        }
+        Row::RemovedOurs => Plan::verdict(words::no_certificate())
+            .writing(Write::Clear)
+            .telling(Deed::Cleared, words::cleared()),
         Row::RemovedTheirs => Plan::verdict(words::custom()).writing(Write::DropNote),
         Row::RemovedEmpty(left) => {
             Plan::verdict(words::no_certificate()).clearing_left_over(route, left)
@@ -380,6 +402,15 @@ pub enum Before {
     Ours,
     /// A certificate of the user's own.
     Theirs,
+}
+
+/// What we did to a Route's pair, and its owner is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// The pair went in.
+    Injected(Before),
+    /// The pair went out, because the annotation did.
+    Cleared,
 }
 
 /// What is left in a Route without a certificate.

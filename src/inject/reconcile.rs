@@ -4,6 +4,8 @@
 //! A turn writes the pair, or says what there is to say: an Event, a warning, the condition. Words
 //! wait while pairs do: what a router serves matters more than what is told about it.
 
+mod tell;
+
 use std::{
     collections::HashMap,
     sync::{
@@ -14,33 +16,31 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::{
-    api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::{
     api::{
-        route::{API_VERSION, CertificateCondition, Route},
+        route::{CertificateCondition, Route},
         secret::{Secret, TLS_TYPE},
     },
     inject::{
         apply::{ApplyError, Writer},
         condition,
-        contest::{self, Announcement, Contests, Happened, Ruling},
+        contest::{self, Announcement, Contests, Ruling},
         facts::{Custody, ObjectRef, RouteFacts},
-        index::Index,
+        index::{Index, Untold},
         looks::{Looked, Looks},
         metrics::Metrics,
         plan::{self, Plan, Policy, SecretSeen, Write},
         watches::Watches,
-        words::{self, Notice, Reason, Severity},
+        words,
     },
     kit::{
         call::{self, CallError},
         clock::Clock,
-        events::{Message, Publisher, Said, Standing},
+        events::Publisher,
         queue::Lane,
         seeded::{self, Bug},
     },
@@ -50,8 +50,8 @@ use crate::{
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
 const CONFLICTS: usize = 3;
-/// A warning that could not be given is tried again after this long.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// A Route that is gone, and the watch does not say so, is looked at again after this long.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything that a turn needs.
@@ -117,10 +117,23 @@ impl Reconciler {
                         None => return Ok(Next::Nothing),
                     }
                 }
-                // It was deleted meanwhile; the watch will say so.
-                Err(error) if error.is_not_found() => return Ok(Next::Nothing),
+                Err(error) if error.is_not_found() => return self.not_there(&route, error).await,
                 done => return done,
             }
+        }
+    }
+
+    /// A write was answered that there is no such Route. If it is gone the watch says so, or has; but
+    /// a server that is about to know the Route API again answers like this too, and after that no
+    /// watch has anything to say.
+    async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Next, ApplyError> {
+        if !self.index().knows(&route.at, &route.uid) {
+            return Ok(Next::Nothing);
+        }
+        match self.reread(&route.at).await? {
+            // What is not there is something else, its status for one.
+            Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
+            _ => Ok(Next::At(Instant::now() + LOOK_AGAIN)),
         }
     }
 
@@ -128,10 +141,11 @@ impl Reconciler {
         if let Some(secret) = self.remembered(route) {
             let plan = self.plan(route, &secret);
             // The cache is believed where it says that all is well. No pair is written from it, and
-            // no Secret is called bad.
+            // no Secret is called bad that was not found bad before.
             let is_bad = route.deciding_secret().is_some() && !secret.is_usable();
-            if plan.is_nothing() || plan.write.is_none() && !is_bad {
-                return self.say(route, &plan, lane).await;
+            let is_believed = !is_bad || plan.is_nothing() && self.is_confirmed(route, &plan);
+            if plan.write.is_none() && is_believed {
+                return self.say(route, &secret, &plan, lane).await;
             }
         }
         if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
@@ -153,7 +167,7 @@ impl Reconciler {
         let plan = self.plan(route, &looked.seen);
         match plan.write {
             Some(write) => self.write(route, &plan, write, looked.pair.as_ref()).await,
-            None => self.say(route, &plan, lane).await,
+            None => self.say(route, &looked.seen, &plan, lane).await,
         }
     }
 
@@ -163,6 +177,12 @@ impl Reconciler {
             plan.conditions = None;
         }
         plan
+    }
+
+    /// Whether the verdict is an old one: the condition says it, or the Secret was read for it.
+    fn is_confirmed(&self, route: &RouteFacts, plan: &Plan) -> bool {
+        let says = |verdict| condition::say(&route.conditions, verdict);
+        plan.verdict.as_ref().is_some_and(says) || self.index().secret_was_read_for(route)
     }
 
     fn keeps_status(&self) -> bool {
@@ -221,6 +241,7 @@ impl Reconciler {
             return Ok(None);
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
+        let asked = Instant::now();
         let secret = match call::bounded(api.get_opt(&at.name)).await {
             Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
             other => other.map_err(|cause| ApplyError::Secret {
@@ -236,7 +257,8 @@ impl Reconciler {
         if looked.is_some() {
             index.secret_found(at);
         }
-        index.secret_looked_at(at, looked.as_ref().map(|it| &it.seen).filter(|_| watched));
+        let seen = looked.as_ref().map(|it| &it.seen).filter(|_| watched);
+        index.secret_looked_at(at, seen, asked);
         Ok(looked.map(Arc::new))
     }
 
@@ -277,29 +299,38 @@ impl Reconciler {
     }
 
     /// Says what there is to say of a Route whose pair is as it should be.
-    async fn say(&self, route: &RouteFacts, plan: &Plan, lane: Lane) -> Result<Next, ApplyError> {
+    async fn say(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretSeen,
+        plan: &Plan,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
         }
+        // The verdict is about the pair: it holds whether or not anybody can be told.
+        self.note_state(route, plan);
+        // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
+        let grace = plan.look_again.filter(|_| plan.verdict.is_none());
         if lane == Lane::Urgent && self.has_words(route, plan) {
-            // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
-            let grace = plan.look_again.filter(|_| plan.verdict.is_none());
             return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
         }
-        let renewal = earlier(self.catch_up(route).await, self.warn(route, plan).await);
+        let retelling = match grace {
+            Some(_) => None,
+            None => self.catch_up(route, secret).await,
+        };
+        let renewal = earlier(retelling, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
             && let Some(wait) = self.write_status(route, plan, conditions).await?
         {
             return Ok(earlier(renewal, Some(wait)).into());
         }
-        self.note_state(route, plan);
         Ok(earlier(renewal, self.look_again(plan.look_again)).into())
     }
 
     fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
-        plan.conditions.is_some()
-            || !plan.standing.is_empty()
-            || self.contests().get(&route.at).is_some_and(|contests| contests.untold.is_some())
+        plan.conditions.is_some() || !plan.standing.is_empty() || self.index().has_untold(&route.at)
     }
 
     fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
@@ -327,10 +358,10 @@ impl Reconciler {
         // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
         let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
         if written.as_ref().err().is_none_or(may_stand) {
-            let told = plan.happened.as_ref().filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            if let Some(notice) = told {
-                let untold = Some(Box::new(Happened::new(route, write, notice, Instant::now())));
-                self.contests_of(route, |contests| contests.untold = untold);
+            let deed = plan.deed.filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            if let Some(deed) = deed {
+                let untold = Untold { deed, since: Instant::now() };
+                self.index().keep_untold(&route.at, &route.uid, untold);
             }
         }
         let written = written?;
@@ -367,8 +398,9 @@ impl Reconciler {
 
     /// Answers when to try again where something else keeps undoing this write.
     async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
+        let written = write.target().as_ref().map(contest::digest);
         let ruling =
-            self.contests_of(route, |contests| contests.pair.rule(write.target(), Instant::now()));
+            self.contests_of(route, |contests| contests.pair.rule(written, Instant::now()));
         let Ruling::Wait(until, announcement) = ruling else { return None };
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
@@ -393,66 +425,6 @@ impl Reconciler {
             .and_then(|entry| entry.manager)
     }
 
-    /// Answers when the first of the warnings is to be renewed.
-    async fn warn(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
-        let said_in_status =
-            plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
-        let mut renewal = None;
-        for notice in &plan.standing {
-            // A condition tells of an unusable Secret, but not of a certificate that runs out.
-            let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
-            let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
-            match self.publisher.stands(&message(route, notice), said).await {
-                Ok(standing) => {
-                    self.told(standing);
-                    renewal = earlier(renewal, Some(Instant::now() + standing.again));
-                }
-                Err(error) => {
-                    self.could_not_tell(route, &error);
-                    renewal = earlier(renewal, Some(Instant::now() + TELL_AGAIN));
-                }
-            }
-        }
-        renewal
-    }
-
-    /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
-    /// remembered; answers when to try again.
-    async fn catch_up(&self, route: &RouteFacts) -> Option<Instant> {
-        let same = |contests: &&mut Box<Contests>| contests.uid == route.uid;
-        let happened = self.contests().get_mut(&route.at).filter(same)?.untold.take()?;
-        if !happened.holds(route) && !seeded::has(Bug::TellsWhatIsOver) {
-            return None;
-        }
-        if self.tell(route, &happened.notice).await {
-            return None;
-        }
-        self.contests_of(route, |contests| contests.untold = Some(happened));
-        Some(Instant::now() + TELL_AGAIN)
-    }
-
-    /// Says that something happened, and whether it could. An Event that is lost is not worth a
-    /// second write of the pair.
-    async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
-        let told = self.publisher.happened(&message(route, notice)).await;
-        match &told {
-            Ok(()) => self.metrics.wrote("event", "ok"),
-            Err(error) => self.could_not_tell(route, error),
-        }
-        told.is_ok()
-    }
-
-    fn told(&self, standing: Standing) {
-        if standing.written {
-            self.metrics.wrote("event", "ok");
-        }
-    }
-
-    fn could_not_tell(&self, route: &RouteFacts, error: &CallError) {
-        self.metrics.wrote("event", error.category());
-        tracing::warn!(route = %route.at, %error, "an Event could not be written");
-    }
-
     fn note_state(&self, route: &RouteFacts, plan: &Plan) {
         match &plan.verdict {
             Some(verdict) => self.index().settled(&route.at, verdict.state, verdict.reason),
@@ -467,34 +439,6 @@ impl Reconciler {
         at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
     }
 
-    /// While the write has to wait, the condition must not claim that it was done.
-    async fn say_meanwhile(
-        &self,
-        route: &RouteFacts,
-        said: (Reason, String),
-    ) -> Result<(), ApplyError> {
-        let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
-        if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
-            self.write_status(route, &meanwhile, conditions).await?;
-        }
-        self.note_state(route, &meanwhile);
-        Ok(())
-    }
-
-    /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
-    pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
-        let Some(notice) = words::not_done(error) else { return };
-        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else { return };
-        match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
-            Ok(standing) => self.told(standing),
-            Err(error) => self.could_not_tell(&route, &error),
-        }
-        // Where the status can't be written either, the Event and the metrics have to do.
-        if let Err(error) = self.say_meanwhile(&route, (notice.reason, notice.note)).await {
-            tracing::debug!(route = %at, %error, "the failure could not be said in status");
-        }
-    }
-
     /// Forgets a Route that is gone.
     pub fn forget(&self, at: &ObjectRef) {
         self.contests().remove(at);
@@ -503,9 +447,9 @@ impl Reconciler {
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
         let now = Instant::now();
+        self.index().tidy(now);
         let mut contests = self.contests();
         contests.retain(|at, contests| {
-            contests.forget_old_news(now);
             !contests.are_over(now) && self.index().knows(at, &contests.uid)
         });
         contests.shrink_to_fit();
@@ -559,28 +503,6 @@ fn outcome_in_words(plan: &Plan) -> &str {
 fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
     let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:spec"]["f:tls"]);
     fields.is_some_and(|tls| tls.get("f:certificate").is_some() || tls.get("f:key").is_some())
-}
-
-fn message(route: &RouteFacts, notice: &Notice) -> Message {
-    let regarding = ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some("Route".to_owned()),
-        namespace: Some(route.at.namespace.to_string()),
-        name: Some(route.at.name.to_string()),
-        uid: Some(route.uid.to_string()),
-        ..ObjectReference::default()
-    };
-    Message {
-        regarding,
-        kind: match notice.severity {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
-        },
-        reason: notice.reason.as_str(),
-        action: notice.action,
-        note: notice.note.clone(),
-        topic: None,
-    }
 }
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {

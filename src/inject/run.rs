@@ -1,7 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -40,9 +40,10 @@ use crate::{
         clock::Clock,
         decode::Guarded,
         events::Publisher,
+        pause::Pause,
         queue::{Lane, Queue},
         seeded::{self, Bug},
-        watch::{Change, Follow, Place},
+        watch::{Change, Follow, Place, Unseen},
     },
     names::INJECT_REPORTER,
 };
@@ -80,6 +81,7 @@ pub struct Injector {
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
+    pause: Pause,
 }
 
 impl Injector {
@@ -92,7 +94,7 @@ impl Injector {
         registry: &mut Registry,
     ) -> Arc<Self> {
         let index = Arc::new(Mutex::new(Index::default()));
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::for_workers(options.concurrency));
         let caches = Caches { index: index.clone(), queue: queue.clone(), gate: gate.clone() };
         let publisher = Publisher::new(
             client.clone(),
@@ -124,6 +126,7 @@ impl Injector {
             relisted: Notify::new(),
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
             failures: Mutex::default(),
+            pause: Pause::default(),
             options,
         })
     }
@@ -168,20 +171,26 @@ impl Injector {
     async fn follow_routes(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Route, scope: scope.clone() };
         let follow = self.follow::<Route>(&scope, None);
+        let mut unseen = Unseen::default();
         follow
-            .run(|change| match change {
-                Change::Applied(route) => self.route_applied(&route),
+            .run_lean(|change| match change {
+                Change::Applied(route) => {
+                    let at = ObjectRef::of(&route.metadata);
+                    unseen.came(&at);
+                    self.route_applied(&at, &route);
+                }
                 Change::Deleted(place) => self.route_gone(&place.into()),
                 Change::Undecodable(place) => {
                     let at = self.skip_undecodable("Route", place);
                     self.route_gone(&at);
                 }
-                Change::Listing => self.watches().listing(&watched),
-                Change::Listed(places) => {
-                    let listed: HashSet<ObjectRef> = places.into_iter().map(Into::into).collect();
-                    let lost = self.index().routes_listed(&scope, &listed);
-                    for at in &lost {
-                        self.forget(at);
+                Change::Listing => {
+                    unseen.expect(self.index().routes_of(&scope));
+                    self.watches().listing(&watched);
+                }
+                Change::Listed(()) => {
+                    for at in unseen.rest() {
+                        self.route_gone(&at);
                     }
                     self.watch_listed(&watched);
                     self.relisted.notify_one();
@@ -194,27 +203,31 @@ impl Injector {
     async fn follow_secrets(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
         let follow = self.follow::<Secret>(&scope, Some("type=kubernetes.io/tls"));
+        let mut unseen = Unseen::default();
         follow
-            .run(|change| {
+            .run_lean(|change| {
                 let concerned = match change {
-                    Change::Applied(secret) => self.secret_applied(&watched, &secret),
+                    Change::Applied(secret) => {
+                        let at = ObjectRef::of(&secret.metadata);
+                        unseen.came(&at);
+                        self.secret_applied(&watched, at, &secret)
+                    }
                     Change::Deleted(place) => self.secret_gone(&place.into()),
                     Change::Undecodable(place) => {
                         let at = self.skip_undecodable("Secret", place);
                         self.secret_gone(&at)
                     }
                     Change::Listing => {
+                        unseen.expect(self.index().secrets_of(&scope));
                         self.watches().listing(&watched);
                         Vec::new()
                     }
-                    Change::Listed(places) => {
-                        let listed: HashSet<ObjectRef> =
-                            places.into_iter().map(Into::into).collect();
+                    Change::Listed(()) => {
                         // What went in the gap had no event to end the use of its read.
                         self.reconciler.looks.clear();
-                        let lost = self.index().secrets_listed(&scope, &listed);
+                        let concerned = self.index().secrets_listed(&scope, &unseen.rest());
                         self.watch_listed(&watched);
-                        lost
+                        concerned
                     }
                     Change::Failing(error, failures) => {
                         self.watch_failing(&watched, error, failures);
@@ -228,21 +241,21 @@ impl Injector {
             .await;
     }
 
-    fn route_applied(&self, route: &Route) {
-        let (at, now) = (ObjectRef::of(&route.metadata), Instant::now());
+    fn route_applied(&self, at: &ObjectRef, route: &Route) {
+        let now = Instant::now();
         let uid = route.metadata.uid.as_deref().unwrap_or_default();
         let version = route.metadata.resource_version.as_deref().unwrap_or_default();
-        if self.index().is_echo(&at, uid, version, now) {
+        if self.index().is_echo(at, uid, version, now) {
             return;
         }
         let facts = RouteFacts::read(route);
-        if self.index().route_applied(facts, now) {
+        let changed = self.index().route_applied(facts, now);
+        if let Some(at) = changed {
             self.queue.add(at);
         }
     }
 
-    fn secret_applied(&self, watched: &Watched, secret: &Secret) -> Vec<ObjectRef> {
-        let at = ObjectRef::of(&secret.metadata);
+    fn secret_applied(&self, watched: &Watched, at: ObjectRef, secret: &Secret) -> Vec<ObjectRef> {
         // A server that ignored the field selector must not pass another type off as TLS.
         if secret.kind != TLS_TYPE {
             return self.secret_gone(&at);
@@ -398,7 +411,12 @@ impl Injector {
             let (at, lane) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                next = async { gate.opened().await; self.queue.next().await } => next,
+                next = async {
+                    gate.opened().await;
+                    let next = self.queue.next().await;
+                    self.pause.over().await;
+                    next
+                } => next,
             };
             if self.gate.is_open() {
                 let words_are_left = self.turn(&at, lane).await;
@@ -448,7 +466,11 @@ impl Injector {
     async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
         self.reconciler.metrics.failed(error.category());
         let at_least = match error.cause() {
-            Some(CallError::TooManyRequests { retry_after }) => *retry_after,
+            // Asked of one, meant for all: otherwise each Route would have to hear it for itself.
+            Some(CallError::TooManyRequests { retry_after }) => {
+                self.pause.ask(*retry_after);
+                *retry_after
+            }
             _ => Duration::ZERO,
         };
         let hint = error.cause().map_or("", hint);

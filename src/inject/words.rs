@@ -96,6 +96,8 @@ reasons! {
     CertificateContested,
     /// Event: the API server refuses our write.
     InjectionFailed,
+    /// Event: the API server refuses our condition.
+    StatusNotWritten,
     /// Event: the certificate ends soon.
     CertificateExpiring,
     /// Event: the certificate has ended.
@@ -284,7 +286,7 @@ pub fn injected(route: &RouteFacts, pair: &PairFacts, before: Before) -> Notice 
     let note = format!(
         "The Route holds the certificate of Secret {}: serial {}, valid until {}.{replaced}",
         secret_of(route),
-        pair.serial,
+        pair.serial(),
         day(pair.not_after),
     );
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
@@ -338,7 +340,11 @@ pub fn contested(manager: Option<&str>) -> Notice {
 
 /// A decision can't be carried out, and waiting won't help.
 pub fn not_done(error: &ApplyError) -> Option<Notice> {
-    let note = match (error, error.cause()?) {
+    let cause = error.cause()?;
+    if let ApplyError::Status { .. } = error {
+        return status_not_written(cause);
+    }
+    let note = match (error, cause) {
         (ApplyError::Secret { secret, .. }, CallError::Forbidden) => format!(
             "trustplane may not read Secret {}. Let an administrator grant its account get, list and \
              watch on secrets, by applying again what it was installed with.",
@@ -346,7 +352,7 @@ pub fn not_done(error: &ApplyError) -> Option<Notice> {
         ),
         (_, CallError::Forbidden) => {
             "trustplane may not write this Route. Let an administrator grant its account patch on \
-             routes, routes/status and create and update on routes/custom-host, by applying again what it \
+             routes and routes/status, and create and update on routes/custom-host, by applying again what it \
              was installed with."
                 .to_owned()
         }
@@ -357,6 +363,24 @@ pub fn not_done(error: &ApplyError) -> Option<Notice> {
         _ => return None,
     };
     Some(warning(Reason::InjectionFailed, "Inject", note))
+}
+
+/// What is served is as it should be; only the condition does not tell of it.
+fn status_not_written(cause: &CallError) -> Option<Notice> {
+    let so = "so .status.certificate does not tell which certificate it holds. What the router \
+              serves is not affected.";
+    let note = match cause {
+        CallError::Forbidden => format!(
+            "trustplane may not write the status of this Route, {so} Let an administrator grant its \
+             account patch on routes/status, by applying again what it was installed with."
+        ),
+        CallError::Invalid { .. } => format!(
+            "The status of this Route could not be written, {so} {cause}. Apply the CRD of Routes \
+             again, or run trustplane with --status=off."
+        ),
+        _ => return None,
+    };
+    Some(warning(Reason::StatusNotWritten, "WriteStatus", note))
 }
 
 /// Rows 8 to 10: what is wrong with the Secret, what is served instead, what to do.
@@ -426,7 +450,7 @@ fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
 }
 
 /// However long a value is, a person needs to see its beginning only.
-fn shortened(value: &str) -> &str {
+pub fn shortened(value: &str) -> &str {
     const LONGEST: usize = 63;
     let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);
     &value[..end]

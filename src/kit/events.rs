@@ -107,7 +107,8 @@ impl Publisher {
             // The same thing happened within the life of an Event: count it.
             Err(CallError::AlreadyExists) => match self.find(message).await? {
                 Some(event) => self.renew(message, &event).await,
-                None => Ok(()),
+                // It expired just now, so nobody has heard of this time.
+                None => self.create(message).await,
             },
             written => written,
         }
@@ -443,6 +444,31 @@ mod tests {
         assert_eq!(cut(&"x".repeat(1024)).len(), 1024);
         let long = cut(&"ü".repeat(1024));
         assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[tokio::test]
+    async fn what_happens_again_while_the_event_of_the_last_time_expires_is_said() {
+        let world = World::default();
+        let (served, posts) = (world.clone(), Arc::new(AtomicI64::new(0)));
+        let service = service_fn(move |request: Request<Body>| {
+            let (served, posts) = (served.clone(), posts.clone());
+            async move {
+                let is_first =
+                    request.method() == Method::POST && posts.fetch_add(1, Ordering::SeqCst) == 0;
+                if !is_first {
+                    return Ok::<_, BoxError>(served.answer(request).await);
+                }
+                let status = json!({
+                    "kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists",
+                });
+                let body = Body::from(status.to_string().into_bytes());
+                Ok(Response::builder().status(409).body(body)?)
+            }
+        });
+        let client = Client::new(service, "web");
+        let publisher = Publisher::new(client, Clock::system(), "trustplane.dev/test", "a".into());
+        publisher.happened(&message("shop", "renewed")).await.unwrap();
+        assert_eq!(world.writes(), ["POST"], "nobody was told");
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ pub mod lease;
 pub mod log;
 pub mod pace;
 pub mod paper;
+pub mod pause;
 pub mod queue;
 pub mod redact;
 pub mod secure;

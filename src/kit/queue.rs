@@ -1,7 +1,8 @@
 //! Keys that wait for their turn: each at most once, each worked on by one worker at a time.
 //!
 //! What is urgent goes before what can wait, and within each of the two lanes the groups take
-//! turns, so that a crowd of one group does not hold up the single key of another.
+//! turns, so that a crowd of one group does not hold up the single key of another. What can wait
+//! never has all workers: however long it takes, what is urgent finds one.
 //!
 //! `Schedule` is plain synchronous code; `Queue` lets workers wait for it.
 
@@ -45,9 +46,20 @@ pub struct Schedule<K: Key> {
     timers: BTreeMap<(Instant, u64), K>,
     urgent: Rota<K>,
     later: Rota<K>,
-    working: HashMap<K, Option<(Instant, Lane)>>,
+    working: HashMap<K, Work>,
+    /// How many of those at work are in the lane that can wait, and how many may be.
+    waiters: usize,
+    most_waiters: usize,
     counter: u64,
     turns: u64,
+}
+
+/// A key that a worker has.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    lane: Lane,
+    /// The turn that was asked for meanwhile.
+    again: Option<(Instant, Lane)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +77,8 @@ impl<K: Key> Default for Schedule<K> {
             urgent: Rota::default(),
             later: Rota::default(),
             working: HashMap::new(),
+            waiters: 0,
+            most_waiters: usize::MAX,
             counter: 0,
             turns: 0,
         }
@@ -72,10 +86,15 @@ impl<K: Key> Default for Schedule<K> {
 }
 
 impl<K: Key> Schedule<K> {
+    /// For so many workers, of which at most half do what can wait.
+    pub fn for_workers(workers: usize) -> Self {
+        Self { most_waiters: (workers / 2).max(1), ..Self::default() }
+    }
+
     /// Asks for a turn at that time and in that lane, or earlier and before others where that was
     /// asked for already.
     pub fn add(&mut self, key: K, mut at: Instant, mut lane: Lane) {
-        if let Some(again) = self.working.get_mut(&key) {
+        if let Some(Work { again, .. }) = self.working.get_mut(&key) {
             if seeded::has(Bug::LosesChangesAtWork) {
                 return;
             }
@@ -101,21 +120,26 @@ impl<K: Key> Schedule<K> {
         self.line_up(now);
         // What is urgent may never end, where much of it fails; the others get a turn all the same.
         self.turns = self.turns.wrapping_add(1);
-        let (first, second) = if self.turns.is_multiple_of(PATIENCE) {
-            (&mut self.later, &mut self.urgent)
+        let lanes = if self.turns.is_multiple_of(PATIENCE) {
+            [Lane::Later, Lane::Urgent]
         } else {
-            (&mut self.urgent, &mut self.later)
+            [Lane::Urgent, Lane::Later]
         };
-        let Some(key) = first.pop().or_else(|| second.pop()) else {
-            self.let_go();
+        let full = (self.waiters >= self.most_waiters).then_some(Lane::Later);
+        let mut open = lanes.into_iter().filter(|lane| Some(*lane) != full);
+        let Some((key, lane)) = open.find_map(|lane| Some((self.rota(lane).pop()?, lane))) else {
+            if full.is_none() {
+                self.let_go();
+            }
             return None;
         };
-        let ticket = self.waiting.remove(&key)?;
-        self.working.insert(key.clone(), None);
-        Some((key, ticket.lane))
+        self.waiting.remove(&key)?;
+        self.waiters += usize::from(lane == Lane::Later);
+        self.working.insert(key.clone(), Work { lane, again: None });
+        Some((key, lane))
     }
 
-    /// Gives back the room that a burst took.
+    /// Gives back the room that a burst took, once nothing is due.
     fn let_go(&mut self) {
         const SPARE: usize = 64;
         if self.waiting.capacity() > SPARE.max(4 * self.waiting.len()) {
@@ -142,7 +166,9 @@ impl<K: Key> Schedule<K> {
 
     /// The worker is through with the key; what was asked for meanwhile is queued.
     pub fn done(&mut self, key: &K) {
-        if let Some(Some((at, lane))) = self.working.remove(key) {
+        let Some(Work { lane, again }) = self.working.remove(key) else { return };
+        self.waiters -= usize::from(lane == Lane::Later);
+        if let Some((at, lane)) = again {
             self.add(key.clone(), at, lane);
         }
     }
@@ -230,6 +256,11 @@ impl<K: Key> Default for Queue<K> {
 }
 
 impl<K: Key> Queue<K> {
+    /// For so many workers, of which at most half do what can wait.
+    pub fn for_workers(workers: usize) -> Self {
+        Self { schedule: Mutex::new(Schedule::for_workers(workers)), changed: Notify::new() }
+    }
+
     fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
         // No caller's code runs under the lock, so a poisoned schedule is still a whole one.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
@@ -472,6 +503,54 @@ mod tests {
         tokio::time::sleep(24 * 3600 * SECOND).await;
         let spoke = *spoke.lock().unwrap();
         assert!(spoke.is_some(), "nobody's words were said in a whole day");
+    }
+
+    #[test]
+    fn what_can_wait_has_half_of_the_workers_at_most_and_one_at_least() {
+        for (workers, most) in [(1, 1), (2, 1), (5, 2), (16, 8)] {
+            let now = Instant::now();
+            let mut schedule = Schedule::<u32>::for_workers(workers);
+            for key in 1..=20 {
+                schedule.add(key, now, Later);
+            }
+            let at_work: Vec<_> = std::iter::from_fn(|| schedule.pop(now)).collect();
+            assert_eq!(at_work.len(), most, "of {workers}");
+            schedule.add(0, now, Urgent);
+            assert_eq!(schedule.pop(now), Some((0, Urgent)), "a worker is left for it");
+            schedule.done(&1);
+            assert_eq!(schedule.pop(now).map(|(_, lane)| lane), Some(Later), "and for the next");
+            assert_eq!(schedule.pop(now), None);
+        }
+    }
+
+    /// As behind an Events API that does not answer: everything that can wait takes ten seconds.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_urgent_finds_a_worker_while_all_that_can_wait_hangs() {
+        let queue = Arc::new(Queue::<u32>::for_workers(4));
+        for key in 1..=100 {
+            queue.add_later(key);
+        }
+        let done = Arc::new(Mutex::new(None));
+        for _ in 0..4 {
+            let (queue, done) = (queue.clone(), done.clone());
+            tokio::spawn(async move {
+                loop {
+                    let (key, lane) = queue.next().await;
+                    match lane {
+                        Urgent => *done.lock().unwrap() = Some(Instant::now()),
+                        Later => tokio::time::sleep(10 * SECOND).await,
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+        tokio::time::sleep(SECOND).await;
+        let asked = Instant::now();
+        queue.add(0);
+        tokio::time::sleep(600 * SECOND).await;
+        let done = done.lock().unwrap().expect("it has had its turn");
+        assert_eq!(done - asked, Duration::ZERO);
+        assert_eq!(queue.depth(), 0, "and all that could wait as well");
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //!   all, and may be of any object, everything is listed; kube's watcher would go on without it.
 //! - A silent connection is given up a little after the watch's own time-out.
 //! - Deletes that fall into a relist produce no event: `Follow::run` remembers which names a list
-//!   brought and says at its end which ones are there.
+//!   brought and says at its end which ones are there. Who has many objects, and knows them anyway,
+//!   asks for `Follow::run_lean` and keeps an `Unseen` instead.
 
-use std::{collections::HashSet, fmt::Debug, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,9 +28,9 @@ use crate::kit::{
     seeded::{self, Bug},
 };
 
-/// What a watch has to say.
+/// What a watch has to say; at the end of a list, with all the places that it brought or without.
 #[derive(Debug)]
-pub enum Change<K> {
+pub enum Change<K, All = HashSet<Place>> {
     /// The object is there, in this version.
     Applied(K),
     /// The object is gone.
@@ -40,7 +41,7 @@ pub enum Change<K> {
     /// A list begins: there was a gap, or nothing is known yet.
     Listing,
     /// A list is through: these are all there are.
-    Listed(HashSet<Place>),
+    Listed(All),
     /// The watch can't be opened, or broke, this many times in a row.
     Failing(CallError, u32),
 }
@@ -60,6 +61,37 @@ impl Place {
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref().unwrap_or_default().into(),
         }
+    }
+}
+
+/// What was known when a list began and has not come yet; whatever is left at its end is gone. At a
+/// start that is nothing, and later it shares the texts of what is known.
+#[derive(Debug)]
+pub struct Unseen<T>(HashSet<T>);
+
+impl<T> Default for Unseen<T> {
+    fn default() -> Self {
+        Self(HashSet::new())
+    }
+}
+
+impl<T: Eq + Hash + Ord> Unseen<T> {
+    /// A list begins, and this is known.
+    pub fn expect(&mut self, known: impl IntoIterator<Item = T>) {
+        self.0 = known.into_iter().collect();
+    }
+
+    /// The list brought it.
+    pub fn came(&mut self, one: &T) {
+        self.0.remove(one);
+    }
+
+    /// The list is through: what it did not bring, in order.
+    pub fn rest(&mut self) -> Vec<T> {
+        let rest = std::mem::take(&mut self.0).into_iter();
+        let mut rest: Vec<T> = rest.filter(|_| !seeded::has(Bug::RelistForgetsNothing)).collect();
+        rest.sort_unstable();
+        rest
     }
 }
 
@@ -88,17 +120,36 @@ where
 {
     /// Follows the objects for ever.
     pub async fn run(self, mut tell: impl FnMut(Change<K>)) {
-        let mut events = self.open();
         let mut listed = HashSet::new();
+        let mut is_listing = false;
+        self.run_lean(|change| {
+            match &change {
+                Change::Listing => {
+                    listed.clear();
+                    is_listing = true;
+                }
+                Change::Applied(object) if is_listing => {
+                    listed.insert(Place::of(object.meta()));
+                }
+                Change::Undecodable(place) if is_listing => {
+                    listed.insert(place.clone());
+                }
+                Change::Listed(()) => is_listing = false,
+                _ => {}
+            }
+            tell(change.with(|| std::mem::take(&mut listed)));
+        })
+        .await;
+    }
+
+    /// As `run`, but keeps no places: at the end of a list it is told that it is through, no more.
+    pub async fn run_lean(self, mut tell: impl FnMut(Change<K, ()>)) {
+        let mut events = self.open();
         let (mut failures, mut losses) = (0, 0);
         let mut last_failure = Instant::now();
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => {
-                    listed.clear();
-                    tell(Change::Listing);
-                }
-                Ok(event) => hand_on(event, &mut listed, &mut tell),
+                Ok(event) => tell(told(event)),
                 Err(error) => {
                     // A list is no sign of success where the watch after it fails every time, and
                     // a healthy watch may have nothing to say: only time tells.
@@ -131,24 +182,30 @@ where
     }
 }
 
-fn hand_on<K: Resource<DynamicType = ()>>(
-    event: Event<Guarded<K>>,
-    listed: &mut HashSet<Place>,
-    tell: &mut impl FnMut(Change<K>),
-) {
-    match event {
-        Event::Init => {}
-        Event::Apply(object) => tell(applied(object)),
-        Event::Delete(object) => tell(Change::Deleted(Place::of(object.meta()))),
-        Event::InitApply(object) => {
-            listed.insert(Place::of(object.meta()));
-            tell(applied(object));
+impl<K> Change<K, ()> {
+    /// The same, with the places at the end of a list.
+    fn with<All>(self, all: impl FnOnce() -> All) -> Change<K, All> {
+        match self {
+            Self::Applied(object) => Change::Applied(object),
+            Self::Deleted(place) => Change::Deleted(place),
+            Self::Undecodable(place) => Change::Undecodable(place),
+            Self::Listing => Change::Listing,
+            Self::Listed(()) => Change::Listed(all()),
+            Self::Failing(error, failures) => Change::Failing(error, failures),
         }
-        Event::InitDone => tell(Change::Listed(std::mem::take(listed))),
     }
 }
 
-fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
+fn told<K: Resource<DynamicType = ()>>(event: Event<Guarded<K>>) -> Change<K, ()> {
+    match event {
+        Event::Init => Change::Listing,
+        Event::Apply(object) | Event::InitApply(object) => applied(object),
+        Event::Delete(object) => Change::Deleted(Place::of(object.meta())),
+        Event::InitDone => Change::Listed(()),
+    }
+}
+
+fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K, ()> {
     match object {
         Guarded::Decoded(object) => Change::Applied(object),
         Guarded::Undecodable(meta) => Change::Undecodable(Place::of(&meta)),

@@ -1,6 +1,7 @@
 //! One certificate, read as strictly as the router's Go reads it.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chrono::{DateTime, Utc};
@@ -92,26 +93,38 @@ impl<'a> Certificate<'a> {
         .unwrap_or_default()
     }
 
-    /// DNS names in lower case and addresses as text: what a host can be compared with.
+    /// The serial number in hexadecimal digits, and in the lines after it what a host can be
+    /// compared with: DNS names in lower case and addresses as text.
     ///
-    /// An address that is written as a DNS name is left out: no client matches it.
-    pub(super) fn host_names(&self) -> Box<[Box<str>]> {
-        let names = self.alternative_names().into_iter().filter_map(|name| match name {
-            GeneralName::DNSName(name) if name.parse::<IpAddr>().is_err() => {
-                Some(name.to_ascii_lowercase().into_boxed_str())
+    /// An address that is written as a DNS name is left out, and so is a name with a line break in
+    /// it: no client matches them.
+    pub(super) fn serial_and_host_names(&self) -> Box<str> {
+        let mut lines = self.serial();
+        for name in self.alternative_names() {
+            match name {
+                GeneralName::DNSName(name)
+                    if name.parse::<IpAddr>().is_err() && !name.contains('\n') =>
+                {
+                    lines.push('\n');
+                    lines.extend(name.chars().map(|c| c.to_ascii_lowercase()));
+                }
+                GeneralName::IPAddress(bytes) => {
+                    if let Some(address) = address(bytes) {
+                        // Into a text that can't fail.
+                        let _ = write!(lines, "\n{address}");
+                    }
+                }
+                _ => {}
             }
-            GeneralName::IPAddress(bytes) => Some(address(bytes)?.to_string().into_boxed_str()),
-            _ => None,
-        });
-        names.collect()
+        }
+        lines.into_boxed_str()
     }
 
-    /// The serial number in hexadecimal digits.
-    pub(super) fn serial(&self) -> Box<str> {
+    fn serial(&self) -> String {
         let digits = der::without_leading_zeros(self.x509.raw_serial());
         match digits {
-            [] => "00".into(),
-            _ => hex::encode(digits).into_boxed_str(),
+            [] => "00".to_owned(),
+            _ => hex::encode(digits),
         }
     }
 

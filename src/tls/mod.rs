@@ -91,10 +91,9 @@ impl fmt::Debug for Fingerprint {
 pub struct PairFacts {
     /// Of the two texts.
     pub fingerprint: Fingerprint,
-    /// The hosts of the leaf: DNS names in lower case, and IP addresses as text.
-    pub names: Box<[Box<str>]>,
-    /// The serial number of the leaf in hexadecimal digits.
-    pub serial: Box<str>,
+    /// The serial number, and then each name in a line of its own: one piece of memory, however
+    /// many names a leaf has.
+    serial_and_names: Box<str>,
     /// When the leaf becomes valid.
     pub not_before: DateTime<Utc>,
     /// The last second in which the leaf is valid.
@@ -109,6 +108,16 @@ pub struct PairFacts {
 struct Judged;
 
 impl PairFacts {
+    /// The serial number of the leaf in hexadecimal digits.
+    pub fn serial(&self) -> &str {
+        self.serial_and_names.split('\n').next().unwrap_or_default()
+    }
+
+    /// The hosts of the leaf: DNS names in lower case, and IP addresses as text.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.serial_and_names.split('\n').skip(1)
+    }
+
     /// When the leaf is valid.
     pub fn validity(&self) -> Validity {
         Validity { not_before: self.not_before, not_after: self.not_after }
@@ -120,8 +129,7 @@ impl PairFacts {
         let Validity { not_before, not_after } = validity;
         Self {
             fingerprint: Fingerprint::of(pair.0, pair.1),
-            names: names.iter().map(|&name| name.into()).collect(),
-            serial: "0a1b".into(),
+            serial_and_names: [&["0a1b"][..], names].concat().join("\n").into(),
             not_before,
             not_after,
             chain: ChainOrder::InOrder,
@@ -248,8 +256,7 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
 fn facts(fingerprint: Fingerprint, leaf: &Certificate<'_>, chain: ChainOrder) -> PairFacts {
     PairFacts {
         fingerprint,
-        names: leaf.host_names(),
-        serial: leaf.serial(),
+        serial_and_names: leaf.serial_and_host_names(),
         not_before: leaf.not_before,
         not_after: leaf.not_after,
         chain,

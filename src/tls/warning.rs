@@ -7,6 +7,9 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::{ChainOrder, PairFacts, Validity};
 
+/// So many names of a certificate are told.
+const SHOWN: usize = 5;
+
 /// The Route's wildcardPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wildcard {
@@ -40,8 +43,10 @@ pub enum Warning {
     HostNotCovered {
         /// What the Route serves; with a wildcard, `*.` and the domain.
         host: Box<str>,
-        /// What the certificate is for.
+        /// The first few names that the certificate is for: it may have tens of thousands.
         names: Box<[Box<str>]>,
+        /// How many more there are.
+        more: usize,
     },
     /// The issuers don't follow each other.
     ChainOutOfOrder,
@@ -67,8 +72,8 @@ impl fmt::Display for Warning {
                 "The certificate expired at {}, and clients refuse it. Renew it.",
                 at(not_after)
             ),
-            Self::HostNotCovered { host, names } => {
-                let names = Names(names);
+            Self::HostNotCovered { host, names, more } => {
+                let names = Names(names, *more);
                 write!(
                     f,
                     "The certificate is for {names}, not for the Route's host {host}, and clients \
@@ -87,16 +92,15 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The first few names: a certificate may have hundreds.
-struct Names<'a>(&'a [Box<str>]);
+/// The first few names, and how many more there are.
+struct Names<'a>(&'a [Box<str>], usize);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 5;
-        match self.0 {
-            [] => f.write_str("no host at all (it has no subject alternative names)"),
-            names if names.len() <= SHOWN => f.write_str(&names.join(", ")),
-            names => write!(f, "{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
+        match (self.0, self.1) {
+            ([], _) => f.write_str("no host at all (it has no subject alternative names)"),
+            (names, 0) => f.write_str(&names.join(", ")),
+            (names, more) => write!(f, "{} and {more} more", names.join(", ")),
         }
     }
 }
@@ -186,10 +190,11 @@ fn host_warning(facts: &PairFacts, host: &str, wildcard: Wildcard) -> Option<War
         (Wildcard::Subdomain, Some((_, domain))) => format!("*.{domain}"),
         _ => host,
     };
-    let covered = served.is_empty() || facts.names.iter().any(|name| covers(name, &served));
+    let covered = served.is_empty() || facts.names().any(|name| covers(name, &served));
     (!covered).then(|| Warning::HostNotCovered {
         host: served.into_boxed_str(),
-        names: facts.names.clone(),
+        names: facts.names().take(SHOWN).map(Into::into).collect(),
+        more: facts.names().skip(SHOWN).count(),
     })
 }
 

@@ -305,7 +305,7 @@ fn no_generated_pair_is_refused() {
             .unwrap_or_else(|problems| panic!("{kind}: {problems:?}\n{}", texts.crt));
         is_a_pair_to_openssl(&pair, texts.crt.as_bytes(), texts.key.as_bytes()).unwrap();
         assert_eq!(ca_problems(&pair, &texts.issuers), [], "{kind}");
-        let host = pair.facts().names[0].replace('*', "www");
+        let host = pair.facts().names().next().unwrap().replace('*', "www");
         let warned = warnings(pair.facts(), &host, Wildcard::None, material::noon());
         assert_eq!(warned, [], "{kind}");
         *counts.entry(kind).or_default() += 1;

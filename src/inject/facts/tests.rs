@@ -210,10 +210,19 @@ fn an_annotation_that_can_not_be_a_name_asks_for_no_secret_but_is_set() {
     ];
     for name in invalid {
         let facts = Draft::edge().annotated(name).facts();
-        assert_eq!(facts.wanted, Wanted::Invalid(name.into()), "{name:?}");
+        let beginning: String = name.chars().take(63).collect();
+        assert_eq!(facts.wanted, Wanted::Invalid(beginning.into()), "{name:?}");
         assert_eq!(facts.secret(), None, "{name:?}");
         assert!(facts.is_annotated(), "{name:?}");
     }
+}
+
+#[test]
+fn of_an_annotation_of_any_size_no_more_is_kept_than_is_told() {
+    let facts = |end: &str| Draft::edge().annotated(&("x/".repeat(100_000) + end)).facts();
+    let Wanted::Invalid(kept) = facts("a").wanted else { panic!("it is no name") };
+    assert_eq!(kept.len(), 63);
+    assert_eq!(facts("a"), facts("b"), "they differ in nothing that would be told");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     inject::facts::tests::Draft,
+    kit::watch::Unseen,
     tls::{PairFacts, Validity},
 };
 
@@ -45,7 +46,7 @@ fn seconds(count: u64) -> Duration {
 fn knowing(drafts: &[Draft]) -> (Index, Instant) {
     let (mut index, now) = (Index::default(), Instant::now());
     for draft in drafts {
-        assert!(index.route_applied(draft.facts(), now), "a new Route is to be decided");
+        assert!(index.route_applied(draft.facts(), now).is_some(), "a new Route is to be decided");
     }
     (index, now)
 }
@@ -95,10 +96,10 @@ fn a_change_of_labels_alone_concerns_nobody() {
 #[test]
 fn a_route_that_moves_to_another_secret_hears_of_that_one_only() {
     let (mut index, now) = knowing(&[route("1")]);
-    assert!(index.route_applied(route("2").annotated("new-tls").facts(), now));
+    assert!(index.route_applied(route("2").annotated("new-tls").facts(), now).is_some());
     assert_eq!(index.secret_applied(secret(), usable("1"), None), []);
     assert_eq!(index.secret_applied(at("web", "new-tls"), usable("1"), None), [shop()]);
-    assert!(index.route_applied(route("3").annotated("").facts(), now));
+    assert!(index.route_applied(route("3").annotated("").facts(), now).is_some());
     assert_eq!(index.secret_applied(at("web", "new-tls"), usable("2"), None), []);
 }
 
@@ -106,7 +107,7 @@ fn a_route_that_moves_to_another_secret_hears_of_that_one_only() {
 fn a_route_that_changes_in_nothing_that_matters_is_not_decided_anew() {
     let (mut index, now) = knowing(&[route("1")]);
     let labelled = route("2").with("/metadata", "labels", serde_json::json!({ "a": "b" }));
-    assert!(!index.route_applied(labelled.facts(), now));
+    assert!(index.route_applied(labelled.facts(), now).is_none());
     assert_eq!(version(&index, &shop()), "2", "the next write carries the new version");
 }
 
@@ -125,7 +126,7 @@ fn a_route_that_was_made_anew_under_the_same_name_starts_afresh() {
     let (mut index, now) = knowing(&[route("5")]);
     index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
     assert_eq!(index.states().len(), 1);
-    assert!(index.route_applied(route("9").uid("4712").facts(), now));
+    assert!(index.route_applied(route("9").uid("4712").facts(), now).is_some());
     assert_eq!(index.states().len(), 0, "what the old one was says nothing of the new one");
     assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
 }
@@ -146,8 +147,14 @@ fn deletes_that_a_relist_swallowed_are_found_in_all_namespaces() {
     let (mut index, _) =
         knowing(&[route("1"), route("1").named("web", "lost"), route("1").named("other", "lost")]);
     index.secret_applied(secret(), usable("1"), None);
-    let lost = index.routes_listed(&None, &HashSet::from([shop()]));
-    assert_eq!(sorted(lost), [at("other", "lost"), at("web", "lost")]);
+    let mut unseen = Unseen::default();
+    unseen.expect(index.routes_of(&None));
+    unseen.came(&shop());
+    let lost = unseen.rest();
+    assert_eq!(lost, [at("other", "lost"), at("web", "lost")]);
+    for at in &lost {
+        index.route_gone(at);
+    }
     assert_eq!(index.all(), [shop()]);
     assert_eq!(index.secret_gone(&secret()), [shop()], "the lost ask no longer");
 }
@@ -158,10 +165,11 @@ fn a_relist_of_one_namespace_says_nothing_of_the_others() {
     index.secret_applied(secret(), usable("1"), None);
     index.secret_applied(at("other", "shop-tls"), usable("1"), None);
     let web: Scope = Some("web".into());
-    assert_eq!(index.secrets_listed(&web, &HashSet::new()), [shop()]);
+    let secrets: Vec<_> = index.secrets_of(&web).collect();
+    assert_eq!(secrets, [secret()]);
+    assert_eq!(index.secrets_listed(&web, &secrets), [shop()]);
     assert_eq!(index.secret(&at("other", "shop-tls")), Some(&usable("1")));
-    assert_eq!(index.routes_listed(&web, &HashSet::new()), [shop()]);
-    assert_eq!(index.all(), [at("other", "shop")]);
+    assert_eq!(index.routes_of(&web).collect::<Vec<_>>(), [shop()]);
 }
 
 #[test]
@@ -169,8 +177,7 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_and_one_that_it_bri
     let (mut index, _) = knowing(&[route("1"), route("1").annotated("kept").named("web", "kept")]);
     index.secret_applied(secret(), usable("1"), None);
     index.secret_applied(at("web", "kept"), usable("2"), None);
-    let listed = HashSet::from([at("web", "kept")]);
-    assert_eq!(index.secrets_listed(&None, &listed), [shop()]);
+    assert_eq!(index.secrets_listed(&None, &[secret()]), [shop()]);
     assert_eq!(index.secret(&secret()), None);
 }
 
@@ -178,7 +185,7 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_and_one_that_it_bri
 fn a_secret_that_came_and_went_while_its_watch_was_down_concerns_its_routes() {
     let (mut index, _) = knowing(&[route("1")]);
     // No event told of it, but a turn that asked the API server may have injected its pair.
-    assert_eq!(index.secrets_listed(&None, &HashSet::new()), [shop()]);
+    assert_eq!(index.secrets_listed(&None, &[]), [shop()]);
     assert_eq!(index.secret_gone(&secret()), [shop()], "and so does a word of its end");
 }
 
@@ -186,7 +193,10 @@ fn a_secret_that_came_and_went_while_its_watch_was_down_concerns_its_routes() {
 fn a_route_that_was_read_again_and_comes_back_as_it_was_before_is_a_change() {
     let (mut index, now) = knowing(&[route("5")]);
     index.route_looked_at(changed("6").facts(), now);
-    assert!(index.route_applied(route("7").facts(), now), "decided from 6, and 7 is not 6");
+    assert!(
+        index.route_applied(route("7").facts(), now).is_some(),
+        "decided from 6, and 7 is not 6"
+    );
 }
 
 #[test]
@@ -201,10 +211,10 @@ fn what_stood_there_before_our_own_write_is_not_decided_from_when_the_watch_brin
     let (mut index, now) = knowing(&[route("5")]);
     index.route_written(changed("9").facts(), now);
     for late in ["5", "6", "8"] {
-        assert!(!index.route_applied(changed(late).facts(), now), "version {late}");
+        assert!(index.route_applied(changed(late).facts(), now).is_none(), "version {late}");
         assert_eq!(version(&index, &shop()), "9");
     }
-    assert!(!index.route_applied(changed("9").facts(), now), "our own write comes back");
+    assert!(index.route_applied(changed("9").facts(), now).is_none(), "our own write comes back");
 }
 
 #[test]
@@ -250,18 +260,60 @@ fn a_route_and_its_secret_share_the_text_of_the_name_whichever_comes_first() {
 }
 
 #[test]
+fn what_is_in_one_namespace_shares_its_name_until_nothing_is_in_it() {
+    let (mut index, now) = knowing(&[route("1"), route("1").named("web", "blog").annotated("")]);
+    index.secret_applied(at("web", "aside-tls"), usable("1"), None);
+    let [one, other] = ["shop", "blog"].map(|name| index.route(&at("web", name)).unwrap().at);
+    let (aside, _) = index.secrets.get_key_value(&at("web", "aside-tls")).unwrap();
+    assert!(Arc::ptr_eq(&one.namespace, &other.namespace));
+    assert!(Arc::ptr_eq(&one.namespace, &aside.namespace));
+    drop((one, other));
+
+    for name in ["shop", "blog"] {
+        index.route_gone(&at("web", name));
+    }
+    index.tidy(now);
+    assert_eq!(index.namespaces.len(), 1, "there is a Secret in it");
+    index.secret_gone(&at("web", "aside-tls"));
+    index.tidy(now);
+    assert!(index.namespaces.is_empty());
+}
+
+#[test]
+fn a_route_keeps_the_text_of_its_uid_while_it_changes() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let uid = index.route(&shop()).unwrap().uid;
+    index.route_applied(changed("2").facts(), now);
+    index.route_written(changed("3").facts(), now);
+    assert!(Arc::ptr_eq(&uid, &index.route(&shop()).unwrap().uid));
+}
+
+#[test]
+fn a_route_that_has_to_be_decided_is_named_with_the_texts_that_are_kept_anyway() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let (kept, _) = index.routes.get_key_value(&shop()).unwrap();
+    let kept = kept.clone();
+    let changed = index.route_applied(changed("2").facts(), now).unwrap();
+    let renewed = index.secret_applied(secret(), usable("1"), None);
+    for named in [&changed, &renewed[0]] {
+        assert!(Arc::ptr_eq(&named.name, &kept.name), "{named}");
+        assert!(Arc::ptr_eq(&named.namespace, &kept.namespace), "{named}");
+    }
+}
+
+#[test]
 fn versions_are_compared_as_numbers_not_as_texts() {
     let (mut index, now) = knowing(&[route("98")]);
     index.route_written(changed("100").facts(), now);
-    assert!(!index.route_applied(changed("99").facts(), now));
-    assert!(index.route_applied(changed("1000").facts(), now));
+    assert!(index.route_applied(changed("99").facts(), now).is_none());
+    assert!(index.route_applied(changed("1000").facts(), now).is_some());
 }
 
 #[test]
 fn a_newer_version_wins_over_our_own_write() {
     let (mut index, now) = knowing(&[route("5")]);
     index.route_written(changed("9").facts(), now);
-    assert!(index.route_applied(changed("10").facts(), now));
+    assert!(index.route_applied(changed("10").facts(), now).is_some());
     assert_eq!(version(&index, &shop()), "10");
 }
 
@@ -270,14 +322,17 @@ fn once_our_own_write_came_back_whatever_the_watch_says_holds() {
     let (mut index, now) = knowing(&[route("5")]);
     index.route_written(changed("9").facts(), now);
     index.route_applied(changed("9").facts(), now);
-    assert!(index.route_applied(changed("3").facts(), now), "a restored etcd counts from before");
+    assert!(
+        index.route_applied(changed("3").facts(), now).is_some(),
+        "a restored etcd counts from before"
+    );
 }
 
 #[test]
 fn versions_that_are_no_numbers_are_taken_as_the_watch_brings_them() {
     let (mut index, now) = knowing(&[route("a")]);
     index.route_written(changed("c").facts(), now);
-    assert!(index.route_applied(changed("b").facts(), now));
+    assert!(index.route_applied(changed("b").facts(), now).is_some());
     assert_eq!(version(&index, &shop()), "b");
 }
 
@@ -286,8 +341,8 @@ fn after_half_a_minute_an_older_version_is_taken_for_a_restored_etcd() {
     let (mut index, now) = knowing(&[route("500")]);
     index.route_written(changed("900").facts(), now);
     let soon = now + seconds(30) - Duration::from_millis(1);
-    assert!(!index.route_applied(changed("7").facts(), soon));
-    assert!(index.route_applied(changed("7").facts(), now + seconds(30)));
+    assert!(index.route_applied(changed("7").facts(), soon).is_none());
+    assert!(index.route_applied(changed("7").facts(), now + seconds(30)).is_some());
     assert_eq!(version(&index, &shop()), "7");
 }
 
@@ -295,7 +350,7 @@ fn after_half_a_minute_an_older_version_is_taken_for_a_restored_etcd() {
 fn another_incarnation_is_never_taken_for_an_echo() {
     let (mut index, now) = knowing(&[route("500")]);
     index.route_written(changed("900").facts(), now);
-    assert!(index.route_applied(route("7").uid("4712").facts(), now));
+    assert!(index.route_applied(route("7").uid("4712").facts(), now).is_some());
 }
 
 #[test]
@@ -352,6 +407,34 @@ fn what_a_route_was_stays_known_while_it_changes() {
 }
 
 #[test]
+fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_successor() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let untold = Untold { deed: Deed::Cleared, since: now };
+    index.keep_untold(&shop(), "another uid", untold);
+    assert!(!index.has_untold(&shop()));
+    index.keep_untold(&shop(), "4711", untold);
+    index.route_applied(changed("2").facts(), now);
+    index.route_written(changed("3").facts(), now);
+    assert!(index.has_untold(&shop()));
+    assert_eq!(index.take_untold(&shop(), "4711"), Some(untold));
+    assert_eq!(index.take_untold(&shop(), "4711"), None, "it is told once");
+
+    index.keep_untold(&shop(), "4711", untold);
+    index.route_applied(route("9").uid("4712").facts(), now);
+    assert!(!index.has_untold(&shop()));
+}
+
+#[test]
+fn what_could_not_be_told_for_an_hour_is_no_news() {
+    let (mut index, now) = knowing(&[route("1")]);
+    index.keep_untold(&shop(), "4711", Untold { deed: Deed::Cleared, since: now });
+    index.tidy(now + seconds(3_600));
+    assert!(index.has_untold(&shop()));
+    index.tidy(now + seconds(3_601));
+    assert!(!index.has_untold(&shop()));
+}
+
+#[test]
 fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
     let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
     let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));
@@ -375,14 +458,31 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
 
 #[test]
 fn what_the_api_server_said_otherwise_makes_the_watchs_next_word_a_change() {
-    let (mut index, _) = knowing(&[route("1")]);
+    let (mut index, now) = knowing(&[route("1")]);
     index.secret_applied(secret(), usable("1"), None);
-    index.secret_looked_at(&secret(), Some(&usable("1")));
+    index.secret_looked_at(&secret(), Some(&usable("1")), now);
     assert!(index.secret_applied(secret(), usable("1"), None).is_empty(), "they agreed");
-    index.secret_looked_at(&secret(), Some(&usable("2")));
+    index.secret_looked_at(&secret(), Some(&usable("2")), now);
     assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
-    index.secret_looked_at(&secret(), None);
+    index.secret_looked_at(&secret(), None, now);
     assert_eq!(index.secret_applied(secret(), usable("1"), None), [shop()]);
+}
+
+#[test]
+fn a_secret_counts_as_read_for_a_route_until_one_of_the_two_changes() {
+    let (mut index, now) = knowing(&[route("1")]);
+    let facts = route("1").facts();
+    index.secret_applied(secret(), usable("1"), None);
+    assert!(!index.secret_was_read_for(&facts), "only the watch told of it");
+    index.secret_looked_at(&secret(), Some(&usable("1")), now + seconds(1));
+    index.secret_looked_at(&secret(), Some(&usable("1")), now);
+    assert!(index.secret_was_read_for(&facts));
+    index.route_applied(changed("2").facts(), now + seconds(2));
+    assert!(!index.secret_was_read_for(&facts), "who mended it first must not hear of it");
+    index.secret_looked_at(&secret(), Some(&usable("1")), now + seconds(2));
+    assert!(index.secret_was_read_for(&facts));
+    index.secret_applied(secret(), usable("2"), None);
+    assert!(!index.secret_was_read_for(&facts));
 }
 
 #[test]
@@ -457,10 +557,10 @@ fn a_secret_that_goes_unseen_has_a_grace_of_its_own_whatever_a_late_answer_said_
     index.secret_applied(secret(), usable("1"), Some(now));
     index.secret_found(&secret());
     index.route_applied(Draft::edge().annotated("other-tls").version("2").facts(), now);
-    index.secret_looked_at(&secret(), None);
+    index.secret_looked_at(&secret(), None, now);
     index.secret_missing(&secret(), now);
     let later = now + seconds(3_600);
-    let concerned = index.secrets_listed(&None, &HashSet::new());
+    let concerned = index.secrets_listed(&None, &[]);
     assert!(concerned.contains(&at("web", "blog")));
     let missing_for = index.secret_missing(&secret(), later);
     assert_eq!(missing_for, Duration::ZERO, "the grace of a Secret that was just deleted is over");

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    inject::{facts::tests::Draft, words::Severity},
+    inject::facts::tests::Draft,
     tls::{Damage, Field},
 };
 
@@ -320,6 +320,26 @@ fn row_11_removing_the_annotation_takes_our_pair_out() {
     );
     assert_eq!(plan.standing, []);
     assert_eq!(decide(&ours(Draft::edge().annotated("")), &ago(0)).row, 11, "empty is unset");
+}
+
+#[test]
+fn what_was_done_is_told_in_the_same_words_later_while_it_is_so() {
+    let (pair, none) = (new_pair(), ago(0));
+    let planned = decide(&ours(asking()), &pair);
+    let holding = asking().holding("new certificate", "new key").noted();
+    let told = |draft: &Draft, secret| told_late(planned.deed.unwrap(), &draft.facts(), secret);
+    assert_eq!(told(&holding, &pair), planned.happened);
+    for draft in [asking(), theirs(asking()), Draft::edge(), Draft::plain().annotated("shop-tls")] {
+        assert_eq!(told(&draft, &pair), None);
+    }
+    assert_eq!(told(&holding, &invalid()), None, "there are no words for it any more");
+
+    let planned = decide(&ours(Draft::edge()), &none);
+    let told = |draft: &Draft| told_late(planned.deed.unwrap(), &draft.facts(), &none);
+    assert_eq!(told(&Draft::edge()), planned.happened);
+    for draft in [asking(), theirs(Draft::edge()), Draft::plain()] {
+        assert_eq!(told(&draft), None);
+    }
 }
 
 #[test]

@@ -23,10 +23,12 @@ use crate::{
 struct World {
     route: Value,
     secret: Option<Value>,
+    secret_reads: usize,
     /// What the answer to a GET of the Secret needs on its way back.
     secret_delay: Duration,
     secret_code: Option<u16>,
     pair_code: Option<u16>,
+    status_code: Option<u16>,
     refused_events: usize,
     /// What the answer to a write of the Route needs on its way back.
     write_delay: Duration,
@@ -73,6 +75,7 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         if path.contains("/secrets/") {
             delay = world.secret_delay;
+            world.secret_reads += 1;
             match (world.secret_code, &world.secret) {
                 (Some(code), _) => status(code),
                 (None, Some(secret)) => (200, secret.clone()),
@@ -91,19 +94,20 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
                 (200, event.clone())
             }
         } else if method == Method::GET {
-            (200, world.route.clone())
+            if world.route.is_null() { status(404) } else { (200, world.route.clone()) }
         } else {
             let kind = if name == "status" { "status" } else { "pair" };
             delay = world.write_delay;
             world.writes.push(kind.to_owned());
-            match world.pair_code {
-                Some(code) if kind == "pair" => status(code),
-                _ if body["metadata"]["resourceVersion"]
+            let refusal = if kind == "pair" { world.pair_code } else { world.status_code };
+            match refusal {
+                Some(code) => status(code),
+                None if body["metadata"]["resourceVersion"]
                     != world.route["metadata"]["resourceVersion"] =>
                 {
                     status(409)
                 }
-                _ => {
+                None => {
                     merge(&mut world.route, &body);
                     if world.strips {
                         let tls = world.route["spec"]["tls"].as_object_mut().unwrap();

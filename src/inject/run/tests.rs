@@ -40,9 +40,8 @@ async fn a_standby_remembers_nothing_of_routes_that_are_gone() {
         // As `follow_routes` does for ADDED and DELETED.
         let facts = Draft::edge().named("ci", &format!("preview-{number}")).facts();
         let at = facts.at.clone();
-        if injector.index().route_applied(facts, Instant::now()) {
-            injector.queue.add(at.clone());
-        }
+        let changed = injector.index().route_applied(facts, Instant::now());
+        injector.queue.add(changed.unwrap());
         injector.route_gone(&at);
     }
     assert_eq!(injector.index().all().len(), 0);
@@ -165,6 +164,36 @@ async fn a_server_that_asks_for_time_gets_it() {
     let wait = turn(&injector, &at).await;
     assert!(wait >= Duration::from_secs(30), "{wait:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_time_is_not_asked_by_all_the_others_meanwhile() {
+    let asked = Arc::new(AtomicU16::new(0));
+    let counted = asked.clone();
+    let server = service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let status = json!({
+            "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+            "details": { "retryAfterSeconds": 10 },
+        });
+        let body = Body::from(status.to_string().into_bytes());
+        let answer = Response::builder().status(429).body(body).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let injector = injector(Client::new(server, "web"), Clock::system());
+    for number in 0..100 {
+        let facts = Draft::edge().annotated("shop-tls").named("web", &format!("shop-{number}"));
+        let changed = injector.index().route_applied(facts.facts(), Instant::now());
+        injector.queue.add(changed.unwrap());
+    }
+    let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "one worker, and each Route asked for itself");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((2..=3).contains(&asked), "{asked} requests in half a minute");
+    worker.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_decided_from_half_a_list_but_a_watch_that_fails_holds_nobody_up() {
     let injector = starting(refusing(Arc::new(404.into())), Gate::open(), Clock::system());

@@ -46,6 +46,20 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
 }
 
 #[test]
+fn a_condition_that_can_not_be_written_is_not_told_as_a_pair_that_is_not_there() {
+    let told =
+        |cause| not_done(&ApplyError::Status { route: ObjectRef::new("web", "shop"), cause });
+    let invalid = CallError::Invalid { code: 422, fields: "status.certificate".into() };
+    for cause in [CallError::Forbidden, invalid] {
+        let notice = told(cause).unwrap();
+        assert_eq!(notice.reason, Reason::StatusNotWritten);
+        assert!(notice.note.contains("What the router serves is not affected."), "{}", notice.note);
+        assert!(!notice.note.contains("may not write this Route"), "{}", notice.note);
+    }
+    assert_eq!(told(CallError::Conflict), None);
+}
+
+#[test]
 fn of_a_long_value_only_the_beginning_is_quoted() {
     let value = "läden/".repeat(50);
     let route = Draft::edge().annotated(&value).facts();

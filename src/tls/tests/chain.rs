@@ -193,6 +193,22 @@ fn the_same_extension_twice_is_refused() {
 }
 
 #[test]
+fn a_name_with_a_line_break_in_it_is_no_host_and_makes_no_other() {
+    let issued = leaf().dns(&["a.example.com\nshop.example.com", "b.example.com"]).self_signed();
+    let pair = accepted(&issued.crt(), &issued.pem());
+    assert_eq!(pair.facts().names().collect::<Vec<_>>(), ["b.example.com"]);
+}
+
+#[test]
+fn a_leaf_without_names_has_a_serial_number_all_the_same() {
+    let issued = leaf().dns(&[]).self_signed();
+    let pair = accepted(&issued.crt(), &issued.pem());
+    let facts = pair.facts();
+    assert_eq!(facts.names().count(), 0);
+    assert!(!facts.serial().is_empty());
+}
+
+#[test]
 fn facts_tell_names_serial_and_validity() {
     let issued = leaf()
         .dns(&["Shop.Example.com", "*.example.org", "10.9.9.9"])
@@ -203,12 +219,12 @@ fn facts_tell_names_serial_and_validity() {
         .self_signed();
     let pair = accepted(&issued.crt(), &issued.pem());
     let facts = pair.facts();
-    let names: Vec<_> = facts.names.iter().map(|n| &**n).collect();
+    let names: Vec<_> = facts.names().collect();
     assert_eq!(names, ["shop.example.com", "*.example.org", "10.0.0.1", "2001:db8::1"]);
     assert_eq!(
         (facts.not_before, facts.not_after),
         (super::material::day(3), super::material::day(33))
     );
     let serial = issued.x509.serial_number().to_bn().unwrap().to_hex_str().unwrap().to_lowercase();
-    assert_eq!(*facts.serial, *serial);
+    assert_eq!(facts.serial(), serial);
 }

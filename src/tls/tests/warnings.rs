@@ -160,8 +160,8 @@ fn every_warning_says_what_is_wrong_and_what_to_do() {
              Put the server's certificate first and after each certificate the one of its issuer.",
         ]
     );
+    let mut facts = self::facts(&[], 90);
     facts.chain = ChainOrder::Incomplete;
-    facts.names = Box::default();
     let expired = said(&facts, day(91));
     assert!(expired[0].contains("expired at 2026-04-01T00:00:00Z"));
     assert!(expired[1].starts_with("The certificate is for no host at all"));
@@ -170,6 +170,12 @@ fn every_warning_says_what_is_wrong_and_what_to_do() {
         said(&facts, day(-1))[0]
             .starts_with("The certificate is not valid before 2026-01-01T00:00:00Z")
     );
-    facts.names = (0..9).map(|n| format!("{n}.example.com").into()).collect();
-    assert!(said(&facts, day(9))[0].contains("4.example.com and 4 more"));
+    let names: Vec<_> = (0..9).map(|n| format!("{n}.example.com")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let many = self::facts(&names, 90);
+    assert!(said(&many, day(9))[0].contains("4.example.com and 4 more"));
+    assert!(
+        said(&self::facts(&names[..5], 90), day(9))[0]
+            .contains("3.example.com, 4.example.com, not")
+    );
 }

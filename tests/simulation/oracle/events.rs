@@ -111,7 +111,7 @@ fn is_so(reason: &str, note: &str, route: &Model, secret: Option<Arc<Value>>) ->
     match reason {
         "CertificateInjected" | "CertificateUpdated" => {
             let held = pool().pairs.iter().find(|pair| route.holds(pair));
-            let serial = held.map(|pair| format!("serial {},", pair.facts().serial));
+            let serial = held.map(|pair| format!("serial {},", pair.facts().serial()));
             names_it && route.is_ours() && serial.is_some_and(|serial| note.contains(&serial))
         }
         "CertificateCleared" => !route.is_annotated() && route.certificate().is_empty(),

@@ -66,8 +66,15 @@ async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pai
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_watch_is_behind() {
+    for keeps_status in [true, false] {
+        mended_and_then_asked_for(keeps_status).await;
+    }
+}
+
+async fn mended_and_then_asked_for(keeps_status: bool) {
     let issued = pair(0);
     let stage = Stage::new(Draft::edge(), None, Policy::default());
+    stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
     stage.secret(Some(secret(b"", b"")));
     // The Secret is mended, then the Route annotated. The watch of Secrets is silent.
     stage.world().secret = Some(tls_secret(&issued));
@@ -79,6 +86,24 @@ async fn a_route_that_asks_for_a_secret_that_was_mended_gets_it_although_the_wat
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert!(told.iter().all(|reason| *reason != "SecretInvalid"), "{told:?} of a good Secret");
     assert!(world.route["spec"]["tls"]["certificate"] == json!(issued.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_stays_bad_is_read_once_for_a_route_and_not_at_every_resync() {
+    for keeps_status in [true, false] {
+        let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+        stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
+        stage.secret(Some(secret(b"", b"")));
+        stage.turn().await.unwrap();
+        let reads = stage.world().secret_reads;
+        assert!((1..=2).contains(&reads), "{reads} reads before it was called bad");
+        assert_eq!(stage.world().events.len(), 1, "it is told of");
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            stage.turn().await.unwrap();
+        }
+        assert_eq!(stage.world().secret_reads, reads, "status kept: {keeps_status}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,6 +168,21 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_before() {
+    let issued = pair(0);
+    let stage = asking(&issued);
+    stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    stage.secret(None);
+    stage.turn().await.unwrap();
+    assert_eq!(stage.world().events.len(), 0, "nothing is certain within the grace");
+    stage.secret(Some(tls_secret(&issued)));
+    stage.turn().await.unwrap();
+    let world = stage.world();
+    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    assert_eq!(told, ["CertificateInjected"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() {
     let issued = pair(0);
     let stage = asking(&issued);
@@ -161,4 +201,38 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
     let world = stage.world();
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert_eq!(told, Vec::<Value>::new(), "three days after it happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
+    let stage = asking(&pair(0));
+    stage.world().status_code = Some(403);
+    let error = stage.turn().await.unwrap_err();
+    stage.reconciler.complain(&stage.at, &error).await;
+    let world = stage.world();
+    assert_eq!(world.writes, ["pair", "status"], "the status is not tried again at once");
+    let mut told: Vec<_> = world.events.values().map(|event| event["reason"].to_string()).collect();
+    told.sort();
+    assert_eq!(told, ["\"CertificateInjected\"", "\"StatusNotWritten\""]);
+    drop(world);
+    let metrics = stage.metrics();
+    assert!(metrics.contains("state=\"Managed\",reason=\"SecretInjected\""), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon() {
+    let stage = asking(&pair(0));
+    let there = std::mem::take(&mut stage.world().route);
+    stage.world().pair_code = Some(404);
+    let next = stage.turn().await.unwrap();
+    let soon = Instant::now() + Duration::from_secs(10);
+    assert!(matches!(next, Next::At(at) if at <= soon), "{next:?}: not before the resync");
+    stage.reconciler.index().route_gone(&stage.at);
+    assert_eq!(stage.turn().await.unwrap(), Next::Nothing, "now the watch has said so");
+
+    // Not the Route is missing, but what it was written to.
+    let stage = asking(&pair(0));
+    assert_eq!(stage.world().route, there);
+    stage.world().pair_code = Some(404);
+    stage.turn().await.unwrap_err();
 }

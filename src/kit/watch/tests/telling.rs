@@ -96,6 +96,18 @@ async fn a_watch_over_which_nothing_comes_is_opened_anew_a_little_after_its_time
     );
 }
 
+#[test]
+fn what_was_known_and_is_not_listed_any_more_is_left_over_in_order_and_only_once() {
+    let mut unseen = Unseen::default();
+    unseen.came(&"new");
+    assert!(unseen.rest().is_empty(), "at a start nothing is known");
+    unseen.expect(["d", "b", "a", "c"]);
+    unseen.came(&"b");
+    unseen.came(&"new");
+    assert_eq!(unseen.rest(), ["a", "c", "d"]);
+    assert!(unseen.rest().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_object_in_a_list_that_cannot_be_decoded_hides_none_of_the_others() {
     let (_, told) = followed(Duration::from_secs(1), |query| {

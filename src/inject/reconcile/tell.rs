@@ -1,0 +1,142 @@
+//! What a turn has to say about a Route, and to whom: Events, and the condition while a write waits.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::time::Instant;
+
+use super::{Reconciler, earlier};
+use crate::{
+    api::route::API_VERSION,
+    inject::{
+        apply::ApplyError,
+        condition,
+        facts::{ObjectRef, RouteFacts},
+        plan::{self, Plan, SecretSeen},
+        words::{self, Notice, Reason, Severity},
+    },
+    kit::{
+        call::CallError,
+        events::{Message, Said, Standing},
+    },
+};
+
+/// A warning that could not be given is tried again after this long.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+impl Reconciler {
+    /// Answers when the first of the warnings is to be renewed.
+    pub(super) async fn warn(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
+        let said_in_status =
+            plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
+        let mut renewal = None;
+        for notice in &plan.standing {
+            // A condition tells of an unusable Secret, but not of a certificate that runs out.
+            let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
+            let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
+            match self.publisher.stands(&message(route, notice), said).await {
+                Ok(standing) => {
+                    self.told(standing);
+                    renewal = earlier(renewal, Some(Instant::now() + standing.again));
+                }
+                Err(error) => {
+                    self.could_not_tell(route, &error);
+                    renewal = earlier(renewal, Some(Instant::now() + TELL_AGAIN));
+                }
+            }
+        }
+        renewal
+    }
+
+    /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
+    /// remembered; answers when to try again.
+    pub(super) async fn catch_up(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretSeen,
+    ) -> Option<Instant> {
+        let untold = self.index().take_untold(&route.at, &route.uid)?;
+        let notice = plan::told_late(untold.deed, route, secret)?;
+        if self.tell(route, &notice).await {
+            return None;
+        }
+        self.index().keep_untold(&route.at, &route.uid, untold);
+        Some(Instant::now() + TELL_AGAIN)
+    }
+
+    /// Says that something happened, and whether it could. An Event that is lost is not worth a
+    /// second write of the pair.
+    pub(super) async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
+        let told = self.publisher.happened(&message(route, notice)).await;
+        match &told {
+            Ok(()) => self.metrics.wrote("event", "ok"),
+            Err(error) => self.could_not_tell(route, error),
+        }
+        told.is_ok()
+    }
+
+    fn told(&self, standing: Standing) {
+        if standing.written {
+            self.metrics.wrote("event", "ok");
+        }
+    }
+
+    fn could_not_tell(&self, route: &RouteFacts, error: &CallError) {
+        self.metrics.wrote("event", error.category());
+        tracing::warn!(route = %route.at, %error, "an Event could not be written");
+    }
+
+    /// While the write has to wait, the condition must not claim that it was done.
+    pub(super) async fn say_meanwhile(
+        &self,
+        route: &RouteFacts,
+        said: (Reason, String),
+    ) -> Result<(), ApplyError> {
+        let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
+        self.note_state(route, &meanwhile);
+        if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
+            self.write_status(route, &meanwhile, conditions).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
+    pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
+        let Some(notice) = words::not_done(error) else { return };
+        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else { return };
+        match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
+            Ok(standing) => self.told(standing),
+            Err(error) => self.could_not_tell(&route, &error),
+        }
+        // The pair is in its place, and the status was tried just now.
+        if matches!(error, ApplyError::Status { .. }) {
+            return;
+        }
+        // Where the status can't be written either, the Event and the metrics have to do.
+        if let Err(error) = self.say_meanwhile(&route, (notice.reason, notice.note)).await {
+            tracing::debug!(route = %at, %error, "the failure could not be said in status");
+        }
+    }
+}
+
+fn message(route: &RouteFacts, notice: &Notice) -> Message {
+    let regarding = ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some("Route".to_owned()),
+        namespace: Some(route.at.namespace.to_string()),
+        name: Some(route.at.name.to_string()),
+        uid: Some(route.uid.to_string()),
+        ..ObjectReference::default()
+    };
+    Message {
+        regarding,
+        kind: match notice.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        },
+        reason: notice.reason.as_str(),
+        action: notice.action,
+        note: notice.note.clone(),
+        topic: None,
+    }
+}
