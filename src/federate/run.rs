@@ -3,20 +3,15 @@
 //! There is one SpireServer and about a dozen objects, so a pass reads each of them anew. Nothing
 //! is decided from a cache.
 
+mod follow;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    core::v1::{ConfigMap, Service, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -25,12 +20,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    anchors::anchors,
     apply::{Mode, Writer},
     conditions::{self, Findings, Outcome, Verdict},
     contest::Contest,
     domain, memory,
-    noticed::Noticed,
     peers::Peers,
     references,
     render::{self, Part, Setting},
@@ -39,7 +32,6 @@ use super::{
 use crate::{
     api::{
         federated_trust_domain::FederatedTrustDomain,
-        route::Route,
         spire_server::{self, FederationStatus, SpireServer, SpireServerStatus},
     },
     federate::metrics::Metrics,
@@ -48,9 +40,7 @@ use crate::{
         call::{self, CallError},
         client::Gate,
         clock::Clock,
-        decode::Guarded,
         events::{Message, Publisher, Said},
-        watch::{Change, Follow},
     },
     names::FEDERATE_REPORTER,
 };
@@ -441,153 +431,6 @@ impl Federator {
         }
         self.publisher.tidy();
         Ok(())
-    }
-
-    async fn follow_server(self: Arc<Self>) {
-        let api = Api::<Guarded<SpireServer>>::all(self.client.clone());
-        self.follow(api, None, SERVERS, |this, change| match change {
-            Change::Applied(server) => {
-                let changed = {
-                    let mut standing = lock(&this.server);
-                    let of = |it: &SpireServer| {
-                        (
-                            it.metadata.uid.clone(),
-                            it.metadata.generation,
-                            it.status.clone(),
-                            it.metadata.deletion_timestamp.is_some(),
-                        )
-                    };
-                    let same = standing.as_ref().is_some_and(|old| of(old) == of(&server));
-                    *standing = Some(server);
-                    !same
-                };
-                if changed {
-                    this.changed.notify_one();
-                }
-            }
-            Change::Deleted(_) => this.changed.notify_one(),
-            Change::Listed(places) => {
-                if places.is_empty() {
-                    tracing::info!("there is no SpireServer; nothing to do until there is one");
-                }
-                this.listed(SERVERS);
-                this.changed.notify_one();
-            }
-            _ => {}
-        })
-        .await;
-    }
-
-    async fn follow_anchors(self: Arc<Self>) {
-        let api = Api::<Guarded<FederatedTrustDomain>>::all(self.client.clone());
-        self.follow(api, None, ANCHORS, |this, change| {
-            let listed = match change {
-                Change::Applied(domain) => {
-                    let name = domain.metadata.name.clone().unwrap_or_default();
-                    lock(&this.anchors).insert(name, domain);
-                    false
-                }
-                Change::Deleted(place) | Change::Undecodable(place) => {
-                    lock(&this.anchors).remove(&*place.name);
-                    false
-                }
-                Change::Listed(places) => {
-                    let standing = |name: &str| places.iter().any(|it| *it.name == *name);
-                    lock(&this.anchors).retain(|name, _| standing(name));
-                    true
-                }
-                // Nobody installed the API: there are none.
-                Change::Failing(CallError::NotFound, _) => true,
-                _ => return,
-            };
-            this.peers.trust(anchors(&lock(&this.anchors)));
-            if listed {
-                this.listed(ANCHORS);
-            }
-        })
-        .await;
-    }
-
-    fn follow_owned(self: Arc<Self>, tasks: &mut JoinSet<()>) {
-        self.clone().notice_here::<ConfigMap>(tasks, "ConfigMaps");
-        self.clone().notice_here::<Service>(tasks, "Services");
-        self.clone().notice_here::<StatefulSet>(tasks, "StatefulSets");
-        self.clone().notice_here::<ServiceAccount>(tasks, "ServiceAccounts");
-        self.clone().notice_here::<Role>(tasks, "Roles");
-        self.clone().notice_here::<RoleBinding>(tasks, "RoleBindings");
-        self.clone().notice_here::<Route>(tasks, "Routes");
-        let roles = Api::<Guarded<Noticed<ClusterRole>>>::all(self.client.clone());
-        tasks.spawn(self.clone().notice(roles, Some("metadata.name=spire-server"), "ClusterRoles"));
-        let bindings = Api::<Guarded<Noticed<ClusterRoleBinding>>>::all(self.client.clone());
-        let name = Some("metadata.name=spire-server");
-        tasks.spawn(self.notice(bindings, name, "ClusterRoleBindings"));
-    }
-
-    fn notice_here<K>(self: Arc<Self>, tasks: &mut JoinSet<()>, kind: &'static str)
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Send
-            + Sync
-            + 'static,
-    {
-        let namespace = self.options.setting.namespace.clone();
-        let api = Api::<Guarded<Noticed<K>>>::namespaced(self.client.clone(), &namespace);
-        tasks.spawn(self.notice(api, None, kind));
-    }
-
-    /// Any word of an object by one of our names calls for a pass.
-    async fn notice<K>(
-        self: Arc<Self>,
-        api: Api<Guarded<Noticed<K>>>,
-        fields: Option<&'static str>,
-        kind: &'static str,
-    ) where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
-    {
-        const OURS: [&str; 4] =
-            [render::SERVER, render::CONTROLLER_MANAGER, render::ROUTE, render::BUNDLE];
-        self.follow(api, fields, kind, |this, change| {
-            let ours = match &change {
-                Change::Applied(it) => {
-                    it.metadata.name.as_deref().is_some_and(|it| OURS.contains(&it))
-                }
-                Change::Deleted(place) => OURS.contains(&&*place.name),
-                Change::Listed(_) => true,
-                _ => false,
-            };
-            if ours {
-                this.changed.notify_one();
-            }
-        })
-        .await;
-    }
-
-    async fn follow<K>(
-        self: Arc<Self>,
-        api: Api<Guarded<K>>,
-        fields: Option<&'static str>,
-        kind: &'static str,
-        mut heed: impl FnMut(&Self, Change<K>),
-    ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    {
-        let follow = Follow { api, fields, timeout: self.options.watch_timeout };
-        follow
-            .run(|change| {
-                if let Change::Failing(error, times) = &change {
-                    if *error != CallError::NotFound {
-                        tracing::warn!(kind, %error, times, "watch failed");
-                    } else if *times == 1 {
-                        tracing::warn!(
-                            kind,
-                            "the API server has no such kind; install its CRD, see docs/federate.md"
-                        );
-                    }
-                    self.metrics.watch_restarted(kind);
-                }
-                heed(&self, change);
-            })
-            .await;
     }
 }
 

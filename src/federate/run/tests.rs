@@ -10,6 +10,7 @@ use crate::{
     api::spire_server::{Peer, PeerStatus},
     bundle::fetch::FetchError,
     federate::{
+        anchors::anchors,
         render::tests::{server, setting, spiffe},
         validate::Problem,
     },
