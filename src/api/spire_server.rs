@@ -117,6 +117,9 @@ pub struct Persistence {
     pub storage_class: Option<String>,
 }
 
+/// A kind of database whose driver takes everything from the connection string.
+pub const POSTGRES: &str = "postgres";
+
 /// `spec.datastore`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -96,6 +96,17 @@ pub enum PeerError {
 }
 
 impl PeerError {
+    /// What an Event about it is known by: its words, but where the peer has a say in them.
+    pub fn topic(&self) -> String {
+        use FetchError::{Bundle, Handshake, Redirected, Status, Svid};
+        match self {
+            Self::Fetch(Handshake(_) | Svid(_) | Bundle(_) | Redirected { .. } | Status(_)) => {
+                format!("what it says: {}", self.category())
+            }
+            ours => ours.to_string(),
+        }
+    }
+
     /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
@@ -260,13 +271,14 @@ impl Peers {
     /// These are the peers from now on. Who is no longer one is forgotten; who changed is asked
     /// at once.
     pub fn want(&self, peers: &[Peer]) {
-        let mut wanted = lock(&self.wanted);
-        if *wanted == peers {
-            return;
-        }
         let find = |peers: &[Peer], trust_domain: &str| {
             peers.iter().find(|it| it.trust_domain == trust_domain).cloned()
         };
+        let mut wanted = lock(&self.wanted);
+        lock(&self.told).retain(|it| find(peers, &it.trust_domain).is_some());
+        if *wanted == peers {
+            return;
+        }
         let mut all = lock(&self.known);
         all.retain(|trust_domain, _| find(peers, trust_domain).is_some());
         for peer in wanted.iter() {
@@ -334,7 +346,6 @@ impl Peers {
         self.terms.fetch_add(1, Ordering::Relaxed);
         self.want(&[]);
         lock(&self.remembered).clear();
-        lock(&self.told).clear();
     }
 
     /// What to write of these peers.
@@ -351,6 +362,9 @@ impl Peers {
 
     /// What is known now, for metrics. Nothing where another replica leads.
     pub fn figures(&self) -> Vec<PeerStatus> {
+        if !self.gate.is_open() {
+            return Vec::new();
+        }
         let (all, standing) = (lock(&self.known), lock(&self.told));
         let now = |old: &PeerStatus| told(Some(old), all.get(&old.trust_domain), &old.trust_domain);
         standing.iter().map(now).collect()

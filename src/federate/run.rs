@@ -166,6 +166,7 @@ impl Federator {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = self.gate.clone().closed() => {}
                 () = self.let_them_be(contest.pause(Instant::now())) => {}
             }
             if !self.gate.is_open() {
@@ -349,10 +350,12 @@ impl Federator {
             conditions: conditions::stamped(&standing.conditions, &verdicts, generation, now),
             federation,
         };
+        // The next pass finds what was put right in place, and has nothing to tell of it.
+        let told = self.tell_of_updates(server, findings).await;
         if status != *standing {
             self.writer.write_status(server, &status).await?;
         }
-        self.tell(server, findings, &verdicts).await
+        self.warn(server, &verdicts).await.and(told)
     }
 
     fn federation_status(
@@ -386,52 +389,57 @@ impl Federator {
         *logged = verdicts.to_vec();
     }
 
-    async fn tell(
+    async fn tell_of_updates(
         &self,
         server: &SpireServer,
         findings: &Findings,
-        verdicts: &[Verdict],
     ) -> Result<(), CallError> {
+        let mut told = Ok(());
+        for (part, outcome) in &findings.outcomes {
+            if let Outcome::Updated(fields) = outcome
+                && self.options.mode != Mode::DryRun
+            {
+                let fields = fields.join(", ");
+                let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
+                let message = message(server, ("Normal", "Updated", "Update"), note);
+                told = told.and(self.publisher.happened(&message).await);
+            }
+        }
+        told
+    }
+
+    async fn warn(&self, server: &SpireServer, verdicts: &[Verdict]) -> Result<(), CallError> {
         if self.options.mode == Mode::DryRun {
             return Ok(());
         }
-        let regarding = server.reference();
-        let message = |kind, reason, action, note: String| Message {
-            regarding: regarding.clone(),
-            kind,
-            reason,
-            action,
-            note,
-            topic: None,
-        };
         let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
         let apart = ["Ready", "StatefulSetAvailable", conditions::PEERS];
         let worth = |it: &&Verdict| !apart.contains(&it.about);
         for verdict in verdicts.iter().filter(wrong).filter(worth) {
-            let note = verdict.message.clone();
-            let message = message("Warning", verdict.reason, "Reconcile", note);
+            let about = ("Warning", verdict.reason, "Reconcile");
+            let message = message(server, about, verdict.message.clone());
             self.publisher.stands(&message, Said::NotYet).await?;
         }
         for (trust_domain, error) in self.peers.failing() {
             // One for each: those that come and go must not have the others told anew. And what a peer
             // has a say in may be another text each time.
-            let topic = Some(format!("{trust_domain} {}", error.category()));
-            let note = format!("{trust_domain}: {error}");
-            let message = message("Warning", conditions::UNREACHABLE, "Fetch", note);
+            let topic = Some(format!("{trust_domain} {}", error.topic()));
+            let about = ("Warning", conditions::UNREACHABLE, "Fetch");
+            let message = message(server, about, format!("{trust_domain}: {error}"));
             self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
-        }
-        for (part, outcome) in &findings.outcomes {
-            if let Outcome::Updated(fields) = outcome {
-                let note = format!(
-                    "{part:?} was made what the SpireServer asks for: {}",
-                    fields.join(", ")
-                );
-                self.publisher.happened(&message("Normal", "Updated", "Update", note)).await?;
-            }
         }
         self.publisher.tidy();
         Ok(())
     }
+}
+
+/// An Event of this kind, reason and action.
+fn message(
+    server: &SpireServer,
+    (kind, reason, action): (&'static str, &'static str, &'static str),
+    note: String,
+) -> Message {
+    Message { regarding: server.reference(), kind, reason, action, note, topic: None }
 }
 
 fn version_of(server: &SpireServer) -> Version {

@@ -114,7 +114,7 @@ impl Reconciler {
                             route.version = RouteFacts::read(&reread).version;
                         }
                         Some(reread) => route = RouteFacts::read(&reread),
-                        None => return Ok(Next::Nothing),
+                        None => return Ok(self.gone(&route)),
                     }
                 }
                 Err(error) if error.is_not_found() => return self.not_there(&route, error).await,
@@ -133,7 +133,15 @@ impl Reconciler {
         match self.reread(&route.at).await? {
             // What is not there is something else, its status for one.
             Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
-            _ => Ok(Next::At(Instant::now() + LOOK_AGAIN)),
+            _ => Ok(self.gone(route)),
+        }
+    }
+
+    /// The API server says that there is no such Route.
+    fn gone(&self, route: &RouteFacts) -> Next {
+        match self.index().knows(&route.at, &route.uid) {
+            true => Next::At(Instant::now() + LOOK_AGAIN),
+            false => Next::Nothing,
         }
     }
 
@@ -151,7 +159,7 @@ impl Reconciler {
         if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
             return self.look_and_do(route, "", lane).await;
         }
-        let Some(reread) = self.reread(&route.at).await? else { return Ok(Next::Nothing) };
+        let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
         let route = RouteFacts::read(&reread);
         let text = reread.spec.tls.and_then(|tls| tls.ca_certificate);
         self.look_and_do(&route, &text.unwrap_or_default(), lane).await

@@ -276,9 +276,9 @@ fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
         let line = format!("trustplane_federation_peer_{figure}{{trust_domain=\"td-b.test\"}} ");
         assert!(text.contains(&line), "the status still has it, no {figure} in:\n{text}");
     }
-    after.forget();
+    after.want(&[]);
     let text = figures(after);
-    assert!(!text.contains("td-b.test"), "a standby has nothing to tell:\n{text}");
+    assert!(!text.contains("td-b.test"), "whoever is no peer any more has none:\n{text}");
 }
 
 #[test]
@@ -367,6 +367,20 @@ async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_k
     let asked = tokio::time::timeout(Duration::from_millis(500), listener.accept()).await;
     asking.abort();
     assert!(asked.is_err(), "b was asked with authorities of last week");
+}
+
+#[test]
+fn a_standby_shows_no_figures() {
+    let b = [peer("td-b.test", Profile::HttpsWeb)];
+    let lease = tokio::sync::watch::Sender::new(leading());
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    peers.want(&b);
+    peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 1)));
+    peers.statuses(&b, &[]);
+    assert_eq!(peers.figures().len(), 1);
+    lease.send_replace(None);
+    assert!(peers.figures().is_empty(), "before it has noticed, too");
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{BUNDLE, CONTROLLER_MANAGER, FEDERATION_PORT, SERVER, Setting};
 use crate::api::spire_server::{
-    BundleEndpoint, CaSubject, Datastore, Federation, HttpsWeb, Peer, Profile, SpireServerSpec,
+    BundleEndpoint, CaSubject, Datastore, Federation, HttpsWeb, POSTGRES, Peer, Profile,
+    SpireServerSpec,
 };
 
 /// Where the server's socket is, for the controller manager beside it.
@@ -140,10 +141,10 @@ fn plugins(spec: &SpireServerSpec, setting: &Setting) -> Value {
 /// to stand here; those that stand here already are somebody's choice.
 fn connection_string(datastore: &Datastore) -> String {
     let mut text = datastore.connection_string.expose().to_owned();
-    if datastore.tls_secret_name.is_none() || datastore.database_type != "postgres" {
+    if datastore.tls_secret_name.is_none() || datastore.database_type != POSTGRES {
         return text;
     }
-    let is_url = text.contains("://");
+    let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
     for (name, file) in [("sslrootcert", "ca.crt"), ("sslcert", "tls.crt"), ("sslkey", "tls.key")] {
         if !text.contains(&format!("{name}=")) {
             let separator = match (is_url, text.contains('?')) {

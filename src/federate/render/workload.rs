@@ -6,7 +6,10 @@ use super::{
     CONTROLLER_MANAGER, FEDERATION_PORT, SERVER, SERVING_CERT, Setting, config, digest,
     serving_cert,
 };
-use crate::{api::spire_server::SpireServerSpec, names::CONFIG_ANNOTATION};
+use crate::{
+    api::spire_server::{POSTGRES, SpireServerSpec},
+    names::CONFIG_ANNOTATION,
+};
 
 /// Where the certificate for the database is mounted.
 pub const DATABASE_TLS: &str = "/run/spire/db-tls";
@@ -155,7 +158,12 @@ fn volumes(spec: &SpireServerSpec) -> Vec<Value> {
         volumes.push(secret(TLS_VOLUME, SERVING_CERT));
     }
     if let Some(name) = &spec.datastore.tls_secret_name {
-        volumes.push(secret("db-tls", name));
+        let mut volume = secret("db-tls", name);
+        if spec.datastore.database_type == POSTGRES {
+            // Its driver refuses a key that everybody may read. The Pod's group may.
+            volume["secret"]["defaultMode"] = json!(0o440);
+        }
+        volumes.push(volume);
     }
     volumes
 }

@@ -134,9 +134,31 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
         let to = format!("https://c.test/{number}");
         federator.peers.hears(&peers[0], Err(FetchError::Refused.into()));
         federator.peers.hears(&peers[1], Err(FetchError::Redirected { to, cause }.into()));
-        federator.tell(&server, &Findings::default(), &[]).await.unwrap();
+        federator.warn(&server, &[]).await.unwrap();
     }
     assert_eq!(*lock(&told), 2, "one of each peer");
+    federator.peers.hears(&peers[0], Err(FetchError::Expired.into()));
+    federator.warn(&server, &[]).await.unwrap();
+    assert_eq!(*lock(&told), 3, "something else is the matter with it");
+}
+
+#[tokio::test]
+async fn what_was_put_right_is_told_although_the_status_can_t_be_written() {
+    let told = Arc::new(Mutex::new(0));
+    let count = told.clone();
+    let federator = federator(setting(), move |path| {
+        if path.ends_with("/events") {
+            *lock(&count) += 1;
+            let event =
+                json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {} });
+            return (201, event);
+        }
+        (409, json!({ "code": 409, "reason": "Conflict", "status": "Failure" }))
+    });
+    let put_right = (Part::Route, Outcome::Updated(vec!["spec.host".to_owned()]));
+    let findings = Findings { outcomes: vec![put_right], ..Findings::default() };
+    assert!(federator.report(&server(spiffe()), &findings).await.is_err());
+    assert_eq!(*lock(&told), 1);
 }
 
 #[tokio::test]

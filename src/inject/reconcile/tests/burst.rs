@@ -230,6 +230,13 @@ async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon()
     stage.reconciler.index().route_gone(&stage.at);
     assert_eq!(stage.turn().await.unwrap(), Next::Nothing, "now the watch has said so");
 
+    // Somebody else wrote it, and it is not there to be read again.
+    let stage = asking(&pair(0));
+    stage.world().pair_code = Some(409);
+    stage.world().route = Value::Null;
+    let next = stage.turn().await.unwrap();
+    assert!(matches!(next, Next::At(_)), "{next:?}: not before the resync");
+
     // Not the Route is missing, but what it was written to.
     let stage = asking(&pair(0));
     assert_eq!(stage.world().route, there);
