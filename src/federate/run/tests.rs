@@ -42,6 +42,20 @@ fn federator(
     Federator::new(client::over(wire, gate.clone()), gate, clock, options, peers, metrics)
 }
 
+/// One whose API server takes Events, and answers everything else like this. And how many it took.
+fn counting_events(code: u16, reason: &'static str) -> (Arc<Federator>, Arc<Mutex<usize>>) {
+    let taken = Arc::new(Mutex::new(0));
+    let count = taken.clone();
+    let federator = federator(setting(), move |path| {
+        if path.ends_with("/events") {
+            *lock(&count) += 1;
+            return (201, json!({ "metadata": {} }));
+        }
+        (code, json!({ "code": code, "reason": reason, "status": "Failure" }))
+    });
+    (federator, taken)
+}
+
 #[tokio::test]
 async fn a_peer_that_goes_dark_is_told_although_something_else_in_the_object_is_wrong() {
     let mut server = server(spiffe());
@@ -114,17 +128,7 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
 
 #[tokio::test]
 async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_comes_and_goes() {
-    let told = Arc::new(Mutex::new(0));
-    let count = told.clone();
-    let federator = federator(setting(), move |path| {
-        if path.ends_with("/events") {
-            *lock(&count) += 1;
-            let event =
-                json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {} });
-            return (201, event);
-        }
-        (404, json!({ "code": 404, "reason": "NotFound", "status": "Failure" }))
-    });
+    let (federator, told) = counting_events(404, "NotFound");
     let server = server(spiffe());
     let mut peers = server.spec.federation.as_ref().unwrap().federates_with.clone();
     peers.push(Peer { trust_domain: "td-c.test".to_owned(), ..peers[0].clone() });
@@ -144,17 +148,7 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
 
 #[tokio::test]
 async fn what_was_put_right_is_told_although_the_status_can_t_be_written() {
-    let told = Arc::new(Mutex::new(0));
-    let count = told.clone();
-    let federator = federator(setting(), move |path| {
-        if path.ends_with("/events") {
-            *lock(&count) += 1;
-            let event =
-                json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {} });
-            return (201, event);
-        }
-        (409, json!({ "code": 409, "reason": "Conflict", "status": "Failure" }))
-    });
+    let (federator, told) = counting_events(409, "Conflict");
     let put_right = (Part::Route, Outcome::Updated(vec!["spec.host".to_owned()]));
     let findings = Findings { outcomes: vec![put_right], ..Findings::default() };
     assert!(federator.report(&server(spiffe()), &findings).await.is_err());
