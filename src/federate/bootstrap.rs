@@ -54,7 +54,7 @@ pub struct Offer {
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// There is no SpireServer.
-    #[error("there is no SpireServer {} in {context}", spire_server::NAME)]
+    #[error("there is no SpireServer {} in {context}. Apply one there first", spire_server::NAME)]
     NoServer {
         /// The cluster.
         context: String,
@@ -67,9 +67,17 @@ pub enum BootstrapError {
         /// The cluster.
         context: String,
     },
+    /// There is nothing to bring a bundle into.
+    #[error(
+        "{context} has no API for ClusterFederatedTrustDomains. Install the CRDs of the SPIRE controller manager there first, see docs/federate.md"
+    )]
+    NoApi {
+        /// The cluster.
+        context: String,
+    },
     /// The SPIRE server has not published its authorities.
     #[error(
-        "the SPIRE server in {context} has not published its bundle: ConfigMap {namespace}/{BUNDLE} has no bundle.crt. Is the server running?"
+        "the SPIRE server in {context} has not published its bundle: ConfigMap {namespace}/{BUNDLE} is not there, or has no bundle.crt. Is the server running, and in that namespace (-n)?"
     )]
     NotPublished {
         /// The cluster.
@@ -222,8 +230,11 @@ impl Cluster {
     async fn standing(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let listed = call::bounded(api.list(&Default::default())).await;
-        let what = "ClusterFederatedTrustDomains. Is the SPIRE controller manager installed?";
-        Ok(listed.map_err(|cause| self.failed(what, cause))?.items)
+        let objects = listed.map_err(|cause| match cause {
+            CallError::NotFound => BootstrapError::NoApi { context: self.context.clone() },
+            cause => self.failed("ClusterFederatedTrustDomains", cause),
+        })?;
+        Ok(objects.items)
     }
 
     /// What taking the offer would do here.

@@ -193,7 +193,7 @@ impl Federator {
 
     /// Waits, but not longer than until somebody asks for something else.
     async fn let_them_be(&self, pause: Duration) {
-        if !pause.is_zero() {
+        if pause >= Duration::from_secs(1) && !self.is_asked_anew() {
             tracing::warn!(
                 seconds = pause.as_secs(),
                 "somebody keeps undoing our changes; waiting"

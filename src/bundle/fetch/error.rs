@@ -36,10 +36,10 @@ pub enum FetchError {
     #[error(transparent)]
     Url(#[from] UrlError),
     /// The host's name leads nowhere.
-    #[error("no such host: {0}")]
+    #[error("no such host: {0}. Is its address right, and does this cluster's DNS know it?")]
     NoSuchHost(String),
     /// Nobody listens.
-    #[error("connection refused")]
+    #[error("connection refused. Is its address right, and does anybody listen there?")]
     Refused,
     /// The host can't be connected to for another reason.
     #[error("no connection: {0}")]
@@ -48,7 +48,7 @@ pub enum FetchError {
     #[error("the proxy that HTTPS_PROXY names does not lead there; NO_PROXY makes exceptions")]
     Proxy,
     /// What listens is no TLS server.
-    #[error("it does not speak TLS")]
+    #[error("it does not speak TLS. Is the port right?")]
     NotTls,
     /// TLS failed for another reason.
     #[error("the TLS handshake failed: {0}")]
@@ -57,7 +57,9 @@ pub enum FetchError {
     #[error(transparent)]
     Svid(SvidError),
     /// https_web: nobody vouches for the certificate.
-    #[error("the certificate is signed by no CA that this machine trusts")]
+    #[error(
+        "the certificate is signed by no CA that is trusted here. SSL_CERT_FILE names a file with others; the SPIRE server needs them too"
+    )]
     UnknownCa,
     /// https_web: the certificate is another host's.
     #[error("the certificate is not for {0}")]
@@ -69,7 +71,7 @@ pub enum FetchError {
     #[error("the certificate is not yet valid: do the clocks agree?")]
     NotYetValid,
     /// Neither a bundle nor a redirect.
-    #[error("HTTP {0}")]
+    #[error("it answers HTTP {0}. Is that the address of a bundle endpoint?")]
     Status(u16),
     /// The connection ended within the answer, or it is no HTTP.
     #[error("the connection broke before the answer was complete")]
@@ -98,7 +100,10 @@ pub enum FetchError {
         cause: Box<FetchError>,
     },
     /// No time left.
-    #[error("no answer within {} s", after.as_secs_f64())]
+    #[error(
+        "no answer within {} s. Does a firewall or a proxy stand in between?",
+        after.as_secs_f64()
+    )]
     TooSlow {
         /// How much there was.
         after: Duration,

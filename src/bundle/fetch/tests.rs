@@ -274,7 +274,7 @@ async fn a_server_that_stays_silent_is_given_up() {
     assert_eq!(error, FetchError::TooSlow { after: limit, stage: Stage::Verified });
     assert!(error.reached() && error.verified());
     let real = FetchError::TooSlow { after: PATIENCE, stage: Stage::Began };
-    assert_eq!(real.to_string(), "no answer within 30 s");
+    assert!(real.to_string().starts_with("no answer within 30 s. "), "{real}");
     assert!(!real.reached());
 }
 
@@ -314,7 +314,7 @@ async fn a_port_that_nobody_listens_on_is_told() {
     let url = format!("https://{free}/").parse().unwrap();
     let error =
         fetch(&Endpoint { url, trust: spiffe(&Ca::new("td-b")) }, noon()).await.unwrap_err();
-    assert_eq!(error.to_string(), "connection refused");
+    assert!(error.to_string().starts_with("connection refused. "), "{error}");
     assert!(!error.reached());
 }
 
@@ -323,13 +323,13 @@ async fn a_name_that_leads_nowhere_is_told() {
     let url = "https://nowhere.invalid/".parse().unwrap();
     let error =
         fetch(&Endpoint { url, trust: spiffe(&Ca::new("td-b")) }, noon()).await.unwrap_err();
-    assert_eq!(error.to_string(), "no such host: nowhere.invalid");
+    assert!(error.to_string().starts_with("no such host: nowhere.invalid. "), "{error}");
 }
 
 #[tokio::test]
 async fn a_refusal_is_told_by_its_code() {
     let error = said_of(Reply::text("404 Not Found", "", "gone")).await;
-    assert_eq!(error.to_string(), "HTTP 404");
+    assert!(error.to_string().starts_with("it answers HTTP 404. "), "{error}");
     assert!(error.reached() && error.verified());
     assert_eq!(error.category(), "http");
 }
