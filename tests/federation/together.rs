@@ -1,6 +1,9 @@
 //! Clusters that federate by https_spiffe.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -131,7 +134,12 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     b.until_peer("td-a.test", "all is well", A_FETCH, well).await;
 
     b.spire.rotate().await;
+    let rotated = Instant::now();
     a.until_bundle("td-b.test", 2).await;
+    println!(
+        "a rotation reached the other cluster's SPIRE server after {:.1?}, where a refresh is {HINT:?}",
+        rotated.elapsed()
+    );
     let second = a
         .until_peer("td-b.test", "the new sequence", A_FETCH, |peer| peer["x509Authorities"] == 2)
         .await;
