@@ -4,7 +4,7 @@ SHELL := bash
 CARGO ?= cargo
 SUITE := target/suite
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
-SIMULATION := $(CARGO) --config profile.test.opt-level=2 test --locked --features seeded-bugs --test simulation
+SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 test --locked --features seeded-bugs --test simulation
 
 .PHONY: help
 help: ## Show this list
