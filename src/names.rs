@@ -6,6 +6,9 @@ pub const SECRET_NAME_ANNOTATION: &str = "route.openshift.io/tls-secret-name";
 /// Notes what we injected, in the same write as the pair itself.
 pub const INJECTED_ANNOTATION: &str = "trustplane.dev/injected";
 
+/// Which version of which Secret that was, in the same write: saves a read after a restart.
+pub const INJECTED_FROM_ANNOTATION: &str = "trustplane.dev/injected-from";
+
 /// Owner of the fields that we write, as `metadata.managedFields` names it.
 pub const FIELD_MANAGER: &str = "trustplane";
 

@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
-use crate::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
+use crate::names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,13 +28,35 @@ struct Annotations {
     secret_name: Option<String>,
     #[serde(rename = "trustplane.dev/injected")]
     injected: Option<String>,
+    #[serde(rename = "trustplane.dev/injected-from")]
+    injected_from: Option<String>,
+}
+
+/// The identity of an object, without any annotation: kubectl's copy of a Secret holds its key.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// Reads that part; for `deserialize_with`.
+pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let Identity { namespace, name, uid, resource_version } = Identity::deserialize(deserializer)?;
+    Ok(ObjectMeta { namespace, name, uid, resource_version, ..ObjectMeta::default() })
 }
 
 /// Reads that part; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = Slim::deserialize(deserializer)?;
-    let named = |Annotations { secret_name, injected }| {
-        let known = [(SECRET_NAME_ANNOTATION, secret_name), (INJECTED_ANNOTATION, injected)];
+    let named = |Annotations { secret_name, injected, injected_from }| {
+        let known = [
+            (SECRET_NAME_ANNOTATION, secret_name),
+            (INJECTED_ANNOTATION, injected),
+            (INJECTED_FROM_ANNOTATION, injected_from),
+        ];
         known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     };
     Ok(ObjectMeta {
@@ -62,13 +84,23 @@ mod tests {
         let kept = json!({
             "namespace": "web", "name": "shop", "uid": "4711", "resourceVersion": "41",
             "deletionTimestamp": "2026-03-01T12:00:00Z", "ownerReferences": [owner],
-            "annotations": { SECRET_NAME_ANNOTATION: "shop-tls", INJECTED_ANNOTATION: "v1:a:b" },
+            "annotations": {
+                SECRET_NAME_ANNOTATION: "shop-tls", INJECTED_ANNOTATION: "v1:a:b",
+                INJECTED_FROM_ANNOTATION: "v1:u:1:1:c",
+            },
         });
         let mut whole = kept.clone();
         whole["labels"] = json!({ "app": "shop" });
         whole["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!("{}");
         whole["managedFields"] = json!([{ "manager": "kubectl", "fieldsV1": { "f:spec": {} } }]);
-        assert_eq!(json!(slim(whole).unwrap()), kept);
+        assert_eq!(json!(slim(whole.clone()).unwrap()), kept);
+        let identity = identity(whole).unwrap();
+        let [namespace, name, uid, version] =
+            ["namespace", "name", "uid", "resourceVersion"].map(|field| &kept[field]);
+        assert_eq!(
+            json!(identity),
+            json!({ "namespace": namespace, "name": name, "uid": uid, "resourceVersion": version })
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub const TLS_TYPE: &str = "kubernetes.io/tls";
 /// A Secret, without what is none of our business.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Secret {
-    /// The metadata that we have a use for.
-    #[serde(deserialize_with = "metadata::slim")]
+    /// Which Secret it is, and in which version.
+    #[serde(deserialize_with = "metadata::identity")]
     pub metadata: ObjectMeta,
     /// `kubernetes.io/tls` for a certificate and its key; it can't be changed.
     #[serde(rename = "type", default)]
@@ -63,26 +63,44 @@ impl<'de> Deserialize<'de> for SecretBytes {
     }
 }
 
-impl kube::Resource for Secret {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Secret".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "secrets".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+/// A Secret as it is watched: its identity and version, and nothing of its content.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SecretMetadata {
+    /// Which Secret it is, and in which version.
+    #[serde(deserialize_with = "metadata::identity")]
+    pub metadata: ObjectMeta,
 }
+
+macro_rules! secret_resource {
+    ($type:ty, metadata_only: $metadata_only:literal) => {
+        impl kube::Resource for $type {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                "Secret".into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                "".into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                "secrets".into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+            fn metadata_api() -> bool {
+                $metadata_only
+            }
+        }
+    };
+}
+
+secret_resource!(Secret, metadata_only: false);
+secret_resource!(SecretMetadata, metadata_only: true);

@@ -11,7 +11,7 @@ use super::{
     serving::{Ground, Job, Serving},
 };
 use crate::{
-    inject::run::{Injector, Options},
+    inject::run::{COMPARE_EVERY, Injector, Options},
     names::INJECT_LEASE,
 };
 
@@ -88,6 +88,8 @@ impl Inject {
                 concurrency: concurrency.into(),
                 resync: rules.resync,
                 watch_timeout: serving.watch_timeout,
+                compare_every: COMPARE_EVERY,
+                judges_in_place: false,
                 dry_run: serving.dry_run,
                 instance: serving.instance(),
             };

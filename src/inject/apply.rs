@@ -16,14 +16,26 @@ use crate::{
         facts::{ObjectRef, RouteFacts},
         note::Note,
         plan::Write,
+        source::Source,
     },
     kit::{
         call::{self, CallError},
         seeded::{self, Bug},
     },
-    names::{FIELD_MANAGER, INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
+    names::{FIELD_MANAGER, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
     tls::Pair,
 };
+
+/// A pair, and the version of the Secret that it was read from.
+#[derive(Clone, Debug)]
+pub struct ReadPair {
+    /// The pair.
+    pub pair: Pair,
+    /// The uid of the Secret.
+    pub uid: Box<str>,
+    /// Its resourceVersion.
+    pub version: Box<str>,
+}
 
 /// What went wrong with a Route.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +128,7 @@ impl Writer {
         &self,
         route: &RouteFacts,
         write: Write,
-        pair: Option<&Pair>,
+        pair: Option<&ReadPair>,
     ) -> Result<RouteFacts, ApplyError> {
         let change = change(route, write, pair)
             .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
@@ -184,23 +196,23 @@ fn params() -> PatchParams {
 }
 
 /// The fields that a write changes; none where it needs a pair that is not the planned one.
-fn change(route: &RouteFacts, write: Write, pair: Option<&Pair>) -> Option<Value> {
-    let planned = |fingerprint| pair.filter(|pair| pair.facts().fingerprint == fingerprint);
+fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Option<Value> {
+    let planned = |fingerprint| read.filter(|read| read.pair.fingerprint() == fingerprint);
     Some(match write {
         Write::Inject(fingerprint) => {
-            let pair = planned(fingerprint)?;
-            let (certificate, key) = (pair.certificate(), pair.key().expose());
+            let read = planned(fingerprint)?;
+            let (certificate, key) = (read.pair.certificate(), read.pair.key().expose());
             let mut tls = json!({ "certificate": certificate, "key": key });
             if seeded::has(Bug::ReplacesWholeTls) {
                 tls["insecureEdgeTerminationPolicy"] = Value::Null;
                 tls["destinationCACertificate"] = Value::Null;
             }
-            noting(json!(note(route, pair)), tls)
+            with_tls(noting(route, read), tls)
         }
-        Write::NoteAlone(fingerprint) => noting_only(json!(note(route, planned(fingerprint)?))),
-        Write::Clear => noting(Value::Null, json!({ "certificate": null, "key": null })),
-        Write::ClearKey => noting(Value::Null, json!({ "key": null })),
-        Write::DropNote => noting_only(Value::Null),
+        Write::NoteAlone(fingerprint) => noting(route, planned(fingerprint)?),
+        Write::Clear => with_tls(without_note(), json!({ "certificate": null, "key": null })),
+        Write::ClearKey => with_tls(without_note(), json!({ "key": null })),
+        Write::DropNote => without_note(),
     })
 }
 
@@ -220,18 +232,24 @@ fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
     }
 }
 
-fn note(route: &RouteFacts, pair: &Pair) -> String {
-    Note::of(&route.uid, pair.certificate(), pair.key().expose()).to_string()
+fn noting(route: &RouteFacts, ReadPair { pair, uid, version }: &ReadPair) -> Value {
+    let note = Note::of(&route.uid, pair.certificate(), pair.key().expose());
+    let source = Source::text(uid, version, &note);
+    annotating(json!(note.to_string()), json!(source))
 }
 
-fn noting(note: Value, tls: Value) -> Value {
-    let mut change = noting_only(note);
+fn without_note() -> Value {
+    annotating(Value::Null, Value::Null)
+}
+
+fn annotating(note: Value, source: Value) -> Value {
+    let annotations = json!({ INJECTED_ANNOTATION: note, INJECTED_FROM_ANNOTATION: source });
+    json!({ "metadata": { "annotations": annotations } })
+}
+
+fn with_tls(mut change: Value, tls: Value) -> Value {
     change["spec"] = json!({ "tls": tls });
     change
-}
-
-fn noting_only(note: Value) -> Value {
-    json!({ "metadata": { "annotations": { INJECTED_ANNOTATION: note } } })
 }
 
 fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
@@ -284,19 +302,32 @@ mod tests {
         Draft::edge().annotated("shop-tls").holding("old certificate", "old key").noted()
     }
 
-    fn pair() -> Pair {
+    fn pair() -> ReadPair {
         let key = rcgen::KeyPair::generate().unwrap();
         let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
         let certificate = parameters.self_signed(&key).unwrap().pem();
-        tls::judge(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+        let pair = tls::judge(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+        ReadPair { pair, uid: "s-1".into(), version: "7".into() }
     }
 
-    fn note_of(pair: &Pair) -> String {
-        Note::of("4711", pair.certificate(), pair.key().expose()).to_string()
+    fn note_of(ReadPair { pair, .. }: &ReadPair) -> Note {
+        Note::of("4711", pair.certificate(), pair.key().expose())
+    }
+
+    fn source_of(read: &ReadPair) -> String {
+        format!("v1:s-1:7:{}:{}", tls::RULES, note_of(read).digits())
+    }
+
+    /// Metadata with what was noted of this pair, or with nothing.
+    fn noting(read: Option<&ReadPair>) -> Value {
+        match read {
+            Some(read) => metadata(json!(note_of(read).to_string()), json!(source_of(read))),
+            None => metadata(Value::Null, Value::Null),
+        }
     }
 
     /// The one body that was sent, where path, query and content type are as they should be.
-    async fn sent(write: Write, pair: Option<&Pair>) -> Value {
+    async fn sent(write: Write, pair: Option<&ReadPair>) -> Value {
         let (writer, sent) = server(200, draft().version("42").0);
         let now_is = writer.write(&draft().facts(), write, pair).await.unwrap();
         assert_eq!(now_is, draft().version("42").facts(), "answers what the server has now");
@@ -314,49 +345,45 @@ mod tests {
         assert!(sent == expected, "another body was sent");
     }
 
-    fn metadata(note: Value) -> Value {
-        json!({
-            "uid": "4711", "resourceVersion": "41", "annotations": { "trustplane.dev/injected": note },
-        })
+    fn metadata(note: Value, source: Value) -> Value {
+        let annotations =
+            json!({ "trustplane.dev/injected": note, "trustplane.dev/injected-from": source });
+        json!({ "uid": "4711", "resourceVersion": "41", "annotations": annotations })
     }
 
     #[tokio::test]
     async fn an_injection_sends_certificate_key_and_note_with_what_it_was_decided_from() {
         let pair = pair();
-        let body = sent(Write::Inject(pair.facts().fingerprint), Some(&pair)).await;
-        let tls = json!({ "certificate": pair.certificate(), "key": pair.key().expose() });
-        let expected =
-            json!({ "metadata": metadata(json!(note_of(&pair))), "spec": { "tls": tls } });
+        let body = sent(Write::Inject(pair.pair.fingerprint()), Some(&pair)).await;
+        let tls =
+            json!({ "certificate": pair.pair.certificate(), "key": pair.pair.key().expose() });
+        let expected = json!({ "metadata": noting(Some(&pair)), "spec": { "tls": tls } });
         assert_same(&body, &expected);
     }
 
     #[tokio::test]
     async fn a_missing_note_is_sent_without_the_pair() {
         let pair = pair();
-        let body = sent(Write::NoteAlone(pair.facts().fingerprint), Some(&pair)).await;
-        assert_same(&body, &json!({ "metadata": metadata(json!(note_of(&pair))) }));
+        let body = sent(Write::NoteAlone(pair.pair.fingerprint()), Some(&pair)).await;
+        assert_same(&body, &json!({ "metadata": noting(Some(&pair)) }));
     }
 
     #[tokio::test]
     async fn clearing_takes_certificate_key_and_note_out() {
         let tls = json!({ "certificate": null, "key": null });
-        let expected = json!({ "metadata": metadata(Value::Null), "spec": { "tls": tls } });
+        let expected = json!({ "metadata": noting(None), "spec": { "tls": tls } });
         assert_same(&sent(Write::Clear, None).await, &expected);
     }
 
     #[tokio::test]
     async fn clearing_a_left_over_key_does_not_name_the_certificate() {
-        let expected =
-            json!({ "metadata": metadata(Value::Null), "spec": { "tls": { "key": null } } });
+        let expected = json!({ "metadata": noting(None), "spec": { "tls": { "key": null } } });
         assert_same(&sent(Write::ClearKey, None).await, &expected);
     }
 
     #[tokio::test]
     async fn dropping_the_note_does_not_name_spec_so_that_none_comes_into_being() {
-        assert_same(
-            &sent(Write::DropNote, None).await,
-            &json!({ "metadata": metadata(Value::Null) }),
-        );
+        assert_same(&sent(Write::DropNote, None).await, &json!({ "metadata": noting(None) }));
     }
 
     #[tokio::test]
@@ -394,7 +421,7 @@ mod tests {
             assert_eq!(sent.len(), 1);
             sent.pop().unwrap().3
         };
-        let mut gone = metadata(Value::Null);
+        let mut gone = noting(None);
         gone["annotations"]["route.openshift.io/tls-secret-name"] = Value::Null;
         assert_same(&released(Write::DropNote).await, &json!({ "metadata": gone.clone() }));
         let tls = json!({ "certificate": null, "key": null });
@@ -414,7 +441,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_sent_when_the_pair_at_hand_is_not_the_planned_one() {
         let (planned, other) = (pair(), pair());
-        let fingerprint = planned.facts().fingerprint;
+        let fingerprint = planned.pair.fingerprint();
         for write in [Write::Inject(fingerprint), Write::NoteAlone(fingerprint)] {
             for at_hand in [None, Some(&other)] {
                 let (writer, sent) = server(200, draft().0);
@@ -451,14 +478,14 @@ mod tests {
         let pair = pair();
         let status = json!({
             "kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
-            "message": format!("spec.tls.key: Invalid value: {:?}", pair.key().expose()),
-            "details": { "causes": [{ "field": "spec.tls.key", "message": pair.key().expose() }] },
+            "message": format!("spec.tls.key: Invalid value: {:?}", pair.pair.key().expose()),
+            "details": { "causes": [{ "field": "spec.tls.key", "message": pair.pair.key().expose() }] },
         });
-        let write = Write::Inject(pair.facts().fingerprint);
+        let write = Write::Inject(pair.pair.fingerprint());
         let error = server(422, status).0.write(&draft().facts(), write, Some(&pair)).await;
         let error = error.unwrap_err();
         let shown = format!("{error} {error:?}");
-        let leaks = pair.key().expose().lines().any(|line| shown.contains(line));
+        let leaks = pair.pair.key().expose().lines().any(|line| shown.contains(line));
         assert!(!leaks && shown.contains("spec.tls.key"), "the refusal is told with the key");
     }
 }

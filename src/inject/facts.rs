@@ -1,7 +1,7 @@
 //! What a decision needs to know of a Route, and all that the cache keeps of it. Pure.
 //!
-//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint
-//! and to whether it is ours while the object passes by.
+//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, to
+//! whether it is ours, and to what people are told of it while the object passes by.
 
 use std::{fmt, sync::Arc};
 
@@ -9,13 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::{
     api::route::{Route, TlsConfig},
-    inject::{condition::Standing, note::Note, words},
+    inject::{condition::Standing, note::Note, source::Source, words},
     kit::{
         queue,
         seeded::{self, Bug},
     },
-    names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
-    tls::{self, Fingerprint, Validity, Wildcard},
+    names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
+    tls::{self, Fingerprint, Validity, Warning, Wildcard},
 };
 
 /// An object's place: namespace and name.
@@ -81,10 +81,43 @@ pub struct RouteFacts {
     pub noted: bool,
     /// How TLS is terminated, and with what.
     pub tls: Tls,
-    /// When the certificate in the Route is valid; read only where the pair is ours.
-    pub validity: Option<Validity>,
+    /// Which version of its Secret the pair came from; none where that can't be believed.
+    pub source: Option<Source>,
+    /// What the certificate in the Route says, where the pair is ours.
+    pub certificate: HeldCertificate,
     /// What `.status.certificate` says now.
     pub conditions: Box<[Standing]>,
+}
+
+/// What is known of a certificate of ours in a Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldCertificate {
+    /// There is none of ours, or it can't be read.
+    None,
+    /// It is too long to be read while it passes by in a watch.
+    Unread,
+    /// This is what it says.
+    Read(Box<Description>),
+}
+
+/// What metrics and warnings tell of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The serial number of the leaf in hexadecimal digits.
+    pub serial: Box<str>,
+    /// When the leaf is valid.
+    pub validity: Validity,
+    /// What clients will object to, whatever the time is.
+    pub warnings: Box<[Warning]>,
+}
+
+/// How much of a Route's certificate is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// What takes next to no time.
+    Short,
+    /// All of it.
+    Whole,
 }
 
 /// Who may write the Route.
@@ -149,13 +182,26 @@ pub enum Owner {
 }
 
 impl RouteFacts {
-    /// Reads the facts off a Route. Certificate and key stay behind.
+    /// Reads the facts off a Route. Certificate and key stay behind, and a long chain is left unread.
     pub fn read(route: &Route) -> Self {
+        Self::read_to(route, Depth::Short)
+    }
+
+    /// As `read`, with the longest of chains: not for a task that others wait for.
+    pub fn read_whole(route: &Route) -> Self {
+        Self::read_to(route, Depth::Whole)
+    }
+
+    fn read_to(route: &Route, depth: Depth) -> Self {
         let meta = &route.metadata;
         let annotation = |name| meta.annotations.as_ref().and_then(|all| all.get(name));
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let note = annotation(INJECTED_ANNOTATION).map(String::as_str);
-        let tls = read_tls(route.spec.tls.as_ref(), uid, note.and_then(|note| note.parse().ok()));
+        let noted = annotation(INJECTED_ANNOTATION);
+        let note: Option<Note> = noted.and_then(|note| note.parse().ok());
+        let tls = read_tls(route.spec.tls.as_ref(), uid, note);
+        let source = annotation(INJECTED_FROM_ANNOTATION)
+            .zip(note.filter(|_| tls.holds_ours()))
+            .and_then(|(text, note)| Source::read(text, &note));
         Self {
             at: ObjectRef::of(meta),
             uid: uid.into(),
@@ -164,8 +210,9 @@ impl RouteFacts {
             wildcard: wildcard(route.spec.wildcard_policy.as_deref()),
             custody: custody(route),
             wanted: wanted(annotation(SECRET_NAME_ANNOTATION).map(String::as_str)),
-            noted: note.is_some(),
-            validity: validity(route, &tls),
+            noted: noted.is_some(),
+            source,
+            certificate: held_certificate(route, &tls, depth),
             tls,
             conditions: Standing::read(&route.status.certificate),
         }
@@ -186,9 +233,44 @@ impl RouteFacts {
         self.secret().filter(|_| decides)
     }
 
-    /// Whether a `caCertificate` stands in the Route that the router will verify the pair with.
-    pub fn has_ca_certificate(&self) -> bool {
-        matches!(self.tls, Tls::Terminated { ca_certificate: Some(_), .. })
+    /// The digest of the `caCertificate` that the router will verify the pair with.
+    pub fn ca_certificate(&self) -> Option<Fingerprint> {
+        match self.tls {
+            Tls::Terminated { ca_certificate, .. } => ca_certificate,
+            Tls::NotSecured | Tls::Passthrough | Tls::External => None,
+        }
+    }
+
+    /// Takes over what was read of the same certificate before.
+    pub fn keep_reading_of(&mut self, known: &Self) {
+        let same = self.holding() == known.holding()
+            && self.host == known.host
+            && self.wildcard == known.wildcard;
+        if same && self.certificate == HeldCertificate::Unread {
+            self.certificate.clone_from(&known.certificate);
+        }
+    }
+
+    /// Whether pair, note and annotation are the same: what says which pair the Route should hold.
+    pub fn has_same_claim(&self, other: &Self) -> bool {
+        let claim = |facts: &Self| (facts.holding(), facts.noted, facts.source);
+        self.uid == other.uid && self.wanted == other.wanted && claim(self) == claim(other)
+    }
+
+    /// The pair that stands in the Route.
+    pub fn holding(&self) -> Holding {
+        match self.tls {
+            Tls::Terminated { holding, .. } => holding,
+            Tls::NotSecured | Tls::Passthrough | Tls::External => Holding::Nothing,
+        }
+    }
+
+    /// What is known of the certificate in the Route, where it is ours.
+    pub fn description(&self) -> Option<&Description> {
+        match &self.certificate {
+            HeldCertificate::Read(description) => Some(description),
+            HeldCertificate::None | HeldCertificate::Unread => None,
+        }
     }
 
     /// Whether a decision about the other would be the same.
@@ -208,11 +290,26 @@ impl RouteFacts {
     }
 }
 
-fn validity(route: &Route, tls: &Tls) -> Option<Validity> {
-    let Tls::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. } = tls else {
-        return None;
-    };
-    tls::validity(route.spec.tls.as_ref()?.certificate.as_deref()?)
+impl Tls {
+    fn holds_ours(&self) -> bool {
+        matches!(self, Self::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. })
+    }
+}
+
+fn held_certificate(route: &Route, tls: &Tls, depth: Depth) -> HeldCertificate {
+    let text = route.spec.tls.as_ref().and_then(|tls| tls.certificate.as_deref());
+    let Some(text) = text.filter(|_| tls.holds_ours()) else { return HeldCertificate::None };
+    if depth == Depth::Short && !tls::is_short(text) {
+        return HeldCertificate::Unread;
+    }
+    let Some(facts) = tls::describe(text) else { return HeldCertificate::None };
+    let host = route.spec.host.as_deref().unwrap_or_default();
+    let wildcard = wildcard(route.spec.wildcard_policy.as_deref());
+    HeldCertificate::Read(Box::new(Description {
+        serial: facts.serial().into(),
+        validity: facts.validity(),
+        warnings: tls::lasting_warnings(&facts, host, wildcard).collect(),
+    }))
 }
 
 fn wildcard(policy: Option<&str>) -> Wildcard {

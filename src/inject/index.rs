@@ -1,10 +1,12 @@
-//! What the watches told us: Routes, TLS Secrets, and which Routes ask for which Secret.
+//! What the watches told us: all Routes, and of the Secrets those that a Route names.
 //!
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
-//! to be decided anew. Neither key nor certificate is kept.
+//! to be decided anew. Neither key nor certificate is kept: of a Secret its revision, and once it
+//! was read the fingerprint of its pair.
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -13,14 +15,17 @@ use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::inject::{
-    facts::{ObjectRef, RouteFacts, Wanted},
-    plan::{Deed, SecretSeen},
+    facts::{Holding, ObjectRef, RouteFacts, Wanted},
+    plan::{CompletedWrite, SecretState},
+    secret_reads::SecretRead,
+    source::{Agreement, Revision},
     words::{Reason, State},
 };
 use crate::kit::seeded::{self, Bug};
+use crate::tls::{Fingerprint, Problem};
 
 /// For so long a watch may still bring what was before our own write.
-const ECHO: Duration = Duration::from_secs(30);
+const OWN_WRITE_WINDOW: Duration = Duration::from_secs(30);
 /// After this long nobody is told any more that something happened.
 const OLD_NEWS: Duration = Duration::from_secs(3_600);
 
@@ -28,51 +33,111 @@ const OLD_NEWS: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Default)]
 pub struct Index {
     /// Boxed: a table keeps room for twice as many as it holds.
-    routes: HashMap<ObjectRef, Box<Entry>>,
-    /// The names of the Routes that ask for a Secret, in order.
-    asking: HashMap<ObjectRef, Vec<Arc<str>>>,
-    secrets: HashMap<ObjectRef, Box<Known>>,
-    missing: HashMap<ObjectRef, Instant>,
+    routes: HashMap<ObjectRef, Box<RouteEntry>>,
+    /// Only Secrets that a Route names.
+    secrets: HashMap<ObjectRef, Box<SecretEntry>>,
     /// One text of each namespace, for all that is in it.
     namespaces: HashSet<Arc<str>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RouteEntry {
     facts: RouteFacts,
-    /// Whether these are the facts of our own last write, and the watch is yet to bring it.
-    awaits_echo: bool,
-    settled: Option<(Option<State>, Reason)>,
-    untold: Option<Untold>,
+    /// When we wrote what these are the facts of, while the watch is yet to bring it.
+    own_write: Option<Instant>,
+    /// Whether `injected-from` is believed: nobody but us changed what it stands beside since the
+    /// Route was first listed.
+    trusted: bool,
+    last_state: Option<(Option<State>, Reason)>,
+    pending: Option<PendingEvent>,
+    ca_check: Option<Box<CaCheck>>,
+    /// When somebody else changed it last, as far as we know.
     changed: Instant,
 }
 
-/// What we did to a Route and have not told yet. The words are made when they are told: nearly every
-/// Route waits to be told of after a burst.
+/// How a pair got on with the Route's own `caCertificate`.
+#[derive(Clone, Debug)]
+struct CaCheck {
+    pair: Fingerprint,
+    ca_certificate: Fingerprint,
+    problems: Box<[Problem]>,
+}
+
+/// A write of ours whose Event is yet to be published. Its text is made then: nearly every Route has
+/// one after a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Untold {
-    /// What.
-    pub deed: Deed,
+pub struct PendingEvent {
+    /// What was written.
+    pub write: CompletedWrite,
     /// And when.
     pub since: Instant,
 }
 
 /// Where facts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// The watch brought them, or the API server was asked.
+pub enum Origin {
+    /// The first list of this process.
+    FirstList,
+    /// A watch or a later list brought them, or the API server was asked.
     Server,
     /// The answer to a write of ours, which the watch will bring as well.
-    OurWrite,
+    OwnWrite,
 }
 
-#[derive(Debug)]
-struct Known {
-    seen: SecretSeen,
-    /// When the watch brought a new pair; not set by a list.
-    changed: Option<Instant>,
-    /// When the API server was last asked, and said the same.
-    read: Option<Instant>,
+/// What brought a version of a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// The first list of this process.
+    FirstList,
+    /// A later list.
+    Relist,
+    /// An event.
+    Event,
+}
+
+/// A Secret that a Route names.
+#[derive(Debug, Default)]
+struct SecretEntry {
+    /// The names of the Routes that name it, in order.
+    routes: Vec<Arc<str>>,
+    /// The version that the watch or a read brought last; none where there is no such Secret, or
+    /// nobody knows.
+    revision: Option<Revision>,
+    content: Content,
+    /// When the watch had news of it last.
+    news: Option<News>,
+    /// When the API server first said that there is no such Secret.
+    missing_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct News {
+    at: Instant,
+    /// Whether that was a change, and not what a first list brought.
+    is_change: bool,
+}
+
+/// What was read of a Secret in this revision.
+#[derive(Clone, Debug, Default)]
+enum Content {
+    #[default]
+    Unread,
+    /// A pair that the router would serve.
+    Usable(Fingerprint),
+    /// Not usable, or not there, as of this time.
+    Unusable(Box<(SecretState, Instant)>),
+}
+
+/// What can be said about a Route's Secret without a read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Known {
+    /// This.
+    State(SecretState),
+    /// Nothing: it has to be read.
+    Unread,
+    /// As far as an earlier judgement goes it is what the Route holds. It has to be read, and that
+    /// can wait.
+    UnreadByOurRules,
 }
 
 /// Part of the cluster that one watch covers: one namespace, or all.
@@ -81,17 +146,18 @@ pub type Scope = Option<Arc<str>>;
 impl Index {
     /// Whether the watch brings our own last write, or a version from before it. Needs no facts, so
     /// it can be asked before a Route is read, which takes far longer.
-    pub fn is_echo(&mut self, at: &ObjectRef, uid: &str, version: &str, now: Instant) -> bool {
+    pub fn is_own_write(&mut self, at: &ObjectRef, uid: &str, version: &str, now: Instant) -> bool {
         let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) else {
             return false;
         };
+        let Some(written) = entry.own_write else { return false };
         // After a while (a restored etcd counts from further back) whatever the watch says holds.
-        if !entry.awaits_echo || now.duration_since(entry.changed) >= ECHO {
+        if now.duration_since(written) >= OWN_WRITE_WINDOW {
             return false;
         }
         if *entry.facts.version == *version {
             // The facts at hand are those of the answer to that write.
-            entry.awaits_echo = false;
+            entry.own_write = None;
             return true;
         }
         is_older(version, &entry.facts.version)
@@ -99,18 +165,26 @@ impl Index {
 
     /// A Route is there. Where anything that matters changed it has to be decided: answers its
     /// place as it is spelt here, so that nobody keeps another copy of it.
-    pub fn route_applied(&mut self, facts: RouteFacts, now: Instant) -> Option<ObjectRef> {
-        if self.is_echo(&facts.at, &facts.uid, &facts.version, now) {
+    pub fn route_applied(
+        &mut self,
+        mut facts: RouteFacts,
+        origin: Origin,
+        now: Instant,
+    ) -> Option<ObjectRef> {
+        if self.is_own_write(&facts.at, &facts.uid, &facts.version, now) {
             return None;
         }
         let known = self.routes.get_mut(&facts.at);
+        if let Some(known) = &known {
+            facts.keep_reading_of(&known.facts);
+        }
         match known.filter(|entry| entry.facts.same_but_for_version(&facts)) {
             Some(entry) => {
                 entry.facts.version = facts.version;
-                entry.awaits_echo = false;
+                entry.own_write = None;
                 None
             }
-            None => Some(self.insert(facts, Source::Server, now)),
+            None => Some(self.insert(facts, origin, now)),
         }
     }
 
@@ -118,29 +192,36 @@ impl Index {
     pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
-        let takes_it = |entry: &Entry| {
+        let takes_it = |entry: &RouteEntry| {
             entry.facts.uid == facts.uid
                 && (seeded::has(Bug::WrittenHidesNewer)
                     || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            self.insert(facts, Source::OurWrite, now);
+            self.insert(facts, Origin::OwnWrite, now);
         }
     }
 
     /// The API server was asked and said this. Kept, because a decision is made of it: where the
     /// watch brings next what it brought before, that is a change again.
-    pub fn route_looked_at(&mut self, facts: RouteFacts, now: Instant) {
-        let takes_it = |entry: &Entry| !is_older(&facts.version, &entry.facts.version);
-        if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            self.insert(facts, Source::Server, now);
+    pub fn route_read(&mut self, mut facts: RouteFacts, now: Instant) {
+        let Some(entry) = self.routes.get_mut(&facts.at) else { return };
+        if is_older(&facts.version, &entry.facts.version) {
+            return;
         }
+        facts.keep_reading_of(&entry.facts);
+        entry.facts.keep_reading_of(&facts);
+        if entry.facts.same_but_for_version(&facts) {
+            entry.facts.version = facts.version;
+            return;
+        }
+        self.insert(facts, Origin::Server, now);
     }
 
     /// A Route is gone.
     pub fn route_gone(&mut self, at: &ObjectRef) {
         if let Some(entry) = self.routes.remove(at) {
-            self.stop_asking(&entry.facts);
+            self.stop_naming(&entry.facts);
         }
     }
 
@@ -149,65 +230,61 @@ impl Index {
         self.routes.keys().filter(|at| covers(scope, at)).cloned()
     }
 
-    /// The TLS Secrets of this part of the cluster, for a list that begins.
+    /// The Secrets of this part of the cluster that Routes name, for a list that begins.
     pub fn secrets_of(&self, scope: &Scope) -> impl Iterator<Item = ObjectRef> {
         self.secrets.keys().filter(|at| covers(scope, at)).cloned()
     }
 
-    /// A TLS Secret is there. Answers the Routes that its change concerns.
+    /// The watch brought this version of a TLS Secret. Answers the Routes that its change concerns.
     pub fn secret_applied(
         &mut self,
-        at: ObjectRef,
-        seen: SecretSeen,
-        changed: Option<Instant>,
+        at: &ObjectRef,
+        revision: Revision,
+        brought: Brought,
+        now: Instant,
     ) -> Vec<ObjectRef> {
+        let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
         if !seeded::has(Bug::GraceNeverRestarts) {
-            self.missing.remove(&at);
+            entry.missing_since = None;
         }
-        let same = self.secrets.get(&at).is_some_and(|known| known.seen == seen);
-        if same {
+        let is_missed = brought == Brought::Relist
+            && entry.revision.is_some()
+            && seeded::has(Bug::BelievesOlderVersion);
+        if entry.revision == Some(revision) || is_missed {
             return Vec::new();
         }
-        let concerned = self.asking_for(&at);
-        // One text of the name serves both tables.
-        let asked = self.asking.get_key_value(&at).map(|(shared, _)| shared.clone());
-        let at = asked.unwrap_or_else(|| ObjectRef {
-            namespace: self.shared_namespace(&at.namespace),
-            name: at.name,
-        });
-        self.secrets.insert(at, Box::new(Known { seen, changed, read: None }));
-        concerned
+        entry.revision = Some(revision);
+        entry.content = Content::Unread;
+        entry.news = Some(News { at: now, is_change: brought != Brought::FirstList });
+        self.routes_naming(at)
     }
 
     /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
-    pub fn secret_gone(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
+    pub fn secret_gone(&mut self, at: &ObjectRef, now: Instant) -> Vec<ObjectRef> {
+        let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
         // A new absence has a grace of its own, whatever an outdated answer left behind.
         if !seeded::has(Bug::GraceNeverRestarts) {
-            self.missing.remove(at);
+            entry.missing_since = None;
         }
-        if seeded::has(Bug::SecretStaysCached) {
-            return self.asking_for(at);
+        if !seeded::has(Bug::SecretStaysCached) {
+            entry.forget();
+            entry.news = Some(News { at: now, is_change: true });
         }
-        self.secrets.remove(at);
-        // Known to the watch or not: a Route may hold its pair since a turn that asked the server.
-        self.asking_for(at)
+        self.routes_naming(at)
     }
 
-    /// A list of TLS Secrets is through, and did not bring these: answers the Routes of all that
-    /// are asked for and not there. One that came and went while the watch was down was never known
-    /// here, and its pair may stand in a Route all the same.
-    pub fn secrets_listed(&mut self, scope: &Scope, lost: &[ObjectRef]) -> Vec<ObjectRef> {
-        for at in lost {
-            self.secret_gone(at);
+    /// A list of TLS Secrets is through, and did not bring these that Routes name: answers the
+    /// Routes of all that were not known to be missing. One that came and went while the watch was
+    /// down was never seen here, and its pair may stand in a Route all the same.
+    pub fn secrets_listed(&mut self, unlisted: &[ObjectRef], now: Instant) -> Vec<ObjectRef> {
+        let mut concerned = Vec::new();
+        for at in unlisted {
+            let is_known = self.secrets.get(at).is_none_or(|entry| entry.is_missing());
+            if !is_known {
+                concerned.extend(self.secret_gone(at, now));
+            }
         }
-        let not_there = |at: &&ObjectRef| covers(scope, at) && !self.secrets.contains_key(*at);
-        let mut not_there: Vec<_> = self.asking.keys().filter(not_there).cloned().collect();
-        not_there.sort_unstable();
-        for at in &not_there {
-            // Nobody knows since when: an answer of long ago must not take its grace.
-            self.missing.remove(at);
-        }
-        not_there.iter().flat_map(|at| self.asking_for(at)).collect()
+        concerned
     }
 
     /// What is known of a Route.
@@ -215,107 +292,161 @@ impl Index {
         self.routes.get(at).map(|entry| entry.facts.clone())
     }
 
-    /// What the watch said last about a TLS Secret. That there is nothing means only that no
-    /// Secret *of that type* is known.
-    pub fn secret(&self, at: &ObjectRef) -> Option<&SecretSeen> {
-        self.secrets.get(at).map(|known| &known.seen)
-    }
-
     /// Whether this very Route is still there.
     pub fn knows(&self, at: &ObjectRef, uid: &str) -> bool {
         self.routes.get(at).is_some_and(|entry| *entry.facts.uid == *uid)
     }
 
-    /// Where others ask for the Route's Secret too: since when the Route is what it is.
-    pub fn shares_since(&self, route: &ObjectRef, secret: &ObjectRef) -> Option<Instant> {
-        let is_shared = self.asking.get(secret).is_some_and(|routes| routes.len() > 1);
+    /// What can be said about the Secret without a read, as far as the watches are current.
+    pub fn known_secret(&self, route: &RouteFacts, at: &ObjectRef) -> Known {
+        let (Some(secret), Some(entry)) = (self.secrets.get(at), self.routes.get(&route.at)) else {
+            return Known::Unread;
+        };
+        match (&secret.content, secret.revision) {
+            (Content::Usable(pair), Some(_)) => Known::State(SecretState::Usable(*pair)),
+            // Whoever changed the Secret and then the Route must not be told what was before.
+            (Content::Unusable(read), _) if read.1 >= entry.changed => Known::State(read.0.clone()),
+            (Content::Unread, Some(revision)) => entry.judged_earlier(route, revision),
+            _ => Known::Unread,
+        }
+    }
+
+    /// Why the router would refuse this pair because of the Route's own `caCertificate`: nothing
+    /// where there is no such problem, none where that is yet to be found out.
+    pub fn ca_problems(&self, route: &RouteFacts, pair: Fingerprint) -> Option<Box<[Problem]>> {
+        let Some(ca_certificate) = route.ca_certificate() else { return Some(Box::default()) };
+        let check = self.routes.get(&route.at)?.ca_check.as_ref()?;
+        (check.pair == pair && check.ca_certificate == ca_certificate)
+            .then(|| check.problems.clone())
+    }
+
+    /// That is what was found out.
+    pub fn ca_checked(&mut self, route: &RouteFacts, pair: Fingerprint, problems: Box<[Problem]>) {
+        let Some(ca_certificate) = route.ca_certificate() else { return };
+        if let Some(entry) = self.routes.get_mut(&route.at) {
+            entry.ca_check = Some(Box::new(CaCheck { pair, ca_certificate, problems }));
+        }
+    }
+
+    /// If other Routes share this Secret, when this Route last changed.
+    pub fn share_after(&self, route: &ObjectRef, secret: &ObjectRef) -> Option<Instant> {
+        let is_shared = self.secrets.get(secret).is_some_and(|entry| entry.routes.len() > 1);
         self.routes.get(route).filter(|_| is_shared).map(|entry| entry.changed)
     }
 
     /// When the watch brought the change of the Secret that makes this Route out of date; none
     /// where it was the Route that changed last.
     pub fn caused_by_secret(&self, route: &RouteFacts) -> Option<Instant> {
-        let secret_changed = self.secrets.get(&route.secret()?)?.changed?;
-        let route_changed = self.routes.get(&route.at)?.changed;
-        (secret_changed > route_changed).then_some(secret_changed)
+        let news = self.secrets.get(&route.secret()?)?.news.filter(|news| news.is_change)?;
+        (news.at > self.routes.get(&route.at)?.changed).then_some(news.at)
     }
 
-    /// The API server says that there is no such Secret. Answers for how long by now.
-    pub fn secret_missing(&mut self, at: &ObjectRef, now: Instant) -> Duration {
-        // Nobody asks any more: there is nothing to remember.
-        if !self.asking.contains_key(at) {
-            return Duration::ZERO;
+    /// Since when the API server says that there is no such Secret.
+    pub fn missing_since(&self, at: &ObjectRef) -> Option<Instant> {
+        self.secrets.get(at)?.missing_since
+    }
+
+    /// The API server was asked and said this; none where there is no such Secret.
+    pub fn secret_read(
+        &mut self,
+        at: &ObjectRef,
+        read: Option<&SecretRead>,
+        asked: Instant,
+        now: Instant,
+    ) {
+        let Some(entry) = self.secrets.get_mut(at) else { return };
+        match read {
+            Some(_) => entry.missing_since = None,
+            None => {
+                entry.missing_since.get_or_insert(now);
+            }
         }
-        now.duration_since(*self.missing.entry(at.clone()).or_insert(now))
-    }
-
-    /// The API server says that there is such a Secret, whatever its type.
-    pub fn secret_found(&mut self, at: &ObjectRef) {
-        self.missing.remove(at);
-    }
-
-    /// The API server was asked at that time and said this. Where the watch said something else, one
-    /// of them is behind: whatever the watch says next, even what it said before, must count as a
-    /// change.
-    pub fn secret_looked_at(&mut self, at: &ObjectRef, seen: Option<&SecretSeen>, asked: Instant) {
         if seeded::has(Bug::LookedAtForgotten) {
             return;
         }
-        match self.secrets.get_mut(at) {
-            Some(known) if Some(&known.seen) == seen => known.read = known.read.max(Some(asked)),
-            Some(_) => {
-                self.secrets.remove(at);
-            }
-            None => {}
+        let revision = read.and_then(|read| read.revision);
+        let is_overtaken = entry.news.is_some_and(|news| news.at > asked);
+        if is_overtaken && revision != entry.revision {
+            // One of the two is behind, and nobody knows which: it has to be read again.
+            entry.forget();
+            return;
         }
+        entry.revision = revision;
+        entry.content = match read.map(|read| &read.state) {
+            Some(SecretState::Usable(pair)) => Content::Usable(*pair),
+            Some(unusable) => Content::Unusable(Box::new((unusable.clone(), asked))),
+            None => {
+                let since = DateTime::<Utc>::MIN_UTC;
+                Content::Unusable(Box::new((SecretState::Missing { since }, asked)))
+            }
+        };
     }
 
-    /// Whether what is known of the Route's Secret was also read since the Route is what it is: who
-    /// changed the Secret and then the Route must not be told of what was before.
-    pub fn secret_was_read_for(&self, route: &RouteFacts) -> bool {
-        let read = route.secret().and_then(|secret| self.secrets.get(&secret)?.read);
-        let entry = self.routes.get(&route.at);
-        entry.is_some_and(|entry| read.is_some_and(|read| read >= entry.changed))
+    /// Doubts everything that is known of every `parts`th Secret, so that it is read and compared with
+    /// its Routes. Answers these.
+    pub fn doubt(&mut self, part: u64, parts: u64) -> Vec<ObjectRef> {
+        let is_due = |at: &ObjectRef| {
+            let mut hasher = DefaultHasher::new();
+            at.hash(&mut hasher);
+            hasher.finish() % parts == part
+        };
+        let mut due: Vec<_> = self.secrets.keys().filter(|at| is_due(at)).cloned().collect();
+        due.sort_unstable();
+        let mut concerned = Vec::new();
+        for at in due {
+            if let Some(entry) = self.secrets.get_mut(&at) {
+                entry.content = Content::Unread;
+            }
+            let routes = self.routes_naming(&at);
+            for route in &routes {
+                if let Some(entry) = self.routes.get_mut(route) {
+                    entry.trusted = false;
+                }
+            }
+            concerned.extend(routes);
+        }
+        concerned
     }
 
     /// What the Route's certificate turned out to be.
     pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
-            entry.settled = Some((state, reason));
+            entry.last_state = Some((state, reason));
         }
     }
 
     /// The Route's certificate is no longer ours to judge.
     pub fn unsettled(&mut self, at: &ObjectRef) {
         if let Some(entry) = self.routes.get_mut(at) {
-            entry.settled = None;
+            entry.last_state = None;
         }
     }
 
-    /// This is to be told of the Route, if it is still this one.
-    pub fn keep_untold(&mut self, at: &ObjectRef, uid: &str, untold: Untold) {
+    /// This Event is to be published about the Route, if it is still this one.
+    pub fn keep_pending(&mut self, at: &ObjectRef, uid: &str, event: PendingEvent) {
         if let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) {
-            entry.untold = Some(untold);
+            entry.pending = Some(event);
         }
     }
 
-    /// Whether there is something to be told of the Route.
-    pub fn has_untold(&self, at: &ObjectRef) -> bool {
-        self.routes.get(at).is_some_and(|entry| entry.untold.is_some())
+    /// Whether an Event about the Route is yet to be published.
+    pub fn has_pending(&self, at: &ObjectRef) -> bool {
+        self.routes.get(at).is_some_and(|entry| entry.pending.is_some())
     }
 
-    /// What is to be told of the Route, if it is still this one: from now on the caller's to tell.
-    pub fn take_untold(&mut self, at: &ObjectRef, uid: &str) -> Option<Untold> {
+    /// The Event that is to be published about the Route, if it is still this one: from now on the
+    /// caller's to publish.
+    pub fn take_pending(&mut self, at: &ObjectRef, uid: &str) -> Option<PendingEvent> {
         let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid);
-        entry?.untold.take()
+        entry?.pending.take()
     }
 
     /// Forgets what could not be told for so long that it is no news, and namespaces that nothing
     /// is in any more.
     pub fn tidy(&mut self, now: Instant) {
-        let is_old = |untold: &mut Untold| now.duration_since(untold.since) > OLD_NEWS;
+        let is_old = |event: &mut PendingEvent| now.duration_since(event.since) > OLD_NEWS;
         for entry in self.routes.values_mut() {
-            entry.untold.take_if(is_old);
+            entry.pending.take_if(is_old);
         }
         self.namespaces.retain(|name| Arc::strong_count(name) > 1);
     }
@@ -327,7 +458,7 @@ impl Index {
         all
     }
 
-    /// How many Routes and TLS Secrets are known.
+    /// How many Routes are known, and how many Secrets they name.
     pub fn sizes(&self) -> (usize, usize) {
         (self.routes.len(), self.secrets.len())
     }
@@ -335,41 +466,52 @@ impl Index {
     /// How many Routes are in which state; `None` where no TLS is terminated.
     pub fn states(&self) -> HashMap<(Option<State>, Reason), u64> {
         let mut counts = HashMap::new();
-        for settled in self.routes.values().filter_map(|entry| entry.settled) {
-            *counts.entry(settled).or_default() += 1;
+        for state in self.routes.values().filter_map(|entry| entry.last_state) {
+            *counts.entry(state).or_default() += 1;
         }
         counts
     }
 
     /// The managed Routes and when the certificate in them ends.
     pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, DateTime<Utc>)> {
-        self.routes.iter().filter_map(|(at, entry)| match entry.settled {
-            Some((Some(State::Managed), _)) => Some((at, entry.facts.validity?.not_after)),
+        self.routes.iter().filter_map(|(at, entry)| match entry.last_state {
+            Some((Some(State::Managed), _)) => {
+                Some((at, entry.facts.description()?.validity.not_after))
+            }
             _ => None,
         })
     }
 
-    fn insert(&mut self, mut facts: RouteFacts, source: Source, changed: Instant) -> ObjectRef {
+    fn insert(&mut self, mut facts: RouteFacts, origin: Origin, now: Instant) -> ObjectRef {
         self.share_texts(&mut facts);
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
-        // In this order: a Secret that is still asked for keeps what is remembered of it.
+        // In this order: a Secret that is still named keeps what is remembered of it.
         let keeps_old = seeded::has(Bug::IndexKeepsOldName) && before.is_some();
         if let Some(secret) = facts.secret().filter(|_| !keeps_old) {
-            let routes = self.asking.entry(secret).or_insert_with(|| Vec::with_capacity(1));
+            let routes = &mut self.secrets.entry(secret).or_default().routes;
             if let Err(place) = routes.binary_search(&at.name) {
+                routes.reserve_exact(1);
                 routes.insert(place, at.name.clone());
             }
         }
-        let renamed = |before: &&Entry| before.facts.wanted != facts.wanted && !keeps_old;
+        let renamed = |before: &&RouteEntry| before.facts.wanted != facts.wanted && !keeps_old;
         if let Some(before) = before.as_deref().filter(renamed) {
-            self.stop_asking(&before.facts);
+            self.stop_naming(&before.facts);
         }
         let same = before.filter(|before| before.facts.uid == facts.uid);
-        let (settled, untold) = same.map_or((None, None), |same| (same.settled, same.untold));
-        let awaits_echo = source == Source::OurWrite;
-        let entry = Entry { facts, awaits_echo, settled, untold, changed };
-        self.routes.insert(at.clone(), Box::new(entry));
+        let trusted = match origin {
+            Origin::OwnWrite => true,
+            Origin::FirstList if same.is_none() => true,
+            _ => same.as_ref().is_some_and(|same| same.trusts(&facts)),
+        };
+        let mut entry = same.unwrap_or_else(|| Box::new(RouteEntry::new(facts.clone(), now)));
+        match origin {
+            Origin::OwnWrite => entry.own_write = Some(now),
+            Origin::FirstList | Origin::Server => (entry.own_write, entry.changed) = (None, now),
+        }
+        (entry.facts, entry.trusted) = (facts, trusted);
+        self.routes.insert(at.clone(), entry);
         at
     }
 
@@ -384,9 +526,7 @@ impl Index {
             }
         }
         let Some(secret) = facts.secret() else { return };
-        let asked = self.asking.get_key_value(&secret).map(|(known, _)| known);
-        let known = asked.or_else(|| self.secrets.get_key_value(&secret).map(|(known, _)| known));
-        if let Some(known) = known {
+        if let Some((known, _)) = self.secrets.get_key_value(&secret) {
             facts.wanted = Wanted::Secret(known.name.clone());
         }
     }
@@ -399,22 +539,69 @@ impl Index {
         name.clone()
     }
 
-    fn stop_asking(&mut self, facts: &RouteFacts) {
+    fn stop_naming(&mut self, facts: &RouteFacts) {
         let Some(secret) = facts.secret() else { return };
-        if let Some(routes) = self.asking.get_mut(&secret) {
-            routes.retain(|name| *name != facts.at.name);
-            if routes.is_empty() {
-                self.asking.remove(&secret);
-                self.missing.remove(&secret);
+        if let Some(entry) = self.secrets.get_mut(&secret) {
+            entry.routes.retain(|name| *name != facts.at.name);
+            if entry.routes.is_empty() {
+                self.secrets.remove(&secret);
             }
         }
     }
 
-    fn asking_for(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
-        let Some((secret, names)) = self.asking.get_key_value(secret) else { return Vec::new() };
+    fn routes_naming(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
+        let Some((secret, entry)) = self.secrets.get_key_value(secret) else { return Vec::new() };
         let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
-        let names = names.iter().take(most);
+        let names = entry.routes.iter().take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
+    }
+}
+
+impl RouteEntry {
+    fn new(facts: RouteFacts, now: Instant) -> Self {
+        Self {
+            facts,
+            own_write: None,
+            trusted: false,
+            last_state: None,
+            pending: None,
+            ca_check: None,
+            changed: now,
+        }
+    }
+
+    /// What an earlier judgement says about this revision of the Secret.
+    fn judged_earlier(&self, route: &RouteFacts, revision: Revision) -> Known {
+        let (Some(source), Holding::Certificate(pair, _)) = (route.source, route.holding()) else {
+            return Known::Unread;
+        };
+        if !self.trusted || !self.facts.has_same_claim(route) {
+            return Known::Unread;
+        }
+        match source.agreement(revision) {
+            Agreement::Same => Known::State(SecretState::Usable(pair)),
+            Agreement::OtherRules => Known::UnreadByOurRules,
+            Agreement::Different => Known::Unread,
+        }
+    }
+
+    /// Whether what was believed of this entry holds for the new facts of the same Route: pair, note
+    /// and annotations are as they were.
+    fn trusts(&self, facts: &RouteFacts) -> bool {
+        self.trusted
+            && (self.facts.has_same_claim(facts) || seeded::has(Bug::BelievesForeignChange))
+    }
+}
+
+impl SecretEntry {
+    /// Nothing is known of it any more.
+    fn forget(&mut self) {
+        (self.revision, self.content) = (None, Content::Unread);
+    }
+
+    fn is_missing(&self) -> bool {
+        let Content::Unusable(read) = &self.content else { return false };
+        self.revision.is_none() && matches!(read.0, SecretState::Missing { .. })
     }
 }
 

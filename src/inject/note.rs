@@ -24,6 +24,11 @@ impl Note {
         Self { pair: digest([uid, certificate, key]), key: digest([uid, key]) }
     }
 
+    /// The first 16 digits of its digest of the pair: what is written beside it names them.
+    pub fn digits(&self) -> String {
+        hex::encode(&self.pair[..8])
+    }
+
     /// Whether certificate and key are the ones that this note was written for.
     pub fn owns_pair(&self, uid: &str, certificate: &str, key: &str) -> bool {
         self.pair == digest([uid, certificate, key])

@@ -17,14 +17,14 @@ use crate::{
         words::{self, Notice, Reason, Severity, State, Verdict},
     },
     kit::seeded::{self, Bug},
-    tls::{self, Fingerprint, PairFacts, Problem},
+    tls::{self, Fingerprint, Problem},
 };
 
-/// The Secret that the Route's annotation names, as it was seen.
+/// The Secret that the Route's annotation names.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SecretSeen {
-    /// A pair that the router would serve.
-    Usable(PairFacts),
+pub enum SecretState {
+    /// It holds this pair, and the router would serve it.
+    Usable(Fingerprint),
     /// Not there, since when. A Route that names no Secret sees this too; nobody asks then.
     Missing {
         /// When it was first seen to be missing.
@@ -33,12 +33,17 @@ pub enum SecretSeen {
     /// There, but not `kubernetes.io/tls`.
     WrongType(Box<str>),
     /// A pair that the router would refuse.
-    Invalid(Vec<Problem>),
+    Invalid {
+        /// Why.
+        problems: Box<[Problem]>,
+        /// The pair all the same, where it is text.
+        pair: Option<Fingerprint>,
+    },
     /// A good pair that the Route's own `caCertificate` makes the router refuse.
-    CaMismatch(Vec<Problem>),
+    CaMismatch(Box<[Problem]>),
 }
 
-impl SecretSeen {
+impl SecretState {
     /// Whether its pair can be injected.
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable(_))
@@ -89,22 +94,20 @@ pub enum StatusScope {
 /// What is to be done about one Route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The row of the table that matched, 1 to 14.
-    pub row: u8,
+    /// The row of the table that matched.
+    pub row: &'static str,
     /// The change to the Route's certificate and note, if any.
     pub write: Option<Write>,
     /// `.status.certificate` as it should be, where it is not.
     pub conditions: Option<Vec<CertificateCondition>>,
     /// What the Route's certificate is once the plan is carried out.
     pub verdict: Option<Verdict>,
-    /// The Event that the write deserves.
-    pub happened: Option<Notice>,
-    /// The same, as it is remembered until somebody takes the Event.
-    pub deed: Option<Deed>,
+    /// The write that deserves an Event.
+    pub event: Option<CompletedWrite>,
     /// What is wrong now, and stays wrong until somebody acts.
-    pub standing: Vec<Notice>,
+    pub warnings: Vec<Notice>,
     /// When to decide again although nothing changed.
-    pub look_again: Option<DateTime<Utc>>,
+    pub requeue_at: Option<DateTime<Utc>>,
 }
 
 /// A change to `spec.tls` and the note, always in one patch.
@@ -133,10 +136,7 @@ impl Write {
 
     /// Whether the Route is what this write makes of it.
     pub fn stands_in(self, route: &RouteFacts) -> bool {
-        let holding = match route.tls {
-            Tls::Terminated { holding, .. } => holding,
-            _ => Holding::Nothing,
-        };
+        let holding = route.holding();
         match self {
             Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => {
                 holding == Holding::Certificate(fingerprint, Owner::Ours)
@@ -158,7 +158,7 @@ impl Plan {
     }
 
     fn wait(until: DateTime<Utc>) -> Self {
-        Self { look_again: Some(until), ..Self::default() }
+        Self { requeue_at: Some(until), ..Self::default() }
     }
 
     fn verdict(verdict: Verdict) -> Self {
@@ -180,12 +180,12 @@ impl Plan {
         }
     }
 
-    fn telling(self, deed: Deed, notice: Notice) -> Self {
-        Self { happened: Some(notice), deed: Some(deed), ..self }
+    fn telling(self, write: CompletedWrite) -> Self {
+        Self { event: Some(write), ..self }
     }
 
     fn warning(mut self, notice: Notice) -> Self {
-        self.standing.push(notice);
+        self.warnings.push(notice);
         self
     }
 
@@ -193,30 +193,33 @@ impl Plan {
         if route.is_annotated() { self.warning(notice(route)) } else { self }
     }
 
-    fn watching_expiry(mut self, route: &RouteFacts, pair: &PairFacts, now: DateTime<Utc>) -> Self {
-        let warnings = tls::warnings(pair, &route.host, route.wildcard, now);
-        self.standing.extend(warnings.iter().map(|warning| words::pair_warning(route, warning)));
-        self.look_again = tls::next_change(pair.validity(), now);
+    fn watching_expiry(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
+        if let Some(held) = route.description() {
+            let age = tls::age_warning(held.validity, now);
+            let all = age.iter().chain(&held.warnings);
+            self.warnings.extend(all.map(|warning| words::pair_warning(route, warning)));
+            self.requeue_at = tls::next_change(held.validity, now);
+        }
         self
     }
 
     /// Nobody renews a pair that is only kept; that it runs out is said all the same.
     fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
-        if let Some(validity) = route.validity {
-            let warning = tls::age_warning(validity, now);
-            self.standing.extend(warning.map(|warning| words::kept_warning(&warning)));
-            self.look_again = tls::next_change(validity, now);
+        if let Some(held) = route.description() {
+            let warning = tls::age_warning(held.validity, now);
+            self.warnings.extend(warning.map(|warning| words::kept_warning(&warning)));
+            self.requeue_at = tls::next_change(held.validity, now);
         }
         self
     }
 }
 
 /// Decides. Total: every Route and every Secret has an answer.
-pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy: &Policy) -> Plan {
+pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy: &Policy) -> Plan {
     let row = Row::of(route, secret);
-    let number = row.number();
+    let name = row.name();
     let mut plan = decide(row, route, now, policy);
-    plan.row = number;
+    plan.row = name;
     plan.conditions = plan
         .verdict
         .as_ref()
@@ -225,23 +228,29 @@ pub fn plan(route: &RouteFacts, secret: &SecretSeen, now: DateTime<Utc>, policy:
     plan
 }
 
-/// The Event for what we did to a Route earlier, where it is still so: somebody may have changed the
-/// Route before the Event was told.
-pub fn told_late(deed: Deed, route: &RouteFacts, secret: &SecretSeen) -> Option<Notice> {
-    match (deed, Row::of(route, secret)) {
-        (Deed::Injected(before), Row::UpToDate(pair)) => Some(words::injected(route, pair, before)),
-        (Deed::Cleared, Row::NeverSet(Holding::Nothing)) => Some(words::cleared()),
-        _ if seeded::has(Bug::TellsWhatIsOver) => Some(told_although_over(deed, route)),
+/// The Event about an earlier write of ours, where it is still so: somebody may have changed the
+/// Route before the Event was published.
+pub fn event_if_still_true(
+    write: CompletedWrite,
+    route: &RouteFacts,
+    secret: &SecretState,
+) -> Option<Notice> {
+    match (write, Row::of(route, secret)) {
+        (CompletedWrite::Injected(before), Row::UpToDate) => Some(words::injected(route, before)),
+        (CompletedWrite::Cleared, Row::NeverSet(Holding::Nothing)) => Some(words::cleared()),
+        _ if seeded::has(Bug::TellsWhatIsOver) => Some(event_although_over(write, route)),
         _ => None,
     }
 }
 
 /// Only a seeded bug tells what is over.
-fn told_although_over(deed: Deed, route: &RouteFacts) -> Notice {
+fn event_although_over(write: CompletedWrite, route: &RouteFacts) -> Notice {
     let (reason, note) = (Reason::CertificateInjected, words::managed(route).message);
-    match deed {
-        Deed::Injected(_) => Notice { severity: Severity::Normal, reason, action: "Inject", note },
-        Deed::Cleared => words::cleared(),
+    match write {
+        CompletedWrite::Injected(_) => {
+            Notice { severity: Severity::Normal, reason, action: "Inject", note }
+        }
+        CompletedWrite::Cleared => words::cleared(),
     }
 }
 
@@ -283,17 +292,19 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
             .dropping_note(route)
             .warning_if_annotated(route, words::annotated_but_external),
 
-        Row::UpToDate(pair) => {
-            Plan::verdict(words::managed(route)).watching_expiry(route, pair, now)
+        Row::UpToDate => Plan::verdict(words::managed(route)).watching_expiry(route, now),
+        Row::NoteMissing(pair) => {
+            Plan::verdict(words::managed(route)).writing(Write::NoteAlone(pair))
         }
-        Row::NoteMissing(pair) => Plan::verdict(words::managed(route))
-            .writing(Write::NoteAlone(pair.fingerprint))
-            .watching_expiry(route, pair, now),
         Row::Inject(pair, before) => Plan::verdict(words::managed(route))
-            .writing(Write::Inject(pair.fingerprint))
-            .telling(Deed::Injected(before), words::injected(route, pair, before))
-            .watching_expiry(route, pair, now),
+            .writing(Write::Inject(pair))
+            .telling(CompletedWrite::Injected(before)),
 
+        Row::OursButRefusedNow(why) => {
+            let said = words::unusable(route, &why, words::Consequence::KeepsSame);
+            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
+        }
         Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
             Plan::wait(policy.gone_at(since))
         }
@@ -323,7 +334,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 
         Row::RemovedOurs => Plan::verdict(words::no_certificate())
             .writing(Write::Clear)
-            .telling(Deed::Cleared, words::cleared()),
+            .telling(CompletedWrite::Cleared),
         Row::RemovedTheirs => Plan::verdict(words::custom()).writing(Write::DropNote),
         Row::RemovedEmpty(left) => {
             Plan::verdict(words::no_certificate()).clearing_left_over(route, left)
@@ -404,9 +415,9 @@ pub enum Before {
     Theirs,
 }
 
-/// What we did to a Route's pair, and its owner is to be told.
+/// A write of ours that the Route's owner gets an Event about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum CompletedWrite {
     /// The pair went in.
     Injected(Before),
     /// The pair went out, because the annotation did.
@@ -427,9 +438,10 @@ enum Row<'a> {
     NotSecured,
     Passthrough,
     External,
-    UpToDate(&'a PairFacts),
-    NoteMissing(&'a PairFacts),
-    Inject(&'a PairFacts, Before),
+    UpToDate,
+    NoteMissing(Fingerprint),
+    Inject(Fingerprint, Before),
+    OursButRefusedNow(Unusable<'a>),
     OursUnusable(Unusable<'a>),
     TheirsUnusable(Unusable<'a>),
     EmptyUnusable(Unusable<'a>, LeftOver),
@@ -440,7 +452,7 @@ enum Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(route: &'a RouteFacts, secret: &'a SecretSeen) -> Self {
+    fn of(route: &'a RouteFacts, secret: &'a SecretState) -> Self {
         if route.custody != Custody::Free {
             return Self::LeftAlone;
         }
@@ -453,6 +465,7 @@ impl<'a> Row<'a> {
         match &route.wanted {
             Wanted::Secret(_) => match unusable(secret) {
                 Ok(pair) => Self::usable(pair, holding),
+                Err(why) if is_held_already(secret, holding) => Self::OursButRefusedNow(why),
                 Err(why) => Self::not_usable(why, holding),
             },
             Wanted::Invalid(value) => Self::not_usable(Unusable::InvalidName(value), holding),
@@ -461,16 +474,14 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn usable(pair: &'a PairFacts, holding: Holding) -> Self {
+    fn usable(pair: Fingerprint, holding: Holding) -> Self {
         match holding {
             Holding::Certificate(held, Owner::Ours)
-                if held == pair.fingerprint && !seeded::has(Bug::RewritesAlways) =>
+                if held == pair && !seeded::has(Bug::RewritesAlways) =>
             {
-                Self::UpToDate(pair)
+                Self::UpToDate
             }
-            Holding::Certificate(held, Owner::Theirs) if held == pair.fingerprint => {
-                Self::NoteMissing(pair)
-            }
+            Holding::Certificate(held, Owner::Theirs) if held == pair => Self::NoteMissing(pair),
             Holding::Certificate(_, Owner::Ours) => Self::Inject(pair, Before::Ours),
             Holding::Certificate(_, Owner::Theirs) => Self::Inject(pair, Before::Theirs),
             Holding::Nothing | Holding::KeyOnly(_) => Self::Inject(pair, Before::Nothing),
@@ -497,22 +508,24 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn number(&self) -> u8 {
+    /// As docs/inject.md calls it.
+    fn name(&self) -> &'static str {
         match self {
-            Self::LeftAlone => 1,
-            Self::NotSecured => 2,
-            Self::Passthrough => 3,
-            Self::External => 4,
-            Self::UpToDate(_) => 5,
-            Self::NoteMissing(_) => 6,
-            Self::Inject(..) => 7,
-            Self::OursUnusable(_) => 8,
-            Self::TheirsUnusable(_) => 9,
-            Self::EmptyUnusable(..) => 10,
-            Self::RemovedOurs => 11,
-            Self::RemovedTheirs => 12,
-            Self::RemovedEmpty(_) => 13,
-            Self::NeverSet(_) => 14,
+            Self::LeftAlone => "1",
+            Self::NotSecured => "2",
+            Self::Passthrough => "3",
+            Self::External => "4",
+            Self::UpToDate => "5",
+            Self::NoteMissing(_) => "6",
+            Self::Inject(..) => "7",
+            Self::OursButRefusedNow(_) => "7a",
+            Self::OursUnusable(_) => "8",
+            Self::TheirsUnusable(_) => "9",
+            Self::EmptyUnusable(..) => "10",
+            Self::RemovedOurs => "11",
+            Self::RemovedTheirs => "12",
+            Self::RemovedEmpty(_) => "13",
+            Self::NeverSet(_) => "14",
         }
     }
 }
@@ -526,14 +539,21 @@ impl LeftOver {
     }
 }
 
-fn unusable(secret: &SecretSeen) -> Result<&PairFacts, Unusable<'_>> {
+fn unusable(secret: &SecretState) -> Result<Fingerprint, Unusable<'_>> {
     match secret {
-        SecretSeen::Usable(pair) => Ok(pair),
-        SecretSeen::Missing { since } => Err(Unusable::Missing { since: *since }),
-        SecretSeen::WrongType(found) => Err(Unusable::WrongType(found)),
-        SecretSeen::Invalid(problems) => Err(Unusable::Invalid(problems)),
-        SecretSeen::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
+        SecretState::Usable(pair) => Ok(*pair),
+        SecretState::Missing { since } => Err(Unusable::Missing { since: *since }),
+        SecretState::WrongType(found) => Err(Unusable::WrongType(found)),
+        SecretState::Invalid { problems, .. } => Err(Unusable::Invalid(problems)),
+        SecretState::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
     }
+}
+
+/// Whether the Route holds the refused pair, byte for byte, as one of ours: an earlier version of
+/// our rules accepted it, and a router serves it.
+fn is_held_already(secret: &SecretState, holding: Holding) -> bool {
+    let SecretState::Invalid { pair: Some(pair), .. } = secret else { return false };
+    holding == Holding::Certificate(*pair, Owner::Ours) && !seeded::has(Bug::ClearsByStricterRules)
 }
 
 #[cfg(test)]

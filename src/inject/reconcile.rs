@@ -1,5 +1,5 @@
-//! One Route's turn: decide from the cache, and where the pair is to be written, decide again from
-//! what the API server says now, then write it.
+//! One Route's turn: decide from what is known, and where that does not suffice or the pair is to be
+//! written, decide again from what the API server says now, then write it.
 //!
 //! A turn writes the pair, or says what there is to say: an Event, a warning, the condition. Words
 //! wait while pairs do: what a router serves matters more than what is told about it.
@@ -23,17 +23,16 @@ use tokio::time::Instant;
 use crate::{
     api::{
         route::{CertificateCondition, Route},
-        secret::{Secret, TLS_TYPE},
+        secret::Secret,
     },
     inject::{
-        apply::{ApplyError, Writer},
-        condition,
+        apply::{ApplyError, ReadPair, Writer},
         contest::{self, Announcement, Contests, Ruling},
-        facts::{Custody, ObjectRef, RouteFacts},
-        index::{Index, Untold},
-        looks::{Looked, Looks},
+        facts::{Custody, HeldCertificate, Holding, ObjectRef, RouteFacts},
+        index::{Index, Known, PendingEvent},
         metrics::Metrics,
-        plan::{self, Plan, Policy, SecretSeen, Write},
+        plan::{self, CompletedWrite, Plan, Policy, SecretState, Write},
+        secret_reads::{Judge, SecretRead, SharedReads},
         watches::Watches,
         words,
     },
@@ -45,7 +44,7 @@ use crate::{
         seeded::{self, Bug},
     },
     names::FIELD_MANAGER,
-    tls::Pair,
+    tls,
 };
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
@@ -77,9 +76,23 @@ pub struct Reconciler {
     /// Whether the API server keeps `.status.certificate`.
     pub keeps_status: AtomicBool,
     /// Reads of Secrets that several Routes share.
-    pub looks: Looks,
+    pub reads: SharedReads,
+    /// Where pairs are judged.
+    pub judge: Judge,
     /// Fights over a Route, by Route; only Routes that were written are in it.
     pub contests: Mutex<HashMap<ObjectRef, Box<Contests>>>,
+}
+
+/// What is known without a read.
+enum Knowledge {
+    /// This is the Route's Secret.
+    Secret(SecretState),
+    /// The Secret has to be read.
+    SecretUnread,
+    /// The same, but it can wait: an earlier judgement accepted it.
+    SecretUnreadByOurRules,
+    /// The Secret is what the Route holds; what that is worth has to be read off the Route.
+    RouteUnread,
 }
 
 /// What a turn leaves to be done.
@@ -146,40 +159,136 @@ impl Reconciler {
     }
 
     async fn attempt(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
-        if let Some(secret) = self.remembered(route) {
-            let plan = self.plan(route, &secret);
-            // The cache is believed where it says that all is well. No pair is written from it, and
-            // no Secret is called bad that was not found bad before.
-            let is_bad = route.deciding_secret().is_some() && !secret.is_usable();
-            let is_believed = !is_bad || plan.is_nothing() && self.is_confirmed(route, &plan);
-            if plan.write.is_none() && is_believed {
-                return self.say(route, &secret, &plan, lane).await;
+        match self.known(route) {
+            Knowledge::Secret(secret) => {
+                let plan = self.plan(route, &secret);
+                // Nothing is written from memory: what is known may be older than it seems.
+                if plan.write.is_none() {
+                    return self.say(route, &secret, &plan, lane).await;
+                }
+            }
+            Knowledge::RouteUnread => return self.examine(route, lane).await,
+            Knowledge::SecretUnreadByOurRules if lane == Lane::Urgent => return Ok(Next::Speak),
+            Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {}
+        }
+        self.read_and_do(route, lane).await
+    }
+
+    /// What can be said about the Route's Secret without a read.
+    fn known(&self, route: &RouteFacts) -> Knowledge {
+        let Some(at) = route.deciding_secret() else {
+            return Knowledge::Secret(SecretState::Missing { since: self.clock.now() });
+        };
+        if !self.watches().secrets_are_current(&at.namespace, Instant::now()) {
+            return Knowledge::SecretUnread;
+        }
+        let known = self.index().known_secret(route, &at);
+        let held = route.holding();
+        match known {
+            Known::Unread => Knowledge::SecretUnread,
+            Known::UnreadByOurRules => Knowledge::SecretUnreadByOurRules,
+            Known::State(SecretState::Missing { .. }) => {
+                Knowledge::Secret(SecretState::Missing { since: self.missing_since(&at) })
+            }
+            Known::State(SecretState::Usable(pair)) => {
+                let is_held = matches!(held, Holding::Certificate(held, _) if held == pair);
+                match self.index().ca_problems(route, pair) {
+                    None if is_held => Knowledge::RouteUnread,
+                    None => Knowledge::SecretUnread,
+                    Some(_) if is_held && route.certificate == HeldCertificate::Unread => {
+                        Knowledge::RouteUnread
+                    }
+                    Some(problems) if problems.is_empty() => {
+                        Knowledge::Secret(SecretState::Usable(pair))
+                    }
+                    Some(problems) => Knowledge::Secret(SecretState::CaMismatch(problems)),
+                }
+            }
+            Known::State(_) if route.certificate == HeldCertificate::Unread => {
+                Knowledge::RouteUnread
+            }
+            Known::State(unusable) => Knowledge::Secret(unusable),
+        }
+    }
+
+    /// Reads the Route for what was too long for the watch, and decides from that.
+    async fn examine(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
+        let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
+        let (facts, problems) =
+            self.judge.run(&route.at.namespace, move || examined(&reread)).await;
+        {
+            let mut index = self.index();
+            index.route_read(facts.clone(), Instant::now());
+            if let Holding::Certificate(pair, _) = facts.holding() {
+                index.ca_checked(&facts, pair, problems);
             }
         }
-        if !(route.has_ca_certificate() && route.deciding_secret().is_some()) {
-            return self.look_and_do(route, "", lane).await;
+        match self.known(&facts) {
+            Knowledge::Secret(secret) => {
+                let plan = self.plan(&facts, &secret);
+                match plan.write {
+                    None => self.say(&facts, &secret, &plan, lane).await,
+                    Some(_) => self.read_and_do(&facts, lane).await,
+                }
+            }
+            _ => self.read_and_do(&facts, lane).await,
+        }
+    }
+
+    /// Decides from a read of the Secret, and of the Route where its own `caCertificate` matters.
+    async fn read_and_do(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
+        if route.deciding_secret().is_none() || route.ca_certificate().is_none() {
+            let read = self.read_secret(route).await?;
+            return self.decide_and_do(route, &read.state, read.pair.as_ref(), lane).await;
         }
         let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
-        let route = RouteFacts::read(&reread);
-        let text = reread.spec.tls.and_then(|tls| tls.ca_certificate);
-        self.look_and_do(&route, &text.unwrap_or_default(), lane).await
-    }
-
-    async fn look_and_do(
-        &self,
-        route: &RouteFacts,
-        ca_certificate: &str,
-        lane: Lane,
-    ) -> Result<Next, ApplyError> {
-        let looked = self.look_at_secret(route).await?.with_ca_certificate(ca_certificate);
-        let plan = self.plan(route, &looked.seen);
-        match plan.write {
-            Some(write) => self.write(route, &plan, write, looked.pair.as_ref()).await,
-            None => self.say(route, &looked.seen, &plan, lane).await,
+        let facts = RouteFacts::read(&reread);
+        let read = self.read_secret(&facts).await?;
+        let text = reread.spec.tls.and_then(|tls| tls.ca_certificate).unwrap_or_default();
+        let problems = self.ca_problems(&facts, read.clone(), text).await;
+        match problems {
+            Some(problems) if !problems.is_empty() => {
+                self.decide_and_do(&facts, &SecretState::CaMismatch(problems), None, lane).await
+            }
+            _ => self.decide_and_do(&facts, &read.state, read.pair.as_ref(), lane).await,
         }
     }
 
-    fn plan(&self, route: &RouteFacts, secret: &SecretSeen) -> Plan {
+    async fn decide_and_do(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        pair: Option<&ReadPair>,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
+        let plan = self.plan(route, secret);
+        match plan.write {
+            Some(write) => self.write(route, &plan, write, pair).await,
+            None if route.certificate == HeldCertificate::Unread => {
+                Box::pin(self.examine(route, lane)).await
+            }
+            None => self.say(route, secret, &plan, lane).await,
+        }
+    }
+
+    /// Whether a good pair gets on with the Route's own `caCertificate`; none where there is no pair.
+    async fn ca_problems(
+        &self,
+        route: &RouteFacts,
+        read: Arc<SecretRead>,
+        ca_certificate: String,
+    ) -> Option<Box<[tls::Problem]>> {
+        let fingerprint = read.pair.as_ref()?.pair.fingerprint();
+        let work = move || {
+            let certificate = read.pair.as_ref().map_or("", |read| read.pair.certificate());
+            tls::ca_problems(certificate, &ca_certificate).into_boxed_slice()
+        };
+        let problems = self.judge.run(&route.at.namespace, work).await;
+        self.index().ca_checked(route, fingerprint, problems.clone());
+        Some(problems)
+    }
+
+    fn plan(&self, route: &RouteFacts, secret: &SecretState) -> Plan {
         let mut plan = plan::plan(route, secret, self.clock.now(), &self.policy);
         if !self.keeps_status() {
             plan.conditions = None;
@@ -187,29 +296,8 @@ impl Reconciler {
         plan
     }
 
-    /// Whether the verdict is an old one: the condition says it, or the Secret was read for it.
-    fn is_confirmed(&self, route: &RouteFacts, plan: &Plan) -> bool {
-        let says = |verdict| condition::say(&route.conditions, verdict);
-        plan.verdict.as_ref().is_some_and(says) || self.index().secret_was_read_for(route)
-    }
-
     fn keeps_status(&self) -> bool {
         self.keeps_status.load(Ordering::Relaxed)
-    }
-
-    /// What the cache can say for certain about the Route's Secret, if it can.
-    fn remembered(&self, route: &RouteFacts) -> Option<SecretSeen> {
-        match route.deciding_secret() {
-            None => Some(SecretSeen::Missing { since: self.clock.now() }),
-            // Whether the Route's own caCertificate signed the pair takes both texts.
-            Some(_) if route.has_ca_certificate() => None,
-            Some(secret)
-                if !self.watches().secrets_are_current(&secret.namespace, Instant::now()) =>
-            {
-                None
-            }
-            Some(secret) => self.index().secret(&secret).cloned(),
-        }
     }
 
     async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
@@ -218,34 +306,50 @@ impl Reconciler {
             .await
             .map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
         if let Some(route) = &route {
-            self.index().route_looked_at(RouteFacts::read(route), Instant::now());
+            self.index().route_read(RouteFacts::read(route), Instant::now());
         }
         Ok(route)
     }
 
     /// A consistent read: what is written is never decided from a cache alone.
-    async fn look_at_secret(&self, route: &RouteFacts) -> Result<Arc<Looked>, ApplyError> {
+    async fn read_secret(&self, route: &RouteFacts) -> Result<Arc<SecretRead>, ApplyError> {
         let Some(at) = route.deciding_secret() else {
-            return Ok(Arc::new(Looked::missing(self.clock.now())));
+            return Ok(Arc::new(SecretRead::missing(self.clock.now(), Instant::now())));
         };
-        // News must reach us to end the use of a shared read, and who changed the Secret and then
-        // the Route must not meet one from before that.
-        let since = self.index().shares_since(&route.at, &at);
         let is_current = self.watches().secrets_are_current(&at.namespace, Instant::now());
-        let read = self.read_secret(route, &at);
-        let found = match since.filter(|_| is_current) {
-            Some(since) => self.looks.share(&at, since, read).await?,
+        // News must reach us to end the use of a shared read.
+        let after = self.share_after(route, &at).filter(|_| is_current);
+        let read = self.read_secret_alone(route, &at);
+        let found = match after {
+            Some(after) => self.reads.share(&at, after, read).await?,
             None => read.await?,
         };
-        Ok(found.unwrap_or_else(|| Arc::new(Looked::missing(self.missing_since(&at)))))
+        let missing = || SecretRead::missing(self.missing_since(&at), Instant::now());
+        Ok(found.unwrap_or_else(|| Arc::new(missing())))
     }
 
-    async fn read_secret(
+    /// From when on a read of others serves this Route, where others name the Secret too. Whoever
+    /// changed the Secret and then the Route must not meet one from before that, and the end of a
+    /// grace needs an answer of its own.
+    fn share_after(&self, route: &RouteFacts, at: &ObjectRef) -> Option<Instant> {
+        let index = self.index();
+        let changed = index.share_after(&route.at, at)?;
+        let grace = self.policy.missing_grace.to_std().unwrap_or_default();
+        let grace_ended = index
+            .missing_since(at)
+            .and_then(|since| since.checked_add(grace))
+            .filter(|ended| *ended <= Instant::now());
+        Some(grace_ended.map_or(changed, |ended| changed.max(ended)))
+    }
+
+    async fn read_secret_alone(
         &self,
         route: &RouteFacts,
         at: &ObjectRef,
-    ) -> Result<Option<Arc<Looked>>, ApplyError> {
-        if seeded::has(Bug::ClearsFromCache) && self.index().secret(at).is_none() {
+    ) -> Result<Option<Arc<SecretRead>>, ApplyError> {
+        if seeded::has(Bug::ClearsFromCache)
+            && self.index().known_secret(route, at) == Known::Unread
+        {
             return Ok(None);
         }
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
@@ -258,22 +362,21 @@ impl Reconciler {
                 cause,
             })?,
         };
-        let known = self.index().secret(at).cloned();
-        let looked = secret.as_ref().map(|secret| Looked::judge(secret, known.as_ref()));
-        let watched = secret.is_some_and(|secret| secret.kind == TLS_TYPE);
-        let mut index = self.index();
-        if looked.is_some() {
-            index.secret_found(at);
-        }
-        let seen = looked.as_ref().map(|it| &it.seen).filter(|_| watched);
-        index.secret_looked_at(at, seen, asked);
-        Ok(looked.map(Arc::new))
+        let read = match secret {
+            Some(secret) => {
+                let work = move || SecretRead::judge(&secret, asked);
+                Some(Arc::new(self.judge.run(&at.namespace, work).await))
+            }
+            None => None,
+        };
+        self.index().secret_read(at, read.as_deref(), asked, Instant::now());
+        Ok(read)
     }
 
     /// From when the answer came: however long it took, it opens the grace, not ends it. Counted on
     /// the monotonic clock: one that is set back must not stretch the grace.
     fn missing_since(&self, at: &ObjectRef) -> DateTime<Utc> {
-        let missing_for = self.index().secret_missing(at, Instant::now());
+        let missing_for = self.index().missing_since(at).map_or(Duration::ZERO, |at| at.elapsed());
         self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX)
     }
 
@@ -282,7 +385,7 @@ impl Reconciler {
         route: &RouteFacts,
         plan: &Plan,
         write: Write,
-        pair: Option<&Pair>,
+        pair: Option<&ReadPair>,
     ) -> Result<Next, ApplyError> {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
@@ -310,7 +413,7 @@ impl Reconciler {
     async fn say(
         &self,
         route: &RouteFacts,
-        secret: &SecretSeen,
+        secret: &SecretState,
         plan: &Plan,
         lane: Lane,
     ) -> Result<Next, ApplyError> {
@@ -320,7 +423,7 @@ impl Reconciler {
         // The verdict is about the pair: it holds whether or not anybody can be told.
         self.note_state(route, plan);
         // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
-        let grace = plan.look_again.filter(|_| plan.verdict.is_none());
+        let grace = plan.requeue_at.filter(|_| plan.verdict.is_none());
         if lane == Lane::Urgent && self.has_words(route, plan) {
             return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
         }
@@ -334,22 +437,24 @@ impl Reconciler {
         {
             return Ok(earlier(renewal, Some(wait)).into());
         }
-        Ok(earlier(renewal, self.look_again(plan.look_again)).into())
+        Ok(earlier(renewal, self.look_again(plan.requeue_at)).into())
     }
 
     fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
-        plan.conditions.is_some() || !plan.standing.is_empty() || self.index().has_untold(&route.at)
+        plan.conditions.is_some()
+            || !plan.warnings.is_empty()
+            || self.index().has_pending(&route.at)
     }
 
     fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
         if plan.is_nothing() {
             self.note_state(route, plan);
         } else {
-            let result = outcome_in_words(plan);
+            let result = plan.verdict.as_ref().map(|verdict| &verdict.message);
             tracing::info!(route = %route.at, result, "would {}", words::doing(plan.write));
             tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
         }
-        self.look_again(plan.look_again).into()
+        self.look_again(plan.requeue_at).into()
     }
 
     async fn write_pair(
@@ -357,7 +462,7 @@ impl Reconciler {
         route: &RouteFacts,
         plan: &Plan,
         write: Write,
-        pair: Option<&Pair>,
+        pair: Option<&ReadPair>,
     ) -> Result<RouteFacts, ApplyError> {
         // Asked first: the watch may bring our own write before its answer comes.
         let cause = self.index().caused_by_secret(route);
@@ -366,17 +471,17 @@ impl Reconciler {
         // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
         let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
         if written.as_ref().err().is_none_or(may_stand) {
-            let deed = plan.deed.filter(|_| !seeded::has(Bug::HappenedNeverTold));
-            if let Some(deed) = deed {
-                let untold = Untold { deed, since: Instant::now() };
-                self.index().keep_untold(&route.at, &route.uid, untold);
+            let event = plan.event.filter(|_| !seeded::has(Bug::HappenedNeverTold));
+            if let Some(write) = event {
+                let event = PendingEvent { write, since: Instant::now() };
+                self.index().keep_pending(&route.at, &route.uid, event);
             }
         }
         let written = written?;
-        if let (true, Some(pair)) = (seeded::has(Bug::KeyInLog), pair) {
-            tracing::debug!(key = pair.key().expose(), "written");
+        if let (true, Some(read)) = (seeded::has(Bug::KeyInLog), pair) {
+            tracing::debug!(key = read.pair.key().expose(), "written");
         }
-        log_write(route, plan, write);
+        log_write(&written, plan, write);
         if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);
         }
@@ -462,6 +567,7 @@ impl Reconciler {
         });
         contests.shrink_to_fit();
         drop(contests);
+        self.judge.tidy();
         self.publisher.tidy();
     }
 
@@ -493,19 +599,27 @@ impl Reconciler {
 fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
     let secret = route.secret().map(|secret| secret.name);
     let secret = secret.as_deref().unwrap_or_default();
-    let result = outcome_in_words(plan);
+    let result = match plan.event {
+        Some(CompletedWrite::Injected(before)) => words::injected(route, before).note,
+        _ => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),
+    };
     let done = words::doing(Some(write));
     match write.target() {
-        None if !plan.standing.is_empty() => {
+        None if !plan.warnings.is_empty() => {
             tracing::warn!(route = %route.at, secret, result, "written: {done}");
         }
         _ => tracing::info!(route = %route.at, secret, result, "written: {done}"),
     }
 }
 
-fn outcome_in_words(plan: &Plan) -> &str {
-    let told = plan.happened.as_ref().map(|notice| notice.note.as_str());
-    told.or(plan.verdict.as_ref().map(|verdict| verdict.message.as_str())).unwrap_or_default()
+/// What is read of a Route in full: its facts, and what its own `caCertificate` says of its pair.
+fn examined(route: &Route) -> (RouteFacts, Box<[tls::Problem]>) {
+    let text = |text: fn(&crate::api::route::TlsConfig) -> Option<&String>| {
+        route.spec.tls.as_ref().and_then(text).map(String::as_str).unwrap_or_default()
+    };
+    let certificate = text(|tls| tls.certificate.as_ref());
+    let problems = tls::ca_problems(certificate, text(|tls| tls.ca_certificate.as_ref()));
+    (RouteFacts::read_whole(route), problems.into())
 }
 
 fn owns_pair(entry: &ManagedFieldsEntry) -> bool {

@@ -18,19 +18,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{
-        route::Route,
-        secret::{Secret, TLS_TYPE},
-    },
+    api::{route::Route, secret::SecretMetadata},
     inject::{
         apply::{ApplyError, Writer},
         capability::{self, StatusField},
         facts::{ObjectRef, RouteFacts},
-        index::{Index, Scope},
-        looks::{self, Looked, Looks},
+        index::{Brought, Index, Origin, Scope},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
         reconcile::{Next, Reconciler},
+        secret_reads::{self, Judge, SharedReads},
+        source::Revision,
         watches::{Kind, Watched, Watches},
     },
     kit::{
@@ -66,9 +64,18 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// Whether plans are only logged.
     pub dry_run: bool,
+    /// How often each Secret is read and compared with its Routes although nothing changed.
+    pub compare_every: Duration,
+    /// Whether pairs are judged on the workers' own threads: the simulator has no others.
+    pub judges_in_place: bool,
     /// Who we are in Events.
     pub instance: String,
 }
+
+/// `Options::compare_every`, unless a test is in a hurry.
+pub const COMPARE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The Secrets are compared in so many parts, one after the other.
+const COMPARED_PARTS: u64 = 144;
 
 /// The controller, ready to run.
 pub struct Injector {
@@ -114,7 +121,8 @@ impl Injector {
             policy: options.policy.clone(),
             dry_run: options.dry_run,
             keeps_status: false.into(),
-            looks: Looks::default(),
+            reads: SharedReads::default(),
+            judge: if options.judges_in_place { Judge::in_place() } else { Judge::on_threads() },
             contests: Mutex::default(),
         };
         Arc::new(Self {
@@ -147,6 +155,7 @@ impl Injector {
             followers.spawn(self.clone().learn_status_field());
         }
         followers.spawn(self.clone().resync());
+        followers.spawn(self.clone().compare());
         followers.spawn(self.clone().tidy());
         followers.spawn(self.clone().say_when_ready());
 
@@ -177,7 +186,7 @@ impl Injector {
                 Change::Applied(route) => {
                     let at = ObjectRef::of(&route.metadata);
                     unseen.came(&at);
-                    self.route_applied(&at, &route);
+                    self.route_applied(&watched, &at, &route);
                 }
                 Change::Deleted(place) => self.route_gone(&place.into()),
                 Change::Undecodable(place) => {
@@ -202,15 +211,23 @@ impl Injector {
 
     async fn follow_secrets(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
-        let follow = self.follow::<Secret>(&scope, Some("type=kubernetes.io/tls"));
+        // Only Secrets that a Route names are remembered, so the Routes come first.
+        self.until(|watches| watches.has_tried(Kind::Route, &scope)).await;
+        let follow = self.follow::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
         let mut unseen = Unseen::default();
+        let mut is_listing = false;
         follow
             .run_lean(|change| {
                 let concerned = match change {
                     Change::Applied(secret) => {
                         let at = ObjectRef::of(&secret.metadata);
                         unseen.came(&at);
-                        self.secret_applied(&watched, at, &secret)
+                        let brought = match is_listing {
+                            true if self.watches().has_listed(&watched) => Brought::Relist,
+                            true => Brought::FirstList,
+                            false => Brought::Event,
+                        };
+                        self.secret_applied(&at, &secret, brought)
                     }
                     Change::Deleted(place) => self.secret_gone(&place.into()),
                     Change::Undecodable(place) => {
@@ -218,14 +235,16 @@ impl Injector {
                         self.secret_gone(&at)
                     }
                     Change::Listing => {
+                        is_listing = true;
                         unseen.expect(self.index().secrets_of(&scope));
                         self.watches().listing(&watched);
                         Vec::new()
                     }
                     Change::Listed(()) => {
+                        is_listing = false;
                         // What went in the gap had no event to end the use of its read.
-                        self.reconciler.looks.clear();
-                        let concerned = self.index().secrets_listed(&scope, &unseen.rest());
+                        self.reconciler.reads.clear();
+                        let concerned = self.index().secrets_listed(&unseen.rest(), Instant::now());
                         self.watch_listed(&watched);
                         concerned
                     }
@@ -241,36 +260,41 @@ impl Injector {
             .await;
     }
 
-    fn route_applied(&self, at: &ObjectRef, route: &Route) {
+    fn route_applied(&self, watched: &Watched, at: &ObjectRef, route: &Route) {
         let now = Instant::now();
         let uid = route.metadata.uid.as_deref().unwrap_or_default();
         let version = route.metadata.resource_version.as_deref().unwrap_or_default();
-        if self.index().is_echo(at, uid, version, now) {
+        if self.index().is_own_write(at, uid, version, now) {
             return;
         }
         let facts = RouteFacts::read(route);
-        let changed = self.index().route_applied(facts, now);
+        let has_listed = self.watches().has_listed(watched);
+        let origin = if has_listed { Origin::Server } else { Origin::FirstList };
+        let changed = self.index().route_applied(facts, origin, now);
         if let Some(at) = changed {
             self.queue.add(at);
         }
     }
 
-    fn secret_applied(&self, watched: &Watched, at: ObjectRef, secret: &Secret) -> Vec<ObjectRef> {
-        // A server that ignored the field selector must not pass another type off as TLS.
-        if secret.kind != TLS_TYPE {
-            return self.secret_gone(&at);
+    fn secret_applied(
+        &self,
+        at: &ObjectRef,
+        secret: &SecretMetadata,
+        brought: Brought,
+    ) -> Vec<ObjectRef> {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
+        let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
+        let revision = Revision::of(&uid, &version);
+        let concerned = self.index().secret_applied(at, revision, brought, Instant::now());
+        if !concerned.is_empty() {
+            self.reconciler.reads.forget(at);
         }
-        self.reconciler.looks.forget(&at);
-        let known = self.index().secret(&at).cloned();
-        let seen = Looked::judge(secret, known.as_ref()).seen;
-        // What a first list brings did not change just now.
-        let news = self.watches().has_listed(watched);
-        self.index().secret_applied(at, seen, news.then(Instant::now))
+        concerned
     }
 
     fn secret_gone(&self, at: &ObjectRef) -> Vec<ObjectRef> {
-        self.reconciler.looks.forget(at);
-        self.index().secret_gone(at)
+        self.reconciler.reads.forget(at);
+        self.index().secret_gone(at, Instant::now())
     }
 
     fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
@@ -329,15 +353,20 @@ impl Injector {
     /// Deciding from half a list would ask the API server for every Secret. A watch that can't be
     /// opened holds nobody up: then the API server is asked.
     async fn ready_to_decide(&self) {
+        self.until(Watches::all_tried).await;
+        // The sender lives as long as we do, so this can't fail.
+        let _ = self.status_field_known.subscribe().wait_for(|known| *known).await;
+    }
+
+    /// Waits until the watches are like this.
+    async fn until(&self, holds: impl Fn(&Watches) -> bool) {
         loop {
             let changed = self.watches_changed.notified();
-            if self.watches().all_tried() {
-                break;
+            if holds(&self.watches()) {
+                return;
             }
             changed.await;
         }
-        // The sender lives as long as we do, so this can't fail.
-        let _ = self.status_field_known.subscribe().wait_for(|known| *known).await;
     }
 
     async fn learn_status_field(self: Arc<Self>) {
@@ -373,6 +402,32 @@ impl Injector {
         }
     }
 
+    /// Compares every Secret with its Routes once a day, a part at a time: the annotation that saves
+    /// the read is not proof against everything, an etcd that was restored for one.
+    async fn compare(self: Arc<Self>) {
+        let parts = u32::try_from(COMPARED_PARTS).unwrap_or(u32::MAX);
+        let part_lasts = (self.options.compare_every / parts).max(Duration::from_secs(1));
+        let seconds = i64::try_from(part_lasts.as_secs()).unwrap_or(i64::MAX);
+        let current = || self.reconciler.clock.now().timestamp().div_euclid(seconds);
+        let mut compared = current();
+        loop {
+            tokio::time::sleep(part_lasts).await;
+            let (first, last) = (compared + 1, current());
+            compared = last;
+            // A standby compares nothing: all that it doubted would be read when it takes over.
+            if !self.gate.is_open() {
+                continue;
+            }
+            for part in (first..=last).rev().take(parts as usize) {
+                let concerned =
+                    self.index().doubt(part.unsigned_abs() % COMPARED_PARTS, COMPARED_PARTS);
+                for route in concerned {
+                    self.queue.add_later(route);
+                }
+            }
+        }
+    }
+
     async fn say_when_ready(self: Arc<Self>) {
         self.ready_to_decide().await;
         let (routes, secrets) = self.index().sizes();
@@ -384,8 +439,8 @@ impl Injector {
     async fn tidy(self: Arc<Self>) {
         let mut tidied = Instant::now();
         loop {
-            tokio::time::sleep(looks::SHARED).await;
-            self.reconciler.looks.tidy();
+            tokio::time::sleep(secret_reads::SHARED).await;
+            self.reconciler.reads.tidy();
             if tidied.elapsed() >= TIDY {
                 tidied = Instant::now();
                 self.reconciler.tidy();

@@ -108,6 +108,12 @@ impl Watches {
         self.0.get(watched).is_some_and(|health| health.listed)
     }
 
+    /// Whether this watch has listed, or has tried to.
+    pub fn has_tried(&self, kind: Kind, scope: &Scope) -> bool {
+        let watched = Watched { kind, scope: scope.clone() };
+        self.0.get(&watched).is_none_or(|health| health.listed || health.trouble.is_some())
+    }
+
     /// Whether every watch has listed, or has tried to.
     pub fn all_tried(&self) -> bool {
         self.0.values().all(|health| health.listed || health.trouble.is_some())

@@ -15,7 +15,7 @@ use crate::{
     },
     kit::call::CallError,
     names::SECRET_NAME_ANNOTATION,
-    tls::{PairFacts, Problem, Warning},
+    tls::{Problem, Warning},
 };
 
 /// Which certificate a Route holds.
@@ -154,6 +154,8 @@ pub enum Consequence {
     KeepsTheirs,
     /// The last good pair stays.
     KeepsLastGood,
+    /// The Route holds the refused pair already, and it stays.
+    KeepsSame,
 }
 
 impl Consequence {
@@ -162,6 +164,10 @@ impl Consequence {
             Self::ServesDefault => "the router serves its default certificate",
             Self::KeepsTheirs => "the certificate that stands in the Route stays",
             Self::KeepsLastGood => "the last good certificate stays in the Route",
+            Self::KeepsSame => {
+                "it would not be injected today. The Route holds it already, and it stays until the \
+                 Secret changes"
+            }
         }
     }
 }
@@ -275,7 +281,7 @@ pub fn annotated_but_external(route: &RouteFacts) -> Notice {
 }
 
 /// Row 7 happened.
-pub fn injected(route: &RouteFacts, pair: &PairFacts, before: Before) -> Notice {
+pub fn injected(route: &RouteFacts, before: Before) -> Notice {
     let (reason, replaced) = match before {
         Before::Ours => (Reason::CertificateUpdated, ""),
         Before::Nothing => (Reason::CertificateInjected, ""),
@@ -283,12 +289,11 @@ pub fn injected(route: &RouteFacts, pair: &PairFacts, before: Before) -> Notice 
             (Reason::CertificateInjected, " It replaced the certificate that stood in the Route.")
         }
     };
-    let note = format!(
-        "The Route holds the certificate of Secret {}: serial {}, valid until {}.{replaced}",
-        secret_of(route),
-        pair.serial(),
-        day(pair.not_after),
-    );
+    let described = route.description().map_or_else(String::new, |held| {
+        format!(": serial {}, valid until {}", held.serial, day(held.validity.not_after))
+    });
+    let secret = secret_of(route);
+    let note = format!("The Route holds the certificate of Secret {secret}{described}.{replaced}");
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
 }
 

@@ -67,11 +67,19 @@ pub enum Bug {
     LookedAtForgotten,
     /// An Event that nobody took is told later, whatever became of the Route meanwhile.
     TellsWhatIsOver,
+    /// A Route whose pair came from another Secret of the same name counts as up to date.
+    BelievesOtherUid,
+    /// Where the pair came from is believed after somebody else changed pair and annotations.
+    BelievesForeignChange,
+    /// Where the pair came from is not compared with the version that a new list brings.
+    BelievesOlderVersion,
+    /// A pair that earlier rules accepted is cleared by stricter ones.
+    ClearsByStricterRules,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
@@ -102,6 +110,10 @@ impl Bug {
         Self::WrittenHidesNewer,
         Self::LookedAtForgotten,
         Self::TellsWhatIsOver,
+        Self::BelievesOtherUid,
+        Self::BelievesForeignChange,
+        Self::BelievesOlderVersion,
+        Self::ClearsByStricterRules,
     ];
 }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     inject::{
         plan::Policy,
-        run::{Injector, Options as InjectorOptions, RunError},
+        run::{COMPARE_EVERY, Injector, Options as InjectorOptions, RunError},
     },
     kit::{
         call::{self, CallError},
@@ -184,6 +184,8 @@ fn injector_options(rules: Rules) -> InjectorOptions {
         concurrency: 16,
         resync: rules.resync,
         watch_timeout: Duration::from_secs(60),
+        compare_every: COMPARE_EVERY,
+        judges_in_place: false,
         dry_run: false,
         instance: "sandbox".to_owned(),
     }

@@ -7,26 +7,25 @@
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
 
 use super::certificate::{Certificate, address};
+use super::certificates;
 use super::pem::{self, Block, Kind};
 use super::problem::{Field, Findings, Part, Problem};
 use super::signature::{self, Verdict};
-use super::{Pair, certificates};
 
 const FIELD: Field = Field::CaCertificate;
 
-/// Why the router would refuse the pair in a Route with this caCertificate. Empty text is as good
+/// Why the router would refuse these certificates in a Route with this caCertificate. Empty text is as good
 /// as none: then there is nothing to verify.
 ///
 /// Validity is left out, as by the router: whether the caCertificate is in force does not matter.
-pub fn ca_problems(pair: &Pair, ca_certificate: &str) -> Vec<Problem> {
+pub fn ca_problems(certificate: &str, ca_certificate: &str) -> Vec<Problem> {
     if ca_certificate.is_empty() {
         return Vec::new();
     }
     let mut findings = Findings::new(FIELD);
     let blocks = pem::blocks(FIELD, ca_certificate, &mut findings);
     let pool = pool(FIELD, &blocks, &mut findings);
-    let leaf = super::leaf(pair.certificate());
-    // The leaf was read before, when the pair was judged, so it can be read now.
+    let leaf = super::leaf(certificate);
     if let Some(Ok(leaf)) = leaf.as_ref().map(|leaf| Certificate::read(&leaf.der))
         && findings.is_empty()
         && let Some(why) = mismatch(&leaf, &pool)

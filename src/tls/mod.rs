@@ -13,7 +13,8 @@
 //! - more than one private key: the router takes the first, which may not be the one meant;
 //! - damaged PEM blocks: the router skips them, and serves a chain with a gap;
 //! - RSA keys under 2048 and over 8192 bits, curves other than P-256, P-384 and P-521;
-//! - private keys whose numbers don't fit each other, or of more than two primes.
+//! - private keys whose numbers don't fit each other, or of more than two primes;
+//! - chains of more than 100 KiB or 100 certificates, which OpenSSL's clients refuse.
 
 mod authority;
 mod certificate;
@@ -36,10 +37,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::kit::redact::PrivateKeyPem;
 
+/// The number of the rules that [`judge`] follows. A pair that was accepted by other rules is read
+/// again, so raise it with every change of what is refused.
+pub const RULES: u32 = 1;
+
+/// KiB of `tls.crt` and of `tls.key`: room for any comment, and no more work than that.
+const LONGEST_CERTIFICATE: usize = 256;
+const LONGEST_KEY: usize = 32;
+/// KiB of certificates that OpenSSL's clients accept in a handshake (`SSL_CTX_set_max_cert_list`), and
+/// how long a chain they follow.
+const LONGEST_CHAIN: usize = 100;
+const MOST_CERTIFICATES: usize = 100;
+
 pub use authority::{ca_problems, destination_problems};
 pub use chain::ChainOrder;
 pub use problem::{Damage, Field, Part, Problem};
-pub use warning::{Warning, Wildcard, age_warning, next_change, warnings};
+pub use warning::{Warning, Wildcard, age_warning, lasting_warnings, next_change, warnings};
 
 use certificate::Certificate;
 use pem::{Block, Kind};
@@ -85,12 +98,9 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What a cache may keep of a pair: neither key nor certificate. That there are facts means that
-/// [`judge`] passed the pair: nothing else makes them.
+/// What the text of a certificate chain says: neither key nor certificate is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PairFacts {
-    /// Of the two texts.
-    pub fingerprint: Fingerprint,
+pub struct CertificateFacts {
     /// The serial number, and then each name in a line of its own: one piece of memory, however
     /// many names a leaf has.
     serial_and_names: Box<str>,
@@ -100,14 +110,18 @@ pub struct PairFacts {
     pub not_after: DateTime<Utc>,
     /// Whether clients can follow the chain.
     pub chain: ChainOrder,
-    judged: Judged,
 }
 
-/// Proof of having been judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Judged;
+impl CertificateFacts {
+    fn of(leaf: &Certificate<'_>, chain: &[Certificate<'_>]) -> Self {
+        Self {
+            serial_and_names: leaf.serial_and_host_names(),
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+            chain: chain::order(chain),
+        }
+    }
 
-impl PairFacts {
     /// The serial number of the leaf in hexadecimal digits.
     pub fn serial(&self) -> &str {
         self.serial_and_names.split('\n').next().unwrap_or_default()
@@ -125,15 +139,13 @@ impl PairFacts {
 
     /// Facts that a test makes up.
     #[cfg(test)]
-    pub(crate) fn pretended(pair: (&str, &str), names: &[&str], validity: Validity) -> Self {
+    pub(crate) fn pretended(names: &[&str], validity: Validity) -> Self {
         let Validity { not_before, not_after } = validity;
         Self {
-            fingerprint: Fingerprint::of(pair.0, pair.1),
             serial_and_names: [&["0a1b"][..], names].concat().join("\n").into(),
             not_before,
             not_after,
             chain: ChainOrder::InOrder,
-            judged: Judged,
         }
     }
 }
@@ -147,11 +159,22 @@ pub struct Validity {
     pub not_after: DateTime<Utc>,
 }
 
-/// When the leaf of a text like `tls.crt` is valid; none where there is no telling.
-pub fn validity(certificate: &str) -> Option<Validity> {
-    let leaf = leaf(certificate)?;
-    let Certificate { not_before, not_after, .. } = Certificate::read(&leaf.der).ok()?;
-    Some(Validity { not_before, not_after })
+/// What a text like `tls.crt` says, whoever put it where it is; none where its leaf can't be read.
+pub fn describe(certificate: &str) -> Option<CertificateFacts> {
+    let mut findings = Findings::new(Field::Certificate);
+    let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
+    let mut ders = blocks.iter().filter(|block| block.kind == Kind::Certificate);
+    let leaf = Certificate::read(&ders.next()?.der).ok()?;
+    let issuers = ders.filter_map(|block| Certificate::read(&block.der).ok());
+    let chain: Vec<_> = std::iter::once(leaf).chain(issuers).collect();
+    Some(CertificateFacts::of(chain.first()?, &chain))
+}
+
+/// Whether [`describe`] takes next to no time: most chains are two or three certificates.
+pub fn is_short(certificate: &str) -> bool {
+    const LONGEST: usize = 32 << 10;
+    const MOST: usize = 10;
+    certificate.len() <= LONGEST && certificate.matches("-----BEGIN ").count() <= MOST
 }
 
 /// The first certificate of a text like `tls.crt`.
@@ -166,12 +189,18 @@ fn leaf(certificate: &str) -> Option<Block> {
 pub struct Pair {
     certificate: String,
     key: PrivateKeyPem,
-    facts: PairFacts,
+    fingerprint: Fingerprint,
+    facts: CertificateFacts,
 }
 
 impl Pair {
-    /// What a cache may keep.
-    pub fn facts(&self) -> &PairFacts {
+    /// What tells it from other pairs.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What its certificates say.
+    pub fn facts(&self) -> &CertificateFacts {
         &self.facts
     }
 
@@ -190,29 +219,11 @@ impl Pair {
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair")
+            .field("fingerprint", &self.fingerprint)
             .field("facts", &self.facts)
             .field("key", &self.key)
             .finish_non_exhaustive()
     }
-}
-
-/// As [`judge`], where a pair was judged before: the same bytes get the same answer at the price of
-/// a digest.
-pub fn judge_again(
-    certificate: &[u8],
-    key: &[u8],
-    known: Option<&PairFacts>,
-) -> Result<Pair, Vec<Problem>> {
-    let recognised = known.and_then(|facts| {
-        let (certificate, key) = (str::from_utf8(certificate).ok()?, str::from_utf8(key).ok()?);
-        let same = facts.fingerprint == Fingerprint::of(certificate, key);
-        same.then(|| Pair {
-            certificate: certificate.to_owned(),
-            key: PrivateKeyPem::new(key),
-            facts: facts.clone(),
-        })
-    });
-    recognised.map_or_else(|| judge(certificate, key), Ok)
 }
 
 /// Whether the router would serve the bytes of `tls.crt` and `tls.key`: the pair, or every problem
@@ -242,7 +253,8 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
             Ok(Pair {
                 certificate: certificate.to_owned(),
                 key: PrivateKeyPem::new(key),
-                facts: facts(Fingerprint::of(certificate, key), leaf, chain::order(&chain)),
+                fingerprint: Fingerprint::of(certificate, key),
+                facts: CertificateFacts::of(leaf, &chain),
             })
         }
         _ => {
@@ -253,21 +265,15 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
     }
 }
 
-fn facts(fingerprint: Fingerprint, leaf: &Certificate<'_>, chain: ChainOrder) -> PairFacts {
-    PairFacts {
-        fingerprint,
-        serial_and_names: leaf.serial_and_host_names(),
-        not_before: leaf.not_before,
-        not_after: leaf.not_after,
-        chain,
-        judged: Judged,
-    }
-}
-
 /// The bytes as text. A Route holds strings, so other bytes could not be injected verbatim.
 fn text<'a>(bytes: &'a [u8], findings: &mut Findings, field: Field) -> Option<&'a str> {
     if bytes.is_empty() {
         findings.add(Problem::Missing { field });
+        return None;
+    }
+    let kib = if field == Field::Key { LONGEST_KEY } else { LONGEST_CERTIFICATE };
+    if bytes.len() > kib << 10 {
+        findings.add(Problem::TooLong { field, kib });
         return None;
     }
     let text = std::str::from_utf8(bytes).ok();
@@ -288,7 +294,18 @@ fn certificate_blocks(text: Option<&str>, findings: &mut Findings) -> Vec<Block>
             findings.add(Problem::KeyOutsideItsField { field, line });
         }
     }
+    if is_too_long(&blocks) {
+        findings.add(Problem::ChainTooLong { kib: LONGEST_CHAIN, most: MOST_CERTIFICATES });
+        // To read thousands of certificates takes long, and would tell nothing more.
+        return Vec::new();
+    }
     blocks
+}
+
+fn is_too_long(blocks: &[Block]) -> bool {
+    let chain = || blocks.iter().filter(|block| block.kind == Kind::Certificate);
+    let bytes: usize = chain().map(|block| block.der.len()).sum();
+    chain().count() > MOST_CERTIFICATES || bytes > LONGEST_CHAIN << 10
 }
 
 /// The certificates among the blocks. Blocks that can't be read are added to the findings.

@@ -113,6 +113,24 @@ pub enum Problem {
         /// Which text.
         field: Field,
     },
+    /// More text than any pair needs.
+    #[error("{field} is longer than {kib} KiB; keep only what the server needs in it")]
+    TooLong {
+        /// Which text.
+        field: Field,
+        /// The most that is read of it.
+        kib: usize,
+    },
+    /// More certificates than clients accept.
+    #[error(
+        "tls.crt has more than {most} certificates or {kib} KiB of them, and clients that use OpenSSL refuse such a chain; keep the server's certificate and its intermediates"
+    )]
+    ChainTooLong {
+        /// The most KiB of certificates.
+        kib: usize,
+        /// The most certificates.
+        most: usize,
+    },
     /// A PEM block that can't be read as one.
     #[error("{field} is damaged at line {line}: {damage}")]
     Damaged {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
-use super::{ChainOrder, PairFacts, Validity};
+use super::{CertificateFacts, ChainOrder, Validity};
 
 /// So many names of a certificate are told.
 const SHOWN: usize = 5;
@@ -150,18 +150,27 @@ impl Life {
 /// `host` may be empty: then it is not looked at. Names count only as subject alternative names;
 /// browsers have long stopped looking at the common name.
 pub fn warnings(
-    facts: &PairFacts,
+    facts: &CertificateFacts,
     host: &str,
     wildcard: Wildcard,
     now: DateTime<Utc>,
 ) -> Vec<Warning> {
+    let time = age_warning(facts.validity(), now);
+    time.into_iter().chain(lasting_warnings(facts, host, wildcard)).collect()
+}
+
+/// Those that no time changes: they hold for as long as certificate and host are the same.
+pub fn lasting_warnings(
+    facts: &CertificateFacts,
+    host: &str,
+    wildcard: Wildcard,
+) -> impl Iterator<Item = Warning> {
     let chain = match facts.chain {
         ChainOrder::InOrder => None,
         ChainOrder::OutOfOrder => Some(Warning::ChainOutOfOrder),
         ChainOrder::Incomplete => Some(Warning::ChainIncomplete),
     };
-    let time = age_warning(facts.validity(), now);
-    [time, host_warning(facts, host, wildcard), chain].into_iter().flatten().collect()
+    host_warning(facts, host, wildcard).into_iter().chain(chain)
 }
 
 /// The warning about the time, if there is one.
@@ -184,7 +193,7 @@ pub fn next_change(validity: Validity, now: DateTime<Utc>) -> Option<DateTime<Ut
         .min()
 }
 
-fn host_warning(facts: &PairFacts, host: &str, wildcard: Wildcard) -> Option<Warning> {
+fn host_warning(facts: &CertificateFacts, host: &str, wildcard: Wildcard) -> Option<Warning> {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let served = match (wildcard, host.split_once('.')) {
         (Wildcard::Subdomain, Some((_, domain))) => format!("*.{domain}"),

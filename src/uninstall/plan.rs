@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::inject::{
     capability::StatusField,
     facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls, Wanted},
-    plan::{self, Policy, SecretSeen, StatusScope, Write},
+    plan::{self, Policy, SecretState, StatusScope, Write},
     survey::Survey,
 };
 
@@ -80,7 +80,7 @@ fn taking_out(route: &RouteFacts) -> Write {
     let removed = RouteFacts { wanted: Wanted::Nothing, noted: true, ..route.clone() };
     let (now, policy) =
         (DateTime::<Utc>::UNIX_EPOCH, Policy { status: StatusScope::Off, ..Policy::default() });
-    let decided = plan::plan(&removed, &SecretSeen::Missing { since: now }, now, &policy);
+    let decided = plan::plan(&removed, &SecretState::Missing { since: now }, now, &policy);
     decided.write.unwrap_or(Write::DropNote)
 }
 

@@ -4,14 +4,16 @@
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
-use trustplane::inject::plan::{OnInvalid, Policy, SecretSeen, StatusScope, plan};
+use trustplane::inject::plan::{OnInvalid, Policy, SecretState, StatusScope, plan};
 use trustplane::tls::Pair;
 
 use crate::{
-    model::{ASKS, Asked, Model, NOTE, note},
+    model::{ASKS, Asked, Model, NOTE, SOURCE, note, source},
     pool::{POOL, Texts},
 };
 
+/// The uid and the resourceVersion of the Secret.
+pub const SECRET: (&str, &str) = ("s-1", "7");
 const PAIRS: usize = 10;
 const INVALID: usize = 7;
 
@@ -23,6 +25,7 @@ pub struct Case {
     pub tls: Tls,
     pub holds: Holds,
     pub note: NoteIs,
+    pub source: SourceIs,
     pub secret: Seen,
     pub status: Status,
     pub policy: Policy,
@@ -79,6 +82,14 @@ pub enum NoteIs {
     KeyHalf,
     /// As the last, and not even hexadecimal digits.
     Forged,
+    Text(&'static str),
+}
+
+/// The annotation that says where the pair came from. No decision may depend on it.
+#[derive(Clone, Copy, Debug)]
+pub enum SourceIs {
+    Absent,
+    Agrees,
     Text(&'static str),
 }
 
@@ -166,7 +177,7 @@ fn holds() -> impl Strategy<Value = Holds> {
     prop_oneof![
         2 => Just(Holds::Nothing),
         1 => Just(Holds::EmptyTexts),
-        4 => Just(Holds::AsTheSecret),
+        6 => Just(Holds::AsTheSecret),
         4 => (0..PAIRS).prop_map(Holds::Pair),
         1 => (0..PAIRS, 0..PAIRS).prop_map(|(one, other)| Holds::Mixed(one, other)),
         1 => (0..PAIRS).prop_map(Holds::CertificateOnly),
@@ -188,6 +199,15 @@ fn note_is() -> impl Strategy<Value = NoteIs> {
     ]
 }
 
+fn source_is() -> impl Strategy<Value = SourceIs> {
+    let text = select(vec!["", "v1", "v1:s-1:7:1:0123456789abcdef", "läden"]);
+    prop_oneof![
+        2 => Just(SourceIs::Absent),
+        2 => Just(SourceIs::Agrees),
+        1 => text.prop_map(SourceIs::Text),
+    ]
+}
+
 fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![
         6 => (0..PAIRS).prop_map(Seen::Usable),
@@ -195,7 +215,7 @@ fn seen() -> impl Strategy<Value = Seen> {
         2 => (0..20_000i64).prop_map(Seen::Missing),
         1 => any::<u32>().prop_map(|ago| Seen::Missing(i64::from(ago) * 1_000)),
         1 => select(vec!["Opaque", "", "kubernetes.io/dockerconfigjson", "\"\n€"]).prop_map(Seen::WrongType),
-        2 => (0..INVALID).prop_map(Seen::Invalid),
+        6 => (0..INVALID).prop_map(Seen::Invalid),
         1 => Just(Seen::CaMismatch),
     ]
 }
@@ -275,12 +295,29 @@ pub fn cases() -> impl Strategy<Value = Case> {
         option::weighted(0.7, name()),
         tls(),
         holds(),
-        note_is(),
+        (note_is(), source_is()),
     );
     let around = (seen(), status(), policy(), time(), (host, wildcard), beside());
     (route, around).prop_map(
-        |((owner, uid, asks, tls, holds, note), (secret, status, policy, now, host, beside))| {
-            Case { owner, uid, asks, tls, holds, note, secret, status, policy, now, host, beside }
+        |(
+            (owner, uid, asks, tls, holds, (note, source)),
+            (secret, status, policy, now, host, beside),
+        )| {
+            Case {
+                owner,
+                uid,
+                asks,
+                tls,
+                holds,
+                note,
+                source,
+                secret,
+                status,
+                policy,
+                now,
+                host,
+                beside,
+            }
         },
     )
 }
@@ -294,20 +331,29 @@ impl Case {
         }
     }
 
-    pub fn seen(&self) -> SecretSeen {
-        match &self.secret {
-            Seen::Usable(number) => SecretSeen::Usable(POOL.pairs[*number].facts().clone()),
-            Seen::Missing(ago) => {
-                SecretSeen::Missing { since: self.now - TimeDelta::milliseconds(*ago) }
-            }
-            Seen::WrongType(found) => SecretSeen::WrongType((*found).into()),
-            Seen::Invalid(number) => SecretSeen::Invalid(POOL.invalid[*number].clone()),
-            Seen::CaMismatch => SecretSeen::CaMismatch(POOL.ca_mismatch.clone()),
+    /// What is in the Secret, where it is text that the router would refuse.
+    fn refused(&self) -> Option<&'static Texts> {
+        match self.secret {
+            Seen::Invalid(number) => POOL.invalid[number].texts.as_ref(),
+            _ => None,
         }
     }
 
-    pub fn asked<'a>(&self, seen: &'a SecretSeen) -> Asked<'a> {
-        Asked { seen, pair: self.pair(), named: matches!(self.asks, Some(Name::Good(_))) }
+    pub fn seen(&self) -> SecretState {
+        match &self.secret {
+            Seen::Usable(number) => SecretState::Usable(POOL.pairs[*number].fingerprint()),
+            Seen::Missing(ago) => {
+                SecretState::Missing { since: self.now - TimeDelta::milliseconds(*ago) }
+            }
+            Seen::WrongType(found) => SecretState::WrongType((*found).into()),
+            Seen::Invalid(number) => POOL.invalid[*number].state(),
+            Seen::CaMismatch => SecretState::CaMismatch(POOL.ca_mismatch.clone().into()),
+        }
+    }
+
+    pub fn asked<'a>(&self, seen: &'a SecretState) -> Asked<'a> {
+        let named = matches!(self.asks, Some(Name::Good(_)));
+        Asked { seen, pair: self.pair(), refused: self.refused().map(Texts::both), named }
     }
 
     fn texts(&self) -> (Option<String>, Option<String>) {
@@ -317,6 +363,9 @@ impl Case {
             Holds::EmptyTexts => (Some(String::new()), Some(String::new())),
             Holds::AsTheSecret => match self.secret {
                 Seen::Usable(number) => whole(POOL.texts(number)),
+                Seen::Invalid(_) if self.refused().is_some() => {
+                    self.refused().map_or((None, None), |texts| whole(texts.clone()))
+                }
                 _ => whole(POOL.texts(0)),
             },
             Holds::Pair(number) => whole(POOL.texts(number)),
@@ -359,7 +408,15 @@ impl Case {
         let mut annotations = Map::new();
         let note = self
             .note(certificate.as_deref().unwrap_or_default(), key.as_deref().unwrap_or_default());
+        let source = match (self.source, &note) {
+            (SourceIs::Agrees, Some(note)) if note.len() > 19 && note.is_ascii() => {
+                Some(source(SECRET.0, SECRET.1, note))
+            }
+            (SourceIs::Text(text), _) => Some(text.to_owned()),
+            _ => None,
+        };
         annotations.extend(note.map(|note| (NOTE.to_owned(), json!(note))));
+        annotations.extend(source.map(|source| (SOURCE.to_owned(), json!(source))));
         annotations.extend(self.asks.as_ref().map(|asks| (ASKS.to_owned(), json!(asks.text()))));
         if self.beside.other_annotation {
             annotations.insert("haproxy.router.openshift.io/timeout".into(), json!("5s"));

@@ -11,12 +11,13 @@ use trustplane::{
     api::route::{CertificateCondition, Route},
     inject::{
         facts::RouteFacts,
-        plan::{OnInvalid, Policy, SecretSeen, Write},
+        plan::{OnInvalid, Policy, SecretState, Write},
     },
-    tls::Pair,
+    tls::{Pair, RULES},
 };
 
 pub const NOTE: &str = "trustplane.dev/injected";
+pub const SOURCE: &str = "trustplane.dev/injected-from";
 pub const ASKS: &str = "route.openshift.io/tls-secret-name";
 
 /// The note as docs/inject.md describes it: over lengths and texts of uid, certificate and key.
@@ -30,6 +31,11 @@ pub fn note(uid: &str, certificate: &str, key: &str) -> String {
         hex::encode(hash.finish())
     };
     format!("v1:{}:{}", digest(&[uid, certificate, key]), digest(&[uid, key]))
+}
+
+/// Where a pair with this note came from, as docs/inject.md describes it.
+pub fn source(uid: &str, version: &str, note: &str) -> String {
+    format!("v1:{uid}:{version}:{RULES}:{}", &note[3..19])
 }
 
 /// RFC 7386, word for word.
@@ -54,9 +60,11 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// The Secret that the annotation names.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
-    pub seen: &'a SecretSeen,
+    pub seen: &'a SecretState,
     /// Where it is usable.
     pub pair: Option<&'a Pair>,
+    /// Certificate and key, where the router would refuse them whatever the Route is.
+    pub refused: Option<(&'a str, &'a str)>,
     /// Whether the annotation can be the name of a Secret.
     pub named: bool,
 }
@@ -132,27 +140,30 @@ impl Model {
     }
 
     /// The first row of the table that matches.
-    pub fn row(&self, asked: Asked<'_>) -> u8 {
-        let spec = &self.0["spec"];
-        let Some(tls) = spec.get("tls") else { return if self.is_left_alone() { 1 } else { 2 } };
+    pub fn row(&self, asked: Asked<'_>) -> &'static str {
+        let Some(tls) = self.0["spec"].get("tls") else {
+            return if self.is_left_alone() { "1" } else { "2" };
+        };
         let external = tls["externalCertificate"]["name"].as_str().unwrap_or_default();
         let holds_certificate = !self.certificate().is_empty();
+        let holds_refused = asked.named && asked.refused == Some((self.certificate(), self.key()));
         match () {
-            () if self.is_left_alone() => 1,
-            () if tls["termination"] == "passthrough" => 3,
-            () if !external.is_empty() => 4,
+            () if self.is_left_alone() => "1",
+            () if tls["termination"] == "passthrough" => "3",
+            () if !external.is_empty() => "4",
             () if self.is_annotated() => match asked.pair.filter(|_| asked.named) {
-                Some(pair) if self.holds(pair) && self.is_ours() => 5,
-                Some(pair) if self.holds(pair) => 6,
-                Some(_) => 7,
-                None if holds_certificate && self.is_ours() => 8,
-                None if holds_certificate => 9,
-                None => 10,
+                Some(pair) if self.holds(pair) && self.is_ours() => "5",
+                Some(pair) if self.holds(pair) => "6",
+                Some(_) => "7",
+                None if holds_certificate && self.is_ours() && holds_refused => "7a",
+                None if holds_certificate && self.is_ours() => "8",
+                None if holds_certificate => "9",
+                None => "10",
             },
-            () if self.is_noted() && holds_certificate && self.is_ours() => 11,
-            () if self.is_noted() && holds_certificate => 12,
-            () if self.is_noted() => 13,
-            () => 14,
+            () if self.is_noted() && holds_certificate && self.is_ours() => "11",
+            () if self.is_noted() && holds_certificate => "12",
+            () if self.is_noted() => "13",
+            () => "14",
         }
     }
 
@@ -181,47 +192,52 @@ impl Model {
         let drop_note = self.is_noted().then_some(Write::DropNote);
         let left_over = if self.is_our_key_left_over() { Some(Write::ClearKey) } else { drop_note };
         match self.row(asked) {
-            1 | 5 | 14 => None,
-            2..=4 | 9 | 12 => drop_note,
-            6 => asked.pair.map(|pair| Write::NoteAlone(pair.facts().fingerprint)),
-            7 => asked.pair.map(|pair| Write::Inject(pair.facts().fingerprint)),
-            8 if waits(asked, now, policy) || keeps(asked, policy) => None,
-            8 | 11 => Some(Write::Clear),
-            10 | 13 => left_over,
+            "1" | "5" | "7a" | "14" => None,
+            "2" | "3" | "4" | "9" | "12" => drop_note,
+            "6" => asked.pair.map(|pair| Write::NoteAlone(pair.fingerprint())),
+            "7" => asked.pair.map(|pair| Write::Inject(pair.fingerprint())),
+            "8" if waits(asked, now, policy) || keeps(asked, policy) => None,
+            "8" | "11" => Some(Write::Clear),
+            "10" | "13" => left_over,
             other => panic!("there is no row {other}"),
         }
     }
 
-    /// Carries out a write as docs/inject.md describes it.
+    /// Carries out a write as docs/inject.md describes it. The pair is from the Secret with this uid
+    /// and version.
     pub fn after(
         &self,
         write: Option<Write>,
         pair: Option<&Pair>,
+        (uid, version): (&str, &str),
         conditions: Option<&[CertificateCondition]>,
     ) -> Self {
         let mut after = self.clone();
-        let note_of = |pair: &Pair| note(self.uid(), pair.certificate(), pair.key().expose());
+        let noting = |pair: &Pair| {
+            let note = note(self.uid(), pair.certificate(), pair.key().expose());
+            let source = source(uid, version, &note);
+            json!({ "annotations": { NOTE: note, SOURCE: source } })
+        };
+        let nothing = json!({ "annotations": { NOTE: null, SOURCE: null } });
         let patch = match (write, pair) {
             (None, _) => json!({}),
             (Some(Write::Inject(_)), Some(pair)) => json!({
-                "metadata": { "annotations": { NOTE: note_of(pair) } },
+                "metadata": noting(pair),
                 "spec": { "tls": { "certificate": pair.certificate(), "key": pair.key().expose() } },
             }),
-            (Some(Write::NoteAlone(_)), Some(pair)) => {
-                json!({ "metadata": { "annotations": { NOTE: note_of(pair) } } })
-            }
+            (Some(Write::NoteAlone(_)), Some(pair)) => json!({ "metadata": noting(pair) }),
             (Some(Write::Inject(_) | Write::NoteAlone(_)), None) => {
                 panic!("there is no pair to inject")
             }
             (Some(Write::Clear), _) => json!({
-                "metadata": { "annotations": { NOTE: null } },
+                "metadata": nothing,
                 "spec": { "tls": { "certificate": null, "key": null } },
             }),
             (Some(Write::ClearKey), _) => json!({
-                "metadata": { "annotations": { NOTE: null } },
+                "metadata": nothing,
                 "spec": { "tls": { "key": null } },
             }),
-            (Some(Write::DropNote), _) => json!({ "metadata": { "annotations": { NOTE: null } } }),
+            (Some(Write::DropNote), _) => json!({ "metadata": nothing }),
         };
         merge(&mut after.0, &patch);
         if let Some(conditions) = conditions {
@@ -241,6 +257,7 @@ impl Model {
         forget("/spec/tls", "key");
         forget("/status", "certificate");
         forget("/metadata/annotations", NOTE);
+        forget("/metadata/annotations", SOURCE);
         // Whether an empty map is there or not, the API server tells nobody.
         let nothing = |rest: &Value, place: &str| rest.pointer(place) == Some(&json!({}));
         if nothing(&rest, "/metadata/annotations") {
@@ -256,13 +273,13 @@ impl Model {
 /// Whether a missing Secret's grace is not over.
 pub fn waits(asked: Asked<'_>, now: DateTime<Utc>, policy: &Policy) -> bool {
     match asked.seen {
-        SecretSeen::Missing { since } if asked.named => now - *since < policy.missing_grace,
+        SecretState::Missing { since } if asked.named => now - *since < policy.missing_grace,
         _ => false,
     }
 }
 
 /// Whether `--on-invalid-secret=keep` applies.
 pub fn keeps(asked: Asked<'_>, policy: &Policy) -> bool {
-    let exists = asked.named && !matches!(asked.seen, SecretSeen::Missing { .. });
+    let exists = asked.named && !matches!(asked.seen, SecretState::Missing { .. });
     exists && policy.on_invalid == OnInvalid::Keep
 }

@@ -5,7 +5,10 @@
 use std::{collections::HashSet, sync::LazyLock};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use trustplane::tls::{self, Pair, Problem};
+use trustplane::{
+    inject::plan::SecretState,
+    tls::{self, Fingerprint, Pair, Problem},
+};
 
 pub static POOL: LazyLock<Pool> = LazyLock::new(Pool::make);
 
@@ -16,11 +19,17 @@ pub struct Texts {
     pub key: String,
 }
 
+impl Texts {
+    pub fn both(&self) -> (&str, &str) {
+        (&self.certificate, &self.key)
+    }
+}
+
 pub struct Pool {
     /// Pairs that the router serves. The last two share one key, as a renewal may.
     pub pairs: Vec<Pair>,
     /// What the router would refuse, each for another reason.
-    pub invalid: Vec<Vec<Problem>>,
+    pub invalid: Vec<Refused>,
     /// A good pair in a Route with somebody else's caCertificate.
     pub ca_mismatch: Vec<Problem>,
     pub authority: String,
@@ -49,7 +58,7 @@ impl Pool {
             .iter()
             .map(|it| tls::judge(it.certificate.as_bytes(), it.key.as_bytes()).unwrap())
             .collect();
-        let ca_mismatch = tls::ca_problems(&pairs[0], &authority.pem());
+        let ca_mismatch = tls::ca_problems(pairs[0].certificate(), &authority.pem());
         assert!(!ca_mismatch.is_empty(), "the authority did not issue the first pair");
         Self {
             invalid: invalid(&texts),
@@ -111,7 +120,30 @@ fn issued(authority: &CertifiedIssuer<'static, KeyPair>) -> Texts {
     Texts { certificate: leaf.pem() + &authority.pem(), key: key.serialize_pem() }
 }
 
-fn invalid(texts: &[Texts]) -> Vec<Vec<Problem>> {
+/// What the router would refuse.
+pub struct Refused {
+    problems: Vec<Problem>,
+    /// Where it is text.
+    pub texts: Option<Texts>,
+}
+
+impl Refused {
+    fn of((certificate, key): (&[u8], &[u8])) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let texts = text(certificate).zip(text(key));
+        Self {
+            problems: tls::judge(certificate, key).unwrap_err(),
+            texts: texts.map(|(certificate, key)| Texts { certificate, key }),
+        }
+    }
+
+    pub fn state(&self) -> SecretState {
+        let pair = self.texts.as_ref().map(|it| Fingerprint::of(&it.certificate, &it.key));
+        SecretState::Invalid { problems: self.problems.clone().into(), pair }
+    }
+}
+
+fn invalid(texts: &[Texts]) -> Vec<Refused> {
     let (one, other) = (&texts[0], &texts[1]);
     let refused: [(&[u8], &[u8]); 7] = [
         (b"", b""),
@@ -122,5 +154,5 @@ fn invalid(texts: &[Texts]) -> Vec<Vec<Problem>> {
         (one.certificate.as_bytes(), &one.key.as_bytes()[..one.key.len() - 60]),
         ("-----BEGIN CERTIFICATE-----\n!\n".repeat(100).leak().as_bytes(), b"what"),
     ];
-    refused.map(|(certificate, key)| tls::judge(certificate, key).unwrap_err()).into()
+    refused.map(Refused::of).into()
 }

@@ -14,12 +14,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 use trustplane::inject::{
-    apply::Writer,
+    apply::{ReadPair, Writer},
     plan::{Write, plan},
 };
 
 use crate::{
-    cases::{Case, cases},
+    cases::{Case, SECRET, cases},
     model::{Model, merge},
     runner,
 };
@@ -86,12 +86,14 @@ async fn carry_out(
     let mut facts = before.facts();
     let plan = plan(&facts, &case.seen(), case.now, &case.policy);
     if let Some(write) = plan.write {
-        facts = writer.write(&facts, write, case.pair()).await.unwrap();
+        let (uid, version) = (SECRET.0.into(), SECRET.1.into());
+        let read = case.pair().map(|pair| ReadPair { pair: pair.clone(), uid, version });
+        facts = writer.write(&facts, write, read.as_ref()).await.unwrap();
     }
     if let Some(conditions) = &plan.conditions {
         facts = writer.write_status(&facts, conditions).await.unwrap();
     }
-    let after = before.after(plan.write, case.pair(), plan.conditions.as_deref());
+    let after = before.after(plan.write, case.pair(), SECRET, plan.conditions.as_deref());
     let mut server = server.lock().unwrap();
     let mut stands = Model(mem::take(&mut server.route));
     assert!(

@@ -32,15 +32,16 @@ pub struct Case {
 }
 
 impl Case {
-    /// Secrets of other types are not watched: what they do is noticed at the next resync, as
-    /// docs/inject.md says.
-    pub fn has_opaque_secrets(&self) -> bool {
-        self.steps.iter().any(|step| {
-            let content = match step.op {
-                Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) => content,
-                _ => return false,
-            };
-            content == Content::Opaque
+    /// Whether something happens that may be noticed at the daily comparison alone, as
+    /// docs/inject.md says: Secrets of other types are not watched, and where a pair came from is
+    /// believed by a process that starts.
+    pub fn needs_comparison(&self) -> bool {
+        self.steps.iter().any(|step| match step.op {
+            Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) => {
+                content == Content::Opaque
+            }
+            Op::FitSource(..) => !self.faults.is_empty(),
+            _ => false,
         })
     }
 }

@@ -5,11 +5,13 @@ use std::{sync::Arc, time::Duration};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
+use trustplane::names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::{
+    faults::Watched,
     journal::Actor,
     pool::{Content, HOSTS, pool},
+    table,
     world::World,
 };
 
@@ -43,6 +45,10 @@ pub enum Op {
     Detach(RouteId),
     StripNote(RouteId),
     ForgeNote(RouteId),
+    /// A pair with the note that fits it, as an earlier version with laxer rules may have left it.
+    FitNote(RouteId, Content),
+    /// The same, and where it came from still names the Secret's version.
+    FitSource(RouteId, Content),
     SetPair(RouteId, Content),
     DropPair(RouteId),
     DropCertificate(RouteId),
@@ -178,6 +184,8 @@ impl World {
                 let forged = format!("v1:{}:{}", "0".repeat(64), "f".repeat(64));
                 self.annotate(route, json!({ INJECTED_ANNOTATION: forged }));
             }
+            Op::FitNote(route, content) => self.fit(route, content, false),
+            Op::FitSource(route, content) => self.fit(route, content, true),
             Op::SetPair(route, content) => {
                 let (certificate, key) = content.texts();
                 self.tls(route, json!({ "certificate": certificate, "key": key }));
@@ -259,16 +267,30 @@ impl World {
     }
 
     /// Touches an object that arrived damaged, so that it is told of once more.
-    pub fn touch(&self, object: &Value) {
+    pub fn touch(&self, watched: Watched, object: &Value) {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
-        let is_secret = object["kind"] == "Secret";
-        let path = if is_secret {
+        let path = if watched == Watched::Secrets {
             format!("/api/v1/namespaces/{namespace}/secrets/{name}")
         } else {
             format!("/apis/route.openshift.io/v1/namespaces/{namespace}/routes/{name}")
         };
         self.label(&path);
+    }
+
+    fn fit(&self, route: RouteId, content: Content, keeps_source: bool) {
+        let Some(stands) = self.read(&route.path()) else { return };
+        let (certificate, key) = content.texts();
+        let note =
+            table::note(stands["metadata"]["uid"].as_str().unwrap_or_default(), certificate, key);
+        let source = stands["metadata"]["annotations"][INJECTED_FROM_ANNOTATION].as_str();
+        let source = source
+            .filter(|_| keeps_source)
+            .and_then(|source| Some(format!("{}:{}", source.rsplit_once(':')?.0, &note[3..19])));
+        let annotations = json!({ INJECTED_ANNOTATION: note, INJECTED_FROM_ANNOTATION: source });
+        let tls = json!({ "certificate": certificate, "key": key });
+        let patch = json!({ "metadata": { "annotations": annotations }, "spec": { "tls": tls } });
+        self.merge(Actor::User, &route.path(), patch);
     }
 
     fn owned(&self, route: RouteId, owned: bool) {
@@ -313,6 +335,7 @@ impl World {
         }
         if let Some(annotations) = stands["metadata"]["annotations"].as_object_mut() {
             annotations.remove(INJECTED_ANNOTATION);
+            annotations.remove(INJECTED_FROM_ANNOTATION);
         }
         self.act(actor, Method::PUT, &route.path(), JSON, stands);
     }

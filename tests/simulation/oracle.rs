@@ -16,7 +16,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 use trustplane::{
-    inject::plan::{Policy, SecretSeen},
+    inject::plan::{Policy, SecretState},
     names::INJECT_LEASE,
     sandbox::kinds,
 };
@@ -192,7 +192,7 @@ impl History<'_> {
         }
         let justified = reads.iter().any(|seen| {
             let write = route.write(seen.asked(&route), self.time(call.sent), self.policy);
-            let expected = route.after(write, seen.pair(&route), None);
+            let expected = route.after(write, seen.pair(&route), seen.identity(), None);
             write.is_some() && same(&expected.0, after)
         });
         (!justified).then(|| {
@@ -311,16 +311,16 @@ impl History<'_> {
 struct Seen {
     secret: Option<Arc<Value>>,
     /// As far as the table asks: whether it is there, and if not, since when.
-    seen: SecretSeen,
+    seen: SecretState,
 }
 
 impl Seen {
     fn new(secret: Option<Arc<Value>>, missing_since: DateTime<Utc>) -> Self {
         let seen = match &secret {
             Some(secret) => {
-                SecretSeen::WrongType(secret["type"].as_str().unwrap_or_default().into())
+                SecretState::WrongType(secret["type"].as_str().unwrap_or_default().into())
             }
-            None => SecretSeen::Missing { since: missing_since },
+            None => SecretState::Missing { since: missing_since },
         };
         Self { secret, seen }
     }
@@ -338,8 +338,23 @@ impl Seen {
         self.content().and_then(Content::pair).filter(|_| !refused)
     }
 
+    /// The Secret's uid and version.
+    fn identity(&self) -> (&str, &str) {
+        let text = |name: &str| {
+            let secret = self.secret.as_ref()?;
+            secret["metadata"][name].as_str()
+        };
+        (text("uid").unwrap_or_default(), text("resourceVersion").unwrap_or_default())
+    }
+
     fn asked(&self, route: &Model) -> Asked<'_> {
-        Asked { seen: &self.seen, pair: self.pair(route), named: is_named(route) }
+        let refused = self.content().filter(|content| content.is_refused());
+        Asked {
+            seen: &self.seen,
+            pair: self.pair(route),
+            refused: refused.map(Content::texts),
+            named: is_named(route),
+        }
     }
 }
 
@@ -349,10 +364,11 @@ fn is_named(route: &Model) -> bool {
 
 /// The Secret that the table's answer depends on.
 fn deciding_secret(route: &Model) -> Option<&str> {
-    let nothing = SecretSeen::WrongType("".into());
-    let row = route.row(Asked { seen: &nothing, pair: None, named: is_named(route) });
+    let nothing = SecretState::WrongType("".into());
+    let asked = Asked { seen: &nothing, pair: None, refused: None, named: is_named(route) };
+    let row = route.row(asked);
     let name = route.0["metadata"]["annotations"][table::ASKS].as_str()?;
-    ((8..=10).contains(&row) && is_named(route)).then_some(name)
+    (matches!(row, "8" | "9" | "10") && is_named(route)).then_some(name)
 }
 
 /// Whether a Route that we wrote holds no pair, or one that belongs together.
@@ -394,8 +410,9 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
     if !same(&untouched.0, before) || others["status"]["ingress"] != before["status"]["ingress"] {
         return Some("I2: a status write touched something else".to_owned());
     }
-    let anything = SecretSeen::WrongType("".into());
-    if route.row(Asked { seen: &anything, pair: None, named: true }) == 1 {
+    let anything = SecretState::WrongType("".into());
+    let asked = Asked { seen: &anything, pair: None, refused: None, named: true };
+    if route.row(asked) == "1" {
         return Some("a Route that is not ours got a condition".to_owned());
     }
     let holds = !route.certificate().is_empty();
@@ -475,14 +492,14 @@ fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
     let why = why_unusable(route, seen);
     let holds = !route.certificate().is_empty();
     let (state, reason) = match row {
-        1 => return None,
-        2 => (None, "RouteNotSecured"),
-        3 => (None, "PassthroughTermination"),
-        4 => (Some("Custom"), "ExternalCertificate"),
-        5 => (Some("Managed"), "SecretInjected"),
-        8 => (Some("Managed"), "SecretInvalidKeepingLast"),
-        9 => (Some("Custom"), why),
-        10 => (Some("Default"), why),
+        "1" => return None,
+        "2" => (None, "RouteNotSecured"),
+        "3" => (None, "PassthroughTermination"),
+        "4" => (Some("Custom"), "ExternalCertificate"),
+        "5" => (Some("Managed"), "SecretInjected"),
+        "7a" | "8" => (Some("Managed"), "SecretInvalidKeepingLast"),
+        "9" => (Some("Custom"), why),
+        "10" => (Some("Default"), why),
         _ if holds => (Some("Custom"), "CertificateInRoute"),
         _ => (Some("Default"), "NoCertificate"),
     };
@@ -498,10 +515,10 @@ fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
 fn silence(route: &Model, seen: &Seen, warned: &HashSet<(String, String)>) -> Option<String> {
     let row = route.row(seen.asked(route));
     let warning = match row {
-        8..=10 => why_unusable(route, seen),
-        2 if route.is_annotated() => "RouteNotSecured",
-        3 if route.is_annotated() => "PassthroughTermination",
-        4 if route.is_annotated() => "ExternalCertificate",
+        "7a" | "8" | "9" | "10" => why_unusable(route, seen),
+        "2" if route.is_annotated() => "RouteNotSecured",
+        "3" if route.is_annotated() => "PassthroughTermination",
+        "4" if route.is_annotated() => "ExternalCertificate",
         _ => return None,
     };
     let said = warned.contains(&(route.uid().to_owned(), warning.to_owned()));

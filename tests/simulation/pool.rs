@@ -123,6 +123,11 @@ impl Content {
             .expect("every Secret's content is of the pool")
     }
 
+    /// Whether the router would refuse it, whatever the Route is.
+    pub fn is_refused(self) -> bool {
+        matches!(self, Self::Mismatched | Self::Garbage | Self::Empty)
+    }
+
     pub fn pair(self) -> Option<&'static Pair> {
         match self {
             Self::Good(number) => Some(&pool().pairs[usize::from(number) % PAIRS]),

@@ -248,10 +248,12 @@ impl Wire {
             }
             Damage::Undecodable => {
                 let mut event: Value = serde_json::from_slice(&line).unwrap_or_default();
-                let place = if watched == Watched::Routes { "spec" } else { "data" };
-                if event["object"].get(place).is_some() {
-                    event["object"][place] = json!("what is this");
-                    self.world.note_undecodable(&event["object"]);
+                match watched {
+                    Watched::Routes => event["object"]["spec"] = json!("what is this"),
+                    Watched::Secrets => event["object"]["metadata"]["uid"] = json!(7),
+                }
+                if event["type"] != "BOOKMARK" {
+                    self.world.note_undecodable(watched, &event["object"]);
                 }
                 // The type comes first, as every API server writes it.
                 let (what, object) = (&event["type"], &event["object"]);

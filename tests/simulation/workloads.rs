@@ -30,9 +30,9 @@ pub fn stories() -> Vec<Case> {
     use Op::{
         Admit, Annotate, AnnotateBadly, ChangeHost, CreateRoute, DeleteRoute, DeleteSecret,
         DeleteSlowly, Detach, Disown, DropCertificate, DropExternal, DropPair, Fight,
-        FinishDeletion, ForgeNote, Label, LabelSecret, Nothing, OwnByIngress, PutSecret, Reapply,
-        RecreateRoute, RecreateSecret, RestoreRoute, SetAuthority, SetExternal, SetPair, StripNote,
-        Terminate,
+        FinishDeletion, FitNote, FitSource, ForgeNote, Label, LabelSecret, Nothing, OwnByIngress,
+        PutSecret, Reapply, RecreateRoute, RecreateSecret, RestoreRoute, SetAuthority, SetExternal,
+        SetPair, StripNote, Terminate,
     };
     let put = |content| PutSecret(SHOP, FIRST, content);
     let annotated = |route| CreateRoute(route, Shape::Edge, Some(FIRST));
@@ -249,6 +249,33 @@ pub fn stories() -> Vec<Case> {
             ],
         ),
         (
+            "pair, note and source are fitted to each other",
+            vec![put(Good(0)), annotated(SHOP), FitSource(SHOP, Good(3)), Nothing],
+        ),
+        (
+            "an earlier version took what is refused now",
+            vec![
+                put(Mismatched),
+                annotated(SHOP),
+                FitNote(SHOP, Mismatched),
+                Nothing,
+                LabelSecret(SHOP, FIRST),
+                put(Good(1)),
+                put(Garbage),
+            ],
+        ),
+        (
+            "labels of a Secret, and a Route that is adopted",
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                LabelSecret(SHOP, FIRST),
+                FitNote(SHOP, Good(0)),
+                LabelSecret(SHOP, FIRST),
+                put(Good(1)),
+            ],
+        ),
+        (
             "what does not concern us",
             vec![
                 put(Good(0)),
@@ -406,7 +433,11 @@ fn op(rng: &mut Rng, route: RouteId, secret: SecretId) -> Op {
         36 => Op::Reapply(route),
         37 => Op::Fight(route, Duration::from_secs(rng.u64(..30))),
         38 => Op::Admit(route),
-        _ => Op::Nothing,
+        _ => match rng.u8(..3) {
+            0 => Op::Nothing,
+            1 => Op::FitNote(route, content(rng)),
+            _ => Op::FitSource(route, content(rng)),
+        },
     }
 }
 

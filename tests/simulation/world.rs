@@ -42,12 +42,14 @@ use trustplane::{
 
 use crate::{
     case::Case,
-    faults::{Fault, Faults, What},
+    faults::{Fault, Faults, Watched, What},
     journal::{Actor, Call, Commit, Journal, Target},
     wire::Wire,
 };
 
 pub const RESYNC: Duration = Duration::from_secs(900);
+/// Longer than everything else takes: what only the daily comparison puts right is wrong until then.
+const COMPARE: Duration = Duration::from_secs(4 * 60 * 60);
 /// Longer than any back-off, and shorter than a resync: what only a resync mends is not mended.
 const SETTLE: Duration = Duration::from_secs(660);
 /// Long enough for what the last step asked for, where nothing goes wrong.
@@ -68,7 +70,7 @@ pub struct World {
     random: Mutex<fastrand::Rng>,
     replicas: Vec<Replica>,
     registries: Mutex<Vec<Registry>>,
-    undecodable: Mutex<Vec<Value>>,
+    undecodable: Mutex<Vec<(Watched, Value)>>,
     background: Mutex<Vec<JoinHandle<()>>>,
     start: Instant,
     refuses_lost_versions: bool,
@@ -158,12 +160,15 @@ impl World {
         if case.mended {
             world.faults().heal();
         }
-        if !case.mended || case.has_opaque_secrets() {
+        if !case.mended {
             sleep(RESYNC).await;
         }
+        if case.needs_comparison() {
+            sleep(COMPARE + RESYNC).await;
+        }
         let undecodable = std::mem::take(&mut *lock(&world.undecodable));
-        for object in undecodable {
-            world.touch(&object);
+        for (watched, object) in undecodable {
+            world.touch(watched, &object);
         }
         sleep(SETTLE).await;
         let calls = u32::try_from(world.journal().calls.len()).expect("a simulation is short");
@@ -273,6 +278,8 @@ impl World {
             concurrency: 4,
             resync: RESYNC,
             watch_timeout: Duration::from_secs(60),
+            compare_every: COMPARE,
+            judges_in_place: true,
             dry_run: false,
             instance: format!("replica-{replica}"),
         }
@@ -320,8 +327,8 @@ impl World {
         self.journal().wrongs.push(what);
     }
 
-    pub fn note_undecodable(&self, object: &Value) {
-        lock(&self.undecodable).push(object.clone());
+    pub fn note_undecodable(&self, watched: Watched, object: &Value) {
+        lock(&self.undecodable).push((watched, object.clone()));
     }
 
     pub fn background(&self, work: impl Future<Output = ()> + Send + 'static) {

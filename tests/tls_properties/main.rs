@@ -252,7 +252,7 @@ fn any_ca_certificate_has_an_answer() {
         let (leaf, pool) = (leaf.index(POOL.len()), pool.index(POOL.len()));
         let pool = if own { &POOL[leaf].issuers } else { &POOL[pool].issuers };
         let pool = String::from_utf8_lossy(&Mutation::apply_all(&broken, pool)).into_owned();
-        let problems = ca_problems(&pairs[leaf], &pool);
+        let problems = ca_problems(pairs[leaf].certificate(), &pool);
         prop_assert!(problems.len() <= 21);
         // A pool that verifies to us must do so to OpenSSL.
         if problems.is_empty() && !pool.is_empty() {
@@ -304,7 +304,7 @@ fn no_generated_pair_is_refused() {
         let pair = judge(texts.crt.as_bytes(), texts.key.as_bytes())
             .unwrap_or_else(|problems| panic!("{kind}: {problems:?}\n{}", texts.crt));
         is_a_pair_to_openssl(&pair, texts.crt.as_bytes(), texts.key.as_bytes()).unwrap();
-        assert_eq!(ca_problems(&pair, &texts.issuers), [], "{kind}");
+        assert_eq!(ca_problems(pair.certificate(), &texts.issuers), [], "{kind}");
         let host = pair.facts().names().next().unwrap().replace('*', "www");
         let warned = warnings(pair.facts(), &host, Wildcard::None, material::noon());
         assert_eq!(warned, [], "{kind}");

@@ -63,6 +63,14 @@ impl Draft {
         self.note(&note)
     }
 
+    /// With the annotation that we would have written for this version of its Secret.
+    pub(in crate::inject) fn from(mut self, uid: &str, version: &str) -> Self {
+        let annotations = &mut self.0["metadata"]["annotations"];
+        let note = annotations[INJECTED_ANNOTATION].as_str().unwrap().parse().unwrap();
+        annotations[INJECTED_FROM_ANNOTATION] = json!(Source::text(uid, version, &note));
+        self
+    }
+
     pub(in crate::inject) fn owned_by(self, api_version: &str, kind: &str) -> Self {
         let owner = json!({
             "apiVersion": api_version, "kind": kind, "name": "shop", "uid": "1", "controller": true,
@@ -170,9 +178,9 @@ fn what_the_router_does_with_tls_is_read_in_the_order_of_the_table() {
 #[test]
 fn a_ca_certificate_counts_unless_it_is_empty() {
     let with = |text| Draft::edge().with("/spec/tls", "caCertificate", json!(text)).facts();
-    assert!(with("-----BEGIN CERTIFICATE-----").has_ca_certificate());
-    assert!(!with("").has_ca_certificate());
-    assert!(!Draft::edge().facts().has_ca_certificate());
+    assert!(with("-----BEGIN CERTIFICATE-----").ca_certificate().is_some());
+    assert!(!with("").ca_certificate().is_some());
+    assert!(!Draft::edge().facts().ca_certificate().is_some());
     assert!(!with("one").same_but_for_version(&with("another")), "it decides anew");
 }
 

@@ -4,43 +4,49 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    inject::facts::tests::Draft,
-    tls::{Damage, Field},
+    inject::facts::{Description, HeldCertificate, tests::Draft},
+    tls::{CertificateFacts, Damage, Field, Validity},
 };
 
 fn noon() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
 
-fn ago(seconds: i64) -> SecretSeen {
-    SecretSeen::Missing { since: noon() - TimeDelta::seconds(seconds) }
+fn ago(seconds: i64) -> SecretState {
+    SecretState::Missing { since: noon() - TimeDelta::seconds(seconds) }
 }
 
-fn facts_of(certificate: &str, key: &str) -> PairFacts {
+fn new_pair() -> SecretState {
+    SecretState::Usable(Fingerprint::of("new certificate", "new key"))
+}
+
+/// A Route that holds the new pair, with what its certificate says.
+fn holding_new(draft: Draft) -> RouteFacts {
     let time = |text: &str| text.parse().unwrap();
-    let validity = tls::Validity {
+    let validity = Validity {
         not_before: time("2026-01-01T00:00:00Z"),
         not_after: time("2026-06-01T00:00:00Z"),
     };
-    PairFacts::pretended((certificate, key), &["shop.example.com"], validity)
+    let says = CertificateFacts::pretended(&["shop.example.com"], validity);
+    let facts = draft.holding("new certificate", "new key").noted().facts();
+    let warnings = tls::lasting_warnings(&says, &facts.host, facts.wildcard).collect();
+    let description = Description { serial: says.serial().into(), validity, warnings };
+    RouteFacts { certificate: HeldCertificate::Read(Box::new(description)), ..facts }
 }
 
-fn new_pair() -> SecretSeen {
-    SecretSeen::Usable(facts_of("new certificate", "new key"))
+fn opaque() -> SecretState {
+    SecretState::WrongType("Opaque".into())
 }
 
-fn opaque() -> SecretSeen {
-    SecretSeen::WrongType("Opaque".into())
-}
-
-fn invalid() -> SecretSeen {
+fn invalid() -> SecretState {
     let (field, damage) = (Field::Certificate, Damage::NoEnd);
-    SecretSeen::Invalid(vec![Problem::Damaged { field, line: 7, damage }, Problem::KeyMismatch])
+    let problems = [Problem::Damaged { field, line: 7, damage }, Problem::KeyMismatch];
+    SecretState::Invalid { problems: problems.into(), pair: None }
 }
 
-fn ca_mismatch() -> SecretSeen {
+fn ca_mismatch() -> SecretState {
     let why = "no certificate in it has the name of the issuer";
-    SecretSeen::CaMismatch(vec![Problem::CaMismatch { why }])
+    SecretState::CaMismatch([Problem::CaMismatch { why }].into())
 }
 
 fn asking() -> Draft {
@@ -56,7 +62,7 @@ fn ours(draft: Draft) -> Draft {
     theirs(draft).noted()
 }
 
-fn decide(draft: &Draft, secret: &SecretSeen) -> Plan {
+fn decide(draft: &Draft, secret: &SecretState) -> Plan {
     plan(&draft.facts(), secret, noon(), &Policy::default())
 }
 
@@ -65,7 +71,7 @@ fn keep() -> Policy {
 }
 
 /// Row, write, state, reason.
-fn gist(plan: &Plan) -> (u8, Option<Write>, Option<State>, Reason) {
+fn gist(plan: &Plan) -> (&'static str, Option<Write>, Option<State>, Reason) {
     let verdict = plan.verdict.as_ref().expect("a verdict");
     (plan.row, plan.write, verdict.state, verdict.reason)
 }
@@ -75,8 +81,8 @@ fn inject() -> Option<Write> {
 }
 
 fn only_warning(plan: &Plan) -> (&Reason, &str) {
-    assert_eq!(plan.happened, None, "nothing happened");
-    let [notice] = &plan.standing[..] else { panic!("{:?}", plan.standing) };
+    assert_eq!(plan.event, None, "nothing happened");
+    let [notice] = &plan.warnings[..] else { panic!("{:?}", plan.warnings) };
     assert_eq!(notice.severity, Severity::Warning);
     (&notice.reason, &notice.note)
 }
@@ -88,7 +94,7 @@ fn row_1_a_route_under_deletion_or_of_an_ingress_is_left_alone_entirely() {
     let controlled = ours(asking()).owned_by("networking.k8s.io/v1", "Ingress");
     for draft in [deleted, controlled] {
         for secret in [new_pair(), ago(3_600), opaque()] {
-            assert_eq!(decide(&draft, &secret), Plan { row: 1, ..Plan::default() });
+            assert_eq!(decide(&draft, &secret), Plan { row: "1", ..Plan::default() });
         }
     }
 }
@@ -96,10 +102,10 @@ fn row_1_a_route_under_deletion_or_of_an_ingress_is_left_alone_entirely() {
 #[test]
 fn row_2_a_route_without_tls_serves_no_certificate_and_is_told_so_if_it_asks_for_one() {
     let silent = decide(&Draft::plain(), &ago(0));
-    assert_eq!(gist(&silent), (2, None, None, Reason::RouteNotSecured));
-    assert_eq!(silent.standing, []);
+    assert_eq!(gist(&silent), ("2", None, None, Reason::RouteNotSecured));
+    assert_eq!(silent.warnings, []);
     let asking = decide(&Draft::plain().annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), (2, Some(Write::DropNote), None, Reason::RouteNotSecured));
+    assert_eq!(gist(&asking), ("2", Some(Write::DropNote), None, Reason::RouteNotSecured));
     assert_eq!(
         only_warning(&asking),
         (
@@ -115,10 +121,10 @@ fn row_2_a_route_without_tls_serves_no_certificate_and_is_told_so_if_it_asks_for
 fn row_3_a_passthrough_route_serves_no_certificate_and_is_told_so_if_it_asks_for_one() {
     let draft = Draft::edge().with("/spec/tls", "termination", json!("passthrough"));
     let silent = decide(&draft, &ago(0));
-    assert_eq!(gist(&silent), (3, None, None, Reason::PassthroughTermination));
-    assert_eq!(silent.standing, []);
+    assert_eq!(gist(&silent), ("3", None, None, Reason::PassthroughTermination));
+    assert_eq!(silent.warnings, []);
     let asking = decide(&draft.annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), (3, Some(Write::DropNote), None, Reason::PassthroughTermination));
+    assert_eq!(gist(&asking), ("3", Some(Write::DropNote), None, Reason::PassthroughTermination));
     let (reason, note) = only_warning(&asking);
     assert_eq!(*reason, Reason::PassthroughTermination);
     assert!(note.contains("the router never decrypts"), "{note}");
@@ -129,10 +135,10 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
     let draft = Draft::edge().with("/spec/tls", "externalCertificate", json!({ "name": "own" }));
     let custom = Some(State::Custom);
     let silent = decide(&draft, &ago(0));
-    assert_eq!(gist(&silent), (4, None, custom, Reason::ExternalCertificate));
-    assert_eq!(silent.standing, []);
+    assert_eq!(gist(&silent), ("4", None, custom, Reason::ExternalCertificate));
+    assert_eq!(silent.warnings, []);
     let asking = decide(&draft.annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), (4, Some(Write::DropNote), custom, Reason::ExternalCertificate));
+    assert_eq!(gist(&asking), ("4", Some(Write::DropNote), custom, Reason::ExternalCertificate));
     let (reason, note) = only_warning(&asking);
     assert_eq!(*reason, Reason::ExternalCertificate);
     assert!(note.contains("Remove one of the two"), "{note}");
@@ -142,8 +148,8 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
 fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
     let draft = asking().holding("new certificate", "new key").noted();
     let plan = decide(&draft, &new_pair());
-    assert_eq!(gist(&plan), (5, None, Some(State::Managed), Reason::SecretInjected));
-    assert_eq!((&plan.happened, &plan.standing[..]), (&None, &[][..]));
+    assert_eq!(gist(&plan), ("5", None, Some(State::Managed), Reason::SecretInjected));
+    assert_eq!((&plan.event, &plan.warnings[..]), (&None, &[][..]));
     let message = plan.verdict.unwrap().message;
     assert_eq!(message, "The certificate of Secret shop-tls stands in the Route.");
 }
@@ -154,8 +160,8 @@ fn row_6_a_route_that_holds_the_secrets_pair_without_its_note_gets_the_note_alon
     let write = Some(Write::NoteAlone(Fingerprint::of("new certificate", "new key")));
     for draft in [draft.clone(), draft.clone().note("forged"), draft.noted().uid("4712")] {
         let plan = decide(&draft, &new_pair());
-        assert_eq!(gist(&plan), (6, write, Some(State::Managed), Reason::SecretInjected));
-        assert_eq!(plan.happened, None, "what is served did not change");
+        assert_eq!(gist(&plan), ("6", write, Some(State::Managed), Reason::SecretInjected));
+        assert_eq!(plan.event, None, "what is served did not change");
     }
 }
 
@@ -164,22 +170,25 @@ fn row_7_a_usable_secret_goes_into_a_route_that_holds_anything_else() {
     let left_over = ours(asking()).holding("", "old key");
     for draft in [asking(), theirs(asking()), ours(asking()), left_over] {
         let plan = decide(&draft, &new_pair());
-        assert_eq!(gist(&plan), (7, inject(), Some(State::Managed), Reason::SecretInjected));
-        assert_eq!(plan.standing, []);
+        assert_eq!(gist(&plan), ("7", inject(), Some(State::Managed), Reason::SecretInjected));
+        assert_eq!(plan.warnings, []);
     }
 }
 
 #[test]
 fn row_7_tells_what_went_in_and_what_it_replaced() {
-    let happened = |draft: &Draft| decide(draft, &new_pair()).happened.unwrap();
+    let told = |draft: &Draft| {
+        let write = decide(draft, &new_pair()).event.unwrap();
+        event_if_still_true(write, &holding_new(asking()), &new_pair()).unwrap()
+    };
     let new = "The Route holds the certificate of Secret shop-tls: serial 0a1b, valid until \
                2026-06-01T00:00:00Z.";
-    let injected = happened(&asking());
+    let injected = told(&asking());
     assert_eq!((injected.severity, injected.action), (Severity::Normal, "Inject"));
     assert_eq!((injected.reason, injected.note.as_str()), (Reason::CertificateInjected, new));
-    let updated = happened(&ours(asking()));
+    let updated = told(&ours(asking()));
     assert_eq!((updated.reason, updated.note.as_str()), (Reason::CertificateUpdated, new));
-    let replaced = happened(&theirs(asking()));
+    let replaced = told(&theirs(asking()));
     assert_eq!(replaced.reason, Reason::CertificateInjected);
     assert_eq!(
         replaced.note,
@@ -187,11 +196,43 @@ fn row_7_tells_what_went_in_and_what_it_replaced() {
     );
 }
 
+fn refused_now() -> SecretState {
+    let pair = Some(Fingerprint::of("old certificate", "old key"));
+    SecretState::Invalid { problems: [Problem::KeyMismatch].into(), pair }
+}
+
+#[test]
+fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
+    let plan = decide(&ours(asking()), &refused_now());
+    let reason = Reason::SecretInvalidKeepingLast;
+    assert_eq!(gist(&plan), ("7a", None, Some(State::Managed), reason));
+    let (reason, note) = only_warning(&plan);
+    assert_eq!(*reason, Reason::SecretInvalid);
+    assert!(note.contains("it stays until the Secret changes"), "{note}");
+}
+
+#[test]
+fn row_7a_is_for_the_very_pair_that_is_ours_alone() {
+    let other = SecretState::Invalid {
+        problems: [Problem::KeyMismatch].into(),
+        pair: Some(Fingerprint::of("old certificate", "other key")),
+    };
+    for (draft, secret, row) in [
+        (ours(asking()), other, "8"),
+        (ours(asking()), ca_mismatch(), "8"),
+        (theirs(asking()), refused_now(), "9"),
+        (asking(), refused_now(), "10"),
+        (ours(Draft::edge()), refused_now(), "11"),
+    ] {
+        assert_eq!(decide(&draft, &secret).row, row);
+    }
+}
+
 #[test]
 fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(asking()), &ago(5));
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (8, Some(Write::Clear), default, Reason::SecretNotFound));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretNotFound));
     assert_eq!(
         only_warning(&plan),
         (
@@ -206,7 +247,7 @@ fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate(
 fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(asking()), &opaque());
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (8, Some(Write::Clear), default, Reason::SecretWrongType));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretWrongType));
     assert_eq!(
         only_warning(&plan),
         (
@@ -222,7 +263,7 @@ fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificat
 fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told() {
     let plan = decide(&ours(asking()), &invalid());
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (8, Some(Write::Clear), default, Reason::SecretInvalid));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretInvalid));
     assert_eq!(
         only_warning(&plan),
         (
@@ -234,14 +275,14 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
         )
     );
     let said = &plan.conditions.as_ref().unwrap()[0];
-    assert_eq!(*said.message, *plan.standing[0].note, "condition and Event say the same");
+    assert_eq!(*said.message, *plan.warnings[0].note, "condition and Event say the same");
 }
 
 #[test]
 fn row_8_the_routes_own_ca_certificate_can_make_a_good_pair_unusable() {
     let plan = decide(&ours(asking()), &ca_mismatch());
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (8, Some(Write::Clear), default, Reason::CACertificateMismatch));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::CACertificateMismatch));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::CACertificateMismatch);
     assert!(note.contains("Remove spec.tls.caCertificate or set it to the issuer"), "{note}");
@@ -251,7 +292,7 @@ fn row_8_the_routes_own_ca_certificate_can_make_a_good_pair_unusable() {
 fn row_8_an_annotation_that_is_no_name_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(Draft::edge().annotated("web/shop-tls")), &new_pair());
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (8, Some(Write::Clear), default, Reason::InvalidSecretName));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::InvalidSecretName));
     assert_eq!(
         only_warning(&plan),
         (
@@ -275,42 +316,43 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
     ];
     for (secret, reason) in unusable {
         let plan = decide(&theirs(asking()), &secret);
-        assert_eq!(gist(&plan), (9, None, custom, reason));
+        assert_eq!(gist(&plan), ("9", None, custom, reason));
         let (warned, note) = only_warning(&plan);
         assert_eq!(*warned, reason);
         assert!(note.contains("the certificate that stands in the Route stays"), "{note}");
         let noted = decide(&theirs(asking()).note("old"), &secret);
-        assert_eq!(gist(&noted), (9, Some(Write::DropNote), custom, reason));
+        assert_eq!(gist(&noted), ("9", Some(Write::DropNote), custom, reason));
     }
     let plan = decide(&theirs(Draft::edge().annotated("../x")), &new_pair());
-    assert_eq!(gist(&plan), (9, None, custom, Reason::InvalidSecretName));
+    assert_eq!(gist(&plan), ("9", None, custom, Reason::InvalidSecretName));
 }
 
 #[test]
 fn row_10_an_empty_route_stays_on_the_default_certificate_when_the_secret_is_not_usable() {
     let default = Some(State::Default);
     let plan = decide(&asking(), &ago(0));
-    assert_eq!(gist(&plan), (10, None, default, Reason::SecretNotFound));
+    assert_eq!(gist(&plan), ("10", None, default, Reason::SecretNotFound));
     assert_eq!(*only_warning(&plan).0, Reason::SecretNotFound);
     let noted = decide(&asking().note("old"), &opaque());
-    assert_eq!(gist(&noted), (10, Some(Write::DropNote), default, Reason::SecretWrongType));
+    assert_eq!(gist(&noted), ("10", Some(Write::DropNote), default, Reason::SecretWrongType));
 }
 
 #[test]
 fn row_10_a_left_over_key_goes_if_it_is_ours_and_stays_if_it_is_not() {
     let default = Some(State::Default);
     let ours = decide(&ours(asking()).holding("", "old key"), &invalid());
-    assert_eq!(gist(&ours), (10, Some(Write::ClearKey), default, Reason::SecretInvalid));
+    assert_eq!(gist(&ours), ("10", Some(Write::ClearKey), default, Reason::SecretInvalid));
     let theirs = decide(&asking().holding("", "their key").note("old"), &invalid());
-    assert_eq!(gist(&theirs), (10, Some(Write::DropNote), default, Reason::SecretInvalid));
+    assert_eq!(gist(&theirs), ("10", Some(Write::DropNote), default, Reason::SecretInvalid));
 }
 
 #[test]
 fn row_11_removing_the_annotation_takes_our_pair_out() {
     let plan = decide(&ours(Draft::edge()), &ago(0));
     let default = Some(State::Default);
-    assert_eq!(gist(&plan), (11, Some(Write::Clear), default, Reason::NoCertificate));
-    let cleared = plan.happened.unwrap();
+    assert_eq!(gist(&plan), ("11", Some(Write::Clear), default, Reason::NoCertificate));
+    let cleared =
+        event_if_still_true(plan.event.unwrap(), &Draft::edge().facts(), &ago(0)).unwrap();
     assert_eq!((cleared.severity, cleared.action), (Severity::Normal, "Clear"));
     assert_eq!(cleared.reason, Reason::CertificateCleared);
     assert_eq!(
@@ -318,25 +360,24 @@ fn row_11_removing_the_annotation_takes_our_pair_out() {
         "The annotation route.openshift.io/tls-secret-name was removed, so the injected \
          certificate was taken out of the Route and the router serves its default certificate."
     );
-    assert_eq!(plan.standing, []);
-    assert_eq!(decide(&ours(Draft::edge().annotated("")), &ago(0)).row, 11, "empty is unset");
+    assert_eq!(plan.warnings, []);
+    assert_eq!(decide(&ours(Draft::edge().annotated("")), &ago(0)).row, "11", "empty is unset");
 }
 
 #[test]
-fn what_was_done_is_told_in_the_same_words_later_while_it_is_so() {
+fn what_was_done_is_told_while_it_is_so() {
     let (pair, none) = (new_pair(), ago(0));
-    let planned = decide(&ours(asking()), &pair);
-    let holding = asking().holding("new certificate", "new key").noted();
-    let told = |draft: &Draft, secret| told_late(planned.deed.unwrap(), &draft.facts(), secret);
-    assert_eq!(told(&holding, &pair), planned.happened);
+    let injected = decide(&ours(asking()), &pair).event.unwrap();
+    let told = |route: &RouteFacts, secret| event_if_still_true(injected, route, secret);
+    assert!(told(&holding_new(asking()), &pair).is_some());
     for draft in [asking(), theirs(asking()), Draft::edge(), Draft::plain().annotated("shop-tls")] {
-        assert_eq!(told(&draft, &pair), None);
+        assert_eq!(told(&draft.facts(), &pair), None);
     }
-    assert_eq!(told(&holding, &invalid()), None, "there are no words for it any more");
+    assert_eq!(told(&holding_new(asking()), &invalid()), None, "it is not so any more");
 
-    let planned = decide(&ours(Draft::edge()), &none);
-    let told = |draft: &Draft| told_late(planned.deed.unwrap(), &draft.facts(), &none);
-    assert_eq!(told(&Draft::edge()), planned.happened);
+    let cleared = decide(&ours(Draft::edge()), &none).event.unwrap();
+    let told = |draft: &Draft| event_if_still_true(cleared, &draft.facts(), &none);
+    assert!(told(&Draft::edge()).is_some());
     for draft in [asking(), theirs(Draft::edge()), Draft::plain()] {
         assert_eq!(told(&draft), None);
     }
@@ -346,29 +387,29 @@ fn what_was_done_is_told_in_the_same_words_later_while_it_is_so() {
 fn row_12_a_pair_that_the_user_put_in_while_the_annotation_goes_stays() {
     let plan = decide(&ours(Draft::edge()).holding("their certificate", "their key"), &ago(0));
     let custom = Some(State::Custom);
-    assert_eq!(gist(&plan), (12, Some(Write::DropNote), custom, Reason::CertificateInRoute));
-    assert_eq!((plan.happened, plan.standing), (None, vec![]));
+    assert_eq!(gist(&plan), ("12", Some(Write::DropNote), custom, Reason::CertificateInRoute));
+    assert_eq!((plan.event, plan.warnings), (None, vec![]));
 }
 
 #[test]
 fn row_13_a_route_without_annotation_and_certificate_loses_our_note_and_our_left_over_key() {
     let default = Some(State::Default);
     let empty = decide(&Draft::edge().note("old"), &ago(0));
-    assert_eq!(gist(&empty), (13, Some(Write::DropNote), default, Reason::NoCertificate));
+    assert_eq!(gist(&empty), ("13", Some(Write::DropNote), default, Reason::NoCertificate));
     let our_key = decide(&ours(Draft::edge()).holding("", "old key"), &ago(0));
-    assert_eq!(gist(&our_key), (13, Some(Write::ClearKey), default, Reason::NoCertificate));
+    assert_eq!(gist(&our_key), ("13", Some(Write::ClearKey), default, Reason::NoCertificate));
     let their_key = decide(&Draft::edge().holding("", "their key").note("old"), &ago(0));
-    assert_eq!(gist(&their_key), (13, Some(Write::DropNote), default, Reason::NoCertificate));
+    assert_eq!(gist(&their_key), ("13", Some(Write::DropNote), default, Reason::NoCertificate));
 }
 
 #[test]
 fn row_14_a_route_that_never_asked_is_only_described() {
     let custom = decide(&theirs(Draft::edge()), &ago(0));
-    assert_eq!(gist(&custom), (14, None, Some(State::Custom), Reason::CertificateInRoute));
+    assert_eq!(gist(&custom), ("14", None, Some(State::Custom), Reason::CertificateInRoute));
     for draft in [Draft::edge(), Draft::edge().holding("", "their key")] {
         let default = decide(&draft, &ago(0));
-        assert_eq!(gist(&default), (14, None, Some(State::Default), Reason::NoCertificate));
-        assert_eq!((default.happened, default.standing), (None, vec![]));
+        assert_eq!(gist(&default), ("14", None, Some(State::Default), Reason::NoCertificate));
+        assert_eq!((default.event, default.warnings), (None, vec![]));
     }
 }
 
@@ -377,7 +418,7 @@ fn a_secret_that_is_missing_for_less_than_the_grace_changes_nothing_yet() {
     let route = ours(asking());
     let wait = decide(&route, &ago(4));
     let until = noon() + TimeDelta::seconds(1);
-    assert_eq!(wait, Plan { row: 8, look_again: Some(until), ..Plan::default() });
+    assert_eq!(wait, Plan { row: "8", requeue_at: Some(until), ..Plan::default() });
     let then = plan(&route.facts(), &ago(4), until, &Policy::default());
     assert_eq!(then.write, Some(Write::Clear));
     let no_grace = Policy { missing_grace: TimeDelta::zero(), ..Policy::default() };
@@ -389,7 +430,7 @@ fn a_grace_without_end_waits_without_end() {
     let for_ever = Policy { missing_grace: TimeDelta::MAX, ..Policy::default() };
     let wait = plan(&ours(asking()).facts(), &ago(3_600), noon(), &for_ever);
     assert!(wait.is_nothing());
-    assert!(wait.look_again.is_some());
+    assert!(wait.requeue_at.is_some());
 }
 
 #[test]
@@ -397,7 +438,7 @@ fn keep_leaves_the_last_good_pair_while_its_secret_is_unusable() {
     for secret in [opaque(), invalid(), ca_mismatch()] {
         let plan = plan(&ours(asking()).facts(), &secret, noon(), &keep());
         let managed = Some(State::Managed);
-        assert_eq!(gist(&plan), (8, None, managed, Reason::SecretInvalidKeepingLast));
+        assert_eq!(gist(&plan), ("8", None, managed, Reason::SecretInvalidKeepingLast));
         let (_, note) = only_warning(&plan);
         assert!(note.contains("so the last good certificate stays in the Route"), "{note}");
     }
@@ -420,7 +461,7 @@ fn a_renewal_changes_no_condition() {
     let said = decide(&managed, &new_pair()).conditions.unwrap();
     let said = managed.with("", "status", json!({ "certificate": said }));
     assert!(decide(&said, &new_pair()).is_nothing());
-    let renewed = SecretSeen::Usable(facts_of("newer certificate", "newer key"));
+    let renewed = SecretState::Usable(Fingerprint::of("newer certificate", "newer key"));
     let plan = decide(&said, &renewed);
     assert!(matches!(plan.write, Some(Write::Inject(_))));
     assert_eq!(plan.conditions, None);
@@ -453,24 +494,22 @@ fn the_status_is_kept_for_all_for_annotated_or_for_no_routes() {
 
 #[test]
 fn a_pair_is_looked_at_again_when_it_begins_to_run_out_and_warned_of_then() {
-    let managed = asking().holding("new certificate", "new key").noted();
+    let managed = holding_new(asking());
+    let at = |now| plan(&managed, &new_pair(), now, &Policy::default());
     let expiring: DateTime<Utc> = "2026-05-25T00:00:00Z".parse().unwrap();
-    assert_eq!(decide(&managed, &new_pair()).look_again, Some(expiring));
-    let then = plan(&managed.facts(), &new_pair(), expiring, &Policy::default());
-    assert_eq!(*only_warning(&then).0, Reason::CertificateExpiring);
-    let over = expiring + TimeDelta::days(30);
-    let over = plan(&managed.facts(), &new_pair(), over, &Policy::default());
+    assert_eq!(at(noon()).requeue_at, Some(expiring));
+    assert_eq!(*only_warning(&at(expiring)).0, Reason::CertificateExpiring);
+    let over = at(expiring + TimeDelta::days(30));
     assert_eq!(*only_warning(&over).0, Reason::CertificateExpired);
-    assert_eq!((over.write, over.look_again), (None, None), "it is served all the same");
+    assert_eq!((over.write, over.requeue_at), (None, None), "it is served all the same");
 }
 
 #[test]
-fn a_pair_for_another_host_is_injected_with_a_warning() {
+fn a_pair_for_another_host_is_injected_and_warned_of() {
     let other = asking().with("/spec", "host", json!("other.example.com"));
-    let plan = decide(&other, &new_pair());
-    assert_eq!(plan.write, inject());
-    let reasons: Vec<_> = plan.standing.iter().map(|notice| notice.reason).collect();
-    assert_eq!(reasons, [Reason::HostMismatch]);
+    assert_eq!(decide(&other, &new_pair()).write, inject());
+    let injected = plan(&holding_new(other), &new_pair(), noon(), &Policy::default());
+    assert_eq!(*only_warning(&injected).0, Reason::HostMismatch);
 }
 
 #[test]
@@ -488,12 +527,14 @@ fn there_is_an_answer_at_the_ends_of_time() {
     for (now, since) in ends.into_iter().flat_map(|now| ends.map(|since| (now, since))) {
         for missing_grace in [TimeDelta::MIN, TimeDelta::zero(), TimeDelta::MAX] {
             let policy = Policy { missing_grace, ..Policy::default() };
-            let mut pair = facts_of("new certificate", "new key");
-            (pair.not_before, pair.not_after) = (since, now);
-            for secret in [SecretSeen::Missing { since }, SecretSeen::Usable(pair)] {
-                for draft in [asking(), ours(asking())] {
-                    let plan = plan(&draft.facts(), &secret, now, &policy);
-                    assert!(plan.look_again.is_none_or(|time| time > now));
+            let mut held = holding_new(asking());
+            if let HeldCertificate::Read(description) = &mut held.certificate {
+                description.validity = Validity { not_before: since, not_after: now };
+            }
+            for secret in [SecretState::Missing { since }, new_pair()] {
+                for route in [asking().facts(), ours(asking()).facts(), held.clone()] {
+                    let plan = plan(&route, &secret, now, &policy);
+                    assert!(plan.requeue_at.is_none_or(|time| time > now));
                 }
             }
         }
@@ -503,12 +544,12 @@ fn there_is_an_answer_at_the_ends_of_time() {
 #[test]
 fn a_value_with_line_breaks_is_escaped_in_every_row() {
     let plan = decide(&Draft::plain().annotated("x\nAll is well.\n"), &ago(0));
-    assert!(!plan.standing[0].note.contains('\n'), "{:?}", plan.standing[0].note);
+    assert!(!plan.warnings[0].note.contains('\n'), "{:?}", plan.warnings[0].note);
 }
 
 #[test]
 fn a_type_as_long_as_a_book_is_shortened() {
-    let plan = decide(&asking(), &SecretSeen::WrongType("x".repeat(100_000).into()));
+    let plan = decide(&asking(), &SecretState::WrongType("x".repeat(100_000).into()));
     assert!(plan.verdict.unwrap().message.len() < 2_000);
 }
 

@@ -12,7 +12,7 @@ use crate::{
         apply::ApplyError,
         condition,
         facts::{ObjectRef, RouteFacts},
-        plan::{self, Plan, SecretSeen},
+        plan::{self, Plan, SecretState},
         words::{self, Notice, Reason, Severity},
     },
     kit::{
@@ -30,7 +30,7 @@ impl Reconciler {
         let said_in_status =
             plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
         let mut renewal = None;
-        for notice in &plan.standing {
+        for notice in &plan.warnings {
             // A condition tells of an unusable Secret, but not of a certificate that runs out.
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
             let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
@@ -53,14 +53,14 @@ impl Reconciler {
     pub(super) async fn catch_up(
         &self,
         route: &RouteFacts,
-        secret: &SecretSeen,
+        secret: &SecretState,
     ) -> Option<Instant> {
-        let untold = self.index().take_untold(&route.at, &route.uid)?;
-        let notice = plan::told_late(untold.deed, route, secret)?;
+        let pending = self.index().take_pending(&route.at, &route.uid)?;
+        let notice = plan::event_if_still_true(pending.write, route, secret)?;
         if self.tell(route, &notice).await {
             return None;
         }
-        self.index().keep_untold(&route.at, &route.uid, untold);
+        self.index().keep_pending(&route.at, &route.uid, pending);
         Some(Instant::now() + TELL_AGAIN)
     }
 

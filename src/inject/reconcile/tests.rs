@@ -14,7 +14,13 @@ use tower::{BoxError, service_fn};
 
 use super::*;
 use crate::{
-    inject::{facts::tests::Draft, metrics::Caches, plan::OnInvalid},
+    inject::{
+        facts::tests::Draft,
+        index::{Brought, Origin},
+        metrics::Caches,
+        plan::OnInvalid,
+        source::Revision,
+    },
     kit::{client::Gate, queue::Queue},
 };
 
@@ -24,6 +30,7 @@ struct World {
     route: Value,
     secret: Option<Value>,
     secret_reads: usize,
+    secret_version: u64,
     /// What the answer to a GET of the Secret needs on its way back.
     secret_delay: Duration,
     secret_code: Option<u16>,
@@ -153,7 +160,7 @@ impl Stage {
         let clock = Clock::from_fn(move || noon + TimeDelta::from_std(start.elapsed()).unwrap());
         let mut registry = Registry::default();
         let index = Arc::new(Mutex::new(Index::default()));
-        index.lock().unwrap().route_applied(facts, Instant::now());
+        index.lock().unwrap().route_applied(facts, Origin::FirstList, Instant::now());
         let caches =
             Caches { index: index.clone(), queue: Arc::new(Queue::default()), gate: Gate::open() };
         let reconciler = Reconciler {
@@ -172,7 +179,8 @@ impl Stage {
             policy,
             dry_run: false,
             keeps_status: true.into(),
-            looks: Looks::default(),
+            reads: SharedReads::default(),
+            judge: Judge::in_place(),
             contests: Mutex::default(),
         };
         Self { world, reconciler, registry, at }
@@ -183,15 +191,23 @@ impl Stage {
     }
 
     /// The API server has this Secret; answers which Routes the watch makes us look at.
-    fn secret(&self, secret: Option<Value>) -> Vec<ObjectRef> {
-        self.world().secret.clone_from(&secret);
+    fn secret(&self, mut secret: Option<Value>) -> Vec<ObjectRef> {
         let name = ObjectRef::new("web", "shop-tls");
-        let mut index = self.reconciler.index();
-        match secret {
-            None => index.secret_gone(&name),
-            Some(secret) => {
-                let seen = Looked::judge(&serde_json::from_value(secret).unwrap(), None).seen;
-                index.secret_applied(name, seen, Some(Instant::now()))
+        let mut version = None;
+        if let Some(secret) = &mut secret {
+            let mut world = self.world();
+            world.secret_version += 1;
+            let number = world.secret_version.to_string();
+            secret["metadata"]["resourceVersion"] = json!(number);
+            version = Some(number);
+        }
+        self.world().secret = secret;
+        let (mut index, now) = (self.reconciler.index(), Instant::now());
+        match version {
+            None => index.secret_gone(&name, now),
+            Some(version) => {
+                let revision = Revision::of("s", &version);
+                index.secret_applied(&name, revision, Brought::Event, now)
             }
         }
     }
@@ -431,7 +447,11 @@ impl Stage {
         *version = json!((version.as_str().unwrap().parse::<u64>().unwrap() + 1).to_string());
         let route: Route = serde_json::from_value(world.route.clone()).unwrap();
         drop(world);
-        self.reconciler.index().route_applied(RouteFacts::read(&route), Instant::now());
+        self.reconciler.index().route_applied(
+            RouteFacts::read(&route),
+            Origin::Server,
+            Instant::now(),
+        );
     }
 }
 

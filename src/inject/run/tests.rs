@@ -12,7 +12,7 @@ use serde_json::json;
 use tower::{BoxError, service_fn};
 
 use super::*;
-use crate::inject::facts::tests::Draft;
+use crate::inject::{facts::tests::Draft, secret_reads::SecretRead};
 
 fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {
     let service =
@@ -24,6 +24,8 @@ fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {
         concurrency: 4,
         resync: Duration::from_secs(600),
         watch_timeout: Duration::from_secs(60),
+        compare_every: COMPARE_EVERY,
+        judges_in_place: true,
         dry_run: false,
         instance: "standby".into(),
     };
@@ -40,7 +42,7 @@ async fn a_standby_remembers_nothing_of_routes_that_are_gone() {
         // As `follow_routes` does for ADDED and DELETED.
         let facts = Draft::edge().named("ci", &format!("preview-{number}")).facts();
         let at = facts.at.clone();
-        let changed = injector.index().route_applied(facts, Instant::now());
+        let changed = injector.index().route_applied(facts, Origin::Server, Instant::now());
         injector.queue.add(changed.unwrap());
         injector.route_gone(&at);
     }
@@ -73,6 +75,8 @@ fn starting(client: Client, gate: Gate, clock: Clock) -> Arc<Injector> {
         concurrency: 1,
         resync: Duration::from_secs(600),
         watch_timeout: Duration::from_secs(60),
+        compare_every: COMPARE_EVERY,
+        judges_in_place: true,
         dry_run: false,
         instance: "test".to_owned(),
     };
@@ -99,7 +103,7 @@ fn watches() -> [Watched; 2] {
 fn asking(injector: &Injector) -> ObjectRef {
     let facts = Draft::edge().annotated("shop-tls").facts();
     let at = facts.at.clone();
-    injector.index().route_applied(facts, Instant::now());
+    injector.index().route_applied(facts, Origin::Server, Instant::now());
     at
 }
 
@@ -122,7 +126,7 @@ async fn a_route_that_makes_a_decision_panic_stops_no_other_and_is_tried_again()
     let injector = injector(refusing(Arc::new(404.into())), clock);
     for name in ["shop", "blog"] {
         let facts = Draft::edge().named("web", name).facts();
-        injector.index().route_applied(facts, Instant::now());
+        injector.index().route_applied(facts, Origin::Server, Instant::now());
         injector.queue.add(ObjectRef::new("web", name));
     }
     let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
@@ -153,6 +157,7 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
     assert_eq!(injector.index().states().len(), 1, "there is no such Secret, and that is known");
 
     code.store(500, Ordering::SeqCst);
+    injector.secret_gone(&ObjectRef::new("web", "shop-tls"));
     let wait = turn(&injector, &at).await;
     assert!(wait <= Backoff::OBJECT.first + Duration::from_millis(1), "{wait:?}");
 }
@@ -182,7 +187,7 @@ async fn a_server_that_asks_for_time_is_not_asked_by_all_the_others_meanwhile() 
     let injector = injector(Client::new(server, "web"), Clock::system());
     for number in 0..100 {
         let facts = Draft::edge().annotated("shop-tls").named("web", &format!("shop-{number}"));
-        let changed = injector.index().route_applied(facts.facts(), Instant::now());
+        let changed = injector.index().route_applied(facts.facts(), Origin::Server, Instant::now());
         injector.queue.add(changed.unwrap());
     }
     let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
@@ -291,11 +296,11 @@ async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_hel
 async fn a_key_that_was_read_for_many_routes_is_gone_from_memory_seconds_later() {
     let injector = injector(refusing(Arc::new(404.into())), Clock::system());
     let tidy = tokio::spawn(injector.clone().tidy());
-    let looked = Arc::new(Looked::missing(Utc::now()));
-    let held = Arc::downgrade(&looked);
-    let read = async { Ok::<_, Infallible>(Some(looked)) };
+    let read = Arc::new(SecretRead::missing(Utc::now(), Instant::now()));
+    let held = Arc::downgrade(&read);
+    let read = async { Ok::<_, Infallible>(Some(read)) };
     let at = ObjectRef::new("web", "shop-tls");
-    let shared = injector.reconciler.looks.share(&at, Instant::now(), read).await;
+    let shared = injector.reconciler.reads.share(&at, Instant::now(), read).await;
     drop(shared);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(held.upgrade().is_none(), "it is held for as long as nobody else reads a Secret");
@@ -345,7 +350,7 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
         .named("web", "blog")
         .owned_by("networking.k8s.io/v1", "Ingress");
     for draft in [managed, other] {
-        injector.index().route_applied(draft.facts(), Instant::now());
+        injector.index().route_applied(draft.facts(), Origin::Server, Instant::now());
     }
     // One read for both Routes, a moment before the watch broke and the Secret was deleted.
     let secret = serde_json::from_value(json!({
@@ -357,9 +362,10 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
         },
     }))
     .unwrap();
-    let read = async { Ok::<_, Infallible>(Some(Arc::new(Looked::judge(&secret, None)))) };
+    let read =
+        async { Ok::<_, Infallible>(Some(Arc::new(SecretRead::judge(&secret, Instant::now())))) };
     let at = ObjectRef::new("web", "shop-tls");
-    drop(injector.reconciler.looks.share(&at, Instant::now(), read).await);
+    drop(injector.reconciler.reads.share(&at, Instant::now(), read).await);
 
     // The watch is back, with a list that lacks the Secret.
     injector.watch_listed(&watches()[0]);
@@ -397,6 +403,7 @@ async fn a_cache_is_not_believed_while_it_is_being_listed_anew_however_long_that
         }
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
+    injector.watch_listed(&watches()[0]);
     let follower = tokio::spawn(injector.clone().follow_secrets(None));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(lists.load(Ordering::SeqCst), 2, "it is being listed anew");

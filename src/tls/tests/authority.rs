@@ -9,7 +9,7 @@ use super::material::{Issued, Recipe, authority, block, ec, leaf, rsa};
 
 fn said(issued: &Issued, ca: &str) -> Vec<String> {
     let pair = accepted(&issued.crt(), &issued.pem());
-    ca_problems(&pair, ca).iter().map(Problem::to_string).collect()
+    ca_problems(pair.certificate(), ca).iter().map(Problem::to_string).collect()
 }
 
 #[track_caller]
@@ -91,9 +91,9 @@ fn intermediates_in_the_certificate_field_do_not_help() {
     let middle = authority("middle").by(&root);
     let issued = leaf().by(&middle);
     let pair = accepted(&format!("{}{}", issued.crt(), middle.crt()), &issued.pem());
-    assert_eq!(ca_problems(&pair, &root.crt()), [Problem::CaMismatch { why: NOBODY }]);
-    assert!(ca_problems(&pair, &middle.crt()).is_empty());
-    assert!(ca_problems(&pair, &format!("{}{}", root.crt(), middle.crt())).is_empty());
+    assert_eq!(ca_problems(pair.certificate(), &root.crt()), [Problem::CaMismatch { why: NOBODY }]);
+    assert!(ca_problems(pair.certificate(), &middle.crt()).is_empty());
+    assert!(ca_problems(pair.certificate(), &format!("{}{}", root.crt(), middle.crt())).is_empty());
 }
 
 #[test]

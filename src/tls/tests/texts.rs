@@ -1,6 +1,6 @@
 //! The texts around and inside of PEM blocks.
 
-use super::super::{Damage, Field, Fingerprint, Problem, judge, judge_again};
+use super::super::{Damage, Field, Fingerprint, Problem, describe, judge};
 use super::material::{block, leaf, p256, pem, rsa};
 use super::{accepted, refusals};
 
@@ -13,24 +13,43 @@ fn a_pair_is_kept_verbatim() {
     let key = issued.pem();
     let pair = accepted(&crt, &key);
     assert_eq!((pair.certificate(), pair.key().expose()), (&*crt, &*key));
-    assert_eq!(pair.facts().fingerprint, Fingerprint::of(&crt, &key));
+    assert_eq!(pair.fingerprint(), Fingerprint::of(&crt, &key));
 }
 
 #[test]
-fn a_pair_that_is_known_is_the_same_pair_and_any_other_byte_is_judged() {
+fn what_the_certificate_of_a_pair_says_is_known_without_its_key() {
     let issued = leaf().self_signed();
-    let (crt, key) = (issued.crt(), issued.pem());
-    let known = accepted(&crt, &key).facts().clone();
-    let again = judge_again(crt.as_bytes(), key.as_bytes(), Some(&known)).unwrap();
-    assert!((again.certificate(), again.key().expose()) == (&*crt, &*key));
-    assert_eq!(*again.facts(), known);
+    let pair = accepted(&issued.crt(), &issued.pem());
+    assert_eq!(describe(&issued.crt()).as_ref(), Some(pair.facts()));
+    assert_eq!(describe("no certificate"), None);
+}
 
-    let other = leaf().key(p256()).self_signed();
-    let theirs = judge_again(other.crt().as_bytes(), other.pem().as_bytes(), Some(&known)).unwrap();
-    assert_ne!(*theirs.facts(), known);
-    let mixed = judge_again(crt.as_bytes(), other.pem().as_bytes(), Some(&known)).unwrap_err();
-    assert_eq!(mixed, [Problem::KeyMismatch]);
-    assert!(judge_again(&[0xff], &[0xff], Some(&known)).is_err());
+#[test]
+fn texts_that_no_pair_needs_are_refused_by_their_length_alone() {
+    let issued = leaf().self_signed();
+    let padded = |text: String, kib: usize| "\n".repeat((kib << 10) - text.len()) + &text;
+    accepted(&padded(issued.crt(), 256), &padded(issued.pem(), 32));
+    assert_eq!(
+        refusals(&padded(format!(" \n{}", issued.crt()), 257), &padded(issued.pem(), 33)),
+        [
+            "tls.crt is longer than 256 KiB; keep only what the server needs in it",
+            "tls.key is longer than 32 KiB; keep only what the server needs in it",
+        ]
+    );
+}
+
+#[test]
+fn a_chain_that_openssls_clients_refuse_is_refused_however_many_or_large_its_certificates_are() {
+    let issued = leaf().key(p256()).self_signed();
+    let chain = |count: usize| issued.crt().repeat(count);
+    accepted(&chain(100), &issued.pem());
+    let too_long = "tls.crt has more than 100 certificates or 100 KiB of them, and clients that use \
+                    OpenSSL refuse such a chain; keep the server's certificate and its intermediates";
+    assert_eq!(refusals(&chain(101), &issued.pem()), [too_long]);
+    let names: Vec<_> = (0..1_000).map(|number| format!("host-{number}.example.com")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let large = leaf().key(p256()).dns(&names).self_signed();
+    assert_eq!(refusals(&large.crt().repeat(5), &large.pem()), [too_long]);
 }
 
 #[test]
@@ -320,8 +339,8 @@ fn a_megabyte_of_certificates_is_answered() {
     let issued = leaf().self_signed();
     let crt = issued.crt();
     let chain = crt.repeat((1 << 20) / crt.len());
-    accepted(&chain, &issued.pem());
-    let nested = block("CERTIFICATE", &[0x30, 0x80].repeat(100_000));
+    assert_eq!(refusals(&chain, &issued.pem()).len(), 1);
+    let nested = block("CERTIFICATE", &[0x30, 0x80].repeat(40_000));
     assert_eq!(refusals(&nested, &issued.pem()).len(), 1);
 }
 

@@ -2,14 +2,16 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::super::{ChainOrder, PairFacts, Validity, Warning, Wildcard, next_change, warnings};
+use super::super::{
+    CertificateFacts, ChainOrder, Validity, Warning, Wildcard, next_change, warnings,
+};
 use super::material::day;
 
-fn facts(names: &[&str], days: i64) -> PairFacts {
-    PairFacts::pretended(("", ""), names, Validity { not_before: day(0), not_after: day(days) })
+fn facts(names: &[&str], days: i64) -> CertificateFacts {
+    CertificateFacts::pretended(names, Validity { not_before: day(0), not_after: day(days) })
 }
 
-fn at(facts: &PairFacts, now: DateTime<Utc>) -> Vec<Warning> {
+fn at(facts: &CertificateFacts, now: DateTime<Utc>) -> Vec<Warning> {
     warnings(facts, "", Wildcard::None, now)
 }
 
@@ -144,7 +146,7 @@ fn a_wildcard_route_needs_the_wildcard_in_the_certificate() {
 fn every_warning_says_what_is_wrong_and_what_to_do() {
     let mut facts = facts(&["a.example.com"], 90);
     facts.chain = ChainOrder::OutOfOrder;
-    let said = |facts: &PairFacts, now| -> Vec<String> {
+    let said = |facts: &CertificateFacts, now| -> Vec<String> {
         warnings(facts, "www.apps.example.com", Wildcard::Subdomain, now)
             .iter()
             .map(Warning::to_string)

@@ -49,9 +49,9 @@ async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pai
     // Others ask for the Secret too, and one of them has read it.
     let other = |name| Draft::edge().annotated("shop-tls").named("web", name).facts();
     for name in ["blog", "wiki"] {
-        stage.reconciler.index().route_applied(other(name), Instant::now());
+        stage.reconciler.index().route_applied(other(name), Origin::Server, Instant::now());
     }
-    stage.reconciler.look_at_secret(&other("blog")).await.unwrap();
+    stage.reconciler.read_secret(&other("blog")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Its owner replaces it and then annotates the Route. The watch of Secrets is behind.
     stage.world().secret = Some(tls_secret(&new));

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     inject::{
         plan::Policy,
-        run::{Injector, Options},
+        run::{COMPARE_EVERY, Injector, Options},
     },
     kit::client::Gate,
     names::SECRET_NAME_ANNOTATION,
@@ -46,6 +46,8 @@ fn injector(server: &ApiServer) -> std::sync::Arc<Injector> {
         concurrency: 2,
         resync: Duration::from_secs(600),
         watch_timeout: Duration::from_secs(60),
+        compare_every: COMPARE_EVERY,
+        judges_in_place: true,
         dry_run: false,
         instance: "test".into(),
     };
