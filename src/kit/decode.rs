@@ -58,6 +58,10 @@ impl<K: Resource> Resource for Guarded<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
+    // Without this a type that is read for its metadata alone would be sent whole, unnoticed.
+    fn metadata_api() -> bool {
+        K::metadata_api()
+    }
     fn kind(of: &K::DynamicType) -> Cow<'_, str> {
         K::kind(of)
     }

@@ -1,6 +1,7 @@
 //! Watches against a server that ends or refuses them.
 
 mod telling;
+mod wire;
 
 use std::sync::{
     Arc,
