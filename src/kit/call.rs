@@ -8,7 +8,7 @@ use std::{future::Future, time::Duration};
 
 use kube::core::Status;
 
-use crate::kit::client::NotLeader;
+use crate::kit::{client::NotLeader, pages::TooLarge};
 
 /// Longer than any healthy API server takes for a single object.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,6 +63,9 @@ pub enum CallError {
     /// The answer was not what the API promises.
     #[error("the API server's answer could not be decoded")]
     Undecodable,
+    /// A list holds an object that is larger than any that an API server accepts.
+    #[error("{TooLarge}")]
+    TooLarge,
     /// No connection, or one that broke.
     #[error("the API server could not be reached ({why})")]
     Unreachable {
@@ -80,6 +83,7 @@ impl CallError {
             | Self::Timeout(_)
             | Self::NotLeader
             | Self::Undecodable
+            | Self::TooLarge
             | Self::Unreachable { .. } => true,
             Self::Conflict
             | Self::AlreadyExists
@@ -107,6 +111,7 @@ impl CallError {
             Self::Timeout(_) => "timeout",
             Self::NotLeader => "not-leader",
             Self::Undecodable => "undecodable",
+            Self::TooLarge => "too-large",
             Self::Unreachable { .. } => "unreachable",
         }
     }
@@ -133,6 +138,7 @@ impl From<kube::Error> for CallError {
         match &error {
             kube::Error::Api(status) => Self::from(status.as_ref()),
             kube::Error::Service(cause) if cause.is::<NotLeader>() => Self::NotLeader,
+            kube::Error::Service(cause) if cause.is::<TooLarge>() => Self::TooLarge,
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Undecodable,
             kube::Error::Service(cause) => Self::unreachable(cause.as_ref()),
             kube::Error::HyperError(cause) => Self::unreachable(cause),

@@ -43,14 +43,20 @@ impl From<Named> for ObjectMeta {
     }
 }
 
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for Guarded<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <&RawValue>::deserialize(deserializer)?.get();
+impl<'de, K: Deserialize<'de>> Guarded<K> {
+    /// The object of this JSON text.
+    pub fn of_text(text: &'de str) -> Self {
         if let Ok(object) = serde_json::from_str(text) {
-            return Ok(Self::Decoded(object));
+            return Self::Decoded(object);
         }
         let named: Named = serde_json::from_str(text).unwrap_or_default();
-        Ok(Self::Undecodable(Box::new(named.into())))
+        Self::Undecodable(Box::new(named.into()))
+    }
+}
+
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|text| Self::of_text(text.get()))
     }
 }
 

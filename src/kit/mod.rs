@@ -12,6 +12,7 @@ pub mod health;
 pub mod lease;
 pub mod log;
 pub mod pace;
+pub mod pages;
 pub mod paper;
 pub mod pause;
 pub mod queue;
