@@ -1,22 +1,23 @@
-//! One watch that never gives up and never lies: kube's watcher with its known traps dealt with.
+//! Lists objects, then watches them, for ever.
 //!
-//! - An HTTP 410 at the start of a watch makes kube's watcher ask for the same lost version for
-//!   ever; here the watcher is built anew and lists.
+//! - Pages of a list are bounded in bytes (`pages.rs`).
+//! - A watch that ends in good order is opened again from the version that it reached. HTTP 410, as
+//!   the answer or as an event, leads to a list.
 //! - Each watch has its own back-off, so one that is forbidden slows no other.
 //! - An object that can't be decoded is reported and skipped. After an event that can't be read at
-//!   all, and may be of any object, everything is listed; kube's watcher would go on without it.
+//!   all, and may be of any object, everything is listed.
 //! - A silent connection is given up a little after the watch's own time-out.
 //! - Deletes that fall into a relist produce no event: `Follow::run` remembers which names a list
 //!   brought and says at its end which ones are there. Who has many objects, and knows them anyway,
 //!   asks for `Follow::run_lean` and keeps an `Unseen` instead.
 
-use std::{collections::HashSet, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt::Debug, hash::Hash, pin::pin, sync::Arc, time::Duration};
 
-use futures::{StreamExt, stream::BoxStream};
+use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
-    runtime::watcher::{self, Event, watcher},
+    api::{WatchEvent, WatchParams},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -25,6 +26,7 @@ use crate::kit::{
     backoff::Backoff,
     call::CallError,
     decode::Guarded,
+    pages::{Pages, Progress},
     seeded::{self, Bug},
 };
 
@@ -106,13 +108,50 @@ pub struct Follow<K> {
     pub timeout: Duration,
 }
 
-/// Objects in one answer to a list. A page is held as text and as objects at once, and its keys are
-/// in both: small pages bound the memory, and the API server's as well.
-const PAGE: u32 = 100;
 /// A watch that did not fail for so long is well.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-type Events<K> = BoxStream<'static, watcher::Result<Event<Guarded<K>>>>;
+/// A server that lives ends a watch at its time-out; one that is silent for longer is given up.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Why a list or a watch ended.
+enum Failure {
+    /// The server works, but our place in its history is lost: everything is listed.
+    Lost(CallError),
+    /// The same is tried again.
+    Failed(CallError),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match CallError::from(error) {
+            CallError::Gone => Self::Lost(CallError::Gone),
+            error => Self::Failed(error),
+        }
+    }
+}
+
+/// Failures in a row.
+struct Failures {
+    all: u32,
+    lost: u32,
+    last: Instant,
+}
+
+impl Failures {
+    /// Counts one more; answers which it is of all, and of its kind.
+    fn count(&mut self, is_lost: bool) -> (u32, u32) {
+        // A list is no sign of success where the watch after it fails every time, and a healthy
+        // watch may have nothing to say: only time tells.
+        if self.last.elapsed() > HEALTHY {
+            (self.all, self.lost) = (0, 0);
+        }
+        self.last = Instant::now();
+        self.all += 1;
+        self.lost += u32::from(is_lost);
+        (self.all, if is_lost { self.lost } else { self.all })
+    }
+}
 
 impl<K> Follow<K>
 where
@@ -144,42 +183,99 @@ where
 
     /// As `run`, but keeps no places: at the end of a list it is told that it is through, no more.
     pub async fn run_lean(self, mut tell: impl FnMut(Change<K, ()>)) {
-        let mut events = self.open();
-        let (mut failures, mut losses) = (0, 0);
-        let mut last_failure = Instant::now();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => tell(told(event)),
-                Err(error) => {
-                    // A list is no sign of success where the watch after it fails every time, and
-                    // a healthy watch may have nothing to say: only time tells.
-                    if last_failure.elapsed() > HEALTHY {
-                        (failures, losses) = (0, 0);
-                    }
-                    failures += 1;
-                    last_failure = Instant::now();
-                    let must_list = is_unreadable(&error)
-                        || is_gone_at_start(&error) && !seeded::has(Bug::GoneIgnored);
-                    // It comes from a server that is well again, and whose state we lack.
-                    let is_lost = must_list || is_gone(&error);
-                    losses += u32::from(is_lost);
-                    tell(Change::Failing(describe(error), failures));
-                    let in_a_row = if is_lost { losses } else { failures };
-                    tokio::time::sleep(Backoff::WATCH.after(in_a_row)).await;
-                    if must_list {
-                        events = self.open();
-                    }
-                }
+        let mut pages = Pages::new(&self.api, self.fields);
+        let mut failures = Failures { all: 0, lost: 0, last: Instant::now() };
+        // Where the next watch begins; none where everything is to be listed first.
+        let mut version = None;
+        loop {
+            let ended = match &mut version {
+                None => list(&mut pages, &mut tell).await.map(|listed| version = Some(listed)),
+                Some(version) => self.watch(version, &mut tell).await,
+            };
+            let (error, is_lost) = match ended {
+                Ok(()) => continue,
+                Err(Failure::Failed(error)) => (error, false),
+                Err(Failure::Lost(error)) => (error, true),
+            };
+            if is_lost {
+                version = None;
             }
+            let (all, of_its_kind) = failures.count(is_lost);
+            tell(Change::Failing(error, all));
+            tokio::time::sleep(Backoff::WATCH.after(of_its_kind)).await;
         }
     }
 
-    fn open(&self) -> Events<K> {
+    /// Watches from this version on, and moves it along, until the watch ends in good order.
+    async fn watch(
+        &self,
+        version: &mut String,
+        tell: &mut impl FnMut(Change<K, ()>),
+    ) -> Result<(), Failure> {
         let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
-        let mut config = watcher::Config::default().timeout(seconds).page_size(PAGE);
-        config.field_selector = self.fields.map(str::to_owned);
-        watcher(self.api.clone(), config).boxed()
+        let params = WatchParams {
+            field_selector: self.fields.map(str::to_owned),
+            timeout: Some(seconds),
+            ..WatchParams::default()
+        };
+        let patience = Duration::from_secs(seconds.into()) + MARGIN;
+        let opened = self.api.watch(&params, version).await;
+        let mut events = pin!(opened.map_err(|error| match Failure::from(error) {
+            Failure::Lost(error) if seeded::has(Bug::GoneIgnored) => Failure::Failed(error),
+            failure => failure,
+        })?);
+        while let Ok(Some(event)) = tokio::time::timeout(patience, events.next()).await {
+            let (at, change) = read(event)?;
+            if at.is_empty() {
+                return Err(Failure::Lost(CallError::Undecodable));
+            }
+            *version = at;
+            change.into_iter().for_each(&mut *tell);
+        }
+        Ok(())
     }
+}
+
+/// Lists everything; answers the version of it.
+async fn list<K>(
+    pages: &mut Pages<K>,
+    tell: &mut impl FnMut(Change<K, ()>),
+) -> Result<String, Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned,
+{
+    tell(Change::Listing);
+    loop {
+        if let Progress::Complete(version) = pages.next(|object| tell(applied(object))).await? {
+            let version = version.ok_or(Failure::Failed(CallError::Undecodable))?;
+            tell(Change::Listed(()));
+            return Ok(version);
+        }
+    }
+}
+
+/// The version of an event, and what it says of an object.
+fn read<K: Resource<DynamicType = ()>>(
+    event: kube::Result<WatchEvent<Guarded<K>>>,
+) -> Result<(String, Option<Change<K, ()>>), Failure> {
+    match event {
+        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            Ok((version_of(object.meta()), Some(applied(object))))
+        }
+        Ok(WatchEvent::Deleted(object)) => {
+            let meta = object.meta();
+            Ok((version_of(meta), Some(Change::Deleted(Place::of(meta)))))
+        }
+        Ok(WatchEvent::Bookmark(bookmark)) => Ok((bookmark.metadata.resource_version, None)),
+        Ok(WatchEvent::Error(status)) => Err(kube::Error::Api(status).into()),
+        // It may be of any object.
+        Err(kube::Error::SerdeError(_)) => Err(Failure::Lost(CallError::Undecodable)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn version_of(meta: &ObjectMeta) -> String {
+    meta.resource_version.clone().unwrap_or_default()
 }
 
 impl<K> Change<K, ()> {
@@ -196,41 +292,10 @@ impl<K> Change<K, ()> {
     }
 }
 
-fn told<K: Resource<DynamicType = ()>>(event: Event<Guarded<K>>) -> Change<K, ()> {
-    match event {
-        Event::Init => Change::Listing,
-        Event::Apply(object) | Event::InitApply(object) => applied(object),
-        Event::Delete(object) => Change::Deleted(Place::of(object.meta())),
-        Event::InitDone => Change::Listed(()),
-    }
-}
-
 fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K, ()> {
     match object {
         Guarded::Decoded(object) => Change::Applied(object),
         Guarded::Undecodable(meta) => Change::Undecodable(Place::of(&meta)),
-    }
-}
-
-fn is_gone_at_start(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
-}
-
-fn is_unreadable(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchFailed(kube::Error::SerdeError(_)))
-}
-
-fn is_gone(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
-}
-
-fn describe(error: watcher::Error) -> CallError {
-    match error {
-        watcher::Error::InitialListFailed(cause)
-        | watcher::Error::WatchStartFailed(cause)
-        | watcher::Error::WatchFailed(cause) => cause.into(),
-        watcher::Error::WatchError(status) => CallError::from(status.as_ref()),
-        watcher::Error::NoResourceVersion => CallError::Undecodable,
     }
 }
 

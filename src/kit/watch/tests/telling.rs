@@ -2,7 +2,10 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -32,7 +35,7 @@ fn silence() -> Answer {
 /// Follows what this server says for so long; answers what it was asked and what was told.
 async fn followed(
     lasting: Duration,
-    server: fn(&str) -> Answer,
+    server: impl Fn(&str) -> Answer + Send + 'static,
 ) -> (Vec<String>, Vec<Change<ConfigMap>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = asked.clone();
@@ -134,4 +137,106 @@ async fn an_object_in_a_list_that_cannot_be_decoded_hides_none_of_the_others() {
     assert_eq!([Place::of(&a.metadata), Place::of(&c.metadata)], [place("a"), place("c")]);
     assert_eq!(*b, place("b"));
     assert_eq!(*all, HashSet::from([place("a"), place("b"), place("c")]), "it is there");
+}
+
+fn object(name: &str, version: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name, "namespace": "web", "resourceVersion": version } })
+}
+
+/// A watch that brings these events, each a type and an object, and ends.
+fn events(events: &[(&str, serde_json::Value)]) -> Answer {
+    // The type comes first, as from every API server.
+    let line = |(kind, object): &(&str, serde_json::Value)| {
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+    };
+    let lines: String = events.iter().map(line).collect();
+    Response::new(Full::new(Bytes::from(lines)).boxed_unsync())
+}
+
+fn gone() -> serde_json::Value {
+    json!({ "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410 })
+}
+
+fn names(told: &[Change<ConfigMap>]) -> Vec<String> {
+    let name = |change: &Change<ConfigMap>| match change {
+        Change::Applied(object) => object.metadata.name.clone().unwrap_or_default(),
+        Change::Deleted(place) => format!("{} deleted", place.name),
+        Change::Undecodable(place) => format!("{} undecodable", place.name),
+        Change::Listing => "listing".to_owned(),
+        Change::Listed(all) => format!("listed {}", all.len()),
+        Change::Failing(error, failures) => format!("{} {failures}", error.category()),
+    };
+    told.iter().map(name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_continue_token_expires_begins_anew() {
+    let continued = AtomicUsize::new(0);
+    let (_, told) = followed(Duration::from_secs(2), move |query| {
+        if query.contains("watch=true") {
+            return silence();
+        }
+        if !query.contains("continue=") {
+            let page = json!({ "resourceVersion": "7", "continue": "next" });
+            return answer(200, json!({ "metadata": page, "items": [object("a", "5")] }));
+        }
+        if continued.fetch_add(1, Ordering::SeqCst) == 0 {
+            return answer(410, gone());
+        }
+        let items = [object("b", "6")];
+        answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": items }))
+    })
+    .await;
+    assert_eq!(
+        names(&told),
+        ["listing", "a", "gone 1", "listing", "a", "b", "listed 2"],
+        "what came before the token expired may be gone: the caller starts over"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_from_its_last_event_or_bookmark() {
+    let watches = AtomicUsize::new(0);
+    let (asked, told) = followed(Duration::from_secs(1), move |query| {
+        if !query.contains("watch=true") {
+            let items = [object("a", "5")];
+            return answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": items }));
+        }
+        let bookmark = json!({ "kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": { "resourceVersion": "20" } });
+        match watches.fetch_add(1, Ordering::SeqCst) {
+            0 => events(&[("ADDED", object("b", "8")), ("DELETED", object("a", "9"))]),
+            1 => events(&[("BOOKMARK", bookmark)]),
+            _ => silence(),
+        }
+    })
+    .await;
+    assert_eq!(names(&told), ["listing", "a", "listed 1", "b", "a deleted"]);
+    let from = |query: &String| {
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        pairs.find(|(key, _)| key == "resourceVersion").map(|(_, value)| value.into_owned())
+    };
+    let versions: Vec<String> = asked.iter().filter_map(from).collect();
+    assert_eq!(versions, ["7", "9", "20"]);
+    assert!(asked[1].contains("allowWatchBookmarks=true"), "{}", asked[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_says_gone_leads_to_a_list_and_other_errors_do_not() {
+    let watches = AtomicUsize::new(0);
+    let (_, told) = followed(Duration::from_secs(10), move |query| {
+        if !query.contains("watch=true") {
+            let items: [serde_json::Value; 0] = [];
+            return answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": items }));
+        }
+        let failure = json!({ "kind": "Status", "status": "Failure", "code": 500 });
+        match watches.fetch_add(1, Ordering::SeqCst) {
+            0 => events(&[("ERROR", failure)]),
+            1 => events(&[("ERROR", gone())]),
+            _ => silence(),
+        }
+    })
+    .await;
+    let expected = ["listing", "listed 0", "server-error 1", "gone 2", "listing", "listed 0"];
+    assert_eq!(names(&told), expected);
 }
