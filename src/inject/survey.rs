@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use kube::{
     Api, Client, Resource,
-    api::ListParams,
-    core::{NamespaceResourceScope, ObjectList},
+    core::{NamespaceResourceScope, PartialObjectMeta},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
     api::{
@@ -17,11 +17,9 @@ use crate::{
     kit::{
         call::{self, CallError},
         decode::Guarded,
+        pages::{Pages, Progress},
     },
 };
-
-/// Objects in one answer of the API server.
-const PAGE: u32 = 500;
 
 /// The Routes of a cluster.
 #[derive(Clone, Debug, Default)]
@@ -36,14 +34,10 @@ pub struct Survey {
 pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, CallError> {
     let mut survey = Survey::default();
     for api in apis::<Guarded<Route>>(client, namespaces) {
-        every(
-            ListParams::default(),
-            async |page| call::bounded(api.list(page)).await,
-            |route| match &route {
-                Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
-                Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
-            },
-        )
+        every(&api, None, |route| match &route {
+            Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
+            Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
+        })
         .await?;
     }
     Ok(survey)
@@ -55,18 +49,11 @@ pub async fn tls_secrets(
     namespaces: &[String],
 ) -> Result<HashSet<ObjectRef>, CallError> {
     let mut found = HashSet::new();
-    let tls = ListParams::default().fields(&format!("type={TLS_TYPE}"));
-    for api in apis::<Secret>(client, namespaces) {
-        every(
-            tls.clone(),
-            async |page| call::bounded(api.list_metadata(page)).await,
-            |secret| {
-                found.insert(ObjectRef::new(
-                    secret.metadata.namespace.unwrap_or_default(),
-                    secret.metadata.name.unwrap_or_default(),
-                ));
-            },
-        )
+    let tls = format!("type={TLS_TYPE}");
+    for api in apis::<Guarded<PartialObjectMeta<Secret>>>(client, namespaces) {
+        every(&api, Some(&tls), |secret| {
+            found.insert(ObjectRef::of(secret.meta()));
+        })
         .await?;
     }
     Ok(found)
@@ -83,18 +70,15 @@ where
 }
 
 /// Page by page, so that no answer is too large to arrive in time.
-async fn every<K: Clone>(
-    params: ListParams,
-    list: impl AsyncFn(&ListParams) -> Result<ObjectList<K>, CallError>,
-    mut take: impl FnMut(K),
-) -> Result<(), CallError> {
-    let mut page = params.limit(PAGE);
-    loop {
-        let answer = list(&page).await?;
-        answer.items.into_iter().for_each(&mut take);
-        match answer.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => page = page.continue_token(&next),
-            None => return Ok(()),
-        }
-    }
+async fn every<K>(
+    api: &Api<Guarded<K>>,
+    fields: Option<&str>,
+    mut take: impl FnMut(Guarded<K>),
+) -> Result<(), CallError>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let mut pages = Pages::new(api, fields);
+    while call::bounded(pages.next(&mut take)).await? == Progress::More {}
+    Ok(())
 }
