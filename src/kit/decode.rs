@@ -80,9 +80,6 @@ impl<K: Resource> Resource for Guarded<K> {
     fn plural(of: &K::DynamicType) -> Cow<'_, str> {
         K::plural(of)
     }
-    fn metadata_api() -> bool {
-        K::metadata_api()
-    }
     fn meta(&self) -> &ObjectMeta {
         match self {
             Self::Decoded(object) => object.meta(),

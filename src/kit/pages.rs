@@ -28,6 +28,9 @@ pub const PAGE_BOUND: usize = 8 << 20;
 pub const OBJECT_BOUND: usize = 16 << 20;
 /// Bytes that the limit aims at.
 const PAGE_TARGET: usize = 1 << 20;
+/// However heavy objects are, so many are requested at once: thousands of them, one by one, would
+/// outlive the `continue` of their list.
+const LEAST_LIMIT: u32 = 4;
 const FIRST_LIMIT: u32 = 50;
 const LARGEST_LIMIT: u32 = 500;
 
@@ -116,7 +119,8 @@ fn next_limit(limit: u32, weight: Weight) -> u32 {
         Weight::Read { bytes, objects } => {
             let fitting = PAGE_TARGET.saturating_mul(objects.max(1)) / bytes.max(1);
             let fitting = u32::try_from(fitting).unwrap_or(LARGEST_LIMIT);
-            fitting.clamp(1, limit.saturating_mul(2).clamp(1, LARGEST_LIMIT))
+            let most = limit.saturating_mul(2).clamp(1, LARGEST_LIMIT);
+            fitting.clamp(LEAST_LIMIT.min(most), most)
         }
     }
 }

@@ -108,7 +108,9 @@ fn the_limit_follows_the_weight_of_the_page_before() {
     assert_eq!(read(100, 1 << 20, 100), 100, "on target");
     assert_eq!(read(100, 4 << 20, 100), 25, "heavy: as many as fit");
     assert_eq!(read(50, 1 << 20, 5), 5, "the last page of a list has fewer than the limit");
-    assert_eq!(read(1, OBJECT_BOUND, 1), 1);
+    assert_eq!(read(50, 8 << 20, 50), 6);
+    assert_eq!(read(4, 8 << 20, 4), 4, "and never so few that the list takes for ever");
+    assert_eq!(read(1, OBJECT_BOUND, 1), 2);
     assert_eq!(read(1, 100, 1), 2);
     assert_eq!(
         [500, 50, 12, 3, 1].map(|limit| next_limit(limit, Weight::OverBound)),
@@ -120,13 +122,13 @@ fn the_limit_follows_the_weight_of_the_page_before() {
 async fn a_page_that_is_too_heavy_is_requested_again_smaller() {
     let (mut pages, log) = pages(vec![13 * MB / 10; 20]);
     assert_eq!(listed(&mut pages).await.unwrap(), Vec::from_iter(0..20), "each once, in order");
-    assert_eq!(requests(&log)[..5], [(0, 50), (0, 12), (0, 3), (3, 1), (4, 1)]);
+    assert_eq!(requests(&log)[..5], [(0, 50), (0, 12), (0, 3), (3, 4), (7, 4)]);
     let most = most_fetched(&log);
     assert!(most <= PAGE_BOUND + CHUNK, "{most} bytes of an answer were fetched");
 
     log.lock().unwrap().clear();
     assert_eq!(listed(&mut pages).await.unwrap().len(), 20);
-    assert_eq!(requests(&log)[0], (0, 1), "the next list remembers the limit");
+    assert_eq!(requests(&log)[0], (0, 4), "the next list remembers the limit");
 }
 
 #[tokio::test]
