@@ -78,6 +78,18 @@ impl AuditLog {
         Writes(self.caught_up().writes.get(namespace).cloned().unwrap_or_default())
     }
 
+    /// The Secrets of a namespace that our account read one by one, in order, by name.
+    pub fn secrets_read_by_account(&self, namespace: &str) -> Vec<String> {
+        let is_read = |entry: &&Arc<Entry>| {
+            entry.verb == "get"
+                && entry.resource == "secrets"
+                && entry.namespace == namespace
+                && entry.stage == "ResponseComplete"
+        };
+        let requests = self.by_account();
+        requests.iter().filter(is_read).map(|entry| entry.name.clone()).collect()
+    }
+
     /// Requests of our account that its role did not allow.
     pub fn forbidden_by_account(&self) -> Vec<Arc<Entry>> {
         let refused = |entry: &Arc<Entry>| entry.code == 403 && entry.stage == "ResponseComplete";

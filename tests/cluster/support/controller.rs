@@ -109,6 +109,17 @@ impl Controller {
         self.process.pid()
     }
 
+    /// The most memory that it has had resident since its start, in MiB.
+    pub fn peak_memory(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.unwrap_or_else(|_| panic!("the controller ended\n{}", tail(&self.log)));
+        let kibibytes = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+        let kibibytes: f64 = kibibytes.expect("Linux counts what is resident");
+        kibibytes / 1024.0
+    }
+
     /// Everything that it has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()

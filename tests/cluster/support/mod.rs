@@ -6,6 +6,7 @@
 //! - [`Controller`]: the `trustplane` binary under our ServiceAccount, to start, kill and question.
 //! - [`AuditLog`]: which writes that account made, as the API server saw them.
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`]: what users put into the cluster.
+//! - [`hostile`]: what a hostile tenant puts there.
 //! - [`proxy`]: an API server that fails on cue.
 //! - [`suite`]: what a run leaves behind for the checks that look at it as a whole.
 //!
@@ -21,6 +22,7 @@ mod controller;
 mod eventually;
 mod fixtures;
 mod ground;
+pub mod hostile;
 pub mod http;
 mod namespace;
 pub mod pair;

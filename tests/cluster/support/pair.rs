@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    RsaKeySize, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, RsaKeySize, SerialNumber, date_time_ymd,
 };
 
 use super::suite;
@@ -77,6 +77,35 @@ pub fn ed25519(host: &str) -> Pair {
     Order { key: Kind::Ed25519, ..Order::of(host) }.make()
 }
 
+/// A chain of so many P-256 certificates, each issued by the next: 420 bytes each.
+pub fn long_chain(certificates: usize) -> Pair {
+    chain_of(Kind::P256, certificates).expect("rcgen makes certificates")
+}
+
+/// As [`long_chain`], with P-521, whose signatures take the longest to verify: 600 bytes each.
+pub fn slow_chain(certificates: usize) -> Pair {
+    chain_of(Kind::P521, certificates).expect("rcgen makes certificates")
+}
+
+/// Two authorities with one key that issue each other, over and over: neither is self-issued, where
+/// a chain would end.
+fn chain_of(kind: Kind, certificates: usize) -> Result<Pair, rcgen::Error> {
+    let key = fresh_key(kind)?;
+    let params = |name: &str| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(SerialNumber::from(u64::from(fastrand::u16(1..))));
+        params
+    };
+    let (one, other) = (params("a"), params("b"));
+    let issued_by_other = one.signed_by(&key, &Issuer::from_params(&other, &key))?.pem();
+    let issued_by_one = other.signed_by(&key, &Issuer::from_params(&one, &key))?.pem();
+    let both = [&*issued_by_other, &*issued_by_one];
+    let certificate = both.into_iter().cycle().take(certificates).collect();
+    Ok(Pair { certificate, key: key.serialize_pem(), authority: String::new() })
+}
+
 /// A pair to be made.
 pub struct Order {
     hosts: Vec<String>,
@@ -89,6 +118,7 @@ pub struct Order {
 #[derive(Clone, Copy)]
 enum Kind {
     P256,
+    P521,
     Rsa2048,
     Ed25519,
 }
@@ -158,6 +188,7 @@ impl Order {
 fn fresh_key(kind: Kind) -> Result<KeyPair, rcgen::Error> {
     let key = match kind {
         Kind::P256 => KeyPair::generate()?,
+        Kind::P521 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512)?,
         Kind::Rsa2048 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_2048)?,
         Kind::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519)?,
     };

@@ -258,6 +258,8 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Comm
         .args(["--initial-cluster", &format!("default=http://127.0.0.1:{peers}")])
         .args([
             "--unsafe-no-fsync",
+            // Hostile tenants fill more than the default of 2 GiB, history included.
+            "--quota-backend-bytes=8589934592",
             "--log-level=warn",
             "--heartbeat-interval=50",
             "--election-timeout=250",
