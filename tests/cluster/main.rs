@@ -15,6 +15,7 @@ mod origin;
 mod replicas;
 mod route_crd;
 mod state_machine;
+mod tenants;
 mod thousand;
 mod transitions;
 mod traps;
