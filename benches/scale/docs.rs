@@ -72,7 +72,7 @@ fn memory(report: &Report) -> Chart {
             line("peak in cold start", |one| one.peak),
             line("steady", |one| one.steady),
             bound("wanted: peak 80 MB", 80.0),
-            bound("wanted: steady 40 MB", 40.0),
+            bound("wanted: steady 30 MB", 30.0),
         ],
     }
 }

@@ -18,6 +18,9 @@ pub struct Report {
     /// Why the figures are worth nothing, where they are.
     pub void: Option<String>,
     pub figures: Vec<Figure>,
+    /// Figures of the hostile tenant, which has a table of its own.
+    #[serde(default)]
+    pub tenants: Vec<Figure>,
     pub goals: Vec<Goal>,
     pub costs: Vec<Cost>,
     pub curves: Curves,
@@ -98,6 +101,7 @@ impl Report {
             date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
             void: None,
             figures: Vec::new(),
+            tenants: Vec::new(),
             goals: Vec::new(),
             costs: Vec::new(),
             curves: Curves::default(),
@@ -157,18 +161,30 @@ impl fmt::Display for Report {
         if let Some(why) = &self.void {
             writeln!(f, "**This run is void: {why}**\n")?;
         }
-        writeln!(f, "| what | | |\n|---|--:|---|")?;
-        for Figure { what, value, unit, remark } in &self.figures {
-            writeln!(f, "| {what} | {} | {remark} |", with_unit(*value, unit))?;
-        }
+        write_figures(&self.figures, f)?;
         writeln!(f, "\n| wanted | measured | bound | |\n|---|--:|--:|---|")?;
         for Goal { what, value, bound, unit, reached } in &self.goals {
             let (value, bound) = (with_unit(*value, unit), with_unit(*bound, unit));
             let reached = if *reached { "reached" } else { "**not reached**" };
             writeln!(f, "| {what} | {value} | {bound} | {reached} |")?;
         }
-        if self.costs.is_empty() { Ok(()) } else { write_costs(&self.costs, f) }
+        if !self.costs.is_empty() {
+            write_costs(&self.costs, f)?;
+        }
+        if !self.tenants.is_empty() {
+            writeln!(f, "\n### A hostile tenant\n")?;
+            write_figures(&self.tenants, f)?;
+        }
+        Ok(())
     }
+}
+
+fn write_figures(figures: &[Figure], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "| what | | |\n|---|--:|---|")?;
+    for Figure { what, value, unit, remark } in figures {
+        writeln!(f, "| {what} | {} | {remark} |", with_unit(*value, unit))?;
+    }
+    Ok(())
 }
 
 /// A row for each kind of request, a column for each occasion.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     certificates::Issuer,
     population::{
-        LONE, NAMESPACES, Place, RAW, SHARED, Size, namespace, other_secret, place, route,
+        HOSTILE, LONE, NAMESPACES, Place, RAW, SHARED, Size, namespace, other_secret, place, route,
         routes_path, secrets_path, tls_secret,
     },
     requests::{create, patch},
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 32;
 /// Creates the namespaces.
 pub async fn namespaces(client: &Client) -> anyhow::Result<()> {
     let tenants = (0..NAMESPACES).map(namespace);
-    for name in tenants.chain([SHARED, LONE, RAW].map(str::to_owned)) {
+    for name in tenants.chain([SHARED, LONE, RAW, HOSTILE].map(str::to_owned)) {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         create(client, "/api/v1/namespaces", &namespace).await?;
@@ -57,7 +57,8 @@ pub async fn annotated(client: &Client, at: Place, secret: Option<&str>) -> anyh
     created(client, routes_path(&at.namespace), route).await
 }
 
-async fn created(client: &Client, path: String, object: Value) -> anyhow::Result<()> {
+/// Creates an object.
+pub async fn created(client: &Client, path: String, object: Value) -> anyhow::Result<()> {
     create(client, &path, &object).await
 }
 

@@ -87,6 +87,16 @@ impl Request {
         !self.ours && self.is_good("patch", "routes") && *self.place.name == *SINGLE
     }
 
+    /// Whether the plain client read that Route before it patched it.
+    pub fn is_single_read(&self) -> bool {
+        !self.ours && self.is_good("get", "routes") && *self.place.name == *SINGLE
+    }
+
+    /// Whether the controller read a Secret, which need not be there.
+    pub fn is_secret_read(&self) -> bool {
+        self.ours && *self.verb == *"get" && *self.kind == *"secrets"
+    }
+
     pub fn milliseconds(&self) -> f64 {
         seconds_between(self.received, self.answered) * 1e3
     }

@@ -158,8 +158,8 @@ async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
 }
 
 fn everything_is_there(report: &Report) -> anyhow::Result<()> {
-    let unmeasured: Vec<_> =
-        report.figures.iter().filter(|figure| !figure.value.is_finite()).collect();
+    let figures = report.figures.iter().chain(&report.tenants);
+    let unmeasured: Vec<_> = figures.filter(|figure| !figure.value.is_finite()).collect();
     ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");
     serde_json::to_string(report)?;
     for (name, drawing) in docs::plots(report) {

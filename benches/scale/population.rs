@@ -12,6 +12,8 @@ pub const NAMESPACES: usize = 20;
 pub const SHARED: &str = "shared";
 /// Here one Route is alone.
 pub const LONE: &str = "lone";
+/// Here a tenant attacks all others.
+pub const HOSTILE: &str = "hostile";
 /// Here a plain client patches Routes that nobody annotated.
 pub const RAW: &str = "raw";
 /// The one of them that it patches alone.

@@ -54,6 +54,9 @@ pub struct Order {
     certificate_bytes: usize,
     #[arg(long)]
     key_bytes: usize,
+    /// Reads the Route before each single patch, which leaves alone what the controller looks at
+    #[arg(long)]
+    beside_controller: bool,
 }
 
 /// What it found.
@@ -104,7 +107,13 @@ impl Order {
             pause_milliseconds: pause.as_millis() as u64,
             certificate_bytes,
             key_bytes,
+            beside_controller: false,
         }
+    }
+
+    /// Only reads a Route and patches it, again and again, while the controller runs.
+    pub fn beside_controller(self) -> Self {
+        Self { milliseconds: 0, beside_controller: true, ..self }
     }
 
     /// Has a process of its own carry it out.
@@ -121,6 +130,7 @@ impl Order {
             .args(["--pause-milliseconds", &self.pause_milliseconds.to_string()])
             .args(["--certificate-bytes", &self.certificate_bytes.to_string()])
             .args(["--key-bytes", &self.key_bytes.to_string()])
+            .args(self.beside_controller.then_some("--beside-controller"))
             .kill_on_drop(true);
         let output = command.output().await?;
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -136,10 +146,12 @@ pub async fn run(arguments: &[String]) -> anyhow::Result<()> {
         .await?
         .into_iter()
         .partition(|route| route.metadata.name == SINGLE);
-    ensure!(routes.len() >= CONNECTIONS[2], "there are too few Routes to patch");
     let singles = order.in_turn(&mut single).await?;
+    let connections = if order.milliseconds > 0 { &CONNECTIONS[..] } else { &[] };
+    let most = connections.last().copied().unwrap_or_default();
+    ensure!(routes.len() >= most, "there are too few Routes to patch");
     let mut tries = Vec::new();
-    for connections in CONNECTIONS {
+    for &connections in connections {
         let one;
         (routes, one) = order.at_once(routes, connections).await?;
         tries.push(one);
@@ -198,6 +210,10 @@ impl Order {
         // The first makes the connection.
         for _ in 0..=self.singles {
             let begin = Instant::now();
+            if self.beside_controller {
+                let path = format!("{}/{}", routes_path(RAW), route.metadata.name);
+                *route = get(&client, &path).await?;
+            }
             self.patch(&client, route).await?;
             times.push(begin.elapsed().as_secs_f64() * 1e3);
             tokio::time::sleep_until(begin + pause).await;
@@ -258,13 +274,17 @@ impl Order {
         let Metadata { name, uid, resource_version } = &route.metadata;
         // What is written before is in it, so it is another text every time.
         let filled = |bytes: usize| format!("{resource_version:x<bytes$}");
-        let change = json!({
-            "metadata": {
-                "uid": uid, "resourceVersion": resource_version,
-                "annotations": { INJECTED_ANNOTATION: filled(132) },
-            },
-            "spec": { "tls": { "certificate": filled(self.certificate_bytes), "key": filled(self.key_bytes) } },
-        });
+        let mut change = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });
+        if self.beside_controller {
+            // As many bytes, where they mean nothing to it.
+            let bytes = self.certificate_bytes + self.key_bytes;
+            change["metadata"]["annotations"] = json!({ "trustplane.dev/bench": filled(bytes) });
+        } else {
+            change["metadata"]["annotations"] = json!({ INJECTED_ANNOTATION: filled(132) });
+            change["spec"] = json!({ "tls": {
+                "certificate": filled(self.certificate_bytes), "key": filled(self.key_bytes),
+            } });
+        }
         let path = format!("{}/{name}?fieldManager=bench", routes_path(RAW));
         let now: Route = serde_json::from_slice(&patch(client, &path, &change).await?)?;
         ensure!(now.metadata.resource_version != *resource_version, "a patch changed nothing");

@@ -20,6 +20,10 @@ pub async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Resu
     send(client, Method::POST, path, JSON, serde_json::to_vec(object)?).await.map(drop)
 }
 
+pub async fn replace(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+    send(client, Method::PUT, path, JSON, serde_json::to_vec(object)?).await.map(drop)
+}
+
 /// A merge patch. Answers the object as it is now.
 pub async fn patch(client: &Client, path: &str, change: &Value) -> anyhow::Result<Bytes> {
     send(client, Method::PATCH, path, MERGE_PATCH, serde_json::to_vec(change)?).await

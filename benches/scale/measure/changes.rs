@@ -8,12 +8,13 @@ use tokio::time::Instant;
 
 use super::{Bench, now};
 use crate::{
-    certificates::Pair,
+    certificates::{Issuer, Pair},
     figures::Times,
     fill::{all, annotated, patched},
     journal::{Journal, Mark, Request, seconds_between},
     population::{LONE, Place, SHARED, renewal, secrets_path, tls_secret},
     requests::create,
+    stage::Stage,
 };
 
 /// Longer than any burst takes at four changes a second.
@@ -25,19 +26,19 @@ pub fn lone() -> Place {
     Place::new(LONE, "route")
 }
 
-impl Bench {
-    /// Creates the lone Route, and waits until it has its pair.
-    pub async fn introduce_lone(&mut self) -> anyhow::Result<()> {
-        let mark = self.stage.journal.mark()?;
-        let (at, client) = (lone(), &self.stage.client().await?);
-        let pair = self.issuer.pair()?;
-        let secret = at.secret();
-        create(client, &secrets_path(LONE), &tls_secret(&secret.name, &pair)).await?;
-        annotated(client, at.clone(), None).await?;
-        let patched = |request: &Request| request.is_pair() && request.place == at;
-        self.stage.journal.until("the lone Route's pair", mark, patched).await
-    }
+/// Creates the lone Route, and waits until it has its pair.
+pub async fn introduce_lone(stage: &mut Stage, issuer: &Issuer) -> anyhow::Result<()> {
+    let mark = stage.journal.mark()?;
+    let (at, client) = (lone(), &stage.client().await?);
+    let pair = issuer.pair()?;
+    let secret = at.secret();
+    create(client, &secrets_path(LONE), &tls_secret(&secret.name, &pair)).await?;
+    annotated(client, at.clone(), None).await?;
+    let patched = |request: &Request| request.is_pair() && request.place == at;
+    stage.journal.until("the lone Route's pair", mark, patched).await
+}
 
+impl Bench {
     /// One Secret, many times: how soon its Route has the new pair.
     pub async fn changes(&mut self) -> anyhow::Result<()> {
         now("one Secret changes again and again");

@@ -128,7 +128,7 @@ pub fn tell(start: &ColdStart, limit: &Limit, report: &mut Report) {
     report.add("- writes a second", writes / start.all, "/s", share(writes / start.all));
     add_work(report, until_all, routes);
 
-    report.at_least("pairs in place, share of the raw limit", routes / last / raw, 0.8, "");
+    report.at_least("pairs in place, share of the raw limit", routes / last / raw, 0.7, "");
     report.at_least("all writes, share of the raw limit", writes / start.all / raw, 0.8, "");
     report.at_most("writes a Route", writes / routes, 3.0, "");
     report.at_most("reads a Route", start.reads() / routes, 1.0, "");

@@ -36,7 +36,7 @@ impl Bench {
         report.add("idle: processor", busy, "%", format!("of one core, in {seconds} s"));
         let remark = format!("in {seconds} s: {}", counts.join(", "));
         report.add("idle: requests", (watches + others) as f64, "", remark);
-        report.at_most("memory, steady", steady, 40.0, "MB");
+        report.at_most("memory, steady", steady, 30.0, "MB");
         report.at_most("idle: writes", writes as f64, 0.0, "");
         report.at_most("idle: requests other than watches", others as f64, 0.0, "");
         let renewals = WATCHES * (seconds / WATCH_LIVES.as_secs_f64()).ceil();

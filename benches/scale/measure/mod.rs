@@ -9,15 +9,27 @@ mod limit;
 mod relist;
 mod restart;
 mod sizes;
+mod tenants;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
+use anyhow::ensure;
 use clap::ValueEnum;
+
+use changes::introduce_lone;
+use tenants::Flood;
 
 use crate::{
     certificates::Issuer, figures::Report, population::Size, raw::Limit, stage::Stage,
     stores::Stores, support::Controller,
 };
+
+/// How often it is asked whether a controller is ready, and for how long.
+const LOOK: Duration = Duration::from_millis(20);
+const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// What may be left out. A cold start is always measured, and so is the raw limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +46,10 @@ pub enum Part {
     Burst,
     Relist,
     Restart,
+    /// A restart after labels of Secrets have changed
+    Labels,
+    /// A hostile tenant, on an API server of its own
+    Tenants,
 }
 
 /// How much of everything.
@@ -55,6 +71,10 @@ pub struct Settings {
     pub pause: Duration,
     /// How many Routes share a Secret.
     pub sharing: usize,
+    /// Of how many Secrets the labels change while the controller is down.
+    pub labelled: usize,
+    /// What the hostile tenant does.
+    pub flood: Flood,
     /// How long nothing happens.
     pub idle: Duration,
     /// How long the controller has to be still to be called done.
@@ -75,6 +95,8 @@ impl Settings {
             changes: 200,
             pause: Duration::from_millis(250),
             sharing: 1_000,
+            labelled: 100,
+            flood: Flood::FULL,
             idle: Duration::from_secs(300),
             silence: Duration::from_secs(5),
             settled: Duration::from_secs(30),
@@ -88,6 +110,8 @@ impl Settings {
             limit_for: Duration::from_millis(500),
             changes: 5,
             sharing: 20,
+            labelled: 20,
+            flood: Flood::SMALL,
             idle: Duration::from_secs(2),
             silence: Duration::from_secs(2),
             settled: Duration::from_secs(2),
@@ -142,7 +166,30 @@ pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     sizes::tell_growth(&mut report);
     let mut bench = Bench { controller, stage, issuer, settings, limit, report };
     bench.rest().await?;
-    Ok(bench.report)
+    let Bench { controller, stage, issuer, settings, mut report, .. } = bench;
+    // The hostile tenant has the machine for itself.
+    drop((controller, stage));
+    if settings.has(Part::Tenants) {
+        tenants::measure(&settings, &issuer, &mut report).await?;
+    }
+    Ok(report)
+}
+
+/// Waits until a controller says that it is ready.
+async fn until_ready(controller: &mut Controller) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while controller.page("/readyz").await.0 != 200 {
+        ensure!(begin.elapsed() < READY_WITHIN, "the controller does not become ready");
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// Stops a controller in good order.
+async fn end(controller: &mut Controller) -> anyhow::Result<()> {
+    let (code, _) = controller.terminate().await;
+    ensure!(code == 0, "the controller ended with code {code}");
+    Ok(())
 }
 
 impl Bench {
@@ -151,7 +198,7 @@ impl Bench {
             self.idle().await?;
         }
         if [Part::Changes, Part::Shared, Part::Burst].iter().any(|part| self.settings.has(*part)) {
-            self.introduce_lone().await?;
+            introduce_lone(&mut self.stage, &self.issuer).await?;
         }
         if self.settings.has(Part::Changes) {
             self.changes().await?;
@@ -168,15 +215,11 @@ impl Bench {
         if self.settings.has(Part::Restart) {
             self.restart().await?;
         }
-        self.end().await?;
+        if self.settings.has(Part::Labels) {
+            self.labels().await?;
+        }
+        end(&mut self.controller).await?;
         self.limit_again().await
-    }
-
-    /// Stops the controller in good order.
-    async fn end(&mut self) -> anyhow::Result<()> {
-        let (code, _) = self.controller.terminate().await;
-        anyhow::ensure!(code == 0, "the controller ended with code {code}");
-        Ok(())
     }
 }
 

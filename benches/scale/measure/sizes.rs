@@ -65,5 +65,5 @@ pub fn tell_growth(report: &mut Report) {
         memory.iter().map(|one| format!("{:.1} MB with {}", one.steady, one.routes)).collect();
     let what = "memory for a Route and its Secret";
     report.add(what, slope * 1e3, "KB", format!("{}; the line that fits best", each.join(", ")));
-    report.at_most(what, slope * 1e3, 1.5, "KB");
+    report.at_most(what, slope * 1e3, 1.0, "KB");
 }
