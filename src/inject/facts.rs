@@ -284,6 +284,12 @@ impl RouteFacts {
         *self == ignoring_version
     }
 
+    /// Whether all that its users write is the same: a status is written by routers and by us.
+    pub fn same_but_for_status(&self, other: &Self) -> bool {
+        let conditions = self.conditions.clone();
+        self.same_but_for_version(&Self { conditions, ..other.clone() })
+    }
+
     /// Whether the annotation is set to anything but the empty string.
     pub fn is_annotated(&self) -> bool {
         self.wanted != Wanted::Nothing

@@ -4,9 +4,10 @@
 //! to be decided anew. Neither key nor certificate is kept: of a Secret its revision, and once it
 //! was read the fingerprint of its pair.
 
+mod secrets;
+
 use std::{
     collections::{HashMap, HashSet},
-    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -14,10 +15,12 @@ use std::{
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
+pub use secrets::Brought;
+use secrets::{Content, SecretEntry};
+
 use crate::inject::{
     facts::{Holding, ObjectRef, RouteFacts, Wanted},
     plan::{CompletedWrite, SecretState},
-    secret_reads::SecretRead,
     source::{Agreement, Revision},
     words::{Reason, State},
 };
@@ -82,50 +85,6 @@ pub enum Origin {
     Server,
     /// The answer to a write of ours, which the watch will bring as well.
     OwnWrite,
-}
-
-/// What brought a version of a Secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brought {
-    /// The first list of this process.
-    FirstList,
-    /// A later list.
-    Relist,
-    /// An event.
-    Event,
-}
-
-/// A Secret that a Route names.
-#[derive(Debug, Default)]
-struct SecretEntry {
-    /// The names of the Routes that name it, in order.
-    routes: Vec<Arc<str>>,
-    /// The version that the watch or a read brought last; none where there is no such Secret, or
-    /// nobody knows.
-    revision: Option<Revision>,
-    content: Content,
-    /// When the watch had news of it last.
-    news: Option<News>,
-    /// When the API server first said that there is no such Secret.
-    missing_since: Option<Instant>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct News {
-    at: Instant,
-    /// Whether that was a change, and not what a first list brought.
-    is_change: bool,
-}
-
-/// What was read of a Secret in this revision.
-#[derive(Clone, Debug, Default)]
-enum Content {
-    #[default]
-    Unread,
-    /// A pair that the router would serve.
-    Usable(Fingerprint),
-    /// Not usable, or not there, as of this time.
-    Unusable(Box<(SecretState, Instant)>),
 }
 
 /// What can be said about a Route's Secret without a read.
@@ -235,58 +194,6 @@ impl Index {
         self.secrets.keys().filter(|at| covers(scope, at)).cloned()
     }
 
-    /// The watch brought this version of a TLS Secret. Answers the Routes that its change concerns.
-    pub fn secret_applied(
-        &mut self,
-        at: &ObjectRef,
-        revision: Revision,
-        brought: Brought,
-        now: Instant,
-    ) -> Vec<ObjectRef> {
-        let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
-        if !seeded::has(Bug::GraceNeverRestarts) {
-            entry.missing_since = None;
-        }
-        let is_missed = brought == Brought::Relist
-            && entry.revision.is_some()
-            && seeded::has(Bug::BelievesOlderVersion);
-        if entry.revision == Some(revision) || is_missed {
-            return Vec::new();
-        }
-        entry.revision = Some(revision);
-        entry.content = Content::Unread;
-        entry.news = Some(News { at: now, is_change: brought != Brought::FirstList });
-        self.routes_naming(at)
-    }
-
-    /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
-    pub fn secret_gone(&mut self, at: &ObjectRef, now: Instant) -> Vec<ObjectRef> {
-        let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
-        // A new absence has a grace of its own, whatever an outdated answer left behind.
-        if !seeded::has(Bug::GraceNeverRestarts) {
-            entry.missing_since = None;
-        }
-        if !seeded::has(Bug::SecretStaysCached) {
-            entry.forget();
-            entry.news = Some(News { at: now, is_change: true });
-        }
-        self.routes_naming(at)
-    }
-
-    /// A list of TLS Secrets is through, and did not bring these that Routes name: answers the
-    /// Routes of all that were not known to be missing. One that came and went while the watch was
-    /// down was never seen here, and its pair may stand in a Route all the same.
-    pub fn secrets_listed(&mut self, unlisted: &[ObjectRef], now: Instant) -> Vec<ObjectRef> {
-        let mut concerned = Vec::new();
-        for at in unlisted {
-            let is_known = self.secrets.get(at).is_none_or(|entry| entry.is_missing());
-            if !is_known {
-                concerned.extend(self.secret_gone(at, now));
-            }
-        }
-        concerned
-    }
-
     /// What is known of a Route.
     pub fn route(&self, at: &ObjectRef) -> Option<RouteFacts> {
         self.routes.get(at).map(|entry| entry.facts.clone())
@@ -339,73 +246,6 @@ impl Index {
     pub fn caused_by_secret(&self, route: &RouteFacts) -> Option<Instant> {
         let news = self.secrets.get(&route.secret()?)?.news.filter(|news| news.is_change)?;
         (news.at > self.routes.get(&route.at)?.changed).then_some(news.at)
-    }
-
-    /// Since when the API server says that there is no such Secret.
-    pub fn missing_since(&self, at: &ObjectRef) -> Option<Instant> {
-        self.secrets.get(at)?.missing_since
-    }
-
-    /// The API server was asked and said this; none where there is no such Secret.
-    pub fn secret_read(
-        &mut self,
-        at: &ObjectRef,
-        read: Option<&SecretRead>,
-        asked: Instant,
-        now: Instant,
-    ) {
-        let Some(entry) = self.secrets.get_mut(at) else { return };
-        match read {
-            Some(_) => entry.missing_since = None,
-            None => {
-                entry.missing_since.get_or_insert(now);
-            }
-        }
-        if seeded::has(Bug::LookedAtForgotten) {
-            return;
-        }
-        let revision = read.and_then(|read| read.revision);
-        let is_overtaken = entry.news.is_some_and(|news| news.at > asked);
-        if is_overtaken && revision != entry.revision {
-            // One of the two is behind, and nobody knows which: it has to be read again.
-            entry.forget();
-            return;
-        }
-        entry.revision = revision;
-        entry.content = match read.map(|read| &read.state) {
-            Some(SecretState::Usable(pair)) => Content::Usable(*pair),
-            Some(unusable) => Content::Unusable(Box::new((unusable.clone(), asked))),
-            None => {
-                let since = DateTime::<Utc>::MIN_UTC;
-                Content::Unusable(Box::new((SecretState::Missing { since }, asked)))
-            }
-        };
-    }
-
-    /// Doubts everything that is known of every `parts`th Secret, so that it is read and compared with
-    /// its Routes. Answers these.
-    pub fn doubt(&mut self, part: u64, parts: u64) -> Vec<ObjectRef> {
-        let is_due = |at: &ObjectRef| {
-            let mut hasher = DefaultHasher::new();
-            at.hash(&mut hasher);
-            hasher.finish() % parts == part
-        };
-        let mut due: Vec<_> = self.secrets.keys().filter(|at| is_due(at)).cloned().collect();
-        due.sort_unstable();
-        let mut concerned = Vec::new();
-        for at in due {
-            if let Some(entry) = self.secrets.get_mut(&at) {
-                entry.content = Content::Unread;
-            }
-            let routes = self.routes_naming(&at);
-            for route in &routes {
-                if let Some(entry) = self.routes.get_mut(route) {
-                    entry.trusted = false;
-                }
-            }
-            concerned.extend(routes);
-        }
-        concerned
     }
 
     /// What the Route's certificate turned out to be.
@@ -506,9 +346,9 @@ impl Index {
             _ => same.as_ref().is_some_and(|same| same.trusts(&facts)),
         };
         let mut entry = same.unwrap_or_else(|| Box::new(RouteEntry::new(facts.clone(), now)));
-        match origin {
-            Origin::OwnWrite => entry.own_write = Some(now),
-            Origin::FirstList | Origin::Server => (entry.own_write, entry.changed) = (None, now),
+        entry.own_write = (origin == Origin::OwnWrite).then_some(now);
+        if origin != Origin::OwnWrite && !entry.facts.same_but_for_status(&facts) {
+            entry.changed = now;
         }
         (entry.facts, entry.trusted) = (facts, trusted);
         self.routes.insert(at.clone(), entry);
@@ -590,18 +430,6 @@ impl RouteEntry {
     fn trusts(&self, facts: &RouteFacts) -> bool {
         self.trusted
             && (self.facts.has_same_claim(facts) || seeded::has(Bug::BelievesForeignChange))
-    }
-}
-
-impl SecretEntry {
-    /// Nothing is known of it any more.
-    fn forget(&mut self) {
-        (self.revision, self.content) = (None, Content::Unread);
-    }
-
-    fn is_missing(&self) -> bool {
-        let Content::Unusable(read) = &self.content else { return false };
-        self.revision.is_none() && matches!(read.0, SecretState::Missing { .. })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
+mod follow;
+
 use std::{
     collections::{BTreeSet, HashMap},
     panic::AssertUnwindSafe,
@@ -8,7 +10,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use kube::{Api, Client, Resource};
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{
     sync::{Notify, watch},
@@ -17,31 +19,29 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use follow::hint;
+
 use crate::{
-    api::{route::Route, secret::SecretMetadata},
     inject::{
         apply::{ApplyError, Writer},
         capability::{self, StatusField},
-        facts::{ObjectRef, RouteFacts},
-        index::{Brought, Index, Origin, Scope},
+        facts::ObjectRef,
+        index::{Index, Scope},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
         reconcile::{Next, Reconciler},
         secret_reads::{self, Judge, SharedReads},
-        source::Revision,
-        watches::{Kind, Watched, Watches},
+        watches::Watches,
     },
     kit::{
         backoff::Backoff,
         call::CallError,
         client::Gate,
         clock::Clock,
-        decode::Guarded,
         events::Publisher,
         pause::Pause,
         queue::{Lane, Queue},
         seeded::{self, Bug},
-        watch::{Change, Follow, Place, Unseen},
     },
     names::INJECT_REPORTER,
 };
@@ -177,138 +177,6 @@ impl Injector {
         Ok(())
     }
 
-    async fn follow_routes(self: Arc<Self>, scope: Scope) {
-        let watched = Watched { kind: Kind::Route, scope: scope.clone() };
-        let follow = self.follow::<Route>(&scope, None);
-        let mut unseen = Unseen::default();
-        follow
-            .run_lean(|change| match change {
-                Change::Applied(route) => {
-                    let at = ObjectRef::of(&route.metadata);
-                    unseen.came(&at);
-                    self.route_applied(&watched, &at, &route);
-                }
-                Change::Deleted(place) => self.route_gone(&place.into()),
-                Change::Undecodable(place) => {
-                    let at = self.skip_undecodable("Route", place);
-                    self.route_gone(&at);
-                }
-                Change::Listing => {
-                    unseen.expect(self.index().routes_of(&scope));
-                    self.watches().listing(&watched);
-                }
-                Change::Listed(()) => {
-                    for at in unseen.rest() {
-                        self.route_gone(&at);
-                    }
-                    self.watch_listed(&watched);
-                    self.relisted.notify_one();
-                }
-                Change::Failing(error, failures) => self.watch_failing(&watched, error, failures),
-            })
-            .await;
-    }
-
-    async fn follow_secrets(self: Arc<Self>, scope: Scope) {
-        let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
-        // Only Secrets that a Route names are remembered, so the Routes come first.
-        self.until(|watches| watches.has_tried(Kind::Route, &scope)).await;
-        let follow = self.follow::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
-        let mut unseen = Unseen::default();
-        let mut is_listing = false;
-        follow
-            .run_lean(|change| {
-                let concerned = match change {
-                    Change::Applied(secret) => {
-                        let at = ObjectRef::of(&secret.metadata);
-                        unseen.came(&at);
-                        let brought = match is_listing {
-                            true if self.watches().has_listed(&watched) => Brought::Relist,
-                            true => Brought::FirstList,
-                            false => Brought::Event,
-                        };
-                        self.secret_applied(&at, &secret, brought)
-                    }
-                    Change::Deleted(place) => self.secret_gone(&place.into()),
-                    Change::Undecodable(place) => {
-                        let at = self.skip_undecodable("Secret", place);
-                        self.secret_gone(&at)
-                    }
-                    Change::Listing => {
-                        is_listing = true;
-                        unseen.expect(self.index().secrets_of(&scope));
-                        self.watches().listing(&watched);
-                        Vec::new()
-                    }
-                    Change::Listed(()) => {
-                        is_listing = false;
-                        // What went in the gap had no event to end the use of its read.
-                        self.reconciler.reads.clear();
-                        let concerned = self.index().secrets_listed(&unseen.rest(), Instant::now());
-                        self.watch_listed(&watched);
-                        concerned
-                    }
-                    Change::Failing(error, failures) => {
-                        self.watch_failing(&watched, error, failures);
-                        Vec::new()
-                    }
-                };
-                for route in concerned {
-                    self.queue.add(route);
-                }
-            })
-            .await;
-    }
-
-    fn route_applied(&self, watched: &Watched, at: &ObjectRef, route: &Route) {
-        let now = Instant::now();
-        let uid = route.metadata.uid.as_deref().unwrap_or_default();
-        let version = route.metadata.resource_version.as_deref().unwrap_or_default();
-        if self.index().is_own_write(at, uid, version, now) {
-            return;
-        }
-        let facts = RouteFacts::read(route);
-        let has_listed = self.watches().has_listed(watched);
-        let origin = if has_listed { Origin::Server } else { Origin::FirstList };
-        let changed = self.index().route_applied(facts, origin, now);
-        if let Some(at) = changed {
-            self.queue.add(at);
-        }
-    }
-
-    fn secret_applied(
-        &self,
-        at: &ObjectRef,
-        secret: &SecretMetadata,
-        brought: Brought,
-    ) -> Vec<ObjectRef> {
-        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
-        let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
-        let revision = Revision::of(&uid, &version);
-        let concerned = self.index().secret_applied(at, revision, brought, Instant::now());
-        if !concerned.is_empty() {
-            self.reconciler.reads.forget(at);
-        }
-        concerned
-    }
-
-    fn secret_gone(&self, at: &ObjectRef) -> Vec<ObjectRef> {
-        self.reconciler.reads.forget(at);
-        self.index().secret_gone(at, Instant::now())
-    }
-
-    fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
-        let client = self.reconciler.client.clone();
-        let api: Api<Guarded<K>> = match scope {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        };
-        Follow { api, fields, timeout: self.options.watch_timeout }
-    }
-
     fn route_gone(&self, at: &ObjectRef) {
         self.index().route_gone(at);
         self.forget(at);
@@ -318,36 +186,6 @@ impl Injector {
         self.queue.forget(at);
         self.failures().remove(at);
         self.reconciler.forget(at);
-    }
-
-    fn skip_undecodable(&self, kind: &'static str, place: Place) -> ObjectRef {
-        let at = ObjectRef::from(place);
-        self.reconciler.metrics.skipped_undecodable(kind);
-        tracing::warn!(kind, object = %at, "skipped: it can't be decoded");
-        at
-    }
-
-    fn watch_failing(&self, watched: &Watched, error: CallError, failures: u32) {
-        self.reconciler.metrics.watch_restarted(watched.kind.as_str());
-        let hint = match (&error, &watched.scope) {
-            (CallError::Forbidden, Some(namespace)) => format!(
-                ". Its account needs the rules of deploy/base/role.yaml in {namespace}. The chart's \
-                 `namespaces` and deploy/overlays/single-namespace grant them"
-            ),
-            _ => hint(&error).to_owned(),
-        };
-        if failures == 1 {
-            tracing::debug!(watch = %watched, %error, "watch failed; opening it again");
-        } else {
-            tracing::warn!(watch = %watched, %error, failures, "cannot watch{hint}");
-        }
-        self.watches().failing(watched, error, failures, Instant::now());
-        self.watches_changed.notify_waiters();
-    }
-
-    fn watch_listed(&self, watched: &Watched) {
-        self.watches().listed(watched);
-        self.watches_changed.notify_waiters();
     }
 
     /// Deciding from half a list would ask the API server for every Secret. A watch that can't be
@@ -568,24 +406,6 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
     } else {
         let unique: BTreeSet<&String> = namespaces.iter().collect();
         unique.into_iter().map(|namespace| Some(namespace.as_str().into())).collect()
-    }
-}
-
-fn hint(error: &CallError) -> &'static str {
-    match error {
-        CallError::Forbidden => {
-            ". Apply again what it was installed with, or limit it with --namespace; trustplane check names the missing right"
-        }
-        CallError::NotFound => {
-            ". Is the Route API installed? On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml"
-        }
-        _ => "",
-    }
-}
-
-impl From<Place> for ObjectRef {
-    fn from(place: Place) -> Self {
-        Self::new(place.namespace, place.name)
     }
 }
 

@@ -63,8 +63,8 @@ pub enum Bug {
     GraceNeverRestarts,
     /// The answer to our write hides what the watch brought before it.
     WrittenHidesNewer,
-    /// What the server said about a Secret is not held against the cache.
-    LookedAtForgotten,
+    /// The answer to a read hides what the watch brought while it was under way.
+    ReadHidesNewer,
     /// An Event that nobody took is told later, whatever became of the Route meanwhile.
     TellsWhatIsOver,
     /// A Route whose pair came from another Secret of the same name counts as up to date.
@@ -108,7 +108,7 @@ impl Bug {
         Self::NeverRenewsEvents,
         Self::GraceNeverRestarts,
         Self::WrittenHidesNewer,
-        Self::LookedAtForgotten,
+        Self::ReadHidesNewer,
         Self::TellsWhatIsOver,
         Self::BelievesOtherUid,
         Self::BelievesForeignChange,

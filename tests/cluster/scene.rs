@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
+use trustplane::names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::support::{
     Cluster, Controller, Namespace, Pair, SeenEvent, Writes, eventually, eventually_equals,
@@ -129,6 +129,7 @@ pub fn untouchable(mut route: Value) -> Value {
     }
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove(INJECTED_ANNOTATION);
+        annotations.remove(INJECTED_FROM_ANNOTATION);
         if annotations.is_empty() {
             metadata.remove("annotations");
         }

@@ -34,6 +34,8 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     Nothing,
+    /// The first replica's process is ended and started again.
+    Restart,
     CreateRoute(RouteId, Shape, Option<SecretId>),
     DeleteRoute(RouteId),
     RecreateRoute(RouteId, Option<SecretId>),
@@ -159,6 +161,7 @@ impl World {
         use Actor::{CertManager, GitOps, Router, User};
         match *op {
             Op::Nothing => {}
+            Op::Restart => self.crash(0),
             Op::CreateRoute(route, shape, secret) => {
                 self.post(User, &route.collection(), route.manifest(shape, secret));
             }

@@ -31,8 +31,8 @@ pub fn stories() -> Vec<Case> {
         Admit, Annotate, AnnotateBadly, ChangeHost, CreateRoute, DeleteRoute, DeleteSecret,
         DeleteSlowly, Detach, Disown, DropCertificate, DropExternal, DropPair, Fight,
         FinishDeletion, FitNote, FitSource, ForgeNote, Label, LabelSecret, Nothing, OwnByIngress,
-        PutSecret, Reapply, RecreateRoute, RecreateSecret, RestoreRoute, SetAuthority, SetExternal,
-        SetPair, StripNote, Terminate,
+        PutSecret, Reapply, RecreateRoute, RecreateSecret, Restart, RestoreRoute, SetAuthority,
+        SetExternal, SetPair, StripNote, Terminate,
     };
     let put = |content| PutSecret(SHOP, FIRST, content);
     let annotated = |route| CreateRoute(route, Shape::Edge, Some(FIRST));
@@ -250,7 +250,14 @@ pub fn stories() -> Vec<Case> {
         ),
         (
             "pair, note and source are fitted to each other",
-            vec![put(Good(0)), annotated(SHOP), FitSource(SHOP, Good(3)), Nothing],
+            vec![
+                put(Good(0)),
+                annotated(SHOP),
+                Restart,
+                Nothing,
+                FitSource(SHOP, Good(3)),
+                Nothing,
+            ],
         ),
         (
             "an earlier version took what is refused now",

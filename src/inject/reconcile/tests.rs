@@ -5,6 +5,7 @@ mod burst;
 use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chrono::TimeDelta;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;

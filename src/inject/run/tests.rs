@@ -12,7 +12,12 @@ use serde_json::json;
 use tower::{BoxError, service_fn};
 
 use super::*;
-use crate::inject::{facts::tests::Draft, secret_reads::SecretRead};
+use crate::inject::{
+    facts::tests::Draft,
+    index::Origin,
+    secret_reads::SecretRead,
+    watches::{Kind, Watched},
+};
 
 fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {
     let service =
