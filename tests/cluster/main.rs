@@ -19,3 +19,4 @@ mod tenants;
 mod thousand;
 mod transitions;
 mod traps;
+mod versions;

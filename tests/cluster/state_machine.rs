@@ -3,7 +3,7 @@
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use trustplane::names::INJECTED_ANNOTATION;
+use trustplane::{inject::note::Note, names::INJECTED_ANNOTATION};
 
 use crate::{
     scene::{SILENCE, Scene, annotate, note, untouchable},
@@ -219,6 +219,34 @@ async fn row_7_a_renewed_secret_reaches_the_route_with_one_write_and_no_status_w
     scene.holds("shop", &renewed).await;
     assert_eq!(scene.ns.quiet(SILENCE).await.since(before), [SHOP, EVENT]);
     assert_eq!(scene.reasons("shop").await, ["CertificateInjected", "CertificateUpdated"]);
+}
+
+#[tokio::test]
+async fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
+    let refused = pair::mismatched("shop.example.com");
+    let scene = Scene::after("row7a", async |ns| {
+        SecretFixture::tls("shop-tls", &refused).create(ns).await;
+        let route = RouteFixture::edge("shop").annotated("shop-tls").holding(&refused);
+        let uid = route.create(ns).await.metadata.uid.expect("a uid");
+        // As an earlier version with laxer rules has left it.
+        let note = Note::of(&uid, &refused.certificate, &refused.key).to_string();
+        ns.patch_route("shop", json!({"metadata": {"annotations": {INJECTED_ANNOTATION: note}}}))
+            .await;
+    })
+    .await;
+
+    let writes = scene.settles("shop", "Managed", "SecretInvalidKeepingLast").await;
+
+    assert_eq!(writes, [EVENT, STATUS]);
+    assert!(scene.ns.route_holds("shop", &refused).await);
+    let event = scene.event("shop", "SecretInvalid").await;
+    assert_eq!(event.kind, "Warning");
+    assert!(event.note.contains("it stays until the Secret changes"), "{}", event.note);
+
+    let before = scene.ns.quiet(SILENCE).await.len();
+    SecretFixture::tls("shop-tls", &pair::mismatched("shop.example.com")).replace(&scene.ns).await;
+    let writes = scene.settles("shop", "Default", "SecretInvalid").await.since(before);
+    assert_eq!(writes, [SHOP, EVENT, STATUS], "another refused pair is not protected");
 }
 
 #[tokio::test]
