@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 SUITE := target/suite
+# The last commit before trustplane.dev/injected-from.
+FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
 SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 test --locked --features seeded-bugs --test simulation
 
@@ -23,6 +25,12 @@ test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 .PHONY: test-long
 test-long: ## The long variants: more crashes, more Routes, more random cases
 	TRUSTPLANE_LONG=1 TRUSTPLANE_SEEDS=100000 $(MAKE) test
+
+.PHONY: test-upgrade
+test-upgrade: needs toolbox ## Old and new replicas lead in turn; FROM is the commit of the old ones
+	test -d target/upgrade/source || git worktree add --detach target/upgrade/source $(FROM)
+	cd target/upgrade/source && $(CARGO) build --locked --target-dir ../build
+	TRUSTPLANE_OLD=target/upgrade/build/debug/trustplane $(CARGO) test --locked --test upgrade
 
 .PHONY: e2e
 e2e: needs toolbox ## What a TLS client is served: the suite on a stack of its own (docs/e2e.md)

@@ -23,6 +23,7 @@ pub struct Launch {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     kubeconfig: PathBuf,
+    program: PathBuf,
 }
 
 impl Launch {
@@ -50,7 +51,13 @@ impl Launch {
     /// log as JSON.
     pub fn exactly(name: &str, arguments: &[&str], kubeconfig: PathBuf) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { name: name.to_owned(), arguments, environment: Vec::new(), kubeconfig }
+        let program = env!("CARGO_BIN_EXE_trustplane").into();
+        Self { name: name.to_owned(), arguments, environment: Vec::new(), kubeconfig, program }
+    }
+
+    /// Another program, such as an earlier version.
+    pub fn program(self, program: PathBuf) -> Self {
+        Self { program, ..self }
     }
 
     /// Further flags.
@@ -74,7 +81,7 @@ impl Launch {
     pub fn start(self) -> Controller {
         let name = format!("{}.{}", self.name, suite::next_number());
         let log = suite::subfolder("controllers").join(format!("{name}.log"));
-        let mut command = tied::command(Path::new(env!("CARGO_BIN_EXE_trustplane")), &log, None);
+        let mut command = tied::command(&self.program, &log, None);
         // Whoever runs the tests may have settings of their own.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("TRUSTPLANE_") {
