@@ -2,18 +2,14 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::{
-    inject::facts::RouteFacts,
-    kit::{
-        backoff::Backoff,
-        seeded::{self, Bug},
-    },
+use crate::kit::{
+    backoff::Backoff,
+    seeded::{self, Bug},
 };
 
 /// So many times within `WINDOW` the same write was undone: that is no accident.
@@ -23,12 +19,17 @@ const WAITS: Backoff =
     Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
 
 /// The writes to one place in one Route that had to be repeated. Nearly every Route has one after a
-/// burst, and nearly all hold one time, so that one takes no room of its own.
-#[derive(Debug)]
+/// burst, and nearly all were written once, so that takes little room.
+#[derive(Debug, Default)]
 pub struct Contest {
     /// A digest of what is to stand there; none where nothing is.
     write: Option<u64>,
     last: Option<Instant>,
+    repeats: Option<Box<Repeats>>,
+}
+
+#[derive(Debug, Default)]
+struct Repeats {
     /// The times before the last, the oldest first.
     earlier: Vec<Instant>,
     waits: u32,
@@ -54,34 +55,32 @@ pub enum Announcement {
 }
 
 impl Contest {
-    /// The first time that this is written.
-    pub fn new(write: Option<u64>) -> Self {
-        Self { write, last: None, earlier: Vec::new(), waits: 0, announced: false }
-    }
-
     /// Asks whether this may be written now.
     pub fn rule(&mut self, write: Option<u64>, now: Instant) -> Ruling {
         if self.write != write || self.is_over(now) {
-            *self = Self::new(write);
+            *self = Self { write, ..Self::default() };
         }
-        self.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
+        let Some(repeats) = &mut self.repeats else { return Ruling::Go };
+        repeats.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
         // The waits thin the writes out; only silence ends a contest that has begun.
-        let few = self.waits == 0 && self.earlier.len() < REVERTS;
+        let few = repeats.waits == 0 && repeats.earlier.len() < REVERTS;
         if few || seeded::has(Bug::FightsForEver) {
             return Ruling::Go;
         }
-        let next = self.last.unwrap_or(now) + WAITS.ceiling(self.waits + 1);
+        let next = self.last.unwrap_or(now) + WAITS.ceiling(repeats.waits + 1);
         if next <= now {
             return Ruling::Go;
         }
-        let announcement = if self.announced { Announcement::Made } else { Announcement::Due };
-        self.announced = true;
+        let announcement = if repeats.announced { Announcement::Made } else { Announcement::Due };
+        repeats.announced = true;
         Ruling::Wait(next, announcement)
     }
 
     /// People could not be told after all.
     pub fn not_announced(&mut self) {
-        self.announced = false;
+        if let Some(repeats) = &mut self.repeats {
+            repeats.announced = false;
+        }
     }
 
     /// Whether the last write is so long ago that it can be forgotten.
@@ -91,21 +90,22 @@ impl Contest {
 
     /// It was written.
     pub fn written(&mut self, now: Instant) {
-        if self.waits > 0 || self.earlier.len() >= REVERTS {
-            self.waits = self.waits.saturating_add(1);
+        let Some(last) = self.last.replace(now) else { return };
+        let repeats = self.repeats.get_or_insert_default();
+        if repeats.waits > 0 || repeats.earlier.len() >= REVERTS {
+            repeats.waits = repeats.waits.saturating_add(1);
         }
-        self.earlier.extend(self.last.replace(now));
+        repeats.earlier.push(last);
         // Only the newest count; without this a contest of days would grow without bound.
-        if self.earlier.len() > REVERTS {
-            self.earlier.remove(0);
+        if repeats.earlier.len() > REVERTS {
+            repeats.earlier.remove(0);
         }
     }
 }
 
 /// Fights over one Route.
+#[derive(Debug, Default)]
 pub struct Contests {
-    /// Which incarnation of the Route.
-    pub uid: Arc<str>,
     /// Over its pair.
     pub pair: Contest,
     /// Over its condition.
@@ -120,12 +120,6 @@ pub fn digest(written: &impl Hash) -> u64 {
 }
 
 impl Contests {
-    /// No fight so far.
-    pub fn new(route: &RouteFacts) -> Self {
-        let (pair, status) = (Contest::new(None), Contest::new(None));
-        Self { uid: route.uid.clone(), pair, status }
-    }
-
     /// Whether nothing of this is worth keeping.
     pub fn are_over(&self, now: Instant) -> bool {
         self.pair.is_over(now) && self.status.is_over(now)
@@ -142,7 +136,7 @@ mod tests {
     /// Reverts every write at once; answers when the writes happened, in seconds.
     fn fight(seconds: u64) -> (Vec<u64>, usize) {
         let start = Instant::now();
-        let mut contest = Contest::new(PAIR);
+        let mut contest = Contest { write: PAIR, ..Contest::default() };
         let (mut writes, mut announcements) = (Vec::new(), 0);
         for second in 0..seconds {
             let now = start + SECOND * u32::try_from(second).unwrap();
@@ -170,7 +164,7 @@ mod tests {
     #[test]
     fn another_write_starts_anew() {
         let now = Instant::now();
-        let mut contest = Contest::new(PAIR);
+        let mut contest = Contest { write: PAIR, ..Contest::default() };
         for _ in 0..6 {
             contest.written(now);
         }
@@ -181,7 +175,7 @@ mod tests {
     #[test]
     fn ten_quiet_minutes_end_a_contest() {
         let now = Instant::now();
-        let mut contest = Contest::new(PAIR);
+        let mut contest = Contest { write: PAIR, ..Contest::default() };
         for _ in 0..6 {
             contest.written(now);
         }
@@ -191,12 +185,12 @@ mod tests {
 
     #[test]
     fn a_single_write_takes_no_room_of_its_own_and_a_fight_of_days_little() {
-        let (mut contest, now) = (Contest::new(PAIR), Instant::now());
+        let (mut contest, now) = (Contest { write: PAIR, ..Contest::default() }, Instant::now());
         contest.written(now);
-        assert_eq!(contest.earlier.capacity(), 0);
+        assert!(contest.repeats.is_none());
         for day in 1..1_000 {
             contest.written(now + SECOND * 300 * day);
         }
-        assert!(contest.earlier.len() <= REVERTS);
+        assert!(contest.repeats.unwrap().earlier.len() <= REVERTS);
     }
 }

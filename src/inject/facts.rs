@@ -3,7 +3,11 @@
 //! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, to
 //! whether it is ours, and to what people are told of it while the object passes by.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
@@ -69,10 +73,8 @@ pub struct RouteFacts {
     pub uid: Arc<str>,
     /// The version that these facts were read from; every write carries it.
     pub version: Box<str>,
-    /// The host that clients ask for; empty when none is set.
-    pub host: Box<str>,
-    /// Whether it serves its host's whole domain.
-    pub wildcard: Wildcard,
+    /// A digest of host and wildcard policy: what the certificate is held against when it is read.
+    pub host: u64,
     /// Whether the Route is somebody else's to write, or on its way out.
     pub custody: Custody,
     /// The Secret that its annotation asks for.
@@ -206,8 +208,7 @@ impl RouteFacts {
             at: ObjectRef::of(meta),
             uid: uid.into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            host: route.spec.host.as_deref().unwrap_or_default().into(),
-            wildcard: wildcard(route.spec.wildcard_policy.as_deref()),
+            host: host_digest(route),
             custody: custody(route),
             wanted: wanted(annotation(SECRET_NAME_ANNOTATION).map(String::as_str)),
             noted: noted.is_some(),
@@ -243,9 +244,7 @@ impl RouteFacts {
 
     /// Takes over what was read of the same certificate before.
     pub fn keep_reading_of(&mut self, known: &Self) {
-        let same = self.holding() == known.holding()
-            && self.host == known.host
-            && self.wildcard == known.wildcard;
+        let same = self.holding() == known.holding() && self.host == known.host;
         if same && self.certificate == HeldCertificate::Unread {
             self.certificate.clone_from(&known.certificate);
         }
@@ -316,6 +315,12 @@ fn held_certificate(route: &Route, tls: &Tls, depth: Depth) -> HeldCertificate {
         validity: facts.validity(),
         warnings: tls::lasting_warnings(&facts, host, wildcard).collect(),
     }))
+}
+
+fn host_digest(route: &Route) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&route.spec.host, &route.spec.wildcard_policy).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn wildcard(policy: Option<&str>) -> Wildcard {

@@ -19,6 +19,7 @@ pub use secrets::Brought;
 use secrets::{Content, SecretEntry};
 
 use crate::inject::{
+    contest::Contests,
     facts::{Holding, ObjectRef, RouteFacts, Wanted},
     plan::{CompletedWrite, SecretState},
     source::{Agreement, Revision},
@@ -54,6 +55,8 @@ struct RouteEntry {
     last_state: Option<(Option<State>, Reason)>,
     pending: Option<PendingEvent>,
     ca_check: Option<Box<CaCheck>>,
+    /// Fights over it; only where it was written lately.
+    contests: Option<Box<Contests>>,
     /// When somebody else changed it last, as far as we know.
     changed: Instant,
 }
@@ -248,6 +251,12 @@ impl Index {
         (news.at > self.routes.get(&route.at)?.changed).then_some(news.at)
     }
 
+    /// The fights over the Route, if it is still this one.
+    pub fn contests(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut Contests> {
+        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
+        Some(entry.contests.get_or_insert_default())
+    }
+
     /// What the Route's certificate turned out to be.
     pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
@@ -287,6 +296,7 @@ impl Index {
         let is_old = |event: &mut PendingEvent| now.duration_since(event.since) > OLD_NEWS;
         for entry in self.routes.values_mut() {
             entry.pending.take_if(is_old);
+            entry.contests.take_if(|contests| contests.are_over(now));
         }
         self.namespaces.retain(|name| Arc::strong_count(name) > 1);
     }
@@ -406,6 +416,7 @@ impl RouteEntry {
             last_state: None,
             pending: None,
             ca_check: None,
+            contests: None,
             changed: now,
         }
     }

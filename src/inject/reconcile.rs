@@ -8,7 +8,6 @@ mod read;
 mod tell;
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -78,8 +77,6 @@ pub struct Reconciler {
     pub reads: SharedReads,
     /// Where pairs are judged.
     pub judge: Judge,
-    /// Fights over a Route, by Route; only Routes that were written are in it.
-    pub contests: Mutex<HashMap<ObjectRef, Box<Contests>>>,
 }
 
 /// What a turn leaves to be done.
@@ -405,37 +402,18 @@ impl Reconciler {
         at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
     }
 
-    /// Forgets a Route that is gone.
-    pub fn forget(&self, at: &ObjectRef) {
-        self.contests().remove(at);
-    }
-
     /// Forgets fights that are over and Events that are old.
     pub fn tidy(&self) {
-        let now = Instant::now();
-        self.index().tidy(now);
-        let mut contests = self.contests();
-        contests.retain(|at, contests| {
-            !contests.are_over(now) && self.index().knows(at, &contests.uid)
-        });
-        contests.shrink_to_fit();
-        drop(contests);
+        self.index().tidy(Instant::now());
         self.judge.tidy();
         self.publisher.tidy();
     }
 
     fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut Contests) -> T) -> T {
-        let mut contests = self.contests();
-        let entry =
-            contests.entry(route.at.clone()).or_insert_with(|| Box::new(Contests::new(route)));
-        if entry.uid != route.uid {
-            **entry = Contests::new(route);
+        match self.index().contests(&route.at, &route.uid) {
+            Some(contests) => ask(contests),
+            None => ask(&mut Contests::default()),
         }
-        ask(entry)
-    }
-
-    fn contests(&self) -> MutexGuard<'_, HashMap<ObjectRef, Box<Contests>>> {
-        self.contests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watches(&self) -> MutexGuard<'_, Watches> {

@@ -123,7 +123,6 @@ impl Injector {
             keeps_status: false.into(),
             reads: SharedReads::default(),
             judge: if options.judges_in_place { Judge::in_place() } else { Judge::on_threads() },
-            contests: Mutex::default(),
         };
         Arc::new(Self {
             reconciler,
@@ -185,7 +184,6 @@ impl Injector {
     fn forget(&self, at: &ObjectRef) {
         self.queue.forget(at);
         self.failures().remove(at);
-        self.reconciler.forget(at);
     }
 
     /// Deciding from half a list would ask the API server for every Secret. A watch that can't be

@@ -308,9 +308,42 @@ fn a_route_with_nothing_but_metadata_can_be_read() {
 }
 
 #[test]
-fn only_the_policy_subdomain_is_a_wildcard() {
-    let policy = |name| Draft::edge().with("/spec", "wildcardPolicy", json!(name)).facts();
-    assert_eq!(policy("Subdomain").wildcard, Wildcard::Subdomain);
-    assert_eq!(policy("None").wildcard, Wildcard::None);
-    assert_eq!(Draft::edge().facts().wildcard, Wildcard::None);
+fn only_the_policy_subdomain_serves_the_whole_domain() {
+    assert_eq!(wildcard(Some("Subdomain")), Wildcard::Subdomain);
+    assert_eq!(wildcard(Some("None")), Wildcard::None);
+    assert_eq!(wildcard(None), Wildcard::None);
+}
+
+#[test]
+fn another_host_or_wildcard_policy_is_a_change() {
+    let with = |name: &str, value: &str| Draft::edge().with("/spec", name, json!(value)).facts();
+    for other in [with("host", "other.example.com"), with("wildcardPolicy", "Subdomain")] {
+        assert!(!other.same_but_for_version(&Draft::edge().facts()));
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_long_chain_is_read_off_the_route_by_itself() {
+    let issued = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let (certificate, key) = issued("other.example.com");
+    let ours = |chain: &str| Draft::edge().annotated("shop-tls").holding(chain, &key).noted();
+    let short = ours(&certificate).facts();
+    let reasons = |facts: &RouteFacts| facts.description().map(|held| held.warnings.len());
+    assert_eq!(reasons(&short), Some(1), "it is for another host");
+
+    let long = ours(&certificate.repeat(11));
+    assert_eq!(long.facts().certificate, HeldCertificate::Unread);
+    let route: Route = serde_json::from_value(long.0.clone()).unwrap();
+    let whole = RouteFacts::read_whole(&route);
+    assert_eq!(reasons(&whole), Some(1));
+    let mut passing = long.facts();
+    passing.keep_reading_of(&whole);
+    assert_eq!(passing, whole, "what was read once is kept while the Route is the same");
+    let mut moved = long.with("/spec", "host", json!("blog.example.com")).facts();
+    moved.keep_reading_of(&whole);
+    assert_eq!(moved.certificate, HeldCertificate::Unread);
 }

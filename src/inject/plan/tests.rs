@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     inject::facts::{Description, HeldCertificate, tests::Draft},
-    tls::{CertificateFacts, Damage, Field, Validity},
+    tls::{CertificateFacts, Damage, Field, Validity, Wildcard},
 };
 
 fn noon() -> DateTime<Utc> {
@@ -28,8 +28,9 @@ fn holding_new(draft: Draft) -> RouteFacts {
         not_after: time("2026-06-01T00:00:00Z"),
     };
     let says = CertificateFacts::pretended(&["shop.example.com"], validity);
-    let facts = draft.holding("new certificate", "new key").noted().facts();
-    let warnings = tls::lasting_warnings(&says, &facts.host, facts.wildcard).collect();
+    let facts = draft.clone().holding("new certificate", "new key").noted().facts();
+    let host = draft.0["spec"]["host"].as_str().unwrap_or_default();
+    let warnings = tls::lasting_warnings(&says, host, Wildcard::None).collect();
     let description = Description { serial: says.serial().into(), validity, warnings };
     RouteFacts { certificate: HeldCertificate::Read(Box::new(description)), ..facts }
 }

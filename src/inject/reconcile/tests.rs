@@ -182,7 +182,6 @@ impl Stage {
             keeps_status: true.into(),
             reads: SharedReads::default(),
             judge: Judge::in_place(),
-            contests: Mutex::default(),
         };
         Self { world, reconciler, registry, at }
     }
