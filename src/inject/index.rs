@@ -1,4 +1,4 @@
-//! What the watches told us: all Routes, and of the Secrets those that a Route names.
+//! What the watches brought: all Routes, and of the Secrets those that a Route names.
 //!
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
 //! to be decided anew. Neither key nor certificate is kept: of a Secret its revision, and once it
@@ -15,7 +15,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-pub use secrets::Brought;
+pub use secrets::Arrival;
 use secrets::{Content, SecretEntry};
 
 use crate::inject::{
@@ -86,13 +86,15 @@ pub enum Origin {
     FirstList,
     /// A watch or a later list brought them, or the API server was asked.
     Server,
-    /// The answer to a write of ours, which the watch will bring as well.
-    OwnWrite,
+    /// The answer to our write of the pair, which the watch will bring as well.
+    OwnPair,
+    /// The same to our write of the status alone: it says nothing about the pair.
+    OwnStatus,
 }
 
 /// What can be said about a Route's Secret without a read.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Known {
+pub enum KnownSecret {
     /// This.
     State(SecretState),
     /// Nothing: it has to be read.
@@ -151,7 +153,7 @@ impl Index {
     }
 
     /// Our own write made this of the Route.
-    pub fn route_written(&mut self, facts: RouteFacts, now: Instant) {
+    pub fn route_written(&mut self, facts: RouteFacts, origin: Origin, now: Instant) {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
         let takes_it = |entry: &RouteEntry| {
@@ -160,7 +162,7 @@ impl Index {
                     || !is_older(&facts.version, &entry.facts.version))
         };
         if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
-            self.insert(facts, Origin::OwnWrite, now);
+            self.insert(facts, origin, now);
         }
     }
 
@@ -208,16 +210,18 @@ impl Index {
     }
 
     /// What can be said about the Secret without a read, as far as the watches are current.
-    pub fn known_secret(&self, route: &RouteFacts, at: &ObjectRef) -> Known {
+    pub fn known_secret(&self, route: &RouteFacts, at: &ObjectRef) -> KnownSecret {
         let (Some(secret), Some(entry)) = (self.secrets.get(at), self.routes.get(&route.at)) else {
-            return Known::Unread;
+            return KnownSecret::Unread;
         };
         match (&secret.content, secret.revision) {
-            (Content::Usable(pair), Some(_)) => Known::State(SecretState::Usable(*pair)),
-            // Whoever changed the Secret and then the Route must not be told what was before.
-            (Content::Unusable(read), _) if read.1 >= entry.changed => Known::State(read.0.clone()),
+            (Content::Usable(pair), Some(_)) => KnownSecret::State(SecretState::Usable(*pair)),
+            // A user may have fixed the Secret and then changed the Route.
+            (Content::Unusable(read), _) if read.1 >= entry.changed => {
+                KnownSecret::State(read.0.clone())
+            }
             (Content::Unread, Some(revision)) => entry.judged_earlier(route, revision),
-            _ => Known::Unread,
+            _ => KnownSecret::Unread,
         }
     }
 
@@ -247,8 +251,9 @@ impl Index {
     /// When the watch brought the change of the Secret that makes this Route out of date; none
     /// where it was the Route that changed last.
     pub fn caused_by_secret(&self, route: &RouteFacts) -> Option<Instant> {
-        let news = self.secrets.get(&route.secret()?)?.news.filter(|news| news.is_change)?;
-        (news.at > self.routes.get(&route.at)?.changed).then_some(news.at)
+        let event = self.secrets.get(&route.secret()?)?.last_event;
+        let changed = event.filter(|event| event.is_change)?.at;
+        (changed > self.routes.get(&route.at)?.changed).then_some(changed)
     }
 
     /// The fights over the Route, if it is still this one.
@@ -351,13 +356,14 @@ impl Index {
         }
         let same = before.filter(|before| before.facts.uid == facts.uid);
         let trusted = match origin {
-            Origin::OwnWrite => true,
+            Origin::OwnPair => true,
             Origin::FirstList if same.is_none() => true,
             _ => same.as_ref().is_some_and(|same| same.trusts(&facts)),
         };
         let mut entry = same.unwrap_or_else(|| Box::new(RouteEntry::new(facts.clone(), now)));
-        entry.own_write = (origin == Origin::OwnWrite).then_some(now);
-        if origin != Origin::OwnWrite && !entry.facts.same_but_for_status(&facts) {
+        let is_own = matches!(origin, Origin::OwnPair | Origin::OwnStatus);
+        entry.own_write = is_own.then_some(now);
+        if !is_own && !entry.facts.same_but_for_status(&facts) {
             entry.changed = now;
         }
         (entry.facts, entry.trusted) = (facts, trusted);
@@ -422,17 +428,17 @@ impl RouteEntry {
     }
 
     /// What an earlier judgement says about this revision of the Secret.
-    fn judged_earlier(&self, route: &RouteFacts, revision: Revision) -> Known {
+    fn judged_earlier(&self, route: &RouteFacts, revision: Revision) -> KnownSecret {
         let (Some(source), Holding::Certificate(pair, _)) = (route.source, route.holding()) else {
-            return Known::Unread;
+            return KnownSecret::Unread;
         };
         if !self.trusted || !self.facts.has_same_claim(route) {
-            return Known::Unread;
+            return KnownSecret::Unread;
         }
         match source.agreement(revision) {
-            Agreement::Same => Known::State(SecretState::Usable(pair)),
-            Agreement::OtherRules => Known::UnreadByOurRules,
-            Agreement::Different => Known::Unread,
+            Agreement::Same => KnownSecret::State(SecretState::Usable(pair)),
+            Agreement::OtherRules => KnownSecret::UnreadByOurRules,
+            Agreement::Different => KnownSecret::Unread,
         }
     }
 

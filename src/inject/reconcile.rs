@@ -20,15 +20,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use read::{Knowledge, examined};
+use read::Knowledge;
 
 use crate::{
     api::route::{CertificateCondition, Route},
     inject::{
         apply::{ApplyError, ReadPair, Writer},
         contest::{self, Announcement, Contests, Ruling},
-        facts::{Custody, HeldCertificate, Holding, ObjectRef, RouteFacts},
-        index::{Index, PendingEvent},
+        facts::{Custody, HeldCertificate, ObjectRef, RouteFacts},
+        index::{Index, Origin, PendingEvent},
         metrics::Metrics,
         plan::{self, CompletedWrite, Plan, Policy, SecretState, Write},
         secret_reads::{Judge, SharedReads},
@@ -143,42 +143,35 @@ impl Reconciler {
     }
 
     async fn attempt(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
-        match self.known(route) {
-            Knowledge::Secret(secret) => {
-                let plan = self.plan(route, &secret);
-                // Nothing is written from memory: what is known may be older than it seems.
-                if plan.write.is_none() {
-                    return self.say(route, &secret, &plan, lane).await;
+        match self.knowledge(route) {
+            Knowledge::Secret(secret) => self.decide_from_memory(route, &secret, lane).await,
+            Knowledge::CaUnchecked => {
+                let Some(facts) = self.check_ca(route).await? else { return Ok(self.gone(route)) };
+                match self.knowledge(&facts) {
+                    Knowledge::Secret(secret) => {
+                        self.decide_from_memory(&facts, &secret, lane).await
+                    }
+                    _ => self.read_and_do(&facts, lane).await,
                 }
             }
-            Knowledge::RouteUnread => return self.examine(route, lane).await,
-            Knowledge::SecretUnreadByOurRules if lane == Lane::Urgent => return Ok(Next::Speak),
-            Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {}
+            Knowledge::SecretUnreadByOurRules if lane == Lane::Urgent => Ok(Next::Speak),
+            Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {
+                self.read_and_do(route, lane).await
+            }
         }
-        self.read_and_do(route, lane).await
     }
 
-    /// Reads the Route for what was too long for the watch, and decides from that.
-    async fn examine(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
-        let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
-        let (facts, problems) =
-            self.judge.run(&route.at.namespace, move || examined(&reread)).await;
-        {
-            let mut index = self.index();
-            index.route_read(facts.clone(), Instant::now());
-            if let Holding::Certificate(pair, _) = facts.holding() {
-                index.ca_checked(&facts, pair, problems);
-            }
-        }
-        match self.known(&facts) {
-            Knowledge::Secret(secret) => {
-                let plan = self.plan(&facts, &secret);
-                match plan.write {
-                    None => self.say(&facts, &secret, &plan, lane).await,
-                    Some(_) => self.read_and_do(&facts, lane).await,
-                }
-            }
-            _ => self.read_and_do(&facts, lane).await,
+    /// Nothing is written from memory: what is known may be older than it seems.
+    async fn decide_from_memory(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
+        let plan = self.plan(route, secret);
+        match plan.write {
+            None => self.say_in_full(route, secret, &plan, lane).await,
+            Some(_) => self.read_and_do(route, lane).await,
         }
     }
 
@@ -189,11 +182,10 @@ impl Reconciler {
             return self.decide_and_do(route, &read.state, read.pair.as_ref(), lane).await;
         }
         let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
-        let facts = RouteFacts::read(&reread);
+        let mut facts = RouteFacts::read(&reread);
+        facts.keep_reading_of(route);
         let read = self.read_secret(&facts).await?;
-        let text = reread.spec.tls.and_then(|tls| tls.ca_certificate).unwrap_or_default();
-        let problems = self.ca_problems(&facts, read.clone(), text).await;
-        match problems {
+        match self.ca_problems(&facts, &read, reread.spec.tls).await {
             Some(problems) if !problems.is_empty() => {
                 self.decide_and_do(&facts, &SecretState::CaMismatch(problems), None, lane).await
             }
@@ -211,11 +203,28 @@ impl Reconciler {
         let plan = self.plan(route, secret);
         match plan.write {
             Some(write) => self.write(route, &plan, write, pair).await,
-            None if route.certificate == HeldCertificate::Unread => {
-                Box::pin(self.examine(route, lane)).await
-            }
-            None => self.say(route, secret, &plan, lane).await,
+            None => self.say_in_full(route, secret, &plan, lane).await,
         }
+    }
+
+    /// As `say`, after a read of the Route where its chain was too long for the watch.
+    async fn say_in_full(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        plan: &Plan,
+        lane: Lane,
+    ) -> Result<Next, ApplyError> {
+        if route.certificate != HeldCertificate::Unread {
+            return self.say(route, secret, plan, lane).await;
+        }
+        let Some((facts, _)) = self.examine(route).await? else { return Ok(self.gone(route)) };
+        let plan = self.plan(&facts, secret);
+        if plan.write.is_some() {
+            // It has just changed.
+            return Ok(Next::At(Instant::now()));
+        }
+        self.say(&facts, secret, &plan, lane).await
     }
 
     fn plan(&self, route: &RouteFacts, secret: &SecretState) -> Plan {
@@ -335,7 +344,8 @@ impl Reconciler {
         if let (Write::Inject(_), Some(changed)) = (write, cause) {
             self.metrics.reached_route(changed);
         }
-        self.index().route_written(written.clone(), Instant::now());
+        let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
+        self.index().route_written(written.clone(), origin, Instant::now());
         self.contests_of(route, |contests| contests.pair.written(Instant::now()));
         Ok(written)
     }
@@ -354,7 +364,7 @@ impl Reconciler {
         }
         let written = self.writer.write_status(route, conditions).await;
         self.metrics.wrote("status", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
-        self.index().route_written(written?, Instant::now());
+        self.index().route_written(written?, Origin::OwnStatus, Instant::now());
         self.contests_of(route, |contests| contests.status.written(Instant::now()));
         Ok(None)
     }

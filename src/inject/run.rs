@@ -13,7 +13,7 @@ use futures::FutureExt;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, Semaphore, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
@@ -72,6 +72,8 @@ pub struct Options {
     pub instance: String,
 }
 
+/// A page is up to 16 MiB.
+const PAGES_AT_ONCE: usize = 2;
 /// `Options::compare_every`, unless a test is in a hurry.
 pub const COMPARE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The Secrets are compared in so many parts, one after the other.
@@ -89,6 +91,8 @@ pub struct Injector {
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
     pause: Pause,
+    /// So many pages are held at once, however many namespaces are served.
+    lists: Arc<Semaphore>,
 }
 
 impl Injector {
@@ -134,6 +138,7 @@ impl Injector {
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
             failures: Mutex::default(),
             pause: Pause::default(),
+            lists: Arc::new(Semaphore::new(PAGES_AT_ONCE)),
             options,
         })
     }
@@ -255,8 +260,9 @@ impl Injector {
                 continue;
             }
             for part in (first..=last).rev().take(parts as usize) {
-                let concerned =
-                    self.index().doubt(part.unsigned_abs() % COMPARED_PARTS, COMPARED_PARTS);
+                let concerned = self
+                    .index()
+                    .mark_unverified(part.unsigned_abs() % COMPARED_PARTS, COMPARED_PARTS);
                 for route in concerned {
                     self.queue.add_later(route);
                 }

@@ -14,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use crate::{
     api::secret::{Secret, TLS_TYPE},
@@ -28,6 +31,8 @@ pub const SHARED: Duration = Duration::from_secs(5);
 const SHARED_BYTES: usize = 8 << 20;
 /// So many pairs are judged at once.
 const JUDGES: usize = 2;
+/// So many objects of one namespace are read at once: each may take megabytes.
+const READS: usize = 4;
 
 /// A Secret as the API server has it.
 pub struct SecretRead {
@@ -79,11 +84,23 @@ impl SecretRead {
 }
 
 /// Where work is done that takes a processor for long: two threads at most, and of one namespace
-/// one piece of work at a time, so that no tenant's certificates hold up another's.
+/// one piece of work at a time, so that one tenant's certificates do not hold up another's.
 pub struct Judge {
     /// None where everything is done in place, as in the simulator.
     threads: Option<Semaphore>,
-    namespaces: Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+    namespaces: Mutex<HashMap<Arc<str>, Arc<Turns>>>,
+}
+
+/// What the Routes of one namespace wait for.
+struct Turns {
+    work: tokio::sync::Mutex<()>,
+    reads: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { work: tokio::sync::Mutex::default(), reads: Arc::new(Semaphore::new(READS)) }
+    }
 }
 
 impl Judge {
@@ -104,8 +121,8 @@ impl Judge {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let Some(threads) = &self.threads else { return work() };
-        let turn = self.namespaces().entry(namespace.clone()).or_default().clone();
-        let _turn = turn.lock().await;
+        let turns = self.turns(namespace);
+        let _turn = turns.work.lock().await;
         // The semaphore is never closed.
         let _permit = threads.acquire().await;
         match tokio::task::spawn_blocking(work).await {
@@ -115,12 +132,26 @@ impl Judge {
         }
     }
 
-    /// Forgets namespaces that nobody waits in.
-    pub fn tidy(&self) {
-        self.namespaces().retain(|_, turn| Arc::strong_count(turn) > 1);
+    /// Waits for the namespace's turn to read an object; the turn lasts until this is dropped.
+    pub async fn turn_to_read(&self, namespace: &Arc<str>) -> Option<OwnedSemaphorePermit> {
+        let reads = self.turns(namespace).reads.clone();
+        // The semaphore is never closed.
+        reads.acquire_owned().await.ok()
     }
 
-    fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>> {
+    /// Forgets namespaces that nobody waits in.
+    pub fn tidy(&self) {
+        let is_idle = |turns: &Arc<Turns>| {
+            Arc::strong_count(turns) == 1 && turns.reads.available_permits() == READS
+        };
+        self.namespaces().retain(|_, turns| !is_idle(turns));
+    }
+
+    fn turns(&self, namespace: &Arc<str>) -> Arc<Turns> {
+        self.namespaces().entry(namespace.clone()).or_default().clone()
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Turns>>> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -108,10 +108,14 @@ impl Watches {
         self.0.get(watched).is_some_and(|health| health.listed)
     }
 
-    /// Whether this watch has listed, or has tried to.
-    pub fn has_tried(&self, kind: Kind, scope: &Scope) -> bool {
+    /// Whether this watch has listed, or keeps failing to.
+    pub fn is_not_to_be_waited_for(&self, kind: Kind, scope: &Scope) -> bool {
         let watched = Watched { kind, scope: scope.clone() };
-        self.0.get(&watched).is_none_or(|health| health.listed || health.trouble.is_some())
+        let keeps_failing = |trouble: &Option<Trouble>| {
+            trouble.as_ref().is_some_and(|it| it.failures >= PERSISTENT)
+        };
+        let health = self.0.get(&watched);
+        health.is_none_or(|health| health.listed || keeps_failing(&health.trouble))
     }
 
     /// Whether every watch has listed, or has tried to.

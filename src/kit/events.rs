@@ -37,6 +37,8 @@ use crate::kit::{
 const LONGEST_NOTE: usize = 1024;
 /// The API server's limit for the name of who reports, in bytes.
 const LONGEST_INSTANCE: usize = 128;
+/// So many Events are remembered.
+const MOST_REMEMBERED: usize = 20_000;
 /// A lasting problem is said again after this long.
 const RENEWAL: TimeDelta = TimeDelta::hours(1);
 
@@ -121,7 +123,10 @@ impl Publisher {
         let outcome = self.stands_by_name(&name, message, said).await;
         match &outcome {
             Ok(_) => self.unsaid().remove(&name),
-            Err(_) => self.unsaid().insert(name, self.clock.now()),
+            Err(_) => {
+                insert_bounded(&mut self.unsaid(), name, self.clock.now());
+                None
+            }
         };
         outcome
     }
@@ -177,7 +182,7 @@ impl Publisher {
     }
 
     fn remember(&self, name: String, at: DateTime<Utc>) {
-        self.said().insert(name, at);
+        insert_bounded(&mut self.said(), name, at);
     }
 
     fn api(&self, message: &Message) -> Api<Event> {
@@ -221,6 +226,15 @@ impl Publisher {
 
 fn renewal_due(last: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
     (last + RENEWAL - now).to_std().unwrap_or_default()
+}
+
+/// Objects whose problems change all the time must not fill the memory. What is forgotten is asked
+/// of the API server again, as after a restart.
+fn insert_bounded(map: &mut HashMap<String, DateTime<Utc>>, name: String, at: DateTime<Utc>) {
+    if map.len() >= MOST_REMEMBERED {
+        map.clear();
+    }
+    map.insert(name, at);
 }
 
 fn last_said(event: &Event) -> DateTime<Utc> {

@@ -31,7 +31,7 @@ pub trait Key: Clone + Debug + Eq + Hash {
 const PATIENCE: u64 = 32;
 
 /// Who goes before whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// Before everything that can wait.
     Urgent,
@@ -51,9 +51,11 @@ pub struct Schedule<K: Key> {
     /// How many of those at work are in the lane that can wait, and how many may be.
     waiters: usize,
     most_waiters: usize,
-    /// How many urgent keys of each group are at work, and how many may be.
-    at_work: HashMap<K::Group, usize>,
-    most_of_group: usize,
+    /// How many keys of each group are at work in each lane, and how many may be.
+    at_work: HashMap<(K::Group, Lane), usize>,
+    most_urgent_of_group: usize,
+    most_waiters_of_group: usize,
+    workers: usize,
     counter: u64,
     turns: u64,
 }
@@ -84,7 +86,9 @@ impl<K: Key> Default for Schedule<K> {
             waiters: 0,
             most_waiters: usize::MAX,
             at_work: HashMap::new(),
-            most_of_group: usize::MAX,
+            most_urgent_of_group: usize::MAX,
+            most_waiters_of_group: usize::MAX,
+            workers: usize::MAX,
             counter: 0,
             turns: 0,
         }
@@ -92,10 +96,18 @@ impl<K: Key> Default for Schedule<K> {
 }
 
 impl<K: Key> Schedule<K> {
-    /// For so many workers, of which at most half do what can wait, and half have keys of one group.
+    /// For so many workers, of which at most half do what can wait. One group has at most half of
+    /// them for what is urgent and a quarter for what can wait, and the last quarter is for groups
+    /// that have none yet: however many groups are slow, the next one finds a worker.
     pub fn for_workers(workers: usize) -> Self {
-        let half = (workers / 2).max(1);
-        Self { most_waiters: half, most_of_group: half, ..Self::default() }
+        let (half, quarter) = ((workers / 2).max(1), (workers / 4).max(1));
+        Self {
+            most_waiters: half,
+            most_urgent_of_group: half,
+            most_waiters_of_group: quarter,
+            workers,
+            ..Self::default()
+        }
     }
 
     /// Asks for a turn at that time and in that lane, or earlier and before others where that was
@@ -141,22 +153,27 @@ impl<K: Key> Schedule<K> {
             return None;
         };
         self.waiting.remove(&key)?;
-        if lane == Lane::Urgent {
-            *self.at_work.entry(key.group()).or_default() += 1;
-        }
+        *self.at_work.entry((key.group(), lane)).or_default() += 1;
         self.waiters += usize::from(lane == Lane::Later);
         self.working.insert(key.clone(), Work { lane, again: None });
         Some((key, lane))
     }
 
     fn pop_from(&mut self, lane: Lane) -> Option<K> {
-        let (at_work, most) = (&self.at_work, self.most_of_group);
-        match lane {
-            Lane::Urgent => {
-                self.urgent.pop(|group| at_work.get(group).is_none_or(|count| *count < most))
-            }
-            Lane::Later => self.later.pop(|_| true),
-        }
+        let (rota, most) = match lane {
+            Lane::Urgent => (&mut self.urgent, self.most_urgent_of_group),
+            Lane::Later => (&mut self.later, self.most_waiters_of_group),
+        };
+        let at_work = &self.at_work;
+        let few_are_free = self.workers.saturating_sub(self.working.len()) <= self.workers / 4;
+        let count = |group: &K::Group, lane| {
+            at_work.get(&(group.clone(), lane)).copied().unwrap_or_default()
+        };
+        rota.pop(|group| {
+            let in_lane = count(group, lane);
+            let has_any = in_lane + count(group, Lane::Urgent) + count(group, Lane::Later) > 0;
+            in_lane < most && !(has_any && few_are_free)
+        })
     }
 
     /// Gives back the room that a burst took, once nothing is due.
@@ -188,8 +205,8 @@ impl<K: Key> Schedule<K> {
     pub fn done(&mut self, key: &K) {
         let Some(Work { lane, again }) = self.working.remove(key) else { return };
         self.waiters -= usize::from(lane == Lane::Later);
-        let group = key.group();
-        if let (Lane::Urgent, Some(count)) = (lane, self.at_work.get_mut(&group)) {
+        let group = (key.group(), lane);
+        if let Some(count) = self.at_work.get_mut(&group) {
             *count -= 1;
             if *count == 0 {
                 self.at_work.remove(&group);
@@ -291,7 +308,7 @@ impl<K: Key> Default for Queue<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// For so many workers, of which at most half do what can wait.
+    /// As `Schedule::for_workers`.
     pub fn for_workers(workers: usize) -> Self {
         Self { schedule: Mutex::new(Schedule::for_workers(workers)), changed: Notify::new() }
     }

@@ -20,7 +20,7 @@ use kube::{
     api::{WatchEvent, WatchParams},
 };
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::kit::{
     backoff::Backoff,
@@ -106,6 +106,8 @@ pub struct Follow<K> {
     pub fields: Option<&'static str>,
     /// The watch is opened anew after this long, and given up when silent for a little longer.
     pub timeout: Duration,
+    /// A permit for each page: lists that share it hold so many pages in memory at once.
+    pub lists: Arc<Semaphore>,
 }
 
 /// A watch that did not fail for so long is well.
@@ -189,7 +191,7 @@ where
         let mut version = None;
         loop {
             let ended = match &mut version {
-                None => list(&mut pages, &mut tell).await.map(|listed| version = Some(listed)),
+                None => self.list(&mut pages, &mut tell).await.map(|listed| version = Some(listed)),
                 Some(version) => self.watch(version, &mut tell).await,
             };
             let (error, is_lost) = match ended {
@@ -203,6 +205,24 @@ where
             let (all, of_its_kind) = failures.count(is_lost);
             tell(Change::Failing(error, all));
             tokio::time::sleep(Backoff::WATCH.after(of_its_kind)).await;
+        }
+    }
+
+    /// Lists everything; answers the version of it.
+    async fn list(
+        &self,
+        pages: &mut Pages<K>,
+        tell: &mut impl FnMut(Change<K, ()>),
+    ) -> Result<String, Failure> {
+        tell(Change::Listing);
+        loop {
+            // The semaphore is never closed.
+            let _permit = self.lists.acquire().await;
+            if let Progress::Complete(version) = pages.next(|object| tell(applied(object))).await? {
+                let version = version.ok_or(Failure::Failed(CallError::Undecodable))?;
+                tell(Change::Listed(()));
+                return Ok(version);
+            }
         }
     }
 
@@ -233,24 +253,6 @@ where
             change.into_iter().for_each(&mut *tell);
         }
         Ok(())
-    }
-}
-
-/// Lists everything; answers the version of it.
-async fn list<K>(
-    pages: &mut Pages<K>,
-    tell: &mut impl FnMut(Change<K, ()>),
-) -> Result<String, Failure>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned,
-{
-    tell(Change::Listing);
-    loop {
-        if let Progress::Complete(version) = pages.next(|object| tell(applied(object))).await? {
-            let version = version.ok_or(Failure::Failed(CallError::Undecodable))?;
-            tell(Change::Listed(()));
-            return Ok(version);
-        }
     }
 }
 

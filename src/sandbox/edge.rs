@@ -34,7 +34,7 @@ use rustls::{
     server::{NoServerSessionStorage, ResolvesServerCert},
     sign::SingleCertAndKey,
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::BoxError;
 
@@ -195,7 +195,12 @@ impl Edge {
 
     async fn follow_routes(self: Arc<Self>) {
         let api = Api::all(self.client.clone());
-        let follow: Follow<Route> = Follow { api, fields: None, timeout: WATCH_TIMEOUT };
+        let follow: Follow<Route> = Follow {
+            api,
+            fields: None,
+            timeout: WATCH_TIMEOUT,
+            lists: Arc::new(Semaphore::new(1)),
+        };
         follow
             .run(|change| {
                 let concerned = match change {

@@ -13,6 +13,8 @@ use super::problem::{Field, Findings, Part, Problem};
 use super::signature::{self, Verdict};
 
 const FIELD: Field = Field::CaCertificate;
+/// Go gives up after so many signatures, and with it the router.
+const MOST_CANDIDATES: usize = 100;
 
 /// Why the router would refuse these certificates in a Route with this caCertificate. Empty text is as good
 /// as none: then there is nothing to verify.
@@ -81,7 +83,10 @@ fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static
     let candidates =
         pool.iter().filter(|root| root.subject() == leaf.issuer() && !is_same_entity(root, leaf));
     let mut why = "no certificate in it has the name of the issuer";
-    for root in candidates {
+    for (number, root) in candidates.enumerate() {
+        if number >= MOST_CANDIDATES {
+            return Some("more than 100 certificates in it have the name of the issuer");
+        }
         match candidate_fault(leaf, root) {
             None => return None,
             Some(fault) => why = fault,

@@ -159,15 +159,20 @@ pub struct Validity {
     pub not_after: DateTime<Utc>,
 }
 
-/// What a text like `tls.crt` says, whoever put it where it is; none where its leaf can't be read.
+/// What a text like `tls.crt` says; none where its leaf can't be read. Of a chain that is too long
+/// to be accepted, only the leaf is read: a Route may hold any number of certificates.
 pub fn describe(certificate: &str) -> Option<CertificateFacts> {
     let mut findings = Findings::new(Field::Certificate);
     let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
-    let mut ders = blocks.iter().filter(|block| block.kind == Kind::Certificate);
-    let leaf = Certificate::read(&ders.next()?.der).ok()?;
-    let issuers = ders.filter_map(|block| Certificate::read(&block.der).ok());
-    let chain: Vec<_> = std::iter::once(leaf).chain(issuers).collect();
-    Some(CertificateFacts::of(chain.first()?, &chain))
+    let most = if is_too_long(&blocks) { 1 } else { MOST_CERTIFICATES };
+    let ders = blocks.iter().filter(|block| block.kind == Kind::Certificate).take(most);
+    let mut chain = ders.map(|block| Certificate::read(&block.der).ok());
+    let leaf = chain.next()??;
+    let chain: Vec<_> = std::iter::once(leaf).chain(chain.flatten()).collect();
+    let facts = CertificateFacts::of(chain.first()?, &chain);
+    // One certificate of many says nothing about their order.
+    let order = if most == 1 { ChainOrder::InOrder } else { facts.chain };
+    Some(CertificateFacts { chain: order, ..facts })
 }
 
 /// Whether [`describe`] takes next to no time: most chains are two or three certificates.

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{ANCHORS, Federator, SERVERS, lock};
 use crate::{
@@ -151,7 +151,12 @@ impl Federator {
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let follow = Follow { api, fields, timeout: self.options.watch_timeout };
+        let follow = Follow {
+            api,
+            fields,
+            timeout: self.options.watch_timeout,
+            lists: Arc::new(Semaphore::new(1)),
+        };
         follow
             .run(|change| {
                 if let Change::Failing(error, times) = &change {

@@ -15,9 +15,9 @@ use crate::{
     tls::Fingerprint,
 };
 
-/// What brought a version of a Secret.
+/// How a version of a Secret arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brought {
+pub enum Arrival {
     /// The first list of this process.
     FirstList,
     /// A later list.
@@ -37,14 +37,14 @@ pub(super) struct SecretEntry {
     /// Whether one Route's read brought that version: the others are yet to hear of it from the watch.
     pub(super) read_ahead: bool,
     pub(super) content: Content,
-    /// When the watch had news of it last.
-    pub(super) news: Option<News>,
+    /// The last event of the watch about it.
+    pub(super) last_event: Option<LastEvent>,
     /// When the API server first said that there is no such Secret.
     pub(super) missing_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct News {
+pub(super) struct LastEvent {
     pub(super) at: Instant,
     /// Whether that was a change, and not what a first list brought.
     pub(super) is_change: bool,
@@ -67,14 +67,14 @@ impl Index {
         &mut self,
         at: &ObjectRef,
         revision: Revision,
-        brought: Brought,
+        arrival: Arrival,
         now: Instant,
     ) -> Vec<ObjectRef> {
         let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
         if !seeded::has(Bug::GraceNeverRestarts) {
             entry.missing_since = None;
         }
-        let is_missed = brought == Brought::Relist
+        let is_missed = arrival == Arrival::Relist
             && entry.revision.is_some()
             && seeded::has(Bug::BelievesOlderVersion);
         if is_missed || entry.revision == Some(revision) && !entry.read_ahead {
@@ -84,7 +84,7 @@ impl Index {
             entry.content = Content::Unread;
         }
         (entry.revision, entry.read_ahead) = (Some(revision), false);
-        entry.news = Some(News { at: now, is_change: brought != Brought::FirstList });
+        entry.last_event = Some(LastEvent { at: now, is_change: arrival != Arrival::FirstList });
         self.routes_naming(at)
     }
 
@@ -97,19 +97,19 @@ impl Index {
         }
         if !seeded::has(Bug::SecretStaysCached) {
             entry.forget();
-            entry.news = Some(News { at: now, is_change: true });
+            entry.last_event = Some(LastEvent { at: now, is_change: true });
         }
         self.routes_naming(at)
     }
 
     /// A list of TLS Secrets is through, and did not bring these that Routes name: answers the
-    /// Routes of all that were not known to be missing. One that came and went while the watch was
+    /// Routes of all that were not known to be absent. One that came and went while the watch was
     /// down was never seen here, and its pair may stand in a Route all the same.
     pub fn secrets_listed(&mut self, unlisted: &[ObjectRef], now: Instant) -> Vec<ObjectRef> {
         let mut concerned = Vec::new();
         for at in unlisted {
             let is_known =
-                self.secrets.get(at).is_none_or(|entry| entry.is_missing() && !entry.read_ahead);
+                self.secrets.get(at).is_none_or(|entry| entry.is_not_listed() && !entry.read_ahead);
             if !is_known {
                 concerned.extend(self.secret_gone(at, now));
             }
@@ -138,9 +138,11 @@ impl Index {
                 entry.missing_since.get_or_insert(now);
             }
         }
-        let revision = read.and_then(|read| read.revision);
-        let is_overtaken =
-            entry.news.is_some_and(|news| news.at > asked) && !seeded::has(Bug::ReadHidesNewer);
+        // Secrets of other types are not watched, so that no event will tell of this revision.
+        let is_watched = |read: &&SecretRead| !matches!(read.state, SecretState::WrongType(_));
+        let revision = read.filter(is_watched).and_then(|read| read.revision);
+        let is_overtaken = entry.last_event.is_some_and(|event| event.at > asked)
+            && !seeded::has(Bug::ReadHidesNewer);
         if is_overtaken && revision != entry.revision {
             // One of the two is behind, and nobody knows which: it has to be read again.
             entry.forget();
@@ -158,9 +160,9 @@ impl Index {
         };
     }
 
-    /// Doubts everything that is known of every `parts`th Secret, so that it is read and compared with
+    /// Forgets what was read of every Secret in one part of all, so that it is read and compared with
     /// its Routes. Answers these.
-    pub fn doubt(&mut self, part: u64, parts: u64) -> Vec<ObjectRef> {
+    pub fn mark_unverified(&mut self, part: u64, parts: u64) -> Vec<ObjectRef> {
         let is_due = |at: &ObjectRef| {
             let mut hasher = DefaultHasher::new();
             at.hash(&mut hasher);
@@ -191,8 +193,11 @@ impl SecretEntry {
         (self.revision, self.read_ahead, self.content) = (None, false, Content::Unread);
     }
 
-    fn is_missing(&self) -> bool {
+    /// Whether a list of TLS Secrets can't bring it, as far as was read.
+    fn is_not_listed(&self) -> bool {
         let Content::Unusable(read) = &self.content else { return false };
-        self.revision.is_none() && matches!(read.0, SecretState::Missing { .. })
+        let state = &read.0;
+        self.revision.is_none()
+            && matches!(state, SecretState::Missing { .. } | SecretState::WrongType(_))
     }
 }

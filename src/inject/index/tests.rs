@@ -59,7 +59,7 @@ impl Index {
 
     /// The watch brings a version of a Secret.
     fn event(&mut self, at: &ObjectRef, version: &str, now: Instant) -> Vec<ObjectRef> {
-        self.secret_applied(at, revision(version), Brought::Event, now)
+        self.secret_applied(at, revision(version), Arrival::Event, now)
     }
 
     /// The API server answers 404; answers since when.
@@ -125,9 +125,9 @@ fn a_version_that_one_routes_read_brought_first_is_news_to_the_others_once() {
     index.secret_read(&secret(), Some(&read("2", usable())), now, now);
     assert_eq!(index.event(&secret(), "2", now), [shop()]);
     assert_eq!(index.event(&secret(), "2", now), []);
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), Known::State(usable()));
+    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::State(usable()));
     assert_eq!(index.event(&secret(), "3", now), [shop()], "its labels may be all that changed");
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), Known::Unread);
+    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::Unread);
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn a_route_that_was_made_anew_under_the_same_name_starts_afresh() {
 fn the_answer_to_a_write_does_not_bring_a_deleted_or_an_older_incarnation_back() {
     let (mut index, now) = knowing(&[route("5")]);
     index.applied(route("9").uid("4712").facts(), now);
-    index.route_written(changed("6").facts(), now);
+    index.route_written(changed("6").facts(), Origin::OwnPair, now);
     assert_eq!(&*index.route(&shop()).unwrap().uid, "4712");
     index.route_gone(&shop());
-    index.route_written(changed("10").uid("4712").facts(), now);
+    index.route_written(changed("10").uid("4712").facts(), Origin::OwnPair, now);
     assert_eq!(index.route(&shop()), None);
 }
 
@@ -206,7 +206,7 @@ fn a_relist_of_one_namespace_says_nothing_of_the_others() {
     assert_eq!(index.secrets_listed(&secrets, now), [shop()]);
     let other = route("1").named("other", "shop").facts();
     let known = index.known_secret(&other, &at("other", "shop-tls"));
-    assert_eq!(known, Known::State(usable()));
+    assert_eq!(known, KnownSecret::State(usable()));
     assert_eq!(index.routes_of(&web).collect::<Vec<_>>(), [shop()]);
 }
 
@@ -219,7 +219,7 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_unless_it_was_known
     index.secret_read(&at("web", "gone"), None, now, now);
     let unlisted = [secret(), at("web", "gone")];
     assert_eq!(index.secrets_listed(&unlisted, now), [shop()]);
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), Known::Unread);
+    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::Unread);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_route_that_was_read_before_the_watch_brought_something_newer_is_not_kept() 
 #[test]
 fn what_stood_there_before_our_own_write_is_not_decided_from_when_the_watch_brings_it_late() {
     let (mut index, now) = knowing(&[route("5")]);
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     for late in ["5", "6", "8"] {
         assert!(index.applied(changed(late).facts(), now).is_none(), "version {late}");
         assert_eq!(version(&index, &shop()), "9");
@@ -261,7 +261,7 @@ fn our_own_write_and_what_was_before_it_are_known_without_being_read() {
     let uid = index.route(&shop()).unwrap().uid;
     let mut echo = |version: &str, now| index.is_own_write(&shop(), &uid, version, now);
     assert!(!echo("5", now), "nothing was written: whatever comes is to be read");
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     let mut echo = |version: &str, now| index.is_own_write(&shop(), &uid, version, now);
     assert!(!echo("9", now + seconds(30)), "too late to be sure");
     assert!(echo("6", now));
@@ -273,7 +273,7 @@ fn our_own_write_and_what_was_before_it_are_known_without_being_read() {
 #[test]
 fn a_route_that_was_made_anew_is_read_whatever_its_version() {
     let (mut index, now) = knowing(&[route("5")]);
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     assert!(!index.is_own_write(&shop(), "another uid", "9", now));
     assert!(!index.is_own_write(&at("web", "unknown"), "4711", "9", now));
 }
@@ -319,7 +319,7 @@ fn a_route_keeps_the_text_of_its_uid_while_it_changes() {
     let (mut index, now) = knowing(&[route("1")]);
     let uid = index.route(&shop()).unwrap().uid;
     index.applied(changed("2").facts(), now);
-    index.route_written(changed("3").facts(), now);
+    index.route_written(changed("3").facts(), Origin::OwnPair, now);
     assert!(Arc::ptr_eq(&uid, &index.route(&shop()).unwrap().uid));
 }
 
@@ -339,7 +339,7 @@ fn a_route_that_has_to_be_decided_is_named_with_the_texts_that_are_kept_anyway()
 #[test]
 fn versions_are_compared_as_numbers_not_as_texts() {
     let (mut index, now) = knowing(&[route("98")]);
-    index.route_written(changed("100").facts(), now);
+    index.route_written(changed("100").facts(), Origin::OwnPair, now);
     assert!(index.applied(changed("99").facts(), now).is_none());
     assert!(index.applied(changed("1000").facts(), now).is_some());
 }
@@ -347,7 +347,7 @@ fn versions_are_compared_as_numbers_not_as_texts() {
 #[test]
 fn a_newer_version_wins_over_our_own_write() {
     let (mut index, now) = knowing(&[route("5")]);
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     assert!(index.applied(changed("10").facts(), now).is_some());
     assert_eq!(version(&index, &shop()), "10");
 }
@@ -355,7 +355,7 @@ fn a_newer_version_wins_over_our_own_write() {
 #[test]
 fn once_our_own_write_came_back_whatever_the_watch_says_holds() {
     let (mut index, now) = knowing(&[route("5")]);
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     index.applied(changed("9").facts(), now);
     assert!(
         index.applied(changed("3").facts(), now).is_some(),
@@ -366,7 +366,7 @@ fn once_our_own_write_came_back_whatever_the_watch_says_holds() {
 #[test]
 fn versions_that_are_no_numbers_are_taken_as_the_watch_brings_them() {
     let (mut index, now) = knowing(&[route("a")]);
-    index.route_written(changed("c").facts(), now);
+    index.route_written(changed("c").facts(), Origin::OwnPair, now);
     assert!(index.applied(changed("b").facts(), now).is_some());
     assert_eq!(version(&index, &shop()), "b");
 }
@@ -374,7 +374,7 @@ fn versions_that_are_no_numbers_are_taken_as_the_watch_brings_them() {
 #[test]
 fn after_half_a_minute_an_older_version_is_taken_for_a_restored_etcd() {
     let (mut index, now) = knowing(&[route("500")]);
-    index.route_written(changed("900").facts(), now);
+    index.route_written(changed("900").facts(), Origin::OwnPair, now);
     let soon = now + seconds(30) - Duration::from_millis(1);
     assert!(index.applied(changed("7").facts(), soon).is_none());
     assert!(index.applied(changed("7").facts(), now + seconds(30)).is_some());
@@ -384,7 +384,7 @@ fn after_half_a_minute_an_older_version_is_taken_for_a_restored_etcd() {
 #[test]
 fn another_incarnation_is_never_taken_for_an_echo() {
     let (mut index, now) = knowing(&[route("500")]);
-    index.route_written(changed("900").facts(), now);
+    index.route_written(changed("900").facts(), Origin::OwnPair, now);
     assert!(index.applied(route("7").uid("4712").facts(), now).is_some());
 }
 
@@ -438,7 +438,7 @@ fn what_a_route_was_stays_known_while_it_changes() {
     let (mut index, now) = knowing(&[route("1")]);
     index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
     index.applied(changed("2").facts(), now);
-    index.route_written(changed("3").facts(), now);
+    index.route_written(changed("3").facts(), Origin::OwnPair, now);
     assert_eq!(index.states().len(), 1);
 }
 
@@ -450,7 +450,7 @@ fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_succes
     assert!(!index.has_pending(&shop()));
     index.keep_pending(&shop(), "4711", pending);
     index.applied(changed("2").facts(), now);
-    index.route_written(changed("3").facts(), now);
+    index.route_written(changed("3").facts(), Origin::OwnPair, now);
     assert!(index.has_pending(&shop()));
     assert_eq!(index.take_pending(&shop(), "4711"), Some(pending));
     assert_eq!(index.take_pending(&shop(), "4711"), None, "it is told once");
@@ -506,7 +506,7 @@ fn the_answer_to_our_own_write_does_not_hide_a_newer_version_that_the_watch_brou
     let (mut index, now) = knowing(&[route("5")]);
     index.applied(changed("9").facts(), now);
     index.applied(route("10").annotated("").facts(), now);
-    index.route_written(changed("9").facts(), now);
+    index.route_written(changed("9").facts(), Origin::OwnPair, now);
     assert_eq!(version(&index, &shop()), "10");
 }
 

@@ -14,8 +14,8 @@ use crate::{
     },
     inject::{
         apply::ApplyError,
-        facts::{HeldCertificate, Holding, ObjectRef, RouteFacts},
-        index::Known,
+        facts::{Holding, ObjectRef, Owner, RouteFacts},
+        index::KnownSecret,
         plan::SecretState,
         secret_reads::SecretRead,
     },
@@ -23,7 +23,7 @@ use crate::{
         call::{self, CallError},
         seeded::{self, Bug},
     },
-    tls,
+    tls::{self, Fingerprint},
 };
 
 /// What is known without a read.
@@ -34,13 +34,14 @@ pub(super) enum Knowledge {
     SecretUnread,
     /// The same, but it can wait: an earlier judgement accepted it.
     SecretUnreadByOurRules,
-    /// The Secret is what the Route holds; what that is worth has to be read off the Route.
-    RouteUnread,
+    /// The Secret is what the Route holds; whether that gets on with the Route's own `caCertificate`
+    /// has to be read off the Route.
+    CaUnchecked,
 }
 
 impl Reconciler {
     /// What can be said about the Route's Secret without a read.
-    pub(super) fn known(&self, route: &RouteFacts) -> Knowledge {
+    pub(super) fn knowledge(&self, route: &RouteFacts) -> Knowledge {
         let Some(at) = route.deciding_secret() else {
             return Knowledge::Secret(SecretState::Missing { since: self.clock.now() });
         };
@@ -48,52 +49,84 @@ impl Reconciler {
             return Knowledge::SecretUnread;
         }
         let known = self.index().known_secret(route, &at);
-        let held = route.holding();
-        match known {
-            Known::Unread => Knowledge::SecretUnread,
-            Known::UnreadByOurRules => Knowledge::SecretUnreadByOurRules,
-            Known::State(SecretState::Missing { .. }) => {
-                Knowledge::Secret(SecretState::Missing { since: self.missing_since(&at) })
+        let state = match known {
+            KnownSecret::Unread => return Knowledge::SecretUnread,
+            KnownSecret::UnreadByOurRules => return Knowledge::SecretUnreadByOurRules,
+            KnownSecret::State(SecretState::Missing { .. }) => {
+                SecretState::Missing { since: self.missing_since(&at) }
             }
-            Known::State(SecretState::Usable(pair)) => {
-                let is_held = matches!(held, Holding::Certificate(held, _) if held == pair);
-                match self.index().ca_problems(route, pair) {
-                    None if is_held => Knowledge::RouteUnread,
-                    None => Knowledge::SecretUnread,
-                    Some(_) if is_held && route.certificate == HeldCertificate::Unread => {
-                        Knowledge::RouteUnread
-                    }
-                    Some(problems) if problems.is_empty() => {
-                        Knowledge::Secret(SecretState::Usable(pair))
-                    }
-                    Some(problems) => Knowledge::Secret(SecretState::CaMismatch(problems)),
-                }
-            }
-            Known::State(_) if route.certificate == HeldCertificate::Unread => {
-                Knowledge::RouteUnread
-            }
-            Known::State(unusable) => Knowledge::Secret(unusable),
+            KnownSecret::State(state) => state,
+        };
+        let Some((pair, is_held)) = pair_to_check(route, &state) else {
+            return Knowledge::Secret(state);
+        };
+        match self.index().ca_problems(route, pair) {
+            None if is_held => Knowledge::CaUnchecked,
+            None => Knowledge::SecretUnread,
+            Some(problems) if problems.is_empty() => Knowledge::Secret(state),
+            Some(problems) => Knowledge::Secret(SecretState::CaMismatch(problems)),
         }
     }
 
-    /// Whether a good pair gets on with the Route's own `caCertificate`; none where there is no pair.
+    /// Reads the Route in full, and checks the pair in it with its own `caCertificate`.
+    pub(super) async fn check_ca(
+        &self,
+        route: &RouteFacts,
+    ) -> Result<Option<RouteFacts>, ApplyError> {
+        let Some((facts, problems)) = self.examine(route).await? else { return Ok(None) };
+        if let Holding::Certificate(pair, _) = facts.holding() {
+            self.index().ca_checked(&facts, pair, problems);
+        }
+        Ok(Some(facts))
+    }
+
+    /// Reads the Route for what is too long for the watch: its certificate, and what its own
+    /// `caCertificate` says of that.
+    pub(super) async fn examine(
+        &self,
+        route: &RouteFacts,
+    ) -> Result<Option<(RouteFacts, Box<[tls::Problem]>)>, ApplyError> {
+        let Some(reread) = self.reread(&route.at).await? else { return Ok(None) };
+        let work = move || {
+            let text = |text: fn(&TlsConfig) -> Option<&String>| {
+                reread.spec.tls.as_ref().and_then(text).map(String::as_str).unwrap_or_default()
+            };
+            let certificate = text(|tls| tls.certificate.as_ref());
+            let problems = tls::ca_problems(certificate, text(|tls| tls.ca_certificate.as_ref()));
+            (RouteFacts::read_whole(&reread), problems.into_boxed_slice())
+        };
+        let examined = self.judge.run(&route.at.namespace, work).await;
+        self.index().route_read(examined.0.clone(), Instant::now());
+        Ok(Some(examined))
+    }
+
+    /// Whether the Secret's pair gets on with the Route's own `caCertificate`; none where there is no
+    /// pair to check.
     pub(super) async fn ca_problems(
         &self,
         route: &RouteFacts,
-        read: Arc<SecretRead>,
-        ca_certificate: String,
+        read: &Arc<SecretRead>,
+        tls: Option<TlsConfig>,
     ) -> Option<Box<[tls::Problem]>> {
-        let fingerprint = read.pair.as_ref()?.pair.fingerprint();
+        let (pair, _) = pair_to_check(route, &read.state)?;
+        let known = self.index().ca_problems(route, pair);
+        if known.is_some() {
+            return known;
+        }
+        let (tls, read) = (tls.unwrap_or_default(), read.clone());
         let work = move || {
-            let certificate = read.pair.as_ref().map_or("", |read| read.pair.certificate());
-            tls::ca_problems(certificate, &ca_certificate).into_boxed_slice()
+            let held = tls.certificate.as_deref().unwrap_or_default();
+            let certificate = read.pair.as_ref().map_or(held, |read| read.pair.certificate());
+            let ca_certificate = tls.ca_certificate.as_deref().unwrap_or_default();
+            tls::ca_problems(certificate, ca_certificate).into_boxed_slice()
         };
         let problems = self.judge.run(&route.at.namespace, work).await;
-        self.index().ca_checked(route, fingerprint, problems.clone());
+        self.index().ca_checked(route, pair, problems.clone());
         Some(problems)
     }
 
     pub(super) async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
+        let _turn = self.judge.turn_to_read(&at.namespace).await;
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
         let route = call::bounded(api.get_opt(&at.name))
             .await
@@ -124,9 +157,9 @@ impl Reconciler {
         Ok(found.unwrap_or_else(|| Arc::new(missing())))
     }
 
-    /// From when on a read of others serves this Route, where others name the Secret too. Whoever
-    /// changed the Secret and then the Route must not meet one from before that, and the end of a
-    /// grace needs an answer of its own.
+    /// From when on a read for other Routes serves this one, if others name the Secret too. A user
+    /// may have changed the Secret and then the Route, so the read has to be newer than the Route;
+    /// the end of a grace needs a read of its own.
     fn share_after(&self, route: &RouteFacts, at: &ObjectRef) -> Option<Instant> {
         let index = self.index();
         let changed = index.share_after(&route.at, at)?;
@@ -144,10 +177,11 @@ impl Reconciler {
         at: &ObjectRef,
     ) -> Result<Option<Arc<SecretRead>>, ApplyError> {
         if seeded::has(Bug::ClearsFromCache)
-            && self.index().known_secret(route, at) == Known::Unread
+            && self.index().known_secret(route, at) == KnownSecret::Unread
         {
             return Ok(None);
         }
+        let turn = self.judge.turn_to_read(&at.namespace).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
         let asked = Instant::now();
         let secret = match call::bounded(api.get_opt(&at.name)).await {
@@ -165,6 +199,7 @@ impl Reconciler {
             }
             None => None,
         };
+        drop(turn);
         self.index().secret_read(at, read.as_deref(), asked, Instant::now());
         Ok(read)
     }
@@ -177,12 +212,18 @@ impl Reconciler {
     }
 }
 
-/// What is read of a Route in full: its facts, and what its own `caCertificate` says of its pair.
-pub(super) fn examined(route: &Route) -> (RouteFacts, Box<[tls::Problem]>) {
-    let text = |text: fn(&TlsConfig) -> Option<&String>| {
-        route.spec.tls.as_ref().and_then(text).map(String::as_str).unwrap_or_default()
+/// The pair that the Route's own `caCertificate` is to be held against, and whether the Route holds
+/// it: a usable one, or one that our rules refuse and that stays because it is there already.
+fn pair_to_check(route: &RouteFacts, state: &SecretState) -> Option<(Fingerprint, bool)> {
+    let held = match route.holding() {
+        Holding::Certificate(pair, owner) => Some((pair, owner)),
+        Holding::Nothing | Holding::KeyOnly(_) => None,
     };
-    let certificate = text(|tls| tls.certificate.as_ref());
-    let problems = tls::ca_problems(certificate, text(|tls| tls.ca_certificate.as_ref()));
-    (RouteFacts::read_whole(route), problems.into())
+    match state {
+        SecretState::Usable(pair) => Some((*pair, held.is_some_and(|(held, _)| held == *pair))),
+        SecretState::Invalid { pair: Some(pair), .. } if held == Some((*pair, Owner::Ours)) => {
+            Some((*pair, true))
+        }
+        _ => None,
+    }
 }

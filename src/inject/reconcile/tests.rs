@@ -1,6 +1,7 @@
 //! One Route's turn against an API server that can be told to fail.
 
 mod burst;
+mod interrupted;
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::*;
 use crate::{
     inject::{
         facts::tests::Draft,
-        index::{Brought, Origin},
+        index::{Arrival, Origin},
         metrics::Caches,
         plan::OnInvalid,
         source::Revision,
@@ -207,7 +208,7 @@ impl Stage {
             None => index.secret_gone(&name, now),
             Some(version) => {
                 let revision = Revision::of("s", &version);
-                index.secret_applied(&name, revision, Brought::Event, now)
+                index.secret_applied(&name, revision, Arrival::Event, now)
             }
         }
     }

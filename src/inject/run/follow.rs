@@ -10,7 +10,7 @@ use crate::{
     api::{route::Route, secret::SecretMetadata},
     inject::{
         facts::{ObjectRef, RouteFacts},
-        index::{Brought, Origin, Scope},
+        index::{Arrival, Origin, Scope},
         source::Revision,
         watches::{Kind, Watched},
     },
@@ -57,7 +57,7 @@ impl Injector {
     pub(super) async fn follow_secrets(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
         // Only Secrets that a Route names are remembered, so the Routes come first.
-        self.until(|watches| watches.has_tried(Kind::Route, &scope)).await;
+        self.until(|watches| watches.is_not_to_be_waited_for(Kind::Route, &scope)).await;
         let follow = self.follow::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
         let mut unseen = Unseen::default();
         let mut is_listing = false;
@@ -67,12 +67,12 @@ impl Injector {
                     Change::Applied(secret) => {
                         let at = ObjectRef::of(&secret.metadata);
                         unseen.came(&at);
-                        let brought = match is_listing {
-                            true if self.watches().has_listed(&watched) => Brought::Relist,
-                            true => Brought::FirstList,
-                            false => Brought::Event,
+                        let arrival = match is_listing {
+                            true if self.watches().has_listed(&watched) => Arrival::Relist,
+                            true => Arrival::FirstList,
+                            false => Arrival::Event,
                         };
-                        self.secret_applied(&at, &secret, brought)
+                        self.secret_applied(&at, &secret, arrival)
                     }
                     Change::Deleted(place) => self.secret_gone(&place.into()),
                     Change::Undecodable(place) => {
@@ -125,12 +125,12 @@ impl Injector {
         &self,
         at: &ObjectRef,
         secret: &SecretMetadata,
-        brought: Brought,
+        arrival: Arrival,
     ) -> Vec<ObjectRef> {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
         let revision = Revision::of(&uid, &version);
-        let concerned = self.index().secret_applied(at, revision, brought, Instant::now());
+        let concerned = self.index().secret_applied(at, revision, arrival, Instant::now());
         if !concerned.is_empty() {
             self.reconciler.reads.forget(at);
         }
@@ -151,7 +151,7 @@ impl Injector {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };
-        Follow { api, fields, timeout: self.options.watch_timeout }
+        Follow { api, fields, timeout: self.options.watch_timeout, lists: self.lists.clone() }
     }
 
     fn skip_undecodable(&self, kind: &'static str, place: Place) -> ObjectRef {

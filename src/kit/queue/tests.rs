@@ -22,6 +22,15 @@ impl Key for u32 {
     fn group(&self) {}
 }
 
+/// Each of a group of its own.
+impl Key for u64 {
+    type Group = u64;
+
+    fn group(&self) -> u64 {
+        *self
+    }
+}
+
 impl Key for (&'static str, u32) {
     type Group = &'static str;
 
@@ -179,6 +188,24 @@ async fn what_can_wait_does_not_wait_for_ever_while_others_fail_again_and_again(
 }
 
 #[test]
+fn however_many_groups_are_slow_the_next_one_finds_a_worker() {
+    let now = Instant::now();
+    let mut schedule = Schedule::<(&'static str, u32)>::for_workers(16);
+    for number in 0..100 {
+        for hostile in ["one", "two", "three"] {
+            schedule.add((hostile, number), now, Urgent);
+            schedule.add((hostile, 100 + number), now, Later);
+        }
+    }
+    let at_work = std::iter::from_fn(|| schedule.pop(now)).count();
+    assert_eq!(at_work, 12, "a quarter is left for those who have none");
+    for other in ["four", "five", "six", "seven"] {
+        schedule.add((other, 0), now, Urgent);
+        assert_eq!(schedule.pop(now), Some(((other, 0), Urgent)));
+    }
+}
+
+#[test]
 fn one_group_has_half_of_the_workers_at_most_and_a_worker_is_left_for_another() {
     let now = Instant::now();
     let mut schedule = Schedule::<(&'static str, u32)>::for_workers(8);
@@ -204,7 +231,7 @@ fn one_group_has_half_of_the_workers_at_most_and_a_worker_is_left_for_another() 
 fn what_can_wait_has_half_of_the_workers_at_most_and_one_at_least() {
     for (workers, most) in [(1, 1), (2, 1), (5, 2), (16, 8)] {
         let now = Instant::now();
-        let mut schedule = Schedule::<u32>::for_workers(workers);
+        let mut schedule = Schedule::<u64>::for_workers(workers);
         for key in 1..=20 {
             schedule.add(key, now, Later);
         }
@@ -221,7 +248,7 @@ fn what_can_wait_has_half_of_the_workers_at_most_and_one_at_least() {
 /// As behind an Events API that does not answer: everything that can wait takes ten seconds.
 #[tokio::test(start_paused = true)]
 async fn what_is_urgent_finds_a_worker_while_all_that_can_wait_hangs() {
-    let queue = Arc::new(Queue::<u32>::for_workers(4));
+    let queue = Arc::new(Queue::<u64>::for_workers(4));
     for key in 1..=100 {
         queue.add_later(key);
     }

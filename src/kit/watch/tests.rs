@@ -53,7 +53,12 @@ fn follow(answer: fn(usize) -> Answer) -> (Follow<Secret>, Arc<AtomicUsize>, Arc
     });
     let service = PaceLayer::default().layer(service);
     let api = Api::all(Client::new(service, "web"));
-    let follow = Follow { api, fields: None, timeout: Duration::from_secs(60) };
+    let follow = Follow {
+        api,
+        fields: None,
+        timeout: Duration::from_secs(60),
+        lists: Arc::new(Semaphore::new(1)),
+    };
     (follow, lists, watches)
 }
 

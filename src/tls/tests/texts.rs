@@ -25,6 +25,15 @@ fn what_the_certificate_of_a_pair_says_is_known_without_its_key() {
 }
 
 #[test]
+fn of_a_chain_that_would_be_refused_the_leaf_alone_is_described() {
+    let (issued, other) = (leaf().self_signed(), leaf().key(p256()).self_signed());
+    let described =
+        |others: usize| describe(&(issued.crt() + &other.crt().repeat(others))).unwrap();
+    assert_eq!(described(100).serial(), described(0).serial());
+    assert_eq!(described(100), described(0), "a self-signed leaf ends its chain");
+}
+
+#[test]
 fn texts_that_no_pair_needs_are_refused_by_their_length_alone() {
     let issued = leaf().self_signed();
     let padded = |text: String, kib: usize| "\n".repeat((kib << 10) - text.len()) + &text;

@@ -8,15 +8,19 @@ fn where_watch_and_server_differ_and_nobody_knows_who_is_behind_the_secret_is_re
     let (asked, facts) = (now + seconds(1), route("1").facts());
     index.event(&secret(), "1", now);
     index.secret_read(&secret(), Some(&read("2", usable())), asked, asked);
-    assert_eq!(index.known_secret(&facts, &secret()), Known::State(usable()), "it asked later");
+    assert_eq!(
+        index.known_secret(&facts, &secret()),
+        KnownSecret::State(usable()),
+        "it asked later"
+    );
     assert_eq!(index.event(&secret(), "1", asked), [shop()], "whatever the watch says is news");
     // The watch brings 3 while a read is under way that was asked before and answers with 2.
     index.event(&secret(), "3", asked + seconds(1));
     index.secret_read(&secret(), Some(&read("2", usable())), asked, asked + seconds(2));
-    assert_eq!(index.known_secret(&facts, &secret()), Known::Unread);
+    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread);
     index.event(&secret(), "3", asked + seconds(3));
     index.secret_read(&secret(), None, asked, asked + seconds(3));
-    assert_eq!(index.known_secret(&facts, &secret()), Known::Unread, "a late 404 is none");
+    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread, "a late 404 is none");
 }
 
 #[test]
@@ -24,21 +28,25 @@ fn an_unusable_secret_is_known_to_a_route_until_one_of_the_two_changes() {
     let (mut index, now) = knowing(&[route("1")]);
     let facts = route("1").facts();
     index.event(&secret(), "1", now);
-    assert_eq!(index.known_secret(&facts, &secret()), Known::Unread, "only the watch told of it");
+    assert_eq!(
+        index.known_secret(&facts, &secret()),
+        KnownSecret::Unread,
+        "only the watch told of it"
+    );
     index.secret_read(&secret(), Some(&read("1", opaque())), now + seconds(1), now + seconds(1));
-    assert_eq!(index.known_secret(&facts, &secret()), Known::State(opaque()));
-    index.route_written(route("2").facts(), now + seconds(2));
-    assert_eq!(index.known_secret(&facts, &secret()), Known::State(opaque()), "that was us");
+    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::State(opaque()));
+    index.route_written(route("2").facts(), Origin::OwnPair, now + seconds(2));
+    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::State(opaque()), "that was us");
     index.applied(changed("3").facts(), now + seconds(2));
     let known = index.known_secret(&changed("3").facts(), &secret());
-    assert_eq!(known, Known::Unread, "whoever fixed it first must not hear of it");
+    assert_eq!(known, KnownSecret::Unread, "whoever fixed it first must not hear of it");
 }
 
 #[test]
 fn a_change_is_timed_from_the_secret_only_if_the_route_did_not_change_after_it() {
     let (mut index, now) = knowing(&[route("1")]);
     let facts = || route("1").facts();
-    index.secret_applied(&secret(), revision("1"), Brought::FirstList, now + seconds(1));
+    index.secret_applied(&secret(), revision("1"), Arrival::FirstList, now + seconds(1));
     assert_eq!(index.caused_by_secret(&facts()), None, "a list is no change");
     index.event(&secret(), "2", now + seconds(1));
     assert_eq!(index.caused_by_secret(&facts()), Some(now + seconds(1)));
@@ -58,14 +66,14 @@ fn a_route_that_was_listed_with_the_secrets_version_is_up_to_date_without_a_read
     let mut index = Index::default();
     index.route_applied(injected("7", "1").facts(), Origin::FirstList, now);
     let known = |index: &Index| index.known_secret(&injected("7", "1").facts(), &secret());
-    assert_eq!(known(&index), Known::Unread, "nobody has told of the Secret yet");
-    let concerned = index.secret_applied(&secret(), revision("7"), Brought::FirstList, now);
+    assert_eq!(known(&index), KnownSecret::Unread, "nobody has told of the Secret yet");
+    let concerned = index.secret_applied(&secret(), revision("7"), Arrival::FirstList, now);
     assert_eq!(concerned, [shop()]);
-    assert_eq!(known(&index), Known::State(usable()));
+    assert_eq!(known(&index), KnownSecret::State(usable()));
     index.event(&secret(), "8", now);
-    assert_eq!(known(&index), Known::Unread);
-    index.secret_applied(&secret(), Revision::of("s-2", "7"), Brought::Event, now);
-    assert_eq!(known(&index), Known::Unread, "another Secret of the same name");
+    assert_eq!(known(&index), KnownSecret::Unread);
+    index.secret_applied(&secret(), Revision::of("s-2", "7"), Arrival::Event, now);
+    assert_eq!(known(&index), KnownSecret::Unread, "another Secret of the same name");
 }
 
 #[test]
@@ -76,20 +84,24 @@ fn a_foreign_change_of_pair_note_or_annotations_costs_a_read_and_our_own_write_d
         index.route_applied(injected("6", "1").facts(), Origin::FirstList, now);
         index.event(&secret(), "7", now);
         match origin {
-            Origin::OwnWrite => index.route_written(change.facts(), now),
+            Origin::OwnPair => index.route_written(change.facts(), origin, now),
             _ => drop(index.applied(change.facts(), now)),
         }
         index.known_secret(&change.facts(), &secret())
     };
     // Whoever may edit the Route could fit all of it to a pair of their own.
     let forged = injected("7", "2");
-    assert_eq!(start(&forged, Origin::Server), Known::Unread);
-    assert_eq!(start(&forged, Origin::OwnWrite), Known::State(usable()));
+    assert_eq!(start(&forged, Origin::Server), KnownSecret::Unread);
+    assert_eq!(start(&forged, Origin::OwnPair), KnownSecret::State(usable()));
 
     let (mut index, now) = knowing(&[injected("7", "1")]);
     index.event(&secret(), "7", now);
     let known = index.known_secret(&injected("7", "1").facts(), &secret());
-    assert_eq!(known, Known::Unread, "a Route that turns up later may have been edited unseen");
+    assert_eq!(
+        known,
+        KnownSecret::Unread,
+        "a Route that turns up later may have been edited unseen"
+    );
 }
 
 #[test]
@@ -100,7 +112,7 @@ fn what_does_not_touch_the_pair_leaves_a_route_as_trusted_as_it_was() {
     index.event(&secret(), "7", now);
     let moved = injected("7", "2").with("/spec", "host", serde_json::json!("other.example.com"));
     assert!(index.applied(moved.facts(), now).is_some());
-    assert_eq!(index.known_secret(&moved.facts(), &secret()), Known::State(usable()));
+    assert_eq!(index.known_secret(&moved.facts(), &secret()), KnownSecret::State(usable()));
 }
 
 #[test]
@@ -115,10 +127,10 @@ fn every_secret_is_doubted_in_one_part_of_the_day_and_read_before_it_is_believed
         let at = draft.facts().secret().unwrap();
         index.secret_read(&at, Some(&read("1", usable())), now, now);
     }
-    let mut doubted: Vec<_> = (0..10).flat_map(|part| index.doubt(part, 10)).collect();
+    let mut doubted: Vec<_> = (0..10).flat_map(|part| index.mark_unverified(part, 10)).collect();
     for draft in &routes {
         let facts = draft.facts();
-        assert_eq!(index.known_secret(&facts, &facts.secret().unwrap()), Known::Unread);
+        assert_eq!(index.known_secret(&facts, &facts.secret().unwrap()), KnownSecret::Unread);
     }
     doubted.sort();
     let all: Vec<_> = sorted(routes.iter().map(|draft| draft.facts().at).collect());

@@ -49,6 +49,7 @@ async fn followed(
         api: Api::namespaced(Client::new(service, "web"), "web"),
         fields: Some("type=kubernetes.io/tls"),
         timeout: Duration::from_secs(3),
+        lists: Arc::new(Semaphore::new(1)),
     };
     let mut told = Vec::new();
     let _ = tokio::time::timeout(lasting, follow.run(|change| told.push(change))).await;

@@ -30,7 +30,12 @@ where
         }
     });
     let api = Api::<Guarded<K>>::all(Client::new(service, "web"));
-    let follow = Follow { api, fields: None, timeout: Duration::from_secs(60) };
+    let follow = Follow {
+        api,
+        fields: None,
+        timeout: Duration::from_secs(60),
+        lists: Arc::new(Semaphore::new(1)),
+    };
     let _ = tokio::time::timeout(Duration::from_secs(1), follow.run(|_| {})).await;
     seen.lock().unwrap().clone()
 }
