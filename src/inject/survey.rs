@@ -2,16 +2,13 @@
 
 use std::collections::HashSet;
 
-use kube::{
-    Api, Client, Resource,
-    core::{NamespaceResourceScope, PartialObjectMeta},
-};
+use kube::{Api, Client, Resource, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
 use crate::{
     api::{
         route::Route,
-        secret::{Secret, TLS_TYPE},
+        secret::{SecretMetadata, TLS_TYPE},
     },
     inject::facts::{ObjectRef, RouteFacts},
     kit::{
@@ -50,7 +47,7 @@ pub async fn tls_secrets(
 ) -> Result<HashSet<ObjectRef>, CallError> {
     let mut found = HashSet::new();
     let tls = format!("type={TLS_TYPE}");
-    for api in apis::<Guarded<PartialObjectMeta<Secret>>>(client, namespaces) {
+    for api in apis::<Guarded<SecretMetadata>>(client, namespaces) {
         every(&api, Some(&tls), |secret| {
             found.insert(ObjectRef::of(secret.meta()));
         })

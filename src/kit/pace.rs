@@ -1,6 +1,6 @@
 //! Lets a watch be opened at most once a second.
 //!
-//! kube opens a watch that ended in good order anew at once. A server or a proxy that ends every
+//! A watch that ended in good order is opened again at once. A server or a proxy that ends every
 //! watch right away would be asked without pause.
 
 use std::{
