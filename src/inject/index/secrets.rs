@@ -143,7 +143,8 @@ impl Index {
         let revision = read.filter(is_watched).and_then(|read| read.revision);
         let is_overtaken = entry.last_event.is_some_and(|event| event.at > asked)
             && !seeded::has(Bug::ReadHidesNewer);
-        if is_overtaken && revision != entry.revision {
+        // That there is none of a revision may be a gap in what is known: it confirms no late 404.
+        if is_overtaken && (revision.is_none() || revision != entry.revision) {
             // One of the two is behind, and nobody knows which: it has to be read again.
             entry.forget();
             return;

@@ -146,7 +146,8 @@ impl History<'_> {
                     && *change.change.name == *name
             });
             let gone = last.filter(|change| change.change.after.is_none());
-            let clears = route.is_ours() && Model(Value::clone(after)).certificate().is_empty();
+            let held = route.is_ours() && !route.certificate().is_empty();
+            let clears = held && Model(Value::clone(after)).certificate().is_empty();
             let write = self.call(commit);
             // One that was there and unusable is cleared at once, even if it goes meanwhile.
             let was_told_so = self.reads(write, &route).last().is_none_or(Seen::is_missing);

@@ -21,6 +21,8 @@ fn where_watch_and_server_differ_and_nobody_knows_who_is_behind_the_secret_is_re
     index.event(&secret(), "3", asked + seconds(3));
     index.secret_read(&secret(), None, asked, asked + seconds(3));
     assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread, "a late 404 is none");
+    index.secret_read(&secret(), None, asked, asked + seconds(4));
+    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread, "nor is a second one");
 }
 
 #[test]
