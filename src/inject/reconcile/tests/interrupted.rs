@@ -11,6 +11,16 @@ fn with_ca(pair: &(String, String), ca_certificate: &str) -> Draft {
     managed(pair).with("/spec/tls", "caCertificate", json!(ca_certificate))
 }
 
+/// One turn, of which every read takes a second, comes to an end and writes no pair.
+async fn reads_a_few_times(stage: &Stage) {
+    stage.world().secret_delay = Duration::from_secs(1);
+    // Not longer: reads in a circle go a level deeper each time, and some dozens overflow the stack.
+    let ended = tokio::time::timeout(Duration::from_secs(8), stage.turn()).await;
+    let world = stage.world();
+    assert!(world.writes.iter().all(|kind| kind != "pair"));
+    assert!(ended.is_ok() && world.secret_reads <= 3, "{} reads in one turn", world.secret_reads);
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_the_watch_is_interrupted_a_route_with_a_ca_and_a_long_chain_is_read_a_few_times() {
     let issued = pair(0);
@@ -20,12 +30,7 @@ async fn while_the_watch_is_interrupted_a_route_with_a_ca_and_a_long_chain_is_re
     stage.secret(Some(tls_secret(&held)));
     // A relist, or a watch that broke.
     stage.reconciler.watches = Arc::new(Mutex::new(Watches::of(&[None])));
-    stage.world().secret_delay = Duration::from_secs(1);
-    // Not longer: each round is a level deeper, and some dozens overflow the stack.
-    let ended = tokio::time::timeout(Duration::from_secs(8), stage.turn()).await;
-    let world = stage.world();
-    assert!(world.writes.iter().all(|kind| kind != "pair"));
-    assert!(ended.is_ok() && world.secret_reads <= 3, "{} reads in one turn", world.secret_reads);
+    reads_a_few_times(&stage).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,12 +41,7 @@ async fn a_kept_long_chain_beside_a_secret_that_the_ca_did_not_issue_is_read_a_f
     let other = pair(0);
     let stage = Stage::new(with_ca(&held, &issued.0), Some(tls_secret(&other)), policy);
     stage.secret(Some(tls_secret(&other)));
-    stage.world().secret_delay = Duration::from_secs(1);
-    // Not longer: each round is a level deeper, and some dozens overflow the stack.
-    let ended = tokio::time::timeout(Duration::from_secs(8), stage.turn()).await;
-    let world = stage.world();
-    assert!(world.writes.iter().all(|kind| kind != "pair"));
-    assert!(ended.is_ok() && world.secret_reads <= 3, "{} reads in one turn", world.secret_reads);
+    reads_a_few_times(&stage).await;
 }
 
 #[tokio::test(start_paused = true)]
