@@ -42,24 +42,22 @@ pub struct SecretRead {
     pub revision: Option<Revision>,
     /// The pair, where the router would serve it.
     pub pair: Option<ReadPair>,
-    /// When the API server was asked.
-    pub asked: Instant,
 }
 
 impl SecretRead {
     /// There is no such Secret.
-    pub fn missing(since: chrono::DateTime<chrono::Utc>, asked: Instant) -> Self {
-        Self { state: SecretState::Missing { since }, revision: None, pair: None, asked }
+    pub fn missing(since: chrono::DateTime<chrono::Utc>) -> Self {
+        Self { state: SecretState::Missing { since }, revision: None, pair: None }
     }
 
     /// What a Secret is worth by itself.
-    pub fn judge(secret: &Secret, asked: Instant) -> Self {
+    pub fn judge(secret: &Secret) -> Self {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
         let revision = Some(Revision::of(&uid, &version));
         if secret.kind != TLS_TYPE {
             let state = SecretState::WrongType(secret.kind.as_str().into());
-            return Self { state, revision, pair: None, asked };
+            return Self { state, revision, pair: None };
         }
         let (certificate, key) = (secret.data.certificate.expose(), secret.data.key.expose());
         match tls::judge(certificate, key) {
@@ -67,12 +65,12 @@ impl SecretRead {
                 let texts = str::from_utf8(certificate).ok().zip(str::from_utf8(key).ok());
                 let pair = texts.map(|(certificate, key)| Fingerprint::of(certificate, key));
                 let state = SecretState::Invalid { problems: problems.into(), pair };
-                Self { state, revision, pair: None, asked }
+                Self { state, revision, pair: None }
             }
             Ok(pair) => {
                 let state = SecretState::Usable(pair.fingerprint());
                 let pair = ReadPair { pair, uid: uid.into(), version: version.into() };
-                Self { state, revision, pair: Some(pair), asked }
+                Self { state, revision, pair: Some(pair) }
             }
         }
     }
@@ -283,7 +281,6 @@ mod tests {
                     state: SecretState::WrongType(kind.into()),
                     revision: None,
                     pair: None,
-                    asked: Instant::now(),
                 };
                 answer.map(|kind| kind.map(read).map(Arc::new))
             };
@@ -399,7 +396,7 @@ mod tests {
             "type": TLS_TYPE,
             "data": { "tls.crt": encode(&padded), "tls.key": encode(&key.serialize_pem()) },
         });
-        let read = SecretRead::judge(&serde_json::from_value(secret).unwrap(), Instant::now());
+        let read = SecretRead::judge(&serde_json::from_value(secret).unwrap());
         assert!(read.state.is_usable() && read.size() > 250 << 10);
         read
     }

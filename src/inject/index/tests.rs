@@ -40,7 +40,7 @@ fn revision(version: &str) -> Revision {
 
 /// A read of that version, with this content.
 fn read(version: &str, state: SecretState) -> SecretRead {
-    SecretRead { state, revision: Some(revision(version)), pair: None, asked: Instant::now() }
+    SecretRead { state, revision: Some(revision(version)), pair: None }
 }
 
 fn usable() -> SecretState {

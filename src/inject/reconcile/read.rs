@@ -143,7 +143,7 @@ impl Reconciler {
         route: &RouteFacts,
     ) -> Result<Arc<SecretRead>, ApplyError> {
         let Some(at) = route.deciding_secret() else {
-            return Ok(Arc::new(SecretRead::missing(self.clock.now(), Instant::now())));
+            return Ok(Arc::new(SecretRead::missing(self.clock.now())));
         };
         let is_current = self.watches().secrets_are_current(&at.namespace, Instant::now());
         // News must reach us to end the use of a shared read.
@@ -153,7 +153,7 @@ impl Reconciler {
             Some(after) => self.reads.share(&at, after, read).await?,
             None => read.await?,
         };
-        let missing = || SecretRead::missing(self.missing_since(&at), Instant::now());
+        let missing = || SecretRead::missing(self.missing_since(&at));
         Ok(found.unwrap_or_else(|| Arc::new(missing())))
     }
 
@@ -194,7 +194,7 @@ impl Reconciler {
         };
         let read = match secret {
             Some(secret) => {
-                let work = move || SecretRead::judge(&secret, asked);
+                let work = move || SecretRead::judge(&secret);
                 Some(Arc::new(self.judge.run(&at.namespace, work).await))
             }
             None => None,

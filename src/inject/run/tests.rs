@@ -301,7 +301,7 @@ async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_hel
 async fn a_key_that_was_read_for_many_routes_is_gone_from_memory_seconds_later() {
     let injector = injector(refusing(Arc::new(404.into())), Clock::system());
     let tidy = tokio::spawn(injector.clone().tidy());
-    let read = Arc::new(SecretRead::missing(Utc::now(), Instant::now()));
+    let read = Arc::new(SecretRead::missing(Utc::now()));
     let held = Arc::downgrade(&read);
     let read = async { Ok::<_, Infallible>(Some(read)) };
     let at = ObjectRef::new("web", "shop-tls");
@@ -367,8 +367,7 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
         },
     }))
     .unwrap();
-    let read =
-        async { Ok::<_, Infallible>(Some(Arc::new(SecretRead::judge(&secret, Instant::now())))) };
+    let read = async { Ok::<_, Infallible>(Some(Arc::new(SecretRead::judge(&secret)))) };
     let at = ObjectRef::new("web", "shop-tls");
     drop(injector.reconciler.reads.share(&at, Instant::now(), read).await);
 
