@@ -26,6 +26,10 @@ pub const PAGE_BOUND: usize = 8 << 20;
 /// Bytes of a page with a limit of one object, which can't be made smaller. etcd accepts 1.5 MiB
 /// per object unless told otherwise, and JSON escapes make at most six bytes of one: 9 MiB.
 pub const OBJECT_BOUND: usize = 16 << 20;
+/// Bytes that are reserved for a page. glibc gives a block of 32 MiB or less back to its heap, which
+/// keeps some MB of it, and a larger one to the kernel at once. Only what is written of it is
+/// resident.
+const RESERVED: usize = 33 << 20;
 /// Bytes that the limit aims at.
 const PAGE_TARGET: usize = 1 << 20;
 /// However heavy objects are, so many are requested at once: thousands of them, one by one, would
@@ -128,7 +132,7 @@ fn next_limit(limit: u32, weight: Weight) -> u32 {
 /// The whole body, or none where it is larger than the bound.
 async fn read(body: impl AsyncBufRead, bound: usize) -> io::Result<Option<Vec<u8>>> {
     let mut body = pin!(body);
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(RESERVED);
     loop {
         let chunk = body.fill_buf().await?;
         let length = chunk.len();
