@@ -142,11 +142,11 @@ impl Publisher {
         if remembered.is_some() && seeded::has(Bug::NeverRenewsEvents) {
             return Ok(Standing { again: Duration::from_secs(31_536_000), written: false });
         }
-        if let Some(last) = remembered.filter(|last| now - *last < RENEWAL) {
+        if let Some(last) = remembered.filter(|last| is_recent(*last, now)) {
             return Ok(Standing { again: renewal_due(last, now), written: false });
         }
         let (last, written) = match (self.find(message).await?, said) {
-            (Some(event), _) if now - last_said(&event) < RENEWAL => (last_said(&event), false),
+            (Some(event), _) if is_recent(last_said(&event), now) => (last_said(&event), false),
             (Some(event), _) => {
                 self.renew(message, &event).await?;
                 (now, true)
@@ -222,6 +222,12 @@ impl Publisher {
         let (api, how) = (self.api(message), PatchParams::default());
         call::bounded(api.patch(&name, &how, &patch)).await.map(drop)
     }
+}
+
+/// Whether it was said within the hour. A time in the future is that of a clock that was ahead, and
+/// would silence a problem until it is reached.
+fn is_recent(last: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    (TimeDelta::zero()..RENEWAL).contains(&(now - last))
 }
 
 fn renewal_due(last: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
@@ -423,6 +429,23 @@ mod tests {
         world.pass(60);
         publisher.stands(&problem, Said::InStatus).await.unwrap();
         assert_eq!(world.writes(), ["POST"], "but it stays visible");
+    }
+
+    #[tokio::test]
+    async fn a_time_in_the_future_counts_as_not_said() {
+        let world = World::default();
+        let problem = message("shop", "no key");
+        world.pass(24 * 60);
+        let publisher = world.publisher();
+        publisher.stands(&problem, Said::NotYet).await.unwrap();
+        world.writes();
+        world.pass(-24 * 60 + 1);
+
+        for publisher in [publisher, world.publisher()] {
+            let again = publisher.stands(&problem, Said::NotYet).await.unwrap();
+            assert!(again.again.as_secs() <= 3600, "{again:?}");
+        }
+        assert_eq!(world.writes(), ["PATCH"], "said once, by the clock as it is now");
     }
 
     #[tokio::test]
