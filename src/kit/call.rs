@@ -4,7 +4,7 @@
 //! quotes the refused value, a decoding error the offending text. So nothing outside this file
 //! prints one.
 
-use std::{future::Future, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use kube::core::Status;
 
@@ -28,9 +28,28 @@ pub enum CallError {
     /// 401.
     #[error("the API server does not know these credentials (HTTP 401)")]
     Unauthorized,
-    /// 403.
+    /// 403 for lack of a right.
     #[error("forbidden (HTTP 403)")]
     Forbidden,
+    /// An admission policy or webhook refused the request, whatever the code.
+    #[error("{by} denied the request (HTTP {code})")]
+    Denied {
+        /// Which one.
+        by: Admission,
+        /// The code.
+        code: u16,
+    },
+    /// The API server could not ask an admission webhook, and refuses the request because of that.
+    #[error("{webhook} could not be called (HTTP {code})")]
+    WebhookFailed {
+        /// Which one.
+        webhook: Admission,
+        /// The code.
+        code: u16,
+    },
+    /// 413, or what etcd answers to the same: the object is larger than the server stores.
+    #[error("the object would be larger than the API server stores")]
+    RequestTooLarge,
     /// 410.
     #[error("the requested version is gone (HTTP 410)")]
     Gone,
@@ -75,6 +94,25 @@ pub enum CallError {
     },
 }
 
+/// What decided about a request at admission. Nothing of its message is kept: it may quote what was
+/// sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// A ValidatingAdmissionPolicy of this name.
+    Policy(String),
+    /// A webhook of this name.
+    Webhook(String),
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(name) => write!(f, "admission policy {name}"),
+            Self::Webhook(name) => write!(f, "admission webhook {name}"),
+        }
+    }
+}
+
 impl CallError {
     /// Whether a write that failed like this may have been done all the same.
     pub fn may_be_done(&self) -> bool {
@@ -90,6 +128,9 @@ impl CallError {
             | Self::NotFound
             | Self::Unauthorized
             | Self::Forbidden
+            | Self::Denied { .. }
+            | Self::WebhookFailed { .. }
+            | Self::RequestTooLarge
             | Self::Gone
             | Self::Invalid { .. }
             | Self::TooManyRequests { .. } => false,
@@ -104,6 +145,9 @@ impl CallError {
             Self::NotFound => "not-found",
             Self::Unauthorized => "unauthorized",
             Self::Forbidden => "forbidden",
+            Self::Denied { .. } => "denied",
+            Self::WebhookFailed { .. } => "webhook-failed",
+            Self::RequestTooLarge => "request-too-large",
             Self::Gone => "gone",
             Self::Invalid { .. } => "invalid",
             Self::TooManyRequests { .. } => "too-many-requests",
@@ -161,18 +205,57 @@ impl CallError {
 
 impl From<&Status> for CallError {
     fn from(status: &Status) -> Self {
-        match status.code {
+        let code = status.code;
+        if let Some(by) = denied_by(&status.message) {
+            return Self::Denied { by, code };
+        }
+        if let Some(webhook) = failed_webhook(&status.message) {
+            return Self::WebhookFailed { webhook, code };
+        }
+        match code {
+            413 => Self::RequestTooLarge,
+            500 if is_too_large_for_etcd(&status.message) => Self::RequestTooLarge,
             409 if status.reason == "AlreadyExists" => Self::AlreadyExists,
             409 => Self::Conflict,
             404 => Self::NotFound,
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             410 => Self::Gone,
-            400 | 422 => Self::Invalid { code: status.code, fields: refused_fields(status) },
+            400 | 422 => Self::Invalid { code, fields: refused_fields(status) },
             429 => Self::TooManyRequests { retry_after: retry_after(status) },
             code => Self::Server { code },
         }
     }
+}
+
+/// The API server begins its message with the name of a webhook that denied the request, and puts
+/// that of a policy behind the object's name.
+fn denied_by(message: &str) -> Option<Admission> {
+    if let Some(rest) = message.strip_prefix("admission webhook \"") {
+        return quoted_name(rest, "\" denied the request").map(Admission::Webhook);
+    }
+    let (_object, rest) = message.split_once(" is forbidden: ")?;
+    let rest = rest.strip_prefix("ValidatingAdmissionPolicy '")?;
+    quoted_name(rest, "' with binding ").map(Admission::Policy)
+}
+
+fn failed_webhook(message: &str) -> Option<Admission> {
+    let rest = message.strip_prefix("Internal error occurred: failed calling webhook \"")?;
+    quoted_name(rest, "\": ").map(Admission::Webhook)
+}
+
+/// The text up to this mark, if it can be the name of an object.
+fn quoted_name(text: &str, mark: &str) -> Option<String> {
+    let (name, _) = text.split_once(mark)?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+    (name.len() <= 253 && name.chars().all(is_name)).then(|| name.to_owned())
+}
+
+/// etcd's own limit, and that of the connection to it.
+fn is_too_large_for_etcd(message: &str) -> bool {
+    ["request is too large", "trying to send message larger than max"]
+        .iter()
+        .any(|limit| message.contains(limit))
 }
 
 fn refused_fields(status: &Status) -> String {
@@ -203,6 +286,54 @@ mod tests {
         let shown = format!("{error} {error:?}");
         assert!(shown.contains("spec.tls.key"), "{shown}");
         assert!(!shown.contains("BEGIN"), "{shown}");
+    }
+
+    fn answer(code: u16, message: &str) -> CallError {
+        let status = serde_json::json!({ "code": code, "message": message });
+        let status: Status = serde_json::from_value(status).unwrap();
+        CallError::from(&status)
+    }
+
+    #[test]
+    fn a_denial_at_admission_is_known_by_the_name_of_who_denied_and_nothing_else() {
+        let policy = "routes.route.openshift.io \"shop\" is forbidden: ValidatingAdmissionPolicy \
+                      'no-tls' with binding 'all' denied request: a very secret value";
+        let by = Admission::Policy("no-tls".into());
+        for code in [403, 422] {
+            let error = answer(code, policy);
+            assert_eq!(error, CallError::Denied { by: by.clone(), code });
+            assert_eq!(
+                error.to_string(),
+                format!("admission policy no-tls denied the request (HTTP {code})")
+            );
+        }
+        let webhook = "admission webhook \"routes.example.com\" denied the request: very secret";
+        let by = Admission::Webhook("routes.example.com".into());
+        assert_eq!(answer(403, webhook), CallError::Denied { by, code: 403 });
+        let down = "Internal error occurred: failed calling webhook \"routes.example.com\": failed \
+                    to call webhook: Post \"https://x.svc:443/?timeout=10s\": very secret";
+        let webhook = Admission::Webhook("routes.example.com".into());
+        assert_eq!(answer(500, down), CallError::WebhookFailed { webhook, code: 500 });
+    }
+
+    #[test]
+    fn a_missing_right_and_an_invented_name_are_no_denial_at_admission() {
+        let user = "routes.route.openshift.io \"shop\" is forbidden: User \"system:serviceaccount\" \
+                    cannot patch resource \"routes\" in namespace \"is forbidden: Validating\"";
+        assert_eq!(answer(403, user), CallError::Forbidden);
+        let invented = "admission webhook \"a\u{1b}[31m b\" denied the request: no";
+        assert_eq!(answer(403, invented), CallError::Forbidden);
+    }
+
+    #[test]
+    fn an_object_that_is_too_large_is_known_whoever_refuses_it() {
+        let etcd = "etcdserver: request is too large";
+        let wire =
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max";
+        for (code, message) in [(413, "Request entity too large"), (500, etcd), (500, wire)] {
+            assert_eq!(answer(code, message), CallError::RequestTooLarge, "{message}");
+        }
+        assert_eq!(answer(500, "boom"), CallError::Server { code: 500 });
     }
 
     #[tokio::test(start_paused = true)]
