@@ -3,6 +3,23 @@
 /// Asks for a Secret's certificate; set by users on their Routes.
 pub const SECRET_NAME_ANNOTATION: &str = "route.openshift.io/tls-secret-name";
 
+/// Edits that a misspelt key is away from the right one, at most.
+const MISSPELLING: usize = 3;
+
+/// Whether somebody who wrote this annotation key meant `SECRET_NAME_ANNOTATION`.
+pub fn is_misspelt(key: &str) -> bool {
+    let (right, name) = (SECRET_NAME_ANNOTATION, "tls-secret-name");
+    if key == right {
+        return false;
+    }
+    let is_close = |key: &str| {
+        key.len().abs_diff(right.len()) <= MISSPELLING
+            && strsim::osa_distance(key, right) <= MISSPELLING
+    };
+    let key = key.to_ascii_lowercase();
+    key == name || key.ends_with("openshift.io/tls-secret-name") || is_close(&key)
+}
+
 /// Notes what we injected, in the same write as the pair itself.
 pub const INJECTED_ANNOTATION: &str = "trustplane.dev/injected";
 
@@ -47,3 +64,38 @@ pub const FEDERATE_LEASE: &str = "trustplane-federate";
 
 /// Lets us take an object over that somebody else made, if it is `"true"`.
 pub const ADOPT_ANNOTATION: &str = "trustplane.dev/adopt";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_a_slip_of_the_pen_away_from_the_right_one_is_misspelt() {
+        for key in [
+            "route.openshift.io/tls-secret-nam",
+            "router.openshift.io/tls-secret-name",
+            "routes.openshift.io/tls-secretname",
+            "haproxy.router.openshift.io/tls-secret-name",
+            "route.openshift.io/TLS-Secret-Name",
+            "route.openshfit.io/tls_secret_name",
+            "tls-secret-name",
+        ] {
+            assert!(is_misspelt(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_right_key_and_those_of_others_are_not_misspelt() {
+        for key in [
+            SECRET_NAME_ANNOTATION,
+            INJECTED_ANNOTATION,
+            "route.openshift.io/termination",
+            "openshift.io/host.generated",
+            "nginx.example.com/tls-secret-name",
+            "cert-manager.io/issuer-name",
+            "",
+        ] {
+            assert!(!is_misspelt(key), "{key}");
+        }
+    }
+}

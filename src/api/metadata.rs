@@ -4,10 +4,17 @@
 //! `managedFields` are skipped while they pass by. `managedFields` alone would be a tree larger
 //! than all else that is read of an object. Who needs them asks for the metadata by itself.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use serde::{Deserialize, Deserializer};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use crate::names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use crate::names::{
+    INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt,
+};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,15 +28,41 @@ struct Slim {
     annotations: Option<Annotations>,
 }
 
-/// Those of `names.rs`.
-#[derive(Deserialize)]
-struct Annotations {
-    #[serde(rename = "route.openshift.io/tls-secret-name")]
-    secret_name: Option<String>,
-    #[serde(rename = "trustplane.dev/injected")]
-    injected: Option<String>,
-    #[serde(rename = "trustplane.dev/injected-from")]
-    injected_from: Option<String>,
+/// Those of `names.rs`, and one that is misspelt.
+struct Annotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReadAnnotations)
+    }
+}
+
+struct ReadAnnotations;
+
+impl<'de> Visitor<'de> for ReadAnnotations {
+    type Value = Annotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+        const OURS: [&str; 3] =
+            [SECRET_NAME_ANNOTATION, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION];
+        let (mut kept, mut has_misspelt) = (BTreeMap::new(), false);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let is_ours = OURS.contains(&&*key);
+            if is_ours || !has_misspelt && is_misspelt(&key) {
+                has_misspelt |= !is_ours;
+                if let Some(value) = map.next_value::<Option<String>>()? {
+                    kept.insert(key.into_owned(), value);
+                }
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Annotations(kept))
+    }
 }
 
 /// The identity of an object, without any annotation: kubectl's copy of a Secret holds its key.
@@ -51,14 +84,6 @@ pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
 /// Reads that part; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = Slim::deserialize(deserializer)?;
-    let named = |Annotations { secret_name, injected, injected_from }| {
-        let known = [
-            (SECRET_NAME_ANNOTATION, secret_name),
-            (INJECTED_ANNOTATION, injected),
-            (INJECTED_FROM_ANNOTATION, injected_from),
-        ];
-        known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-    };
     Ok(ObjectMeta {
         namespace: slim.namespace,
         name: slim.name,
@@ -66,7 +91,7 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
         resource_version: slim.resource_version,
         deletion_timestamp: slim.deletion_timestamp,
         owner_references: slim.owner_references,
-        annotations: slim.annotations.map(named),
+        annotations: slim.annotations.map(|Annotations(kept)| kept),
         ..ObjectMeta::default()
     })
 }
@@ -101,6 +126,16 @@ mod tests {
             json!(identity),
             json!({ "namespace": namespace, "name": name, "uid": uid, "resourceVersion": version })
         );
+    }
+
+    #[test]
+    fn one_misspelt_annotation_is_read_and_no_more() {
+        let meta = json!({ "annotations": {
+            "router.openshift.io/tls-secret-name": "a", "routes.openshift.io/tls-secret-name": "b",
+            "app": null, INJECTED_ANNOTATION: null,
+        } });
+        let read = slim(meta).unwrap().annotations.unwrap();
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["router.openshift.io/tls-secret-name"]);
     }
 
     #[test]
