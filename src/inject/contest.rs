@@ -7,9 +7,12 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::kit::{
-    backoff::Backoff,
-    seeded::{self, Bug},
+use crate::{
+    inject::refusals::Refusals,
+    kit::{
+        backoff::Backoff,
+        seeded::{self, Bug},
+    },
 };
 
 /// So many times within `WINDOW` the same write was undone: that is no accident.
@@ -103,13 +106,15 @@ impl Contest {
     }
 }
 
-/// Fights over one Route.
+/// What stands in the way of changing one Route: who undoes it, and who refuses it.
 #[derive(Debug, Default)]
 pub struct Contests {
-    /// Over its pair.
+    /// Its pair is undone.
     pub pair: Contest,
-    /// Over its condition.
+    /// Its condition is undone.
     pub status: Contest,
+    /// Its pair can't be changed; none where the last attempt succeeded.
+    pub refusals: Option<Box<Refusals>>,
 }
 
 /// Stands for what is written where only sameness matters.
@@ -122,7 +127,7 @@ pub fn digest(written: &impl Hash) -> u64 {
 impl Contests {
     /// Whether nothing of this is worth keeping.
     pub fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now)
+        self.pair.is_over(now) && self.status.is_over(now) && self.refusals.is_none()
     }
 }
 

@@ -4,11 +4,13 @@
 //! whether it is ours, and to what people are told of it while the object passes by.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::{
@@ -18,7 +20,7 @@ use crate::{
         queue,
         seeded::{self, Bug},
     },
-    names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
+    names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
     tls::{self, Fingerprint, Validity, Warning, Wildcard},
 };
 
@@ -113,6 +115,13 @@ pub struct Description {
     pub warnings: Box<[Warning]>,
 }
 
+impl Description {
+    /// What clients object to at this time.
+    pub fn warnings_at(&self, now: DateTime<Utc>) -> impl Iterator<Item = Warning> {
+        tls::age_warning(self.validity, now).into_iter().chain(self.warnings.iter().cloned())
+    }
+}
+
 /// How much of a Route's certificate is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
@@ -140,6 +149,8 @@ pub enum Wanted {
     Nothing,
     /// Names a Secret of the Route's namespace.
     Secret(Arc<str>),
+    /// Absent or empty, and this key stands there instead, which nobody reads.
+    Misspelt(Box<str>),
     /// Can't be the name of a Secret. As much of it as is ever told: an annotation may be as large
     /// as 256 KB, and two that are told alike are decided alike.
     Invalid(Box<str>),
@@ -152,8 +163,8 @@ pub enum Tls {
     NotSecured,
     /// The router never decrypts.
     Passthrough,
-    /// OpenShift's own `externalCertificate`.
-    External,
+    /// OpenShift's own `externalCertificate`, and what is left beside it.
+    External(Holding),
     /// The router terminates TLS.
     Terminated {
         /// The pair in the Route.
@@ -210,7 +221,7 @@ impl RouteFacts {
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
             host: host_digest(route),
             custody: custody(route),
-            wanted: wanted(annotation(SECRET_NAME_ANNOTATION).map(String::as_str)),
+            wanted: wanted(meta.annotations.as_ref()),
             noted: noted.is_some(),
             source,
             certificate: held_certificate(route, &tls, depth),
@@ -223,7 +234,7 @@ impl RouteFacts {
     pub fn secret(&self) -> Option<ObjectRef> {
         match &self.wanted {
             Wanted::Secret(name) => Some(ObjectRef::new(self.at.namespace.clone(), name.clone())),
-            Wanted::Nothing | Wanted::Invalid(_) => None,
+            Wanted::Nothing | Wanted::Misspelt(_) | Wanted::Invalid(_) => None,
         }
     }
 
@@ -238,7 +249,7 @@ impl RouteFacts {
     pub fn ca_certificate(&self) -> Option<Fingerprint> {
         match self.tls {
             Tls::Terminated { ca_certificate, .. } => ca_certificate,
-            Tls::NotSecured | Tls::Passthrough | Tls::External => None,
+            Tls::NotSecured | Tls::Passthrough | Tls::External(_) => None,
         }
     }
 
@@ -259,8 +270,8 @@ impl RouteFacts {
     /// The pair that stands in the Route.
     pub fn holding(&self) -> Holding {
         match self.tls {
-            Tls::Terminated { holding, .. } => holding,
-            Tls::NotSecured | Tls::Passthrough | Tls::External => Holding::Nothing,
+            Tls::Terminated { holding, .. } | Tls::External(holding) => holding,
+            Tls::NotSecured | Tls::Passthrough => Holding::Nothing,
         }
     }
 
@@ -291,7 +302,7 @@ impl RouteFacts {
 
     /// Whether the annotation is set to anything but the empty string.
     pub fn is_annotated(&self) -> bool {
-        self.wanted != Wanted::Nothing
+        matches!(self.wanted, Wanted::Secret(_) | Wanted::Invalid(_))
     }
 }
 
@@ -354,9 +365,13 @@ fn is_controlling_ingress(owner: &OwnerReference) -> bool {
         && INGRESS.contains(&owner.api_version.as_str())
 }
 
-fn wanted(annotation: Option<&str>) -> Wanted {
-    match annotation {
-        None | Some("") => Wanted::Nothing,
+fn wanted(annotations: Option<&BTreeMap<String, String>>) -> Wanted {
+    let Some(annotations) = annotations else { return Wanted::Nothing };
+    match annotations.get(SECRET_NAME_ANNOTATION).map(String::as_str) {
+        None | Some("") => {
+            let misspelt = annotations.keys().find(|key| is_misspelt(key));
+            misspelt.map_or(Wanted::Nothing, |key| Wanted::Misspelt(key.as_str().into()))
+        }
         Some(name) if is_object_name(name) => Wanted::Secret(name.into()),
         Some(other) => Wanted::Invalid(words::shortened(other).into()),
     }
@@ -382,7 +397,7 @@ fn read_tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Note>) -> Tls {
         return Tls::Passthrough;
     }
     if tls.external_certificate.as_ref().is_some_and(|external| !external.name.is_empty()) {
-        return Tls::External;
+        return Tls::External(holding(tls, uid, note));
     }
     let ca_certificate = tls.ca_certificate.as_deref().filter(|text| !text.is_empty());
     let ca_certificate = ca_certificate.map(|text| Fingerprint::of(text, ""));

@@ -20,10 +20,10 @@ use secrets::{Content, SecretEntry};
 
 use crate::inject::{
     contest::Contests,
-    facts::{Holding, ObjectRef, RouteFacts, Wanted},
+    facts::{Description, Holding, ObjectRef, RouteFacts, Wanted},
     plan::{CompletedWrite, SecretState},
     source::{Agreement, Revision},
-    words::{Reason, State},
+    words::{self, Reason, State},
 };
 use crate::kit::seeded::{self, Bug};
 use crate::tls::{Fingerprint, Problem};
@@ -262,6 +262,22 @@ impl Index {
         Some(entry.contests.get_or_insert_default())
     }
 
+    /// Whether this write was refused as too large, and would be again.
+    pub fn is_too_large(&self, at: &ObjectRef, write: Option<u64>, now: Instant) -> bool {
+        let entry = self.routes.get(at).filter(|entry| entry.contests.is_some());
+        let refusals = entry.and_then(|entry| entry.contests.as_ref()?.refusals.as_ref());
+        let changed = entry.map_or(now, |entry| entry.changed);
+        refusals.is_some_and(|refusals| refusals.is_too_large(write, changed, now))
+    }
+
+    /// The Route is as it should be.
+    pub fn clear_refusals(&mut self, at: &ObjectRef) {
+        let contests = self.routes.get_mut(at).and_then(|entry| entry.contests.as_mut());
+        if let Some(contests) = contests {
+            contests.refusals = None;
+        }
+    }
+
     /// What the Route's certificate turned out to be.
     pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
@@ -329,10 +345,21 @@ impl Index {
 
     /// The managed Routes and when the certificate in them ends.
     pub fn managed(&self) -> impl Iterator<Item = (&ObjectRef, DateTime<Utc>)> {
+        self.held().map(|(at, held)| (at, held.validity.not_after))
+    }
+
+    /// How many managed Routes have a certificate that clients object to, and why.
+    pub fn warnings(&self, now: DateTime<Utc>) -> HashMap<Reason, u64> {
+        let mut counts = HashMap::new();
+        for warning in self.held().flat_map(|(_, held)| held.warnings_at(now)) {
+            *counts.entry(words::reason_of(&warning)).or_default() += 1;
+        }
+        counts
+    }
+
+    fn held(&self) -> impl Iterator<Item = (&ObjectRef, &Description)> {
         self.routes.iter().filter_map(|(at, entry)| match entry.last_state {
-            Some((Some(State::Managed), _)) => {
-                Some((at, entry.facts.description()?.validity.not_after))
-            }
+            Some((Some(State::Managed), _)) => Some((at, entry.facts.description()?)),
             _ => None,
         })
     }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::{
     inject::{facts::ObjectRef, index::Index, words::State},
-    kit::{client::Gate, queue::Queue},
+    kit::{client::Gate, clock::Clock, queue::Queue},
 };
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -123,6 +123,8 @@ pub struct Caches {
     pub queue: Arc<Queue<ObjectRef>>,
     /// Whether this replica writes.
     pub gate: Gate,
+    /// Certificates expire while nothing else changes.
+    pub clock: Clock,
 }
 
 impl fmt::Debug for Caches {
@@ -160,6 +162,17 @@ impl Collector for Caches {
                 [("state", state.map_or("None", State::as_str)), ("reason", reason.as_str())];
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             ConstGauge::new(count).encode(routes.encode_family(&labels)?)?;
+        }
+        let mut warnings = encoder.encode_descriptor(
+            "certificate_warnings",
+            "Managed Routes whose certificate clients object to, by the reason of the Warning",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (reason, count) in index.warnings(self.clock.now()) {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            ConstGauge::new(count)
+                .encode(warnings.encode_family(&[("reason", reason.as_str())])?)?;
         }
         let mut not_after = encoder.encode_descriptor(
             "certificate_not_after_seconds",

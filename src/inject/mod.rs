@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod note;
 pub mod plan;
 pub mod reconcile;
+pub mod refusals;
 pub mod run;
 pub mod secret_reads;
 pub mod source;

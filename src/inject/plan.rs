@@ -175,6 +175,7 @@ impl Plan {
 
     fn clearing_left_over(self, route: &RouteFacts, left: LeftOver) -> Self {
         match left {
+            LeftOver::OurPair => self.writing(Write::Clear),
             LeftOver::OurKey => self.writing(Write::ClearKey),
             LeftOver::Nothing => self.dropping_note(route),
         }
@@ -193,12 +194,23 @@ impl Plan {
         if route.is_annotated() { self.warning(notice(route)) } else { self }
     }
 
-    fn watching_expiry(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
-        if let Some(held) = route.description() {
-            let age = tls::age_warning(held.validity, now);
-            let all = age.iter().chain(&held.warnings);
-            self.warnings.extend(all.map(|warning| words::pair_warning(route, warning)));
-            self.requeue_at = tls::next_change(held.validity, now);
+    /// The Route has the Secret's pair. What clients may object to is told, and kept in sight.
+    fn up_to_date(route: &RouteFacts, now: DateTime<Utc>) -> Self {
+        let held = route.description();
+        let warnings: Vec<Notice> = held.map_or_else(Vec::new, |held| {
+            held.warnings_at(now).map(|warning| words::pair_warning(route, &warning)).collect()
+        });
+        let requeue_at = held.and_then(|held| tls::next_change(held.validity, now));
+        let verdict = words::managed(route, &warnings);
+        Self { warnings, requeue_at, ..Self::verdict(verdict) }
+    }
+
+    /// In the condition too, so that a restart says nothing.
+    fn pointing_out_misspelling(mut self, route: &RouteFacts) -> Self {
+        if let (Wanted::Misspelt(key), Some(verdict)) = (&route.wanted, &mut self.verdict) {
+            let notice = words::misspelt(key, &verdict.message);
+            verdict.message.clone_from(&notice.note);
+            self.warnings.push(notice);
         }
         self
     }
@@ -218,7 +230,7 @@ impl Plan {
 pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy: &Policy) -> Plan {
     let row = Row::of(route, secret);
     let name = row.name();
-    let mut plan = decide(row, route, now, policy);
+    let mut plan = decide(row, route, now, policy).pointing_out_misspelling(route);
     plan.row = name;
     plan.conditions = plan
         .verdict
@@ -245,7 +257,7 @@ pub fn event_if_still_true(
 
 /// Only a seeded bug tells what is over.
 fn event_although_over(write: CompletedWrite, route: &RouteFacts) -> Notice {
-    let (reason, note) = (Reason::CertificateInjected, words::managed(route).message);
+    let (reason, note) = (Reason::CertificateInjected, words::managed(route, &[]).message);
     match write {
         CompletedWrite::Injected(_) => {
             Notice { severity: Severity::Normal, reason, action: "Inject", note }
@@ -266,7 +278,7 @@ pub fn meanwhile(
     }
     let state = match route.tls {
         Tls::NotSecured | Tls::Passthrough => None,
-        Tls::External => Some(State::Custom),
+        Tls::External(_) => Some(State::Custom),
         Tls::Terminated { holding, .. } => Some(match holding {
             Holding::Certificate(_, Owner::Ours) => State::Managed,
             Holding::Certificate(_, Owner::Theirs) => State::Custom,
@@ -288,15 +300,15 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
         Row::Passthrough => Plan::verdict(words::passthrough())
             .dropping_note(route)
             .warning_if_annotated(route, words::annotated_but_passthrough),
-        Row::External => Plan::verdict(words::external())
-            .dropping_note(route)
+        Row::External(left) => Plan::verdict(words::external())
+            .clearing_left_over(route, left)
             .warning_if_annotated(route, words::annotated_but_external),
 
-        Row::UpToDate => Plan::verdict(words::managed(route)).watching_expiry(route, now),
+        Row::UpToDate => Plan::up_to_date(route, now),
         Row::NoteMissing(pair) => {
-            Plan::verdict(words::managed(route)).writing(Write::NoteAlone(pair))
+            Plan::verdict(words::managed(route, &[])).writing(Write::NoteAlone(pair))
         }
-        Row::Inject(pair, before) => Plan::verdict(words::managed(route))
+        Row::Inject(pair, before) => Plan::verdict(words::managed(route, &[]))
             .writing(Write::Inject(pair))
             .telling(CompletedWrite::Injected(before)),
 
@@ -424,9 +436,10 @@ pub enum CompletedWrite {
     Cleared,
 }
 
-/// What is left in a Route without a certificate.
+/// What of ours is left in a Route that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeftOver {
+    OurPair,
     OurKey,
     Nothing,
 }
@@ -437,7 +450,7 @@ enum Row<'a> {
     LeftAlone,
     NotSecured,
     Passthrough,
-    External,
+    External(LeftOver),
     UpToDate,
     NoteMissing(Fingerprint),
     Inject(Fingerprint, Before),
@@ -459,7 +472,10 @@ impl<'a> Row<'a> {
         let holding = match route.tls {
             Tls::NotSecured => return Self::NotSecured,
             Tls::Passthrough => return Self::Passthrough,
-            Tls::External => return Self::External,
+            Tls::External(_) if seeded::has(Bug::LetsGoWithoutClearing) => {
+                return Self::External(LeftOver::Nothing);
+            }
+            Tls::External(holding) => return Self::External(LeftOver::in_route(holding)),
             Tls::Terminated { holding, .. } => holding,
         };
         match &route.wanted {
@@ -469,8 +485,8 @@ impl<'a> Row<'a> {
                 Err(why) => Self::not_usable(why, holding),
             },
             Wanted::Invalid(value) => Self::not_usable(Unusable::InvalidName(value), holding),
-            Wanted::Nothing if route.noted => Self::removed(holding),
-            Wanted::Nothing => Self::NeverSet(holding),
+            Wanted::Nothing | Wanted::Misspelt(_) if route.noted => Self::removed(holding),
+            Wanted::Nothing | Wanted::Misspelt(_) => Self::NeverSet(holding),
         }
     }
 
@@ -514,7 +530,7 @@ impl<'a> Row<'a> {
             Self::LeftAlone => "1",
             Self::NotSecured => "2",
             Self::Passthrough => "3",
-            Self::External => "4",
+            Self::External(_) => "4",
             Self::UpToDate => "5",
             Self::NoteMissing(_) => "6",
             Self::Inject(..) => "7",
@@ -533,6 +549,7 @@ impl<'a> Row<'a> {
 impl LeftOver {
     fn in_route(holding: Holding) -> Self {
         match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::OurPair,
             Holding::KeyOnly(Owner::Ours) => Self::OurKey,
             _ => Self::Nothing,
         }

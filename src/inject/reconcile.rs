@@ -258,6 +258,10 @@ impl Reconciler {
             self.say_meanwhile(route, words::contested_meanwhile()).await?;
             return Ok(Next::At(wait));
         }
+        if self.index().is_too_large(&route.at, digest_of(write), Instant::now()) {
+            let cause = CallError::RequestTooLarge;
+            return Err(ApplyError::Pair { route: route.at.clone(), cause });
+        }
         let now_is = self.write_pair(route, plan, write, pair).await?;
         if !write.stands_in(&now_is) {
             // Something between us and the store changed our write. What was planned to be said is
@@ -324,12 +328,18 @@ impl Reconciler {
         pair: Option<&ReadPair>,
     ) -> Result<RouteFacts, ApplyError> {
         // Asked first: the watch may bring our own write before its answer comes.
-        let cause = self.index().caused_by_secret(route);
+        let changed = self.index().caused_by_secret(route);
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        let cause = written.as_ref().err().and_then(ApplyError::cause);
+        if cause == Some(&CallError::RequestTooLarge) {
+            self.contests_of(route, |contests| {
+                let refusals = contests.refusals.get_or_insert_default();
+                refusals.too_large(digest_of(write), Instant::now());
+            });
+        }
         // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
-        let may_stand = |error: &ApplyError| error.cause().is_some_and(CallError::may_be_done);
-        if written.as_ref().err().is_none_or(may_stand) {
+        if written.is_ok() || cause.is_some_and(CallError::may_be_done) {
             let event = plan.event.filter(|_| !seeded::has(Bug::HappenedNeverTold));
             if let Some(write) = event {
                 let event = PendingEvent { write, since: Instant::now() };
@@ -341,7 +351,7 @@ impl Reconciler {
             tracing::debug!(key = read.pair.key().expose(), "written");
         }
         log_write(&written, plan, write);
-        if let (Write::Inject(_), Some(changed)) = (write, cause) {
+        if let (Write::Inject(_), Some(changed)) = (write, changed) {
             self.metrics.reached_route(changed);
         }
         let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
@@ -371,9 +381,8 @@ impl Reconciler {
 
     /// Answers when to try again where something else keeps undoing this write.
     async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
-        let written = write.target().as_ref().map(contest::digest);
-        let ruling =
-            self.contests_of(route, |contests| contests.pair.rule(written, Instant::now()));
+        let ruling = self
+            .contests_of(route, |contests| contests.pair.rule(digest_of(write), Instant::now()));
         let Ruling::Wait(until, announcement) = ruling else { return None };
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
@@ -451,6 +460,11 @@ fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
         }
         _ => tracing::info!(route = %route.at, secret, result, "written: {done}"),
     }
+}
+
+/// Stands for the pair that is written; none where one is taken out.
+fn digest_of(write: Write) -> Option<u64> {
+    write.target().as_ref().map(contest::digest)
 }
 
 fn owns_pair(entry: &ManagedFieldsEntry) -> bool {

@@ -30,6 +30,7 @@ use crate::{
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
         reconcile::{Next, Reconciler},
+        refusals::Retry,
         secret_reads::{self, Judge, SharedReads},
         watches::Watches,
     },
@@ -93,6 +94,8 @@ pub struct Injector {
     pause: Pause,
     /// So many pages are held at once, however many namespaces are served.
     lists: Arc<Semaphore>,
+    /// So many failures are reported at once: an API that takes no Events must leave workers for pairs.
+    reports: Semaphore,
 }
 
 impl Injector {
@@ -106,7 +109,12 @@ impl Injector {
     ) -> Arc<Self> {
         let index = Arc::new(Mutex::new(Index::default()));
         let queue = Arc::new(Queue::for_workers(options.concurrency));
-        let caches = Caches { index: index.clone(), queue: queue.clone(), gate: gate.clone() };
+        let caches = Caches {
+            index: index.clone(),
+            queue: queue.clone(),
+            gate: gate.clone(),
+            clock: clock.clone(),
+        };
         let publisher = Publisher::new(
             client.clone(),
             clock.clone(),
@@ -139,6 +147,7 @@ impl Injector {
             failures: Mutex::default(),
             pause: Pause::default(),
             lists: Arc::new(Semaphore::new(PAGES_AT_ONCE)),
+            reports: Semaphore::new((options.concurrency / 2).max(1)),
             options,
         })
     }
@@ -342,6 +351,7 @@ impl Injector {
             }
             Ok(Ok(next)) => {
                 self.failures().remove(at);
+                self.index().clear_refusals(at);
                 // What is due after the next resync is found again by it: thousands of Routes wait
                 // for the end of their certificates, and take no room for it.
                 if let Next::At(again) = next
@@ -371,9 +381,19 @@ impl Injector {
             _ => Duration::ZERO,
         };
         let hint = error.cause().map_or("", hint);
-        let again = self.back_off(at, at_least);
-        tracing::warn!(route = %at, %error, again_in = ?again, "not done{hint}");
-        self.reconciler.complain(at, error).await;
+        let retry = match self.reports.try_acquire() {
+            Ok(_permit) => self.reconciler.report_failure(at, error).await,
+            Err(_) => Retry::BackOff,
+        };
+        let again = match retry {
+            Retry::BackOff => self.back_off(at, at_least),
+            Retry::AtResync => self.options.resync,
+            Retry::At(time) => {
+                self.queue.add_at(at.clone(), time);
+                time.duration_since(Instant::now())
+            }
+        };
+        tracing::warn!(route = %at, %error, again_in = ?again, "reconcile failed{hint}");
     }
 
     fn back_off(&self, at: &ObjectRef, at_least: Duration) -> Duration {

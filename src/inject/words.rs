@@ -96,6 +96,8 @@ reasons! {
     CertificateContested,
     /// Event: the API server refuses our write.
     InjectionFailed,
+    /// Event: an annotation key that is nearly the right one.
+    AnnotationMisspelt,
     /// Event: the API server refuses our condition.
     StatusNotWritten,
     /// Event: the certificate ends soon.
@@ -162,10 +164,10 @@ impl Consequence {
     fn as_str(self) -> &'static str {
         match self {
             Self::ServesDefault => "the router serves its default certificate",
-            Self::KeepsTheirs => "the certificate that stands in the Route stays",
-            Self::KeepsLastGood => "the last good certificate stays in the Route",
+            Self::KeepsTheirs => "the Route keeps its own certificate",
+            Self::KeepsLastGood => "the Route keeps the last good certificate",
             Self::KeepsSame => {
-                "it would not be injected today. The Route holds it already, and it stays until the \
+                "it would not be injected today. The Route has it already and keeps it until the \
                  Secret changes"
             }
         }
@@ -213,7 +215,7 @@ pub fn passthrough() -> Verdict {
     settled(
         None,
         Reason::PassthroughTermination,
-        "Termination is passthrough: the backend's own certificate is served.",
+        "Termination is passthrough, so the backend serves its own certificate.",
     )
 }
 
@@ -226,9 +228,14 @@ pub fn external() -> Verdict {
     )
 }
 
-/// Rows 5 to 7.
-pub fn managed(route: &RouteFacts) -> Verdict {
-    let message = format!("The certificate of Secret {} stands in the Route.", secret_of(route));
+/// Rows 5 to 7. Of warnings only the kinds are named: a date would cost a status write with each
+/// renewal.
+pub fn managed(route: &RouteFacts, warnings: &[Notice]) -> Verdict {
+    let mut message = format!("The Route has the certificate of Secret {}.", secret_of(route));
+    if !warnings.is_empty() {
+        let kinds: Vec<_> = warnings.iter().map(|notice| notice.reason.as_str()).collect();
+        message += &format!(" Warnings: {}. The Events say more.", kinds.join(", "));
+    }
     settled(Some(State::Managed), Reason::SecretInjected, message)
 }
 
@@ -237,7 +244,7 @@ pub fn no_certificate() -> Verdict {
     settled(
         Some(State::Default),
         Reason::NoCertificate,
-        "The Route holds no certificate, so the router serves its default certificate.",
+        "The Route has no certificate, so the router serves its default certificate.",
     )
 }
 
@@ -246,8 +253,17 @@ pub fn custom() -> Verdict {
     settled(
         Some(State::Custom),
         Reason::CertificateInRoute,
-        "The certificate that stands in the Route was put there by its owner.",
+        "The Route has a certificate of its own, which trustplane did not inject.",
     )
+}
+
+/// An annotation that nobody reads, where the right one is not set.
+pub fn misspelt(key: &str, message: &str) -> Notice {
+    let note = format!(
+        "{message} Nobody reads the annotation {key}. To inject the certificate of a Secret, use \
+         {SECRET_NAME_ANNOTATION}."
+    );
+    warning(Reason::AnnotationMisspelt, "CheckRoute", note)
 }
 
 /// Row 2, annotated.
@@ -263,7 +279,7 @@ pub fn annotated_but_not_secured(route: &RouteFacts) -> Notice {
 /// Row 3, annotated.
 pub fn annotated_but_passthrough(route: &RouteFacts) -> Notice {
     let note = format!(
-        "With passthrough termination the router never decrypts and can't serve the certificate of Secret {}. \
+        "With passthrough termination the router never decrypts, so it can't serve the certificate of Secret {}. \
          Set spec.tls.termination to edge or reencrypt, or remove the annotation {SECRET_NAME_ANNOTATION}.",
         secret_of(route)
     );
@@ -273,7 +289,7 @@ pub fn annotated_but_passthrough(route: &RouteFacts) -> Notice {
 /// Row 4, annotated.
 pub fn annotated_but_external(route: &RouteFacts) -> Notice {
     let note = format!(
-        "spec.tls.externalCertificate is set and excludes the certificate of Secret {}. \
+        "spec.tls.externalCertificate is set, so the certificate of Secret {} is not injected. \
          Remove one of the two: spec.tls.externalCertificate or the annotation {SECRET_NAME_ANNOTATION}.",
         secret_of(route)
     );
@@ -286,14 +302,14 @@ pub fn injected(route: &RouteFacts, before: Before) -> Notice {
         Before::Ours => (Reason::CertificateUpdated, ""),
         Before::Nothing => (Reason::CertificateInjected, ""),
         Before::Theirs => {
-            (Reason::CertificateInjected, " It replaced the certificate that stood in the Route.")
+            (Reason::CertificateInjected, " It replaced the certificate that the Route had.")
         }
     };
     let described = route.description().map_or_else(String::new, |held| {
         format!(": serial {}, valid until {}", held.serial, day(held.validity.not_after))
     });
     let secret = secret_of(route);
-    let note = format!("The Route holds the certificate of Secret {secret}{described}.{replaced}");
+    let note = format!("The Route has the certificate of Secret {secret}{described}.{replaced}");
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
 }
 
@@ -305,26 +321,26 @@ pub fn cleared() -> Notice {
         action: "Clear",
         note: format!(
             "The annotation {SECRET_NAME_ANNOTATION} was removed, so the injected certificate was \
-             taken out of the Route and the router serves its default certificate."
+             removed from the Route. The router serves its default certificate."
         ),
     }
 }
 
 /// While a fight is waited out.
 pub fn contested_meanwhile() -> (Reason, String) {
-    let message =
-        "Something else keeps changing the certificate of this Route, so the next attempt waits.";
+    let message = "Something else keeps changing the certificate of this Route, so the next attempt waits. \
+         If a GitOps tool manages the Route, see docs/gitops.md.";
     (Reason::CertificateContested, message.to_owned())
 }
 
 /// What a write does, for a log that people read.
 pub fn doing(write: Option<Write>) -> &'static str {
     match write {
-        Some(Write::Inject(_)) => "inject the pair of the Secret",
-        Some(Write::NoteAlone(_)) => "note that the pair in the Route is the Secret's",
-        Some(Write::Clear) => "take the injected pair out",
-        Some(Write::ClearKey) => "take out a key that lost its certificate",
-        Some(Write::DropNote) => "drop a note that fits nothing",
+        Some(Write::Inject(_)) => "inject certificate and key of the Secret",
+        Some(Write::NoteAlone(_)) => "mark certificate and key in the Route as injected",
+        Some(Write::Clear) => "remove the injected certificate and key",
+        Some(Write::ClearKey) => "remove an injected key without its certificate",
+        Some(Write::DropNote) => "remove an annotation of an earlier injection",
         None => "write the status alone",
     }
 }
@@ -337,51 +353,87 @@ pub fn contested(manager: Option<&str>) -> Notice {
         "BackOff",
         format!(
             "Something else keeps changing the certificate that was injected into this Route, so the \
-             next attempts wait up to 5 minutes.{who} Let it ignore spec.tls.certificate, spec.tls.key \
-             and the annotation trustplane.dev/injected, or remove the annotation {SECRET_NAME_ANNOTATION}."
+             next attempts wait up to 5 minutes.{who} Make it ignore spec.tls.certificate, spec.tls.key \
+             and the annotations trustplane.dev/injected and trustplane.dev/injected-from (docs/gitops.md \
+             says how), or remove the annotation {SECRET_NAME_ANNOTATION}."
         ),
     )
 }
 
-/// A decision can't be carried out, and waiting won't help.
-pub fn not_done(error: &ApplyError) -> Option<Notice> {
+/// The Route can't be changed. What it has stays.
+pub fn not_done(route: &RouteFacts, error: &ApplyError) -> Option<Notice> {
     let cause = error.cause()?;
-    if let ApplyError::Status { .. } = error {
-        return status_not_written(cause);
-    }
-    let note = match (error, cause) {
-        (ApplyError::Secret { secret, .. }, CallError::Forbidden) => format!(
-            "trustplane may not read Secret {}. Let an administrator grant its account get, list and \
-             watch on secrets, by applying again what it was installed with.",
-            secret.name
-        ),
-        (_, CallError::Forbidden) => {
-            "trustplane may not write this Route. Let an administrator grant its account patch on \
-             routes and routes/status, and create and update on routes/custom-host, by applying again what it \
-             was installed with."
-                .to_owned()
-        }
-        (_, cause @ CallError::Invalid { .. }) => format!(
-            "The certificate could not be written: {cause}. Look at the Route with kubectl describe; \
-             on OpenShift the account of trustplane needs create and update on routes/custom-host."
-        ),
-        _ => return None,
+    let note = match error {
+        ApplyError::PairMissing { .. } => return None,
+        ApplyError::Status { .. } => return status_not_written(cause),
+        ApplyError::Secret { secret, .. } => secret_not_read(&secret.name, cause),
+        ApplyError::Pair { .. } | ApplyError::Read { .. } => pair_not_written(route, cause),
     };
     Some(warning(Reason::InjectionFailed, "Inject", note))
 }
 
+fn secret_not_read(secret: &str, cause: &CallError) -> String {
+    match cause {
+        CallError::Forbidden => format!(
+            "trustplane is not allowed to read Secret {secret}. Ask an administrator to grant its \
+             account get, list and watch on secrets, by applying again what it was installed with."
+        ),
+        cause => format!(
+            "Secret {secret} could not be read, so the Route keeps what it has: {cause}. This is \
+             tried again. If it goes on, ask an administrator to look at the API server."
+        ),
+    }
+}
+
+fn pair_not_written(route: &RouteFacts, cause: &CallError) -> String {
+    let what_to_do = match cause {
+        CallError::Forbidden => {
+            return "trustplane is not allowed to write this Route, so the Route keeps what it has. \
+                    Ask an administrator to grant its account patch on routes and routes/status, \
+                    and create and update on routes/custom-host, by applying again what it was \
+                    installed with."
+                .to_owned();
+        }
+        CallError::Denied { .. } => {
+            "Ask an administrator to let the account of trustplane write Routes".to_owned()
+        }
+        CallError::WebhookFailed { .. } => {
+            "Ask an administrator to repair or remove that webhook".to_owned()
+        }
+        CallError::RequestTooLarge => format!(
+            "Shorten the certificate chain in Secret {}, and remove text around the certificates",
+            secret_of(route)
+        ),
+        CallError::Invalid { .. } => {
+            "Look at the Route with kubectl describe; on OpenShift the account of trustplane needs \
+             create and update on routes/custom-host"
+                .to_owned()
+        }
+        _ => "This is tried again. If it goes on, ask an administrator to look at the API server"
+            .to_owned(),
+    };
+    format!(
+        "The certificate of this Route could not be changed, so the Route keeps what it has: {cause}. \
+         {what_to_do}."
+    )
+}
+
 /// What is served is as it should be; only the condition does not tell of it.
 fn status_not_written(cause: &CallError) -> Option<Notice> {
-    let so = "so .status.certificate does not tell which certificate it holds. What the router \
+    let so = "so .status.certificate does not say which certificate it has. What the router \
               serves is not affected.";
     let note = match cause {
         CallError::Forbidden => format!(
-            "trustplane may not write the status of this Route, {so} Let an administrator grant its \
+            "trustplane is not allowed to write the status of this Route, {so} Ask an administrator to grant its \
              account patch on routes/status, by applying again what it was installed with."
         ),
+        CallError::Denied { .. } => format!(
+            "The status of this Route could not be written, {so} Reason: {cause}. Ask an administrator \
+             to let the account of trustplane patch routes/status."
+        ),
         CallError::Invalid { .. } => format!(
-            "The status of this Route could not be written, {so} {cause}. Apply the CRD of Routes \
-             again, or run trustplane with --status=off."
+            "The status of this Route could not be written, {so} Reason: {cause}. Apply the CRD of \
+             Routes again, or run trustplane with --status=off."
         ),
         _ => return None,
     };
@@ -394,7 +446,7 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
     let so = consequence.as_str();
     let text = match why {
         Unusable::Missing { .. } => format!(
-            "Secret {secret} was not found, so {so}. Create it in namespace {}, or remove the \
+            "Secret {secret} was not found, so {so}. Create it in namespace {}, or correct the \
              annotation {SECRET_NAME_ANNOTATION}.",
             route.at.namespace
         ),
@@ -406,15 +458,15 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
         ),
         Unusable::WrongType(found) => format!(
             "Secret {secret} is of type {:?}, not \"kubernetes.io/tls\", so {so}. The type of a \
-             Secret can't be changed: delete it and create it anew with kubectl create secret tls.",
+             Secret can't be changed: delete it and create it again with kubectl create secret tls.",
             shortened(found)
         ),
         Unusable::Invalid(problems) => format!(
-            "The router would refuse the pair in Secret {secret}, so {so}. Mend the Secret: {}.",
+            "The router would refuse the certificate and key in Secret {secret}, so {so}. Fix the Secret: {}.",
             listed(problems)
         ),
         Unusable::CaMismatch(problems) => format!(
-            "The caCertificate in the Route would make the router refuse the pair in Secret {secret}, \
+            "The caCertificate of the Route would make the router refuse the certificate in Secret {secret}, \
              so {so}. Remove spec.tls.caCertificate or set it to the issuer of that certificate: {}.",
             listed(problems)
         ),
@@ -430,11 +482,12 @@ pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
 
 /// The same of a pair that stays although its Secret is no longer usable.
 pub fn kept_warning(what: &Warning) -> Notice {
-    let note = format!("Certificate that stays in the Route: {what}");
+    let note = format!("Certificate that the Route keeps: {what}");
     warning(reason_of(what), "CheckSecret", note)
 }
 
-fn reason_of(what: &Warning) -> Reason {
+/// The reason of the Event about this.
+pub fn reason_of(what: &Warning) -> Reason {
     match what {
         Warning::Expired { .. } => Reason::CertificateExpired,
         Warning::Expiring { .. } => Reason::CertificateExpiring,
@@ -450,7 +503,7 @@ fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
         Wanted::Secret(name) => Cow::Borrowed(name),
         // Whatever stands there, line breaks included, is shown as one word.
         Wanted::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),
-        Wanted::Nothing => Cow::Borrowed(""),
+        Wanted::Nothing | Wanted::Misspelt(_) => Cow::Borrowed(""),
     }
 }
 

@@ -75,11 +75,15 @@ pub enum Bug {
     BelievesOlderVersion,
     /// A pair that earlier rules accepted is cleared by stricter ones.
     ClearsByStricterRules,
+    /// The condition goes on to claim what it claimed before, while every write is refused.
+    SilentWhileWritesFail,
+    /// A Route with an external certificate loses its note, and keeps the key.
+    LetsGoWithoutClearing,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
@@ -114,6 +118,8 @@ impl Bug {
         Self::BelievesForeignChange,
         Self::BelievesOlderVersion,
         Self::ClearsByStricterRules,
+        Self::SilentWhileWritesFail,
+        Self::LetsGoWithoutClearing,
     ];
 }
 

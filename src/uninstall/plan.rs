@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::inject::{
     capability::StatusField,
-    facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls, Wanted},
+    facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Wanted},
     plan::{self, Policy, SecretState, StatusScope, Write},
     survey::Survey,
 };
@@ -86,11 +86,7 @@ fn taking_out(route: &RouteFacts) -> Write {
 
 /// What becomes of its certificate, to show before it is done.
 pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
-    let holding = match route.tls {
-        Tls::Terminated { holding, .. } => holding,
-        _ => Holding::Nothing,
-    };
-    match (holding, pairs) {
+    match (route.holding(), pairs) {
         (Holding::Certificate(_, Owner::Ours), Pairs::Keep) => Effect::PairStays,
         (Holding::Certificate(_, Owner::Ours), Pairs::Clear) => Effect::PairGoes,
         (Holding::Certificate(_, Owner::Theirs), _) => Effect::OwnPairStays,
@@ -115,7 +111,7 @@ pub struct Marked {
 impl Marked {
     fn of(route: &RouteFacts) -> Self {
         let asks_for = match &route.wanted {
-            Wanted::Nothing => None,
+            Wanted::Nothing | Wanted::Misspelt(_) => None,
             Wanted::Secret(name) => Some(name.to_string()),
             Wanted::Invalid(value) => Some(value.escape_default().to_string()),
         };

@@ -12,6 +12,7 @@ mod no_leaks;
 mod no_orphans;
 mod operator;
 mod origin;
+mod refused;
 mod replicas;
 mod route_crd;
 mod state_machine;

@@ -241,7 +241,7 @@ async fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected(
     assert!(scene.ns.route_holds("shop", &refused).await);
     let event = scene.event("shop", "SecretInvalid").await;
     assert_eq!(event.kind, "Warning");
-    assert!(event.note.contains("it stays until the Secret changes"), "{}", event.note);
+    assert!(event.note.contains("keeps it until the Secret changes"), "{}", event.note);
 
     let before = scene.ns.quiet(SILENCE).await.len();
     SecretFixture::tls("shop-tls", &pair::mismatched("shop.example.com")).replace(&scene.ns).await;
@@ -267,7 +267,7 @@ async fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certif
     assert_eq!(event.kind, "Warning");
     let expected = format!(
         "Secret shop-tls was not found, so the router serves its default certificate. Create it in namespace {}, \
-         or remove the annotation route.openshift.io/tls-secret-name.",
+         or correct the annotation route.openshift.io/tls-secret-name.",
         scene.ns.name()
     );
     assert_eq!(event.note, expected);

@@ -23,11 +23,7 @@ async fn custom_managed_custom() {
     scene.settles("shop", "Managed", "SecretInjected").await;
     assert!(scene.ns.route_holds("shop", &issued).await);
     let event = scene.event("shop", "CertificateInjected").await;
-    assert!(
-        event.note.contains("replaced the certificate that stood in the Route"),
-        "{}",
-        event.note
-    );
+    assert!(event.note.contains("replaced the certificate that the Route had"), "{}", event.note);
 
     let own_pair = json!({"certificate": again.certificate, "key": again.key});
     let back_to_custom = json!({

@@ -120,3 +120,19 @@ async fn what_an_earlier_version_renewed_is_up_to_date_and_ours() {
     let annotations = cleared["metadata"].get("annotations");
     assert!(annotations.is_none_or(|all| *all == json!({})), "both notes went with the pair");
 }
+
+#[tokio::test]
+async fn conditions_in_the_words_of_an_earlier_version_cost_one_status_write_each_and_no_more() {
+    let (mut scene, _) = in_place("words").await;
+    for number in 0..ROUTES {
+        let mut status = scene.ns.route(&route(number)).await["status"].clone();
+        let conditions = status["certificate"].as_array_mut().expect("three conditions");
+        let managed = conditions.iter_mut().find(|one| one["status"] == "True");
+        managed.expect("one is True")["message"] =
+            json!(format!("The certificate of Secret {} stands in the Route.", secret(number)));
+        scene.ns.replace_route_status(&route(number), status).await;
+    }
+    assert_eq!(restarted(&mut scene).await, (0, ROUTES));
+    assert_eq!(scene.controller.terminate().await.0, 0);
+    assert_eq!(restarted(&mut scene).await, (0, 0), "once is enough");
+}

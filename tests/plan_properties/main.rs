@@ -332,7 +332,7 @@ fn a_piece_of_a_key_in_a_text_would_be_seen() {
     let key = POOL.texts(0).key;
     let line = key.lines().nth(1).unwrap();
     assert!(POOL.leaks_into(&format!("The Secret is \"{}\".", &line[20..40])));
-    assert!(!POOL.leaks_into("The certificate of Secret shop-tls stands in the Route."));
+    assert!(!POOL.leaks_into("The Route has the certificate of Secret shop-tls."));
 }
 
 #[test]

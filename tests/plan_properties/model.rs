@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    fn is_left_alone(&self) -> bool {
+    pub fn is_left_alone(&self) -> bool {
         let groups = [
             "networking.k8s.io/v1",
             "networking.k8s.io/v1beta1",
@@ -193,6 +193,8 @@ impl Model {
         let left_over = if self.is_our_key_left_over() { Some(Write::ClearKey) } else { drop_note };
         match self.row(asked) {
             "1" | "5" | "7a" | "14" => None,
+            "4" if !self.certificate().is_empty() && self.is_ours() => Some(Write::Clear),
+            "4" if self.certificate().is_empty() => left_over,
             "2" | "3" | "4" | "9" | "12" => drop_note,
             "6" => asked.pair.map(|pair| Write::NoteAlone(pair.fingerprint())),
             "7" => asked.pair.map(|pair| Write::Inject(pair.fingerprint())),

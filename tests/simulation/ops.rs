@@ -196,10 +196,8 @@ impl World {
             Op::DropPair(route) => self.tls(route, json!({ "certificate": null, "key": null })),
             Op::DropCertificate(route) => self.tls(route, json!({ "certificate": null })),
             Op::Terminate(route, shape) => self.terminate(route, shape),
-            Op::SetExternal(route) => self.tls(
-                route,
-                json!({ "certificate": null, "key": null, "externalCertificate": { "name": "x" } }),
-            ),
+            Op::SetExternal(route) => self
+                .tls(route, json!({ "certificate": null, "externalCertificate": { "name": "x" } })),
             Op::DropExternal(route) => self.tls(route, json!({ "externalCertificate": null })),
             Op::SetAuthority(route, authority) => {
                 let text = authority.map(|authority| match authority {

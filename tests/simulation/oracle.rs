@@ -1,6 +1,7 @@
 //! What must hold of every history: the invariants I1 to I8 of the injector, and that what it says
 //! is so. The decisions are held against the table read a second time (`table`).
 
+mod claims;
 mod events;
 mod habits;
 
@@ -53,6 +54,7 @@ pub fn violations(world: &World, case: &Case) -> Vec<String> {
     found.extend(history.repeated_writes());
     found.extend(history.empty_writes());
     found.extend(history.fights());
+    found.extend(history.false_claims(Instant::now()));
     let quiet_from = world.calls_until_quiet.load(Ordering::Relaxed) as usize;
     found.extend(history.writes_in_the_quiet(quiet_from));
     if !case.afterwards.is_zero() {
@@ -415,15 +417,7 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
     if route.row(asked) == "1" {
         return Some("a Route that is not ours got a condition".to_owned());
     }
-    let holds = !route.certificate().is_empty();
-    let truth = match (route.0["spec"].get("tls"), holds) {
-        (None, _) => None,
-        (Some(tls), _) if tls["termination"] == "passthrough" => None,
-        (Some(tls), _) if tls.get("externalCertificate").is_some() => Some("Custom"),
-        (Some(_), false) => Some("Default"),
-        (Some(_), true) if route.is_ours() => Some("Managed"),
-        (Some(_), true) => Some("Custom"),
-    };
+    let truth = held_state(&route);
     let (said, _) = condition(after);
     if said.as_deref() != truth {
         return Some(format!("the condition says {said:?}, and it is {truth:?}"));
@@ -438,6 +432,19 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
     };
     (told(before) == told(after))
         .then(|| "I5: the condition got a new time, and says the same".to_owned())
+}
+
+/// The type that is to be True, by what the Route has.
+fn held_state(route: &Model) -> Option<&'static str> {
+    let holds = !route.certificate().is_empty();
+    match (route.0["spec"].get("tls"), holds) {
+        (None, _) => None,
+        (Some(tls), _) if tls["termination"] == "passthrough" => None,
+        (Some(tls), _) if tls.get("externalCertificate").is_some() => Some("Custom"),
+        (Some(_), false) => Some("Default"),
+        (Some(_), true) if route.is_ours() => Some("Managed"),
+        (Some(_), true) => Some("Custom"),
+    }
 }
 
 /// The type that is True, and the reason.

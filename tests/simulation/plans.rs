@@ -73,6 +73,17 @@ pub fn api_faults() -> Vec<Case> {
     let both = |what: fn(Watched) -> What| Watched::BOTH.map(what).to_vec();
     let faults: Vec<(&str, Duration, Vec<What>)> = vec![
         ("50 conflicts in a row", 5 * MINUTE, vec![refuse(Which::PairPatches, 409, Done::No, 50)]),
+        (
+            "a webhook is down",
+            3 * MINUTE,
+            vec![refuse(Which::PairPatches, 500, Done::No, u32::MAX)],
+        ),
+        ("pairs are denied", 3 * MINUTE, vec![refuse(Which::PairPatches, 403, Done::No, u32::MAX)]),
+        (
+            "pairs get no answer",
+            3 * MINUTE,
+            vec![What::Lose { which: Which::PairPatches, done: Done::No, most: u32::MAX }],
+        ),
         ("conflicts on status", MINUTE, vec![refuse(Which::Status, 409, Done::No, 10)]),
         ("429 with Retry-After", A_WHILE, vec![refuse(Which::Everything, 429, Done::No, 20)]),
         ("503", A_WHILE, vec![refuse(Which::Everything, 503, Done::No, 20)]),

@@ -170,7 +170,7 @@ fn what_the_router_does_with_tls_is_read_in_the_order_of_the_table() {
     let both = passthrough.with("/spec/tls", "externalCertificate", external.clone());
     assert_eq!(both.facts().tls, Tls::Passthrough);
     let set = Draft::edge().with("/spec/tls", "externalCertificate", external);
-    assert_eq!(set.facts().tls, Tls::External);
+    assert_eq!(set.facts().tls, Tls::External(Holding::Nothing));
     let unset = Draft::edge().with("/spec/tls", "externalCertificate", json!({ "name": "" }));
     assert_eq!(holding(&unset), Holding::Nothing);
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     inject::facts::{Description, HeldCertificate, tests::Draft},
-    tls::{CertificateFacts, Damage, Field, Validity, Wildcard},
+    tls::{CertificateFacts, Damage, Field, Validity, Warning, Wildcard},
 };
 
 fn noon() -> DateTime<Utc> {
@@ -146,13 +146,28 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
 }
 
 #[test]
+fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
+    let external =
+        |draft: Draft| draft.with("/spec/tls", "externalCertificate", json!({ "name": "own" }));
+    let ours = Draft::edge().holding("certificate", "key").noted();
+    // The API refuses a certificate beside an external one, but not a key.
+    let key_left = external(ours.clone().with("/spec/tls", "certificate", json!(null)));
+    assert_eq!(decide(&key_left, &ago(0)).write, Some(Write::ClearKey));
+    assert_eq!(decide(&key_left.annotated("shop-tls"), &new_pair()).write, Some(Write::ClearKey));
+    assert_eq!(decide(&external(ours), &ago(0)).write, Some(Write::Clear));
+    let theirs = external(Draft::edge().with("/spec/tls", "key", json!("key")));
+    assert_eq!(decide(&theirs, &ago(0)).write, None);
+    assert_eq!(decide(&theirs.note("old"), &ago(0)).write, Some(Write::DropNote));
+}
+
+#[test]
 fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
     let draft = asking().holding("new certificate", "new key").noted();
     let plan = decide(&draft, &new_pair());
     assert_eq!(gist(&plan), ("5", None, Some(State::Managed), Reason::SecretInjected));
     assert_eq!((&plan.event, &plan.warnings[..]), (&None, &[][..]));
     let message = plan.verdict.unwrap().message;
-    assert_eq!(message, "The certificate of Secret shop-tls stands in the Route.");
+    assert_eq!(message, "The Route has the certificate of Secret shop-tls.");
 }
 
 #[test]
@@ -182,7 +197,7 @@ fn row_7_tells_what_went_in_and_what_it_replaced() {
         let write = decide(draft, &new_pair()).event.unwrap();
         event_if_still_true(write, &holding_new(asking()), &new_pair()).unwrap()
     };
-    let new = "The Route holds the certificate of Secret shop-tls: serial 0a1b, valid until \
+    let new = "The Route has the certificate of Secret shop-tls: serial 0a1b, valid until \
                2026-06-01T00:00:00Z.";
     let injected = told(&asking());
     assert_eq!((injected.severity, injected.action), (Severity::Normal, "Inject"));
@@ -191,10 +206,7 @@ fn row_7_tells_what_went_in_and_what_it_replaced() {
     assert_eq!((updated.reason, updated.note.as_str()), (Reason::CertificateUpdated, new));
     let replaced = told(&theirs(asking()));
     assert_eq!(replaced.reason, Reason::CertificateInjected);
-    assert_eq!(
-        replaced.note,
-        format!("{new} It replaced the certificate that stood in the Route.")
-    );
+    assert_eq!(replaced.note, format!("{new} It replaced the certificate that the Route had."));
 }
 
 fn refused_now() -> SecretState {
@@ -209,7 +221,7 @@ fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
     assert_eq!(gist(&plan), ("7a", None, Some(State::Managed), reason));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::SecretInvalid);
-    assert!(note.contains("it stays until the Secret changes"), "{note}");
+    assert!(note.contains("keeps it until the Secret changes"), "{note}");
 }
 
 #[test]
@@ -239,7 +251,7 @@ fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate(
         (
             &Reason::SecretNotFound,
             "Secret shop-tls was not found, so the router serves its default certificate. \
-             Create it in namespace web, or remove the annotation route.openshift.io/tls-secret-name."
+             Create it in namespace web, or correct the annotation route.openshift.io/tls-secret-name."
         )
     );
 }
@@ -255,7 +267,7 @@ fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificat
             &Reason::SecretWrongType,
             "Secret shop-tls is of type \"Opaque\", not \"kubernetes.io/tls\", so the router \
              serves its default certificate. The type of a Secret can't be changed: delete it and \
-             create it anew with kubectl create secret tls."
+             create it again with kubectl create secret tls."
         )
     );
 }
@@ -269,8 +281,8 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
         only_warning(&plan),
         (
             &Reason::SecretInvalid,
-            "The router would refuse the pair in Secret shop-tls, so the router serves its default \
-             certificate. Mend the Secret: (1) tls.crt is damaged at line 7: the block has no END \
+            "The router would refuse the certificate and key in Secret shop-tls, so the router serves its default \
+             certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
              line, so the text was cut off; (2) tls.key does not belong to the certificate in \
              tls.crt; they are from different pairs."
         )
@@ -320,7 +332,7 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
         assert_eq!(gist(&plan), ("9", None, custom, reason));
         let (warned, note) = only_warning(&plan);
         assert_eq!(*warned, reason);
-        assert!(note.contains("the certificate that stands in the Route stays"), "{note}");
+        assert!(note.contains("the Route keeps its own certificate"), "{note}");
         let noted = decide(&theirs(asking()).note("old"), &secret);
         assert_eq!(gist(&noted), ("9", Some(Write::DropNote), custom, reason));
     }
@@ -359,7 +371,7 @@ fn row_11_removing_the_annotation_takes_our_pair_out() {
     assert_eq!(
         cleared.note,
         "The annotation route.openshift.io/tls-secret-name was removed, so the injected \
-         certificate was taken out of the Route and the router serves its default certificate."
+         certificate was removed from the Route. The router serves its default certificate."
     );
     assert_eq!(plan.warnings, []);
     assert_eq!(decide(&ours(Draft::edge().annotated("")), &ago(0)).row, "11", "empty is unset");
@@ -441,7 +453,7 @@ fn keep_leaves_the_last_good_pair_while_its_secret_is_unusable() {
         let managed = Some(State::Managed);
         assert_eq!(gist(&plan), ("8", None, managed, Reason::SecretInvalidKeepingLast));
         let (_, note) = only_warning(&plan);
-        assert!(note.contains("so the last good certificate stays in the Route"), "{note}");
+        assert!(note.contains("so the Route keeps the last good certificate"), "{note}");
     }
 }
 
@@ -577,4 +589,46 @@ fn while_a_write_has_to_wait_the_condition_says_what_is_served_now() {
     assert_eq!(said(passthrough), failed(None));
     let going = asking().with("/metadata", "deletionTimestamp", json!("2026-03-01T12:00:00Z"));
     assert_eq!(said(going), None, "a Route that is not ours gets no condition");
+}
+
+#[test]
+fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
+    let misspelt = |draft: Draft| {
+        let mut draft = draft;
+        draft.0["metadata"]["annotations"]["router.openshift.io/tls-secret-name"] =
+            json!("shop-tls");
+        draft
+    };
+    let plan = decide(&misspelt(Draft::edge()), &ago(0));
+    assert_eq!(gist(&plan), ("14", None, Some(State::Default), Reason::NoCertificate));
+    let message = plan.verdict.clone().unwrap().message;
+    assert_eq!(
+        message,
+        "The Route has no certificate, so the router serves its default certificate. Nobody reads \
+         the annotation router.openshift.io/tls-secret-name. To inject the certificate of a Secret, \
+         use route.openshift.io/tls-secret-name."
+    );
+    let (reason, note) = only_warning(&plan);
+    assert_eq!((*reason, note), (Reason::AnnotationMisspelt, message.as_str()));
+    let both = decide(&misspelt(Draft::edge().annotated("shop-tls")), &new_pair());
+    assert_eq!(both.warnings, [], "the right one is there");
+    let removed = misspelt(Draft::edge().holding("certificate", "key").noted());
+    assert_eq!(decide(&removed, &ago(0)).row, "11");
+}
+
+#[test]
+fn the_managed_condition_names_the_kinds_of_warnings_and_no_date() {
+    let mut facts = asking().holding("new certificate", "new key").noted().facts();
+    let validity = Validity { not_before: noon() - TimeDelta::days(90), not_after: noon() };
+    let warnings = [Warning::ChainIncomplete].into();
+    let held = Description { serial: "1".into(), validity, warnings };
+    facts.certificate = HeldCertificate::Read(Box::new(held));
+    let message = |now| plan(&facts, &new_pair(), now, &Policy::default()).verdict.unwrap().message;
+    let expired = message(noon() + TimeDelta::days(1));
+    assert_eq!(
+        expired,
+        "The Route has the certificate of Secret shop-tls. Warnings: CertificateExpired, \
+         ChainIncomplete. The Events say more."
+    );
+    assert_eq!(expired, message(noon() + TimeDelta::days(2)), "no date");
 }

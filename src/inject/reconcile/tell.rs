@@ -13,11 +13,13 @@ use crate::{
         condition,
         facts::{ObjectRef, RouteFacts},
         plan::{self, Plan, SecretState},
+        refusals::Retry,
         words::{self, Notice, Reason, Severity},
     },
     kit::{
         call::CallError,
         events::{Message, Said, Standing},
+        seeded::{self, Bug},
     },
 };
 
@@ -100,21 +102,35 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Tells the Route's owner that a decision can't be carried out, where waiting won't help.
-    pub async fn complain(&self, at: &ObjectRef, error: &ApplyError) {
-        let Some(notice) = words::not_done(error) else { return };
-        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else { return };
-        match self.publisher.stands(&message(&route, &notice), Said::NotYet).await {
+    /// Counts a failure, and where it lasts tells the Route's owner of it. Answers when to try again.
+    pub async fn report_failure(&self, at: &ObjectRef, error: &ApplyError) -> Retry {
+        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else {
+            return Retry::BackOff;
+        };
+        let cause = error.cause();
+        let (lasts, retry) = self.contests_of(&route, |contests| {
+            let refusals = contests.refusals.get_or_insert_default();
+            (refusals.count(cause, Instant::now()), refusals.retry(cause))
+        });
+        if lasts && !seeded::has(Bug::SilentWhileWritesFail) {
+            self.publish_failure(&route, error).await;
+        }
+        retry
+    }
+
+    async fn publish_failure(&self, route: &RouteFacts, error: &ApplyError) {
+        let Some(notice) = words::not_done(route, error) else { return };
+        match self.publisher.stands(&message(route, &notice), Said::NotYet).await {
             Ok(standing) => self.told(standing),
-            Err(error) => self.could_not_tell(&route, &error),
+            Err(error) => self.could_not_tell(route, &error),
         }
         // The pair is in its place, and the status was tried just now.
         if matches!(error, ApplyError::Status { .. }) {
             return;
         }
         // Where the status can't be written either, the Event and the metrics have to do.
-        if let Err(error) = self.say_meanwhile(&route, (notice.reason, notice.note)).await {
-            tracing::debug!(route = %at, %error, "the failure could not be said in status");
+        if let Err(error) = self.say_meanwhile(route, (notice.reason, notice.note)).await {
+            tracing::debug!(route = %route.at, %error, "writing the failure into the status failed");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod burst;
 mod interrupted;
+mod refused;
 
 use std::collections::BTreeMap;
 
@@ -163,8 +164,12 @@ impl Stage {
         let mut registry = Registry::default();
         let index = Arc::new(Mutex::new(Index::default()));
         index.lock().unwrap().route_applied(facts, Origin::FirstList, Instant::now());
-        let caches =
-            Caches { index: index.clone(), queue: Arc::new(Queue::default()), gate: Gate::open() };
+        let caches = Caches {
+            index: index.clone(),
+            queue: Arc::new(Queue::default()),
+            gate: Gate::open(),
+            clock: clock.clone(),
+        };
         let reconciler = Reconciler {
             index,
             watches: Arc::default(),
@@ -406,10 +411,10 @@ async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.world().secret_code = Some(403);
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.complain(&stage.at, &error).await;
+    stage.reconciler.report_failure(&stage.at, &error).await;
     let world = stage.world();
     let note = world.events.values().next().unwrap()["note"].as_str().unwrap();
-    assert!(note.contains("Secret") && !note.contains("may not write this Route"), "{note}");
+    assert!(note.contains("Secret") && !note.contains("write this Route"), "{note}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -419,12 +424,12 @@ async fn what_the_api_server_did_not_keep_is_not_called_managed() {
     let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
     stage.secret(Some(tls_secret(&issued)));
     stage.world().strips = true;
-    // The answer to the patch shows that nothing stands in the Route.
+    // The answer to the patch shows that the Route has nothing.
     let _ = stage.turn().await;
     assert!(stage.world().route["spec"]["tls"]["certificate"].is_null());
     let conditions = stage.world().route["status"]["certificate"].to_string();
     assert!(
-        !conditions.contains("stands in the Route"),
+        !conditions.contains("has the certificate"),
         "the status says of a Route without a certificate: {conditions}"
     );
 }
@@ -513,7 +518,7 @@ async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so
     }
     assert!(stage.world().route["spec"]["tls"]["certificate"] == json!(theirs.0));
     let condition = stage.condition();
-    assert_ne!(condition, "The certificate of Secret shop-tls stands in the Route.");
+    assert_ne!(condition, "The Route has the certificate of Secret shop-tls.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -522,18 +527,18 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
     stage.turn().await.unwrap();
-    assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
+    assert_eq!(stage.condition(), "The Route has the certificate of Secret shop-tls.");
 
     stage.world().pair_code = Some(403);
     stage.secret(Some(tls_secret(&renewed)));
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.complain(&stage.at, &error).await;
+    stage.reconciler.report_failure(&stage.at, &error).await;
 
-    assert!(stage.condition().starts_with("trustplane may not write this Route."));
+    assert!(stage.condition().starts_with("trustplane is not allowed to write this Route"));
     let metrics = stage.metrics();
     assert!(metrics.contains("state=\"Managed\",reason=\"InjectionFailed\""), "{metrics}");
 
     stage.world().pair_code = None;
     stage.turn().await.unwrap();
-    assert_eq!(stage.condition(), "The certificate of Secret shop-tls stands in the Route.");
+    assert_eq!(stage.condition(), "The Route has the certificate of Secret shop-tls.");
 }

@@ -1,7 +1,7 @@
 //! What we say, in full.
 
 use super::*;
-use crate::inject::facts::ObjectRef;
+use crate::{inject::facts::ObjectRef, kit::call::Admission};
 use crate::{inject::facts::tests::Draft, tls::Field};
 
 #[test]
@@ -13,17 +13,19 @@ fn a_contest_names_who_wrote_last_if_that_is_known_and_what_to_do() {
         told.note,
         "Something else keeps changing the certificate that was injected into this Route, so \
          the next attempts wait up to 5 minutes. The last to write it was argocd-controller. \
-         Let it ignore spec.tls.certificate, spec.tls.key and the annotation \
-         trustplane.dev/injected, or remove the annotation route.openshift.io/tls-secret-name."
+         Make it ignore spec.tls.certificate, spec.tls.key and the annotations \
+         trustplane.dev/injected and trustplane.dev/injected-from (docs/gitops.md says how), or \
+         remove the annotation route.openshift.io/tls-secret-name."
     );
     let unknown = contested(None).note;
-    assert!(unknown.contains("wait up to 5 minutes. Let it ignore"), "{unknown}");
+    assert!(unknown.contains("wait up to 5 minutes. Make it ignore"), "{unknown}");
 }
 
 #[test]
 fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     let route = || ObjectRef::new("web", "shop");
-    let told = |cause| not_done(&ApplyError::Pair { route: route(), cause });
+    let facts = Draft::edge().annotated("shop-tls").facts();
+    let told = |cause| not_done(&facts, &ApplyError::Pair { route: route(), cause });
     let forbidden = told(CallError::Forbidden).unwrap();
     assert_eq!(forbidden.reason, Reason::InjectionFailed);
     assert!(
@@ -35,26 +37,40 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     let refused = told(refused).unwrap().note;
     assert!(refused.contains("refused the content of spec.tls.key (HTTP 422)"), "{refused}");
     assert!(refused.contains("routes/custom-host"), "{refused}");
-    let passing =
-        [CallError::Conflict, CallError::NotFound, CallError::Unreachable { why: String::new() }];
-    assert!(passing.into_iter().all(|cause| told(cause).is_none()));
+    let down = Admission::Webhook("routes.example.com".into());
+    let down = told(CallError::WebhookFailed { webhook: down, code: 500 }).unwrap().note;
+    assert_eq!(
+        down,
+        "The certificate of this Route could not be changed, so the Route keeps what it has: \
+         admission webhook routes.example.com could not be called (HTTP 500). Ask an administrator \
+         to repair or remove that webhook."
+    );
+    let by = Admission::Policy("no-tls".into());
+    let denied = told(CallError::Denied { by, code: 403 }).unwrap().note;
+    assert!(denied.contains("admission policy no-tls denied the request"), "{denied}");
+    assert!(!denied.contains("grant"), "no right is missing: {denied}");
+    let large = told(CallError::RequestTooLarge).unwrap().note;
+    assert!(large.contains("Shorten the certificate chain in Secret shop-tls"), "{large}");
 
     let secret = ObjectRef::new("web", "shop-tls");
     let cause = CallError::Forbidden;
-    let unread = not_done(&ApplyError::Secret { route: route(), secret, cause }).unwrap().note;
-    assert!(unread.contains("may not read Secret shop-tls"), "{unread}");
+    let unread = ApplyError::Secret { route: route(), secret, cause };
+    let unread = not_done(&facts, &unread).unwrap().note;
+    assert!(unread.contains("not allowed to read Secret shop-tls"), "{unread}");
 }
 
 #[test]
 fn a_condition_that_can_not_be_written_is_not_told_as_a_pair_that_is_not_there() {
-    let told =
-        |cause| not_done(&ApplyError::Status { route: ObjectRef::new("web", "shop"), cause });
+    let told = |cause| {
+        let route = Draft::edge().facts();
+        not_done(&route, &ApplyError::Status { route: route.at.clone(), cause })
+    };
     let invalid = CallError::Invalid { code: 422, fields: "status.certificate".into() };
     for cause in [CallError::Forbidden, invalid] {
         let notice = told(cause).unwrap();
         assert_eq!(notice.reason, Reason::StatusNotWritten);
         assert!(notice.note.contains("What the router serves is not affected."), "{}", notice.note);
-        assert!(!notice.note.contains("may not write this Route"), "{}", notice.note);
+        assert!(!notice.note.contains("to write this Route"), "{}", notice.note);
     }
     assert_eq!(told(CallError::Conflict), None);
 }
@@ -102,9 +118,9 @@ fn what_a_secret_that_can_not_be_used_means_is_said_for_each_consequence() {
     let default = said(Consequence::ServesDefault);
     assert!(default.contains("so the router serves its default certificate."), "{default}");
     let theirs = said(Consequence::KeepsTheirs);
-    assert!(theirs.contains("so the certificate that stands in the Route stays."), "{theirs}");
+    assert!(theirs.contains("so the Route keeps its own certificate."), "{theirs}");
     let last = said(Consequence::KeepsLastGood);
-    assert!(last.contains("so the last good certificate stays in the Route."), "{last}");
+    assert!(last.contains("so the Route keeps the last good certificate."), "{last}");
 }
 
 #[test]

@@ -73,6 +73,15 @@ fn an_injected_pair_stays_or_goes_as_it_was_chosen() {
 }
 
 #[test]
+fn an_injected_key_that_is_left_beside_an_external_certificate_is_found() {
+    let external = json!({ "name": "own" });
+    let left = ours().with("/spec/tls", "externalCertificate", external);
+    let left = left.with("/spec/tls", "certificate", json!(null));
+    assert_eq!(left.release(Pairs::Clear), Some(Write::ClearKey));
+    assert_eq!(left.effects(), [Effect::NoPair, Effect::KeyGoes]);
+}
+
+#[test]
 fn a_pair_that_is_not_ours_stays_whatever_was_chosen() {
     let changed = ours().holding("another", "key");
     let own = Draft::edge().annotated().holding("certificate", "key");

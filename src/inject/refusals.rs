@@ -1,0 +1,163 @@
+//! Failures in a row to change one Route: when people are told, and when it is tried again. Pure.
+//!
+//! A single failure is no news: an API server restarts, a webhook is rolled out. A condition that
+//! goes on to claim what is no longer so is a lie.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::kit::call::CallError;
+
+/// So many failures in a row are told.
+const TOLD_AFTER: u32 = 3;
+/// Failures that go on for so long are told, however few there were.
+const TOLD_WITHIN: Duration = Duration::from_secs(30);
+/// What is too large to be stored is sent again after this long, and after a change.
+const TOO_LARGE: Duration = Duration::from_secs(3_600);
+
+/// When a Route that can't be changed is tried again, if nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Soon, then less and less often.
+    BackOff,
+    /// When every Route is decided again.
+    AtResync,
+    /// At that time.
+    At(Instant),
+}
+
+/// The failures of one Route.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    count: u32,
+    first: Option<Instant>,
+    /// The write that was too large, by a digest, and when it was sent.
+    too_large: Option<(Option<u64>, Instant)>,
+}
+
+impl Refusals {
+    /// One more. Answers whether people are to be told.
+    pub fn count(&mut self, cause: Option<&CallError>, now: Instant) -> bool {
+        match cause {
+            // Nobody can do anything about these but wait, and the figures tell of them.
+            Some(
+                CallError::TooManyRequests { .. }
+                | CallError::Unreachable { .. }
+                | CallError::NotLeader,
+            ) => return false,
+            Some(cause) if is_final(cause) => return true,
+            _ => {}
+        }
+        self.count = self.count.saturating_add(1);
+        let first = *self.first.get_or_insert(now);
+        self.count >= TOLD_AFTER || now.duration_since(first) >= TOLD_WITHIN
+    }
+
+    /// This write was too large for the API server.
+    pub fn too_large(&mut self, write: Option<u64>, now: Instant) {
+        self.too_large = Some((write, now));
+    }
+
+    /// Whether this write would be refused as too large again: it is the same, the Route has not
+    /// changed since, and it was sent lately.
+    pub fn is_too_large(&self, write: Option<u64>, changed: Instant, now: Instant) -> bool {
+        self.too_large.is_some_and(|(refused, at)| {
+            refused == write && changed <= at && now.duration_since(at) < TOO_LARGE
+        })
+    }
+
+    /// When to try again after this failure.
+    pub fn retry(&self, cause: Option<&CallError>) -> Retry {
+        match (cause, self.too_large) {
+            (Some(CallError::RequestTooLarge), Some((_, at))) => Retry::At(at + TOO_LARGE),
+            (Some(CallError::Denied { .. } | CallError::Invalid { .. }), _) => Retry::AtResync,
+            _ => Retry::BackOff,
+        }
+    }
+}
+
+/// Whether the same request is answered the same until somebody changes something.
+fn is_final(cause: &CallError) -> bool {
+    matches!(
+        cause,
+        CallError::Forbidden
+            | CallError::Denied { .. }
+            | CallError::Invalid { .. }
+            | CallError::RequestTooLarge
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::call::Admission;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const PAIR: Option<u64> = Some(1);
+
+    fn told(cause: &CallError, times: &[u32]) -> Vec<bool> {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        times.iter().map(|&at| refusals.count(Some(cause), start + SECOND * at)).collect()
+    }
+
+    #[test]
+    fn the_third_refusal_in_a_row_is_told_and_one_after_thirty_seconds() {
+        let webhook = Admission::Webhook("x".into());
+        for cause in [
+            CallError::Server { code: 500 },
+            CallError::WebhookFailed { webhook, code: 500 },
+            CallError::Timeout(SECOND * 10),
+            CallError::Conflict,
+        ] {
+            assert_eq!(told(&cause, &[0, 1, 2]), [false, false, true], "{cause}");
+            assert_eq!(told(&cause, &[0, 30]), [false, true], "{cause}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_person_can_change_is_told_at_once() {
+        let by = Admission::Policy("p".into());
+        for cause in [
+            CallError::Forbidden,
+            CallError::Denied { by, code: 403 },
+            CallError::Invalid { code: 422, fields: String::new() },
+            CallError::RequestTooLarge,
+        ] {
+            assert_eq!(told(&cause, &[0]), [true], "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_busy_or_unreachable_server_and_a_lost_lease_are_never_told() {
+        for cause in [
+            CallError::TooManyRequests { retry_after: SECOND },
+            CallError::Unreachable { why: String::new() },
+            CallError::NotLeader,
+        ] {
+            assert_eq!(told(&cause, &[0, 10, 20, 300]), [false; 4], "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_too_large_waits_an_hour_or_for_a_change() {
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let sent = start + SECOND;
+        refusals.too_large(PAIR, sent);
+        let too_large = Some(&CallError::RequestTooLarge);
+        assert_eq!(refusals.retry(too_large), Retry::At(sent + TOO_LARGE));
+        assert!(refusals.is_too_large(PAIR, start, sent + SECOND));
+        assert!(!refusals.is_too_large(PAIR, start, sent + TOO_LARGE), "the hour is over");
+        assert!(!refusals.is_too_large(Some(2), start, sent + SECOND), "another pair");
+        assert!(!refusals.is_too_large(PAIR, sent + SECOND, sent + SECOND), "the Route changed");
+    }
+
+    #[test]
+    fn a_denial_is_tried_again_at_the_next_resync_and_a_missing_right_soon() {
+        let (refusals, by) = (Refusals::default(), Admission::Policy("p".into()));
+        assert_eq!(refusals.retry(Some(&CallError::Denied { by, code: 403 })), Retry::AtResync);
+        assert_eq!(refusals.retry(Some(&CallError::Forbidden)), Retry::BackOff);
+        assert_eq!(refusals.retry(Some(&CallError::Server { code: 500 })), Retry::BackOff);
+        assert_eq!(refusals.retry(None), Retry::BackOff);
+    }
+}
