@@ -153,13 +153,15 @@ async fn everything_told() -> String {
     let kubeconfig = cluster.account_kubeconfig_through(proxy.url());
     let mut controller = Launch::within(&ns).kubeconfig(kubeconfig).start();
     controller.ready().await;
-    SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&ns).await;
+    // Clients object to a certificate for another host.
+    SecretFixture::tls("shop-tls", &pair::issued("blog.example.com")).create(&ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&ns).await;
     let address = controller.address().await;
     eventually(PATIENCE, "everything is counted", async || {
         let told = controller.page("/metrics").await.1;
         let all = [
             "trustplane_certificate_not_after_seconds{",
+            "trustplane_certificate_warnings{",
             "trustplane_watch_restarts_total{",
             "trustplane_reconcile_failures_total{",
             "trustplane_undecodable_objects_total{",
