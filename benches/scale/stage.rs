@@ -94,7 +94,9 @@ impl Stage {
     /// Starts the controller with its defaults. There is one, so nothing is to be elected.
     pub fn controller(&self) -> Controller {
         let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
-        Launch::exactly("scale", &arguments, self.account.clone()).env("RUST_LOG", "info").start()
+        let launch = Launch::exactly("scale", &arguments, self.account.clone());
+        let launch = launch.env("RUST_LOG", "info");
+        image_environment().fold(launch, |launch, (name, value)| launch.env(name, value)).start()
     }
 
     /// Copies everything that is stored.
@@ -153,4 +155,12 @@ async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::R
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }],
     });
     create(client, &format!("/apis/{group}/v1/clusterrolebindings"), &binding).await
+}
+
+/// What the image sets: the program is measured as it is shipped.
+fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../../Containerfile").lines();
+    let variables =
+        lines.filter_map(|line| line.strip_prefix("ENV ")).flat_map(str::split_whitespace);
+    variables.filter_map(|variable| variable.split_once('='))
 }
