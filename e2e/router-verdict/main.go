@@ -1,11 +1,13 @@
-// What OpenShift's router makes of a pair, asked of the Go libraries that it is built on.
+// What OpenShift's router makes of a certificate and a key, asked of the Go libraries that it is
+// built on.
 //
-// The router itself is in no registry. This follows what its check of a Route does, step by step
-// (docs/inject.md, "Routers"), with crypto/x509, crypto/tls and encoding/pem doing the judging, so
-// that tests/router_agreement.rs can hold src/tls against them.
+// The router itself is in no registry. This follows what its check of a Route does since OpenShift
+// 4.21, step by step, with crypto/x509, crypto/tls and encoding/pem doing the judging, so that
+// tests/tls_properties/router.rs can compare src/tls with them.
 //
-// Each line of standard input is a case: certificate, key and caCertificate, each in base64, parted
-// by single spaces. Each line of standard output answers one: "served", or "refused" and why.
+// Each line of standard input is a case: certificate, key and caCertificate, each in base64,
+// separated by single spaces. Each line of standard output answers one: "served", or "refused" and
+// why.
 package main
 
 import (
@@ -63,16 +65,54 @@ func check(certificate, key, ca []byte) error {
 			return fmt.Errorf("caCertificate: %w", err)
 		}
 	}
-	rewrittenCertificate, err := rewrite(certificate)
+	ofCertificate, err := rewrite(certificate)
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
-	rewrittenKey, err := rewrite(key)
+	ofKey, err := rewrite(key)
 	if err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
-	_, err = tls.X509KeyPair(rewrittenCertificate, rewrittenKey)
+	served, keys := split(ofCertificate)
+	keys = append(keys, ofKey...)
+	if err := only("CERTIFICATE", served); err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	if err := only("PRIVATE KEY", keys); err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	_, err = tls.X509KeyPair(encoded(served), encoded(keys))
 	return err
+}
+
+// The router takes keys that stand beside the certificate, and prefers them.
+func split(blocks []*pem.Block) (others, keys []*pem.Block) {
+	for _, block := range blocks {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			keys = append(keys, block)
+		} else {
+			others = append(others, block)
+		}
+	}
+	return others, keys
+}
+
+// Since OpenShift 4.21: a block of another kind, a public key for one, refuses the Route.
+func only(kind string, blocks []*pem.Block) error {
+	for _, block := range blocks {
+		if !strings.Contains(block.Type, kind) {
+			return fmt.Errorf("block %q", block.Type)
+		}
+	}
+	return nil
+}
+
+func encoded(blocks []*pem.Block) []byte {
+	var text []byte
+	for _, block := range blocks {
+		text = append(text, pem.EncodeToMemory(block)...)
+	}
+	return text
 }
 
 // The CERTIFICATE blocks of a text; others, and those with headers, are passed over.
@@ -99,7 +139,7 @@ func signatures(chain []*x509.Certificate) error {
 	for _, one := range chain {
 		named := bytes.Equal(one.RawIssuer, one.RawSubject)
 		keyed := one.AuthorityKeyId == nil || bytes.Equal(one.AuthorityKeyId, one.SubjectKeyId)
-		if named && keyed {
+		if named && keyed && fits(one) {
 			continue
 		}
 		switch one.SignatureAlgorithm {
@@ -108,6 +148,20 @@ func signatures(chain []*x509.Certificate) error {
 		}
 	}
 	return nil
+}
+
+// Whether a certificate's own key is of the kind that its signature was made with.
+func fits(one *x509.Certificate) bool {
+	name := one.SignatureAlgorithm.String()
+	switch one.PublicKeyAlgorithm {
+	case x509.RSA:
+		return strings.HasSuffix(name, "-RSA") || strings.HasSuffix(name, "-RSAPSS")
+	case x509.ECDSA, x509.DSA:
+		return strings.HasPrefix(name, one.PublicKeyAlgorithm.String()+"-")
+	case x509.Ed25519:
+		return one.SignatureAlgorithm == x509.PureEd25519
+	}
+	return false
 }
 
 // The pool's own certificates alone must do; that they are out of date does not matter.
@@ -126,7 +180,7 @@ func signedBy(leaf *x509.Certificate, ca []byte) error {
 	for _, authority := range authorities {
 		pool.AddCert(authority)
 	}
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: noon})
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: pool, CurrentTime: noon})
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
 		return nil
@@ -134,22 +188,19 @@ func signedBy(leaf *x509.Certificate, ca []byte) error {
 	return err
 }
 
-// Every block parsed and written anew, as HAProxy gets it; what can't be parsed is refused.
-func rewrite(text []byte) ([]byte, error) {
-	var out bytes.Buffer
+// Every block, parsed and written again as HAProxy gets it; what can't be parsed is refused.
+func rewrite(text []byte) ([]*pem.Block, error) {
+	var out []*pem.Block
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		again, err := rewriteBlock(block)
 		if err != nil {
 			return nil, err
 		}
-		if again == nil {
-			continue
-		}
-		if err := pem.Encode(&out, again); err != nil {
-			return nil, err
+		if again != nil {
+			out = append(out, again)
 		}
 	}
-	return out.Bytes(), nil
+	return out, nil
 }
 
 func rewriteBlock(block *pem.Block) (*pem.Block, error) {
@@ -163,8 +214,12 @@ func rewriteBlock(block *pem.Block) (*pem.Block, error) {
 	case "PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "ECDSA PRIVATE KEY":
 		return rewriteKey(block.Bytes)
 	case "PUBLIC KEY", "RSA PUBLIC KEY", "DSA PUBLIC KEY", "ECDSA PUBLIC KEY":
-		_, err := x509.ParsePKIXPublicKey(block.Bytes)
-		return nil, err
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		bytes, err := x509.MarshalPKIXPublicKey(key)
+		return &pem.Block{Type: "PUBLIC KEY", Bytes: bytes}, err
 	case "EC PARAMETERS":
 		return nil, nil
 	}

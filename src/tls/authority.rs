@@ -4,6 +4,8 @@
 //! the Route if it can't, but does not mind validity. A caCertificate that was left over from an
 //! earlier pair therefore takes a Route down when a renewed pair from another issuer comes in.
 
+use std::net::IpAddr;
+
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
 
 use super::certificate::{Certificate, address};
@@ -11,10 +13,11 @@ use super::certificates;
 use super::pem::{self, Block, Kind};
 use super::problem::{Field, Findings, Part, Problem};
 use super::signature::{self, Verdict};
+use super::uri;
 
 const FIELD: Field = Field::CaCertificate;
-/// Go gives up after so many signatures, and with it the router.
-const MOST_CANDIDATES: usize = 100;
+/// Go gives up after 100 signatures, and with it the router. It may check each candidate twice.
+const MOST_CANDIDATES: usize = 50;
 
 /// Why the router would refuse these certificates in a Route with this caCertificate. Empty text is as good
 /// as none: then there is nothing to verify.
@@ -80,19 +83,24 @@ fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static
     if pool.iter().any(|root| root.der == leaf.der) {
         return None;
     }
-    let candidates =
-        pool.iter().filter(|root| root.subject() == leaf.issuer() && !is_same_entity(root, leaf));
+    let candidates = || pool.iter().filter(|root| root.subject() == leaf.issuer());
+    if candidates().count() > MOST_CANDIDATES {
+        return Some("more than 50 certificates in it have the name of the issuer");
+    }
     let mut why = "no certificate in it has the name of the issuer";
-    for (number, root) in candidates.enumerate() {
-        if number >= MOST_CANDIDATES {
-            return Some("more than 100 certificates in it have the name of the issuer");
-        }
-        match candidate_fault(leaf, root) {
-            None => return None,
+    let mut signed = false;
+    for root in candidates().filter(|root| !is_same_entity(root, leaf)) {
+        match signer_fault(leaf, root) {
+            // Which of several that signed the router goes by depends on their validity, and so on
+            // the day. So each of them must do.
+            None => match path_fault(leaf, root) {
+                None => signed = true,
+                fault => return fault,
+            },
             Some(fault) => why = fault,
         }
     }
-    Some(why)
+    (!signed).then_some(why)
 }
 
 /// Go does not let a certificate verify its own older or newer self.
@@ -102,26 +110,35 @@ fn is_same_entity(one: &Certificate<'_>, other: &Certificate<'_>) -> bool {
         && one.alternative_names() == other.alternative_names()
 }
 
-fn candidate_fault(leaf: &Certificate<'_>, root: &Certificate<'_>) -> Option<&'static str> {
+/// Why the root can't have signed the leaf.
+fn signer_fault(leaf: &Certificate<'_>, root: &Certificate<'_>) -> Option<&'static str> {
     if !may_sign(root) {
         return Some("the certificate with the issuer's name is not a certificate authority's");
     }
     match signature::verify(leaf, root) {
-        Verdict::Valid => {}
+        Verdict::Valid => None,
         Verdict::Invalid => {
-            return Some(
-                "the certificate with the issuer's name has another key than the one that signed",
-            );
+            Some("the certificate with the issuer's name has another key than the one that signed")
         }
-        Verdict::Unsupported => {
-            return Some("the signature is of a kind that the router can't verify");
-        }
+        Verdict::Unsupported => Some("the signature is of a kind that the router can't verify"),
     }
+}
+
+/// Why the router would not follow the leaf to a root that signed it.
+fn path_fault(leaf: &Certificate<'_>, root: &Certificate<'_>) -> Option<&'static str> {
     if has_unknown_critical(root) {
         return Some("the issuer has a critical extension that Go does not know");
     }
     if !serves(root) {
         return Some("the issuer may not issue certificates for TLS servers (extended key usage)");
+    }
+    // A leaf has no use for it, and what Go makes of it would be much to follow.
+    let wants_policy = leaf.extension(|extension| match extension {
+        ParsedExtension::PolicyConstraints(limits) => limits.require_explicit_policy,
+        _ => None,
+    });
+    if wants_policy.is_some() {
+        return Some("the first certificate of tls.crt requires explicit policies");
     }
     let constraints = root.extension(|extension| match extension {
         ParsedExtension::NameConstraints(constraints) => Some(constraints.clone()),
@@ -211,8 +228,26 @@ fn meets(leaf: &Certificate<'_>, constraints: &NameConstraints<'_>) -> bool {
                 Tree::Permitted => permitted = Some(permitted.unwrap_or(false) || within),
             }
         }
-        permitted.unwrap_or(true)
+        can_be_compared(name) && permitted.unwrap_or(true)
     })
+}
+
+/// Where there are constraints at all, Go refuses names that none could be compared with.
+fn can_be_compared(name: &GeneralName<'_>) -> bool {
+    match name {
+        GeneralName::DNSName(name) => uri::is_domain(name.as_bytes()),
+        GeneralName::RFC822Name(text) => uri::is_mailbox(text),
+        GeneralName::URI(uri) => uri::host(uri).is_some_and(|host| {
+            // Without a port; what has more colons is an address, or can't be read.
+            let host = String::from_utf8_lossy(&host).into_owned();
+            let name = host.split_once(':').map_or(&*host, |(name, _)| name);
+            !name.is_empty()
+                && !name.starts_with('[')
+                && name.parse::<IpAddr>().is_err()
+                && host.matches(':').count() <= 1
+        }),
+        _ => true,
+    }
 }
 
 /// Whether a name lies within a subtree; `None` if they are of different forms.
@@ -222,7 +257,9 @@ fn is_within(name: &GeneralName<'_>, base: &GeneralName<'_>, tree: Tree) -> Opti
             Some(is_dns_within(&name.to_ascii_lowercase(), &base.to_ascii_lowercase(), tree))
         }
         (GeneralName::IPAddress(bytes), GeneralName::IPAddress(range)) => {
-            Some(is_address_within(bytes, range))
+            // Go may overlook a range that does not begin at its own beginning.
+            let sound = tree == Tree::Excluded || is_masked(range);
+            Some(sound && is_address_within(bytes, range))
         }
         // Mail addresses and URIs beside a server's names are rare, and rarer still are limits on
         // them. Rather than follow Go's rules for them, the pair is refused.
@@ -242,9 +279,8 @@ fn is_dns_within(name: &str, base: &str, tree: Tree) -> bool {
     };
     // A wildcard covers a name that is excluded if both are one label above the same domain.
     let covers = || {
-        let domain = name.strip_prefix("*.");
-        let above = base.split_once('.').map(|(_, above)| above);
-        tree == Tree::Excluded && domain.is_some() && domain == above
+        let above = |name: &str| name.split_once('.').map(|(_, above)| above.to_owned());
+        tree == Tree::Excluded && name.starts_with('*') && above(name) == above(base)
     };
     within || covers()
 }
@@ -255,4 +291,9 @@ fn is_address_within(bytes: &[u8], range: &[u8]) -> bool {
         && base.len() == bytes.len()
         && mask.len() == bytes.len()
         && bytes.iter().zip(base).zip(mask).all(|((byte, base), mask)| byte & mask == base & mask)
+}
+
+fn is_masked(range: &[u8]) -> bool {
+    let (base, mask) = range.split_at(range.len() / 2);
+    base.iter().zip(mask).all(|(base, mask)| base & !mask == 0)
 }

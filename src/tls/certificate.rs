@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use chrono::{DateTime, Utc};
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
+use x509_parser::extensions::{GeneralName, NameConstraints, ParsedExtension, X509Extension};
 use x509_parser::prelude::FromDer;
 
 use super::der::{self, Inside};
@@ -14,6 +14,7 @@ use super::problem::{Findings, Part, Problem};
 use super::public_key::PublicKey;
 use super::shape;
 use super::signature::{self, Digest};
+use super::uri;
 
 /// A certificate and the bytes that it was read from.
 pub(super) struct Certificate<'a> {
@@ -194,8 +195,44 @@ fn extension_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
     parsed_fault(extension)?;
     match extension.parsed_extension() {
         ParsedExtension::SubjectAlternativeName(names) => names_fault(&names.general_names),
+        ParsedExtension::NameConstraints(constraints) => constraints_fault(constraints),
         _ => Ok(()),
     }
+}
+
+/// Go reads every constraint when it reads the certificate, whether it is needed or not.
+fn constraints_fault(constraints: &NameConstraints<'_>) -> Result<(), &'static str> {
+    let subtrees = [&constraints.permitted_subtrees, &constraints.excluded_subtrees];
+    let mut bases =
+        subtrees.into_iter().flatten().flatten().map(|subtree| &subtree.base).peekable();
+    let fine = bases.peek().is_some()
+        && bases.all(|base| match base {
+            GeneralName::DNSName(name) => uri::is_constraint(name.as_bytes()),
+            GeneralName::IPAddress(range) => is_range(range),
+            GeneralName::RFC822Name(text) if text.contains('@') => uri::is_mailbox(text),
+            GeneralName::RFC822Name(name) => uri::is_constraint(name.as_bytes()),
+            GeneralName::URI(name) => {
+                name.parse::<IpAddr>().is_err() && uri::is_constraint(name.as_bytes())
+            }
+            GeneralName::Invalid(tag, _) => !matches!(tag.0, 1 | 2 | 6 | 7),
+            _ => true,
+        });
+    match fine {
+        true => Ok(()),
+        false => Err("one of its name constraints is not well-formed"),
+    }
+}
+
+/// An address and a mask of the same length, in which all ones stand before the zeros.
+fn is_range(range: &[u8]) -> bool {
+    let (base, mask) = range.split_at(range.len() / 2);
+    // From the first byte that has a zero on, nothing but that byte's leading ones may be set.
+    let rest = mask.iter().skip_while(|byte| **byte == 0xff);
+    let is_prefix = rest.enumerate().all(|(at, byte)| match at {
+        0 => byte.leading_ones() == byte.count_ones(),
+        _ => *byte == 0,
+    });
+    address(base).is_some() && base.len() == mask.len() && is_prefix
 }
 
 fn authority_access_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
@@ -223,7 +260,7 @@ fn parsed_fault(extension: &X509Extension<'_>) -> Result<(), &'static str> {
 fn names_fault(names: &[GeneralName<'_>]) -> Result<(), &'static str> {
     let fine = names.iter().all(|name| match name {
         GeneralName::RFC822Name(text) | GeneralName::DNSName(text) => text.is_ascii(),
-        GeneralName::URI(text) => is_uri(text),
+        GeneralName::URI(text) => uri::is_accepted(text),
         GeneralName::IPAddress(bytes) => address(bytes).is_some(),
         GeneralName::Invalid(tag, _) => !matches!(tag.0, 1 | 2 | 6 | 7),
         _ => true,
@@ -232,24 +269,4 @@ fn names_fault(names: &[GeneralName<'_>]) -> Result<(), &'static str> {
         true => Ok(()),
         false => Err("one of its alternative names is not well-formed"),
     }
-}
-
-/// Narrower than Go's URL parser, wide enough for every URI that a certificate really carries.
-fn is_uri(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once(':') else {
-        return false;
-    };
-    let scheme_is_fine = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    let rest_is_fine =
-        rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/?#@!$&'()*+,;=:".contains(&b));
-    let host_is_fine = rest.strip_prefix("//").is_none_or(|rest| {
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        host.is_empty()
-            || host.split('.').all(|label| {
-                !label.is_empty()
-                    && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-            })
-    });
-    scheme_is_fine && rest_is_fine && host_is_fine
 }

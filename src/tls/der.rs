@@ -129,7 +129,7 @@ fn is_strict_value(Element { tag, body }: Element<'_>, inside: Inside) -> bool {
     }
 }
 
-fn is_shortest_integer(body: &[u8]) -> bool {
+pub(super) fn is_shortest_integer(body: &[u8]) -> bool {
     match body {
         [] => false,
         [_] => true,
@@ -149,21 +149,24 @@ fn is_bit_string(body: &[u8]) -> bool {
 
 /// Go keeps each number of an identifier in 31 bits and refuses those that need more.
 fn is_object_identifier(body: &[u8]) -> bool {
-    let (mut number, mut inside) = (0u64, false);
-    for byte in body {
-        if !inside && *byte == 0x80 {
-            return false;
-        }
-        number = number << 7 | u64::from(byte & 0x7f);
-        inside = byte & 0x80 != 0;
-        if number > i32::MAX as u64 {
-            return false;
-        }
-        if !inside {
-            number = 0;
-        }
-    }
-    !body.is_empty() && !inside
+    let mut number = 0u64;
+    is_long_identifier(body)
+        && body.iter().all(|byte| {
+            number = number << 7 | u64::from(byte & 0x7f);
+            let fits = number <= i32::MAX as u64;
+            if byte & 0x80 == 0 {
+                number = 0;
+            }
+            fits
+        })
+}
+
+/// An identifier with numbers of any size, as Go takes it where it names a policy.
+pub(super) fn is_long_identifier(body: &[u8]) -> bool {
+    // No number begins with needless zeros, and the last one is complete.
+    let mut numbers = body.split_inclusive(|byte| byte & 0x80 == 0);
+    numbers.all(|number| !number.starts_with(&[0x80]))
+        && body.last().is_some_and(|last| last & 0x80 == 0)
 }
 
 fn is_printable(byte: u8) -> bool {

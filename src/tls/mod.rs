@@ -28,6 +28,7 @@ mod shape;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod uri;
 mod warning;
 
 use std::fmt;
@@ -39,7 +40,7 @@ use crate::kit::redact::PrivateKeyPem;
 
 /// The number of the rules that [`judge`] follows. A pair that was accepted by other rules is read
 /// again, so raise it with every change of what is refused.
-pub const RULES: u32 = 1;
+pub const RULES: u32 = 2;
 
 /// KiB of `tls.crt` and of `tls.key`: room for any comment, and no more work than that.
 const LONGEST_CERTIFICATE: usize = 256;
@@ -331,6 +332,11 @@ fn certificates<'a>(
                     Err(why) => findings.add(Problem::UnreadableCertificate { part, why }),
                 }
             }
+            // Since OpenShift 4.21 the router refuses it beside the certificate that it serves, but
+            // not beside those that it trusts.
+            Kind::PublicKey if field == Field::Certificate => {
+                findings.add(Problem::PublicKey { field, line: block.line });
+            }
             Kind::PublicKey => check_public_key(field, block, findings),
             Kind::PrivateKey | Kind::EcParameters => {}
         }
@@ -357,7 +363,7 @@ fn private_key(text: Option<&str>, findings: &mut Findings) -> Option<PublicKey>
     for block in &blocks {
         match block.kind {
             Kind::Certificate => findings.add(Problem::CertificateInKey { line: block.line }),
-            Kind::PublicKey => check_public_key(field, block, findings),
+            Kind::PublicKey => findings.add(Problem::PublicKey { field, line: block.line }),
             Kind::PrivateKey | Kind::EcParameters => {}
         }
     }

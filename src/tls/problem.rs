@@ -222,6 +222,16 @@ pub enum Problem {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A public key beside the certificate or the private key.
+    #[error(
+        "{field} has a public key at line {line}, which the router refuses; it is not needed, so remove it"
+    )]
+    PublicKey {
+        /// Which text.
+        field: Field,
+        /// The line of its BEGIN, counted from 1.
+        line: usize,
+    },
     /// A public key block that the router can't read.
     #[error(
         "{field} has a public key at line {line} that can't be read; it is not needed, so remove it"

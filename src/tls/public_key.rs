@@ -122,6 +122,9 @@ impl PublicKey {
             }
             KeyKind::Rsa => Self::of_rsa(key).ok_or("its RSA public key is not well-formed"),
             KeyKind::Ec => Self::of_ec(algorithm, key),
+            KeyKind::Other(ED25519) if !algorithm.is_empty() || key.len() != 32 => {
+                Err("its Ed25519 public key is not well-formed")
+            }
             KeyKind::Other(kind) => Ok(Self::Other(kind)),
         }
     }

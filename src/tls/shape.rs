@@ -3,6 +3,8 @@
 //! `x509-parser` looks at tag numbers only and takes, say, a constructed string for a plain one.
 //! Go and OpenSSL don't. What passes here and in [`der::is_strict`] has one reading for all three.
 
+use std::collections::HashSet;
+
 use super::der::{self, BIT_STRING, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
 
 const BOOLEAN: u8 = 0x01;
@@ -123,10 +125,7 @@ fn extension(number: u8, value: &[u8]) -> Option<()> {
         19 => in_order(sequence()?, &[BOOLEAN, INTEGER]),
         30 => name_constraints(sequence()?),
         31 => each(sequence()?, distribution_point),
-        32 => each(sequence()?, |policies| {
-            let mut fields = der::next(policies, SEQUENCE)?;
-            der::next(&mut fields, OBJECT_IDENTIFIER).map(drop)
-        }),
+        32 => policies(sequence()?),
         33 => each(sequence()?, |mappings| {
             let mut fields = der::next(mappings, SEQUENCE)?;
             der::next(&mut fields, OBJECT_IDENTIFIER)?;
@@ -134,11 +133,29 @@ fn extension(number: u8, value: &[u8]) -> Option<()> {
             end(fields)
         }),
         35 => in_order(sequence()?, &[0x80, 0xa1, 0x82]),
-        36 => in_order(sequence()?, &[0x80, 0x81]),
+        36 => {
+            let mut fields = sequence()?;
+            for tag in [0x80, 0x81] {
+                let number = optional(&mut fields, tag);
+                number.is_none_or(der::is_shortest_integer).then_some(())?;
+            }
+            end(fields)
+        }
         37 => each(sequence()?, |usages| der::next(usages, OBJECT_IDENTIFIER).map(drop)),
         54 => der::only(value, INTEGER).map(drop),
         _ => Some(()),
     }
+}
+
+/// Go reads the number of each policy, refuses one that stands there twice, and skips the rest.
+fn policies(mut body: &[u8]) -> Option<()> {
+    let mut seen = HashSet::new();
+    while !body.is_empty() {
+        let mut fields = der::next(&mut body, SEQUENCE)?;
+        let number = der::next(&mut fields, OBJECT_IDENTIFIER)?;
+        (der::is_long_identifier(number) && seen.insert(number)).then_some(())?;
+    }
+    Some(())
 }
 
 fn general_name(names: &mut &[u8]) -> Option<()> {

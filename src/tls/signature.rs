@@ -7,10 +7,11 @@ use aws_lc_rs::signature::{
     RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
     RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
-use x509_parser::signature_algorithm::RsaSsaPssParams;
+use x509_parser::asn1_rs::Tag;
 use x509_parser::x509::AlgorithmIdentifier;
 
 use super::certificate::Certificate;
+use super::der::{self, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 use super::public_key::{Curve, PublicKey};
 
 /// What a signature was made over.
@@ -71,9 +72,12 @@ pub(super) fn verify(child: &Certificate<'_>, parent: &Certificate<'_>) -> Verdi
     };
     let key = &parent.x509.public_key().subject_public_key.data;
     let signed = child.x509.tbs_certificate.as_ref();
-    match UnparsedPublicKey::new(algorithm, key).verify(signed, &child.x509.signature_value.data) {
-        Ok(()) => Verdict::Valid,
-        Err(_) => Verdict::Invalid,
+    let signature = &child.x509.signature_value;
+    // Go moves a signature with unused bits to the right, and then no key fits it.
+    let whole = signature.unused_bits == 0;
+    match UnparsedPublicKey::new(algorithm, key).verify(signed, &signature.data) {
+        Ok(()) if whole => Verdict::Valid,
+        _ => Verdict::Invalid,
     }
 }
 
@@ -130,28 +134,46 @@ fn read(algorithm: &AlgorithmIdentifier<'_>) -> (Scheme, Digest) {
         },
         [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x03] => (Scheme::Dsa, Digest::Weak("SHA-1")),
         [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => (Scheme::Dsa, Digest::Sha256),
-        [0x2b, 0x65, 0x70] => (Scheme::Ed25519, Digest::Unknown),
+        // Go insists that there are no parameters.
+        [0x2b, 0x65, 0x70] if algorithm.parameters.is_none() => (Scheme::Ed25519, Digest::Unknown),
         _ => (Scheme::Unknown, Digest::Unknown),
     }
 }
 
 /// Go knows PSS in three forms: one digest everywhere, and a salt of its length.
 fn pss_digest(algorithm: &AlgorithmIdentifier<'_>) -> Digest {
-    let Some(parameters) = &algorithm.parameters else {
-        return Digest::Weak("SHA-1");
+    const SHA_1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
+    const SALT: u8 = 0xa2;
+    let mut fields = match &algorithm.parameters {
+        Some(parameters) if parameters.tag() == Tag::Sequence => parameters.data,
+        Some(_) => return Digest::Unknown,
+        None => &[],
     };
-    let Ok(parameters) = RsaSsaPssParams::try_from(parameters) else {
-        return Digest::Unknown;
-    };
-    let hash = parameters.hash_algorithm_oid().as_bytes();
+    // SHA-1 is meant where no digest is named.
+    let named = der::next(&mut fields, 0xa0);
+    let Some(hash) = named.map_or(Some(SHA_1), named_digest) else { return Digest::Unknown };
     let (digest, length) = match hash {
-        [0x2b, 0x0e, 0x03, 0x02, 0x1a] => return Digest::Weak("SHA-1"),
+        SHA_1 => return Digest::Weak("SHA-1"),
         [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 1] => (Digest::Sha256, 32),
         [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 2] => (Digest::Sha384, 48),
         [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 3] => (Digest::Sha512, 64),
         _ => return Digest::Unknown,
     };
-    let same_mask = parameters.mask_gen_algorithm().is_ok_and(|mask| mask.hash.as_bytes() == hash);
-    let usual = parameters.salt_length() == length && parameters.trailer_field() == 1;
-    if same_mask && usual { digest } else { Digest::Unknown }
+    let same_mask = der::next(&mut fields, 0xa1).and_then(mask_digest) == Some(hash);
+    let salt = der::next(&mut fields, SALT).and_then(|salt| der::only(salt, INTEGER));
+    if same_mask && salt == Some(&[length]) && fields.is_empty() { digest } else { Digest::Unknown }
+}
+
+/// The digest that the mask is made with, by MGF1.
+fn mask_digest(der: &[u8]) -> Option<&[u8]> {
+    const MGF1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x08];
+    let mut fields = der::only(der, SEQUENCE)?;
+    let function = der::next(&mut fields, OBJECT_IDENTIFIER)?;
+    (function == MGF1).then(|| named_digest(fields))?
+}
+
+fn named_digest(der: &[u8]) -> Option<&[u8]> {
+    let mut fields = der::only(der, SEQUENCE)?;
+    let digest = der::next(&mut fields, OBJECT_IDENTIFIER)?;
+    matches!(fields, [] | [5, 0]).then_some(digest)
 }

@@ -191,6 +191,74 @@ fn name_constraints_of_the_authority_must_be_met() {
 }
 
 #[test]
+fn names_that_no_constraint_could_be_compared_with_are_a_mismatch() {
+    let constrained =
+        authority("root").with("nameConstraints", "permitted;DNS:example.com").self_signed();
+    let served = |recipe: Recipe| said(&recipe.by(&constrained), &constrained.crt()).is_empty();
+    assert!(served(leaf().uri("spiffe://example.org/shop").uri("https://example.org:8443/")));
+    for uri in ["urn:shop", "https://10.0.0.1/", "https://[::1]:8443/", "https:///path"] {
+        assert!(!served(leaf().uri(uri)), "{uri}");
+    }
+    assert!(!served(leaf().dns(&["shop.example.com", "two words.example.com"])));
+    let anything = authority("root").self_signed();
+    assert!(said(&leaf().uri("urn:shop").by(&anything), &anything.crt()).is_empty());
+}
+
+#[test]
+fn a_wildcard_within_a_label_covers_an_excluded_name_as_in_go() {
+    let root =
+        authority("root").with("nameConstraints", "excluded;DNS:shop.example.com").self_signed();
+    assert!(!said(&leaf().dns(&["*op.example.com"]).by(&root), &root.crt()).is_empty());
+}
+
+#[test]
+fn a_signature_with_unused_bits_is_a_mismatch() {
+    let root = authority("root").self_signed();
+    // A signature is drawn until its last bit is zero, so that it can be called unused.
+    let issued = std::iter::repeat_with(|| leaf().by(&root))
+        .find(|issued| issued.x509.signature().as_slice().last().unwrap() & 1 == 0)
+        .unwrap();
+    let mut der = issued.x509.to_der().unwrap();
+    let place = der.len() - issued.x509.signature().as_slice().len() - 1;
+    der[place] = 1;
+    let crt = block("CERTIFICATE", &der);
+    accepted(&crt, &issued.pem());
+    let why = "the certificate with the issuer's name has another key than the one that signed";
+    assert_eq!(ca_problems(&crt, &root.crt()), [Problem::CaMismatch { why }]);
+}
+
+#[test]
+fn every_certificate_of_the_issuer_that_signed_must_do() {
+    let key = ec(Nid::X9_62_PRIME256V1);
+    let root = authority("root").key(key.clone()).self_signed();
+    let mail = authority("root").key(key).with("extendedKeyUsage", "emailProtection").self_signed();
+    let issued = leaf().by(&root);
+    assert!(said(&issued, &root.crt()).is_empty());
+    for pool in [root.crt() + &mail.crt(), mail.crt() + &root.crt()] {
+        assert!(said(&issued, &pool)[0].contains("extended key usage"));
+    }
+}
+
+#[test]
+fn a_leaf_that_requires_explicit_policies_is_a_mismatch() {
+    let root = authority("root").self_signed();
+    let issued = leaf().with("policyConstraints", "requireExplicitPolicy:0").by(&root);
+    assert_mismatch(
+        &issued,
+        &root.crt(),
+        "the first certificate of tls.crt requires explicit policies",
+    );
+}
+
+#[test]
+fn more_namesakes_of_the_issuer_than_go_follows_are_a_mismatch() {
+    let issuer = authority("root").self_signed();
+    let issued = leaf().by(&issuer);
+    assert!(said(&issued, &issuer.crt().repeat(50)).is_empty());
+    assert!(said(&issued, &issuer.crt().repeat(51))[0].contains("more than 50 certificates"));
+}
+
+#[test]
 fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
     let root = authority("root").self_signed();
     let issued = leaf().with_raw("1.2.3.4", true, &[5, 0]).by(&root);

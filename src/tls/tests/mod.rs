@@ -2,6 +2,7 @@
 
 mod authority;
 mod chain;
+mod go;
 mod keys;
 mod material;
 mod texts;

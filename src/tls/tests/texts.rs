@@ -272,17 +272,28 @@ fn several_private_keys_are_refused() {
 }
 
 #[test]
-fn ec_parameters_and_readable_public_keys_are_ignored_as_by_the_router() {
+fn ec_parameters_are_ignored_as_by_the_router() {
     let issued = leaf().self_signed();
     let parameters = block("EC PARAMETERS", &[6, 8, 42, 134, 72, 206, 61, 3, 1, 7]);
+    accepted(&format!("{}{parameters}", issued.crt()), &format!("{parameters}{}", issued.pem()));
+}
+
+#[test]
+fn public_keys_are_refused_in_both_fields_as_by_the_newest_router() {
+    let issued = leaf().self_signed();
     let public = String::from_utf8(issued.key.public_key_to_pem().unwrap()).unwrap();
-    accepted(
-        &format!("{}{public}", issued.crt()),
-        &format!("{parameters}{}{public}", issued.pem()),
-    );
-    let broken = block("PUBLIC KEY", &[0x30, 0]);
-    let problems = refusals(&format!("{}{broken}", issued.crt()), &issued.pem());
-    assert!(problems[0].contains("has a public key at line"), "{problems:?}");
+    for label in ["PUBLIC KEY", "RSA PUBLIC KEY", "DSA PUBLIC KEY", "ECDSA PUBLIC KEY"] {
+        let public = public.replace("PUBLIC KEY", label);
+        let hear = |field| {
+            format!(
+                "{field} has a public key at line 1, which the router refuses; it is not needed, so remove it"
+            )
+        };
+        assert_eq!(
+            refusals(&(public.clone() + &issued.crt()), &(public + &issued.pem())),
+            [hear("tls.crt"), hear("tls.key")]
+        );
+    }
 }
 
 #[test]
