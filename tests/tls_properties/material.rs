@@ -50,6 +50,14 @@ static RSA_KEYS: LazyLock<Vec<(u32, PKey<Private>)>> = LazyLock::new(|| {
 const CURVES: [(&str, Nid); 3] =
     [("P-256", Nid::X9_62_PRIME256V1), ("P-384", Nid::SECP384R1), ("P-521", Nid::SECP521R1)];
 
+const URIS: [&str; 5] = [
+    "spiffe://example.org/shop",
+    "https://shop.example.com:8443/",
+    "https://shop.example.com/a%20b",
+    "https://somebody@shop.example.com/",
+    "https://[2001:db8::1]:8443/",
+];
+
 fn text(pem: Vec<u8>) -> String {
     String::from_utf8(pem).unwrap()
 }
@@ -112,6 +120,18 @@ fn certificate(
     authority: bool,
     n: usize,
 ) -> X509 {
+    let digest = [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()][n % 3];
+    made(subject, key, issuer, authority, n, digest)
+}
+
+fn made(
+    subject: &str,
+    key: &PKey<Private>,
+    issuer: Option<&(X509, PKey<Private>)>,
+    authority: bool,
+    n: usize,
+    digest: MessageDigest,
+) -> X509 {
     let subject = name(subject, n);
     let mut builder = X509::builder().unwrap();
     builder.set_version(2).unwrap();
@@ -142,13 +162,12 @@ fn certificate(
             .dns(&format!("Shop-{n}.example.com"))
             .dns("*.apps.example.com")
             .ip("10.0.0.1")
-            .uri("spiffe://example.org/shop");
+            .uri(URIS[n % URIS.len()]);
         extensions.push(names.build(&builder.x509v3_context(parent, None)).unwrap());
         extensions.push(ExtendedKeyUsage::new().server_auth().client_auth().build().unwrap());
         extensions.push(KeyUsage::new().critical().digital_signature().build().unwrap());
     }
     extensions.into_iter().for_each(|extension| builder.append_extension(extension).unwrap());
-    let digest = [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()][n % 3];
     builder.sign(issuer.map_or(key, |(_, key)| key), digest).unwrap();
     builder.build()
 }
@@ -203,4 +222,63 @@ fn params(name: &str) -> CertificateParams {
     params.not_before = rcgen::date_time_ymd(2026, 1, 1);
     params.not_after = rcgen::date_time_ymd(2027, 1, 1);
     params
+}
+
+/// A pair in the `n`th of the ways in which people and tools write it down.
+pub fn written_down(n: usize, mut texts: Texts) -> Texts {
+    let each = |texts: &mut Texts, change: &dyn Fn(&str) -> String| {
+        (texts.crt, texts.key) = (change(&texts.crt), change(&texts.key));
+    };
+    let how = match n % 10 {
+        0 => "as it is",
+        1 => {
+            each(&mut texts, &|text| text.replace('\r', "").replace('\n', "\r\n"));
+            "CRLF"
+        }
+        2 => {
+            each(&mut texts, &|text| format!("Bag Attributes\n    localKeyID: 01 02\n{text}"));
+            "text before"
+        }
+        3 => {
+            each(&mut texts, &|text| format!("{text}\nkept by the web team\n"));
+            "text after"
+        }
+        4 => {
+            each(&mut texts, &|text| text.trim_end().to_owned());
+            "no final newline"
+        }
+        5 => {
+            each(&mut texts, &|text| text.replace('\r', "").replace('\n', " \t\n"));
+            "spaces at line ends"
+        }
+        6 => {
+            let leaf = X509::from_pem(texts.crt.as_bytes()).unwrap();
+            texts.crt = text(leaf.to_pem().unwrap()) + &texts.crt;
+            DOUBLED
+        }
+        7 if texts.key.contains("EC PRIVATE KEY") => {
+            let curve = crate::mutation::block("EC PARAMETERS", &[6, 5, 43, 129, 4, 0, 34]);
+            texts.key = curve + &texts.key;
+            "EC PARAMETERS"
+        }
+        8 => {
+            texts = self_signed_with_sha_1(n, texts);
+            "self-signed with SHA-1"
+        }
+        _ => {
+            each(&mut texts, &|text| text.replace('\r', "").replace('\n', "\n\n"));
+            "blank lines"
+        }
+    };
+    Texts { kind: format!("{}, {how}", texts.kind), ..texts }
+}
+
+/// How [`written_down`] calls a leaf that stands twice.
+pub const DOUBLED: &str = "leaf twice";
+
+fn self_signed_with_sha_1(n: usize, texts: Texts) -> Texts {
+    let key = PKey::private_key_from_pem(texts.key.as_bytes()).unwrap();
+    let crt = text(made("shop", &key, None, false, n, MessageDigest::sha1()).to_pem().unwrap());
+    // Go does not verify SHA-1, so no caCertificate would do but the leaf itself.
+    Texts { issuers: crt.clone(), crt, ..texts }
 }

@@ -1,5 +1,8 @@
 //! The ways in which people and tools break PEM texts.
 
+use std::sync::LazyLock;
+
+use openssl::pkey::PKey;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -22,6 +25,7 @@ pub enum Mutation {
     SwapBlocks(Index, Index),
     DropBlock(Index),
     Append(Index),
+    PutBlock(Index, Index),
     SpliceWith(Index, Index),
     Content(Content),
 }
@@ -61,6 +65,17 @@ const SNIPPETS: [&str; 16] = [
     "subject=CN = shop\n",
 ];
 
+/// Whole blocks that may stand beside others, or may not.
+static BLOCKS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let key = PKey::private_key_from_pem(POOL[0].key.as_bytes()).expect("a key");
+    let public = key.public_key_to_der().expect("its public half");
+    let curve = [6, 8, 42, 134, 72, 206, 61, 3, 1, 7];
+    let mut made = vec![POOL[0].key.clone(), block("EC PARAMETERS", &curve)];
+    let labels = ["PUBLIC KEY", "RSA PUBLIC KEY", "DSA PUBLIC KEY", "ECDSA PUBLIC KEY"];
+    made.extend(labels.map(|label| block(label, &public)));
+    made
+});
+
 pub fn content() -> impl Strategy<Value = Content> {
     let change = prop_oneof![
         6 => (any::<Index>(), 0u8..8).prop_map(|(at, bit)| Change::FlipBit(at, bit)),
@@ -90,6 +105,7 @@ pub fn mutation() -> impl Strategy<Value = Mutation> {
         3 => (at(), at()).prop_map(|(one, two)| Mutation::SwapBlocks(one, two)),
         2 => at().prop_map(Mutation::DropBlock),
         2 => at().prop_map(Mutation::Append),
+        3 => (at(), at()).prop_map(|(at, block)| Mutation::PutBlock(at, block)),
         2 => (at(), at()).prop_map(|(other, place)| Mutation::SpliceWith(other, place)),
         3 => content().prop_map(Mutation::Content),
     ]
@@ -142,6 +158,12 @@ impl Mutation {
                 text = blocks.concat();
             }
             Self::Append(other) => text.extend(other.get(&POOL).crt.bytes()),
+            Self::PutBlock(at, block) => {
+                let mut blocks = blocks(&text);
+                let at = at.index(blocks.len() + 1);
+                blocks.insert(at, block.get(&*BLOCKS).clone().into_bytes());
+                text = blocks.concat();
+            }
             Self::SpliceWith(other, at) => {
                 let other = other.get(&POOL).crt.as_bytes();
                 let place = at.index(text.len().min(other.len()) + 1);

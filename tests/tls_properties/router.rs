@@ -20,16 +20,17 @@ use proptest::{
 use trustplane::tls::{ca_problems, judge};
 
 use crate::{
+    built,
     material::POOL,
     mutation::{self, Mutation, mutation},
     seed,
 };
 
 #[derive(Debug)]
-struct Case {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-    ca: Vec<u8>,
+pub struct Case {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+    pub ca: Vec<u8>,
 }
 
 fn count() -> usize {
@@ -39,7 +40,8 @@ fn count() -> usize {
 fn cases() -> Vec<Case> {
     let config = Config { rng_seed: seed(), ..Config::default() };
     let mut runner = TestRunner::new(config);
-    let strategy = prop_oneof![broken_texts().boxed(), broken_contents().boxed()];
+    let strategy =
+        prop_oneof![broken_texts().boxed(), broken_contents().boxed(), built::case().boxed()];
     (0..count()).map(|_| strategy.new_tree(&mut runner).expect("a case").current()).collect()
 }
 
@@ -100,7 +102,7 @@ fn router_verdict() -> PathBuf {
     binary
 }
 
-fn answers(cases: &[Case]) -> Vec<String> {
+pub fn answers(cases: &[Case]) -> Vec<String> {
     let mut router = Command::new(router_verdict())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -135,8 +137,8 @@ fn what_we_would_inject_the_router_would_serve() {
             (Some(_), "served") => "we are stricter",
             (Some(_), _) => "both refuse",
             (None, why) => {
-                let certificate = String::from_utf8_lossy(&case.certificate).into_owned();
-                laxer.push(format!("{why}\n{certificate}"));
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                laxer.push(format!("{why}\n{}{}", text(&case.certificate), text(&case.ca)));
                 "we are laxer"
             }
         };
@@ -146,4 +148,22 @@ fn what_we_would_inject_the_router_would_serve() {
     assert!(laxer.is_empty(), "the router refuses what we would inject:\n{}", laxer.join("\n"));
     assert!(tally["both serve"] * 10 > cases.len(), "too few good ones to mean anything");
     assert!(tally["both refuse"] * 10 > cases.len(), "too few bad ones to mean anything");
+}
+
+#[test]
+fn a_uri_is_accepted_if_and_only_if_go_accepts_it() {
+    let config = Config { rng_seed: seed(), ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let mut draw = || built::uri().new_tree(&mut runner).expect("a URI").current();
+    let uris: Vec<String> = (0..3_000).map(|_| draw()).collect();
+    let cases: Vec<_> = uris.iter().map(|uri| built::with_uri(uri)).collect();
+
+    let mut served = 0;
+    for ((uri, case), answer) in uris.iter().zip(&cases).zip(answers(&cases)) {
+        let ours = our_refusal(case);
+        assert_eq!(ours.is_none(), answer == "served", "{uri:?}: {ours:?}, but {answer}");
+        served += usize::from(ours.is_none());
+    }
+    println!("{} URIs: {served} served", uris.len());
+    assert!((500..2_500).contains(&served));
 }
