@@ -102,7 +102,7 @@ reasons! {
     StatusNotWritten,
     /// Event: the certificate ends soon.
     CertificateExpiring,
-    /// Event: the certificate has ended.
+    /// Event: the certificate, or an intermediate one, has expired.
     CertificateExpired,
     /// Event: the certificate is not valid yet.
     CertificateNotYetValid,
@@ -489,7 +489,7 @@ pub fn kept_warning(what: &Warning) -> Notice {
 /// The reason of the Event about this.
 pub fn reason_of(what: &Warning) -> Reason {
     match what {
-        Warning::Expired { .. } => Reason::CertificateExpired,
+        Warning::Expired { .. } | Warning::IntermediateExpired { .. } => Reason::CertificateExpired,
         Warning::Expiring { .. } => Reason::CertificateExpiring,
         Warning::NotYetValid { .. } => Reason::CertificateNotYetValid,
         Warning::HostNotCovered { .. } => Reason::HostMismatch,

@@ -1,5 +1,6 @@
 //! Whether the certificates of a text form a chain that clients can follow.
 
+use chrono::{DateTime, Utc};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 
@@ -46,6 +47,13 @@ pub(super) fn order(chain: &[Certificate<'_>]) -> ChainOrder {
         }
     }
     ChainOrder::InOrder
+}
+
+/// When the first intermediate expires. A self-issued certificate ends the chain, as in [`order`]:
+/// clients look at their own copy of a root.
+pub(super) fn intermediates_until(chain: &[Certificate<'_>]) -> Option<DateTime<Utc>> {
+    let intermediates = chain.iter().skip(1).take_while(|one| !one.is_self_issued());
+    intermediates.map(|one| one.not_after).min()
 }
 
 /// By name, key id and signature; a signature that can't be checked does not speak against it.

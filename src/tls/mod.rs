@@ -109,6 +109,8 @@ pub struct CertificateFacts {
     pub not_before: DateTime<Utc>,
     /// The last second in which the leaf is valid.
     pub not_after: DateTime<Utc>,
+    /// The last second in which all intermediates are valid; none where there are none.
+    pub intermediates_until: Option<DateTime<Utc>>,
     /// Whether clients can follow the chain.
     pub chain: ChainOrder,
 }
@@ -119,6 +121,7 @@ impl CertificateFacts {
             serial_and_names: leaf.serial_and_host_names(),
             not_before: leaf.not_before,
             not_after: leaf.not_after,
+            intermediates_until: chain::intermediates_until(chain),
             chain: chain::order(chain),
         }
     }
@@ -133,31 +136,35 @@ impl CertificateFacts {
         self.serial_and_names.split('\n').skip(1)
     }
 
-    /// When the leaf is valid.
+    /// When the leaf and its intermediates are valid.
     pub fn validity(&self) -> Validity {
-        Validity { not_before: self.not_before, not_after: self.not_after }
+        let Self { not_before, not_after, intermediates_until, .. } = *self;
+        Validity { not_before, not_after, intermediates_until }
     }
 
     /// Facts that a test makes up.
     #[cfg(test)]
     pub(crate) fn pretended(names: &[&str], validity: Validity) -> Self {
-        let Validity { not_before, not_after } = validity;
+        let Validity { not_before, not_after, intermediates_until } = validity;
         Self {
             serial_and_names: [&["0a1b"][..], names].concat().join("\n").into(),
             not_before,
             not_after,
+            intermediates_until,
             chain: ChainOrder::InOrder,
         }
     }
 }
 
-/// When a certificate is valid.
+/// When a certificate and its intermediates are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The first second.
     pub not_before: DateTime<Utc>,
     /// The last second.
     pub not_after: DateTime<Utc>,
+    /// The last second in which all intermediates are valid; none where there are none.
+    pub intermediates_until: Option<DateTime<Utc>>,
 }
 
 /// What a text like `tls.crt` says; none where its leaf can't be read. Of a chain that is too long

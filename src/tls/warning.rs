@@ -39,6 +39,11 @@ pub enum Warning {
         /// When it was over.
         not_after: DateTime<Utc>,
     },
+    /// An intermediate certificate's time is over, and the certificate's own is not.
+    IntermediateExpired {
+        /// When it was over.
+        not_after: DateTime<Utc>,
+    },
     /// The certificate is not for the Route's host.
     HostNotCovered {
         /// What the Route serves; with a wildcard, `*.` and the domain.
@@ -70,6 +75,12 @@ impl fmt::Display for Warning {
             Self::Expired { not_after } => write!(
                 f,
                 "The certificate expired at {}, and clients refuse it. Renew it.",
+                at(not_after)
+            ),
+            Self::IntermediateExpired { not_after } => write!(
+                f,
+                "An intermediate certificate in tls.crt expired at {}, and clients that need it refuse \
+                 the server. Replace it with the one that its issuer uses now.",
                 at(not_after)
             ),
             Self::HostNotCovered { host, names, more } => {
@@ -105,12 +116,13 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// Where a moment lies in a certificate's life. In the order of time.
+/// Where a moment lies in a certificate's life. The last that has begun counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     NotYetValid,
     Valid,
     Expiring,
+    IntermediateExpired,
     Expired,
 }
 
@@ -118,11 +130,12 @@ enum Age {
 struct Life {
     valid: DateTime<Utc>,
     expiring: DateTime<Utc>,
+    intermediate_expired: Option<DateTime<Utc>>,
     expired: DateTime<Utc>,
 }
 
 impl Life {
-    fn of(Validity { not_before, not_after }: Validity) -> Self {
+    fn of(Validity { not_before, not_after, intermediates_until }: Validity) -> Self {
         let lifetime = (not_after - not_before).max(TimeDelta::zero());
         let notice = (lifetime / 6).min(TimeDelta::days(7));
         // A certificate's times count in seconds, and its last second is part of its life.
@@ -131,6 +144,7 @@ impl Life {
         Self {
             valid: not_before,
             expiring: not_after.checked_sub_signed(notice).unwrap_or(not_after),
+            intermediate_expired: intermediates_until.map(after),
             expired: after(not_after),
         }
     }
@@ -138,6 +152,9 @@ impl Life {
     fn age(&self, now: DateTime<Utc>) -> Age {
         match now {
             now if now >= self.expired => Age::Expired,
+            now if self.intermediate_expired.is_some_and(|it| now >= it) => {
+                Age::IntermediateExpired
+            }
             now if now < self.valid => Age::NotYetValid,
             now if now >= self.expiring => Age::Expiring,
             _ => Age::Valid,
@@ -175,11 +192,14 @@ pub fn lasting_warnings(
 
 /// The warning about the time, if there is one.
 pub fn age_warning(validity: Validity, now: DateTime<Utc>) -> Option<Warning> {
-    let Validity { not_before, not_after } = validity;
+    let Validity { not_before, not_after, intermediates_until } = validity;
     match Life::of(validity).age(now) {
         Age::NotYetValid => Some(Warning::NotYetValid { not_before }),
         Age::Valid => None,
         Age::Expiring => Some(Warning::Expiring { not_after }),
+        Age::IntermediateExpired => {
+            intermediates_until.map(|not_after| Warning::IntermediateExpired { not_after })
+        }
         Age::Expired => Some(Warning::Expired { not_after }),
     }
 }
@@ -189,6 +209,7 @@ pub fn next_change(validity: Validity, now: DateTime<Utc>) -> Option<DateTime<Ut
     let life = Life::of(validity);
     [life.valid, life.expiring, life.expired]
         .into_iter()
+        .chain(life.intermediate_expired)
         .filter(|time| *time > now && life.age(*time) != life.age(now))
         .min()
 }

@@ -279,7 +279,10 @@ fn warnings_change_when_they_say_they_do() {
         let at = |now| warnings(facts, &host, wildcard, now);
         let about_time = |warning: &&Warning| matches!(
             warning,
-            Warning::NotYetValid { .. } | Warning::Expiring { .. } | Warning::Expired { .. }
+            Warning::NotYetValid { .. }
+                | Warning::Expiring { .. }
+                | Warning::IntermediateExpired { .. }
+                | Warning::Expired { .. }
         );
         prop_assert!(at(now).iter().filter(about_time).count() <= 1);
         prop_assert!(at(now).iter().all(|warning| !warning.to_string().is_empty()));

@@ -479,7 +479,7 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
     let time = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
     let (begins, ends) = (time("2026-01-01T00:00:00Z"), time("2026-06-01T00:00:00Z"));
     let holding = |name: &str| {
-        let validity = Validity { not_before: begins, not_after: ends };
+        let validity = Validity { not_before: begins, not_after: ends, intermediates_until: None };
         let description = Description { serial: "1".into(), validity, warnings: Box::default() };
         let certificate = HeldCertificate::Read(Box::new(description));
         RouteFacts { certificate, ..route("1").named("web", name).facts() }

@@ -26,6 +26,7 @@ fn holding_new(draft: Draft) -> RouteFacts {
     let validity = Validity {
         not_before: time("2026-01-01T00:00:00Z"),
         not_after: time("2026-06-01T00:00:00Z"),
+        intermediates_until: None,
     };
     let says = CertificateFacts::pretended(&["shop.example.com"], validity);
     let facts = draft.clone().holding("new certificate", "new key").noted().facts();
@@ -535,6 +536,22 @@ fn a_route_that_names_no_secret_is_decided_without_one() {
 }
 
 #[test]
+fn an_expired_intermediate_is_warned_of_and_looked_at_again_when_the_next_thing_expires() {
+    let mut route = holding_new(asking());
+    let HeldCertificate::Read(description) = &mut route.certificate else { panic!("it is read") };
+    let (expired, ends) = (noon() - TimeDelta::days(1), noon() + TimeDelta::days(30));
+    description.validity.intermediates_until = Some(expired);
+    description.validity.not_after = ends;
+
+    let plan = plan(&route, &new_pair(), noon(), &Policy::default());
+
+    assert_eq!(plan.requeue_at, Some(ends + TimeDelta::seconds(1)));
+    let warned: Vec<_> = plan.warnings.iter().map(|it| it.reason).collect();
+    assert_eq!(warned, [Reason::CertificateExpired]);
+    assert!(plan.warnings[0].note.contains("An intermediate certificate in tls.crt expired at"));
+}
+
+#[test]
 fn there_is_an_answer_at_the_ends_of_time() {
     let ends = [DateTime::<Utc>::MIN_UTC, noon(), DateTime::<Utc>::MAX_UTC];
     for (now, since) in ends.into_iter().flat_map(|now| ends.map(|since| (now, since))) {
@@ -542,7 +559,9 @@ fn there_is_an_answer_at_the_ends_of_time() {
             let policy = Policy { missing_grace, ..Policy::default() };
             let mut held = holding_new(asking());
             if let HeldCertificate::Read(description) = &mut held.certificate {
-                description.validity = Validity { not_before: since, not_after: now };
+                let intermediates_until = Some(since);
+                description.validity =
+                    Validity { not_before: since, not_after: now, intermediates_until };
             }
             for secret in [SecretState::Missing { since }, new_pair()] {
                 for route in [asking().facts(), ours(asking()).facts(), held.clone()] {

@@ -3,12 +3,14 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::super::{
-    CertificateFacts, ChainOrder, Validity, Warning, Wildcard, next_change, warnings,
+    CertificateFacts, ChainOrder, Validity, Warning, Wildcard, describe, next_change, warnings,
 };
-use super::material::day;
+use super::material::{Issued, authority, day, leaf};
 
 fn facts(names: &[&str], days: i64) -> CertificateFacts {
-    CertificateFacts::pretended(names, Validity { not_before: day(0), not_after: day(days) })
+    let (not_before, not_after) = (day(0), day(days));
+    let validity = Validity { not_before, not_after, intermediates_until: None };
+    CertificateFacts::pretended(names, validity)
 }
 
 fn at(facts: &CertificateFacts, now: DateTime<Utc>) -> Vec<Warning> {
@@ -70,8 +72,11 @@ fn the_next_change_is_when_the_warnings_change() {
 
 #[test]
 fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() {
-    for days in [-5, 0, 1, 6, 41, 43, 90, 3650] {
-        let facts = facts(&[], days);
+    let until = [None, Some(-2), Some(1), Some(40), Some(88), Some(5000)];
+    for (days, until) in
+        [-5, 0, 1, 6, 41, 43, 90, 3650].iter().flat_map(|days| until.map(|it| (*days, it)))
+    {
+        let facts = CertificateFacts { intermediates_until: until.map(day), ..facts(&[], days) };
         let mut now = day(-10);
         while let Some(next) = next_change(facts.validity(), now) {
             assert!(next > now);
@@ -83,10 +88,51 @@ fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() 
     }
 }
 
+/// The certificate lives from day 0 to day 90, its intermediates until that day.
+fn with_intermediates_until(until: i64) -> CertificateFacts {
+    CertificateFacts { intermediates_until: Some(day(until)), ..facts(&[], 90) }
+}
+
+#[test]
+fn an_expired_intermediate_is_warned_of_until_the_certificate_itself_expires() {
+    let facts = with_intermediates_until(50);
+    let expired = [Warning::IntermediateExpired { not_after: day(50) }];
+    assert!(at(&facts, day(50)).is_empty());
+    for now in [day(50) + SECOND, day(85), day(90)] {
+        assert_eq!(at(&facts, now), expired);
+    }
+    assert_eq!(at(&facts, day(90) + SECOND), [Warning::Expired { not_after: day(90) }]);
+    assert_eq!(next_change(facts.validity(), day(10)), Some(day(50) + SECOND));
+    assert_eq!(next_change(facts.validity(), day(60)), Some(day(90) + SECOND));
+    assert_eq!(
+        expired[0].to_string(),
+        "An intermediate certificate in tls.crt expired at 2026-02-20T00:00:00Z, and clients that \
+         need it refuse the server. Replace it with the one that its issuer uses now."
+    );
+}
+
+#[test]
+fn the_first_intermediate_to_expire_counts_and_roots_do_not() {
+    let root = authority("root").days(-1000, 20).self_signed();
+    let one = authority("one").days(-1000, 40).by(&root);
+    let two = authority("two").days(-1000, 60).by(&one);
+    let issued = leaf().by(&two);
+    let until = |chain: &[&Issued]| {
+        let text: String = chain.iter().map(|issued| issued.crt()).collect();
+        describe(&text).unwrap().intermediates_until
+    };
+    assert_eq!(until(&[&issued]), None);
+    assert_eq!(until(&[&leaf().by(&root), &root]), None);
+    assert_eq!(until(&[&issued, &two]), Some(day(60)));
+    assert_eq!(until(&[&issued, &two, &one]), Some(day(40)));
+    assert_eq!(until(&[&issued, &two, &one, &root]), Some(day(40)));
+}
+
 #[test]
 fn the_ends_of_time_do_not_overflow() {
     let mut facts = facts(&[], 1);
     (facts.not_before, facts.not_after) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
+    facts.intermediates_until = Some(DateTime::<Utc>::MAX_UTC);
     for now in [DateTime::<Utc>::MIN_UTC, day(0), DateTime::<Utc>::MAX_UTC] {
         let _ = (at(&facts, now), next_change(facts.validity(), now));
     }
