@@ -6,7 +6,10 @@ use anstyle::Style;
 use serde_json::json;
 
 use super::lines::{Line, Mark};
-use crate::kit::paper::{BAD, FAINT, GOOD, WARNING, wrapped};
+use crate::kit::{
+    paper::{BAD, FAINT, GOOD, WARNING, wrapped},
+    printable::{self, printable},
+};
 
 /// Where what was found begins.
 const INDENT: usize = 29;
@@ -28,7 +31,7 @@ pub fn table(lines: &[Line], width: usize) -> String {
         }
         // Not broken: it is there to be copied.
         if let Some(command) = &line.command {
-            let _ = writeln!(text, "{:INDENT$}{command}", "");
+            let _ = writeln!(text, "{:INDENT$}{}", "", printable(command));
         }
     }
     let _ = writeln!(text, "\n{}", summary(lines));
@@ -71,7 +74,7 @@ pub fn document(lines: &[Line], namespace: &str, installed: bool) -> String {
     let report = json!({
         "namespace": namespace, "installed": installed, "holds": holds(lines), "lines": lines,
     });
-    format!("{report}\n")
+    printable::json(&format!("{report}\n"))
 }
 
 #[cfg(test)]
@@ -80,6 +83,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::kit::printable::{HOSTILE, is_harmless};
 
     fn line(result: Mark, found: &str, todo: Option<&str>) -> Line {
         let todo = todo.map(str::to_owned);
@@ -106,6 +110,17 @@ One line failed.
         assert_eq!(strip_str(&table(&lines, 100)).to_string(), expected);
         let narrow = strip_str(&table(&lines, 60)).to_string();
         assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+    }
+
+    #[test]
+    fn whatever_a_tenant_wrote_the_table_and_the_document_are_harmless() {
+        let mut hostile = line(Mark::Warning, HOSTILE, Some(HOSTILE));
+        hostile.command = Some(format!("kubectl -n {HOSTILE}"));
+        let lines = [hostile];
+        assert!(is_harmless(&strip_str(&table(&lines, 100)).to_string()));
+        assert!(is_harmless(&document(&lines, HOSTILE, true)));
+        // What is left after the colours were taken out is not what the tenant hid among them.
+        assert!(strip_str(&table(&lines, 100)).to_string().contains("\\u{1b}[31mred"));
     }
 
     #[test]

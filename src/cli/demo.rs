@@ -17,7 +17,7 @@ use super::{
 use crate::{
     kit::{
         client::{self, Gate},
-        paper as page, shutdown,
+        paper as page, printable, shutdown,
     },
     sandbox::{
         session::{Access, Session},
@@ -147,10 +147,9 @@ which certificate a TLS client got, what the Route's condition says, and its new
 
 fn report(access: &Access, outcomes: &[Outcome], seconds: f64) -> String {
     let holds = outcomes.iter().all(Outcome::holds);
-    format!(
-        "{}\n",
-        json!({ "sandbox": access, "steps": outcomes, "seconds": seconds, "holds": holds })
-    )
+    let report =
+        json!({ "sandbox": access, "steps": outcomes, "seconds": seconds, "holds": holds });
+    printable::json(&format!("{report}\n"))
 }
 
 fn by_hand(access: &Access) -> String {

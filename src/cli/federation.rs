@@ -19,6 +19,7 @@ use crate::{
         client::{self, Gate},
         clock::Clock,
         log::{self, LogFormat, Loudness},
+        printable::{self, printable},
     },
 };
 
@@ -154,9 +155,9 @@ impl Bootstrap {
                 for other in others {
                     eprintln!(
                         "ClusterFederatedTrustDomain {} in {} is left as it is: its className {} is that of another controller manager. If it was meant for this one, delete it.",
-                        other.metadata.name.as_deref().unwrap_or_default(),
+                        printable(other.metadata.name.as_deref().unwrap_or_default()),
                         self.to,
-                        other.spec.class_name.as_deref().unwrap_or_default(),
+                        printable(other.spec.class_name.as_deref().unwrap_or_default()),
                     );
                 }
                 "create"
@@ -172,7 +173,7 @@ impl Bootstrap {
         }
         self.confirm(&offer)?;
         to.take(&taking).await?;
-        eprintln!("{} trusts {} now.", self.to, offer.trust_domain);
+        eprintln!("{} trusts {} now.", self.to, printable(&offer.trust_domain));
         Ok(())
     }
 
@@ -189,7 +190,9 @@ impl Bootstrap {
         }
         eprint!(
             "\nCompare the fingerprint with what the administrators of {} see. Let {} trust {}? Type yes to go on: ",
-            self.from, self.to, offer.trust_domain
+            self.from,
+            self.to,
+            printable(&offer.trust_domain)
         );
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).context("no answer could be read")?;
@@ -215,10 +218,14 @@ impl Source {
     }
 
     fn show(&self, offer: &Offer) -> anyhow::Result<()> {
+        print(&self.shown(offer))
+    }
+
+    fn shown(&self, offer: &Offer) -> String {
         let Offer { trust_domain, url, bundle, .. } = offer;
         let fingerprint = bundle.fingerprint();
         let expiry = bundle.earliest_expiry();
-        print(&match self.output {
+        match self.output {
             Output::Json => {
                 let page = json!({
                     "trustDomain": trust_domain,
@@ -229,17 +236,19 @@ impl Source {
                     "sequence": bundle.sequence,
                     "earliestExpiry": expiry,
                 });
-                format!("{page:#}\n")
+                printable::json(&format!("{page:#}\n"))
             }
             Output::Text => {
                 let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
                 format!(
-                    "trust domain  {trust_domain}\nendpoint      {url}\nauthorities   {} for X.509, the first ends {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
+                    "trust domain  {}\nendpoint      {}\nauthorities   {} for X.509, the first ends {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
+                    printable(trust_domain),
+                    printable(url),
                     bundle.x509.len(),
                     bundle.jwt.len(),
                 )
             }
-        })
+        }
     }
 }
 
@@ -261,4 +270,31 @@ async fn cluster(context: &str) -> anyhow::Result<Cluster> {
     let client = client::connect(config, Gate::open(), SILENCE);
     let client = client.with_context(|| format!("context {context}")).map_err(Unable)?;
     Ok(Cluster { context: context.to_owned(), client })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::spire_server::Profile,
+        kit::printable::{HOSTILE, is_harmless},
+        spiffe::bundle::Bundle,
+    };
+
+    #[test]
+    fn whatever_a_cluster_says_of_itself_what_is_shown_is_harmless() {
+        let offer = Offer {
+            trust_domain: HOSTILE.into(),
+            url: format!("https://{HOSTILE}"),
+            profile: Profile::HttpsWeb,
+            endpoint_id: None,
+            bundle: Bundle { x509: vec![], jwt: vec![], sequence: None, refresh_hint: None },
+            document: String::new(),
+        };
+        for output in [Output::Text, Output::Json] {
+            let source = Source { namespace: "spire".into(), url: None, output };
+            let shown = source.shown(&offer);
+            assert!(is_harmless(&shown) && shown.contains("[31mred"), "{shown:?}");
+        }
+    }
 }

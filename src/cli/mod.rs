@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::kit::printable;
+
 pub mod check;
 pub mod demo;
 pub mod federate;
@@ -95,7 +97,7 @@ impl Cli {
                 if let Some(cut) = error.downcast_ref::<Cut>() {
                     return cut.code().into();
                 }
-                eprintln!("error: {}", explained(&error));
+                eprintln!("error: {}", printable::lines(&explained(&error)));
                 if error.is::<Unable>() { 2.into() } else { ExitCode::FAILURE }
             }
         }

@@ -21,6 +21,7 @@ use crate::{
         call::CallError,
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
+        printable::printable,
         shutdown,
     },
     names::NAMESPACE,
@@ -183,7 +184,7 @@ impl Uninstall {
         }
         eprintln!("Nothing was changed.");
         if let Some(runs) = runs {
-            eprintln!("{runs}.");
+            eprintln!("{}.", printable(&runs));
         }
         Ok(())
     }

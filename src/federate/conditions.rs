@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
-    kit::call::CallError,
+    kit::{
+        call::CallError,
+        printable::{self, printable},
+    },
     names::ADOPT_ANNOTATION,
 };
 
@@ -128,7 +131,9 @@ impl Verdict {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        Self { about, status, reason, message: message.into() }
+        // Peers, routers and whoever owns an object of the same name have their say in it.
+        let message = printable::lines(&message.into()).into_owned();
+        Self { about, status, reason, message }
     }
 }
 
@@ -329,8 +334,8 @@ fn refusal(route: &Value) -> Option<String> {
             conditions.iter().find(|it| it["type"] == "Admitted" && it["status"] == "False")?;
         Some(format!(
             "router {} does not serve it: {}",
-            ingress["routerName"].as_str().unwrap_or("(without a name)"),
-            refused["message"].as_str().unwrap_or("it does not say why"),
+            printable(ingress["routerName"].as_str().unwrap_or("(without a name)")),
+            printable(refused["message"].as_str().unwrap_or("it does not say why")),
         ))
     };
     let refusals: Vec<_> = ingress.iter().filter_map(refused).collect();

@@ -29,7 +29,7 @@ use crate::{
         memory::{self, Kept, Memory},
         validate,
     },
-    kit::{client::Gate, clock::Clock},
+    kit::{client::Gate, clock::Clock, printable::printable},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 
@@ -177,7 +177,7 @@ impl Known {
             jwt_authorities: bundle.map(|it| it.jwt.len()),
             earliest_expiry: whole(bundle.and_then(Bundle::earliest_expiry)),
             latest_expiry: whole(bundle.and_then(Bundle::latest_expiry)),
-            last_error: self.last_error.as_ref().map(ToString::to_string),
+            last_error: self.last_error.as_ref().map(|it| printable(&it.to_string()).into_owned()),
         }
     }
 }

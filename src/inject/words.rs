@@ -13,7 +13,7 @@ use crate::{
         facts::{RouteFacts, Wanted},
         plan::{Before, Unusable, Write},
     },
-    kit::call::CallError,
+    kit::{call::CallError, printable::printable},
     names::SECRET_NAME_ANNOTATION,
     tls::{Problem, Warning},
 };
@@ -260,8 +260,9 @@ pub fn custom() -> Verdict {
 /// An annotation that nobody reads, where the right one is not set.
 pub fn misspelt(key: &str, message: &str) -> Notice {
     let note = format!(
-        "{message} Nobody reads the annotation {key}. To inject the certificate of a Secret, use \
-         {SECRET_NAME_ANNOTATION}."
+        "{message} Nobody reads the annotation {}. To inject the certificate of a Secret, use \
+         {SECRET_NAME_ANNOTATION}.",
+        printable(key)
     );
     warning(Reason::AnnotationMisspelt, "CheckRoute", note)
 }
@@ -347,7 +348,8 @@ pub fn doing(write: Option<Write>) -> &'static str {
 
 /// Somebody else keeps writing our fields.
 pub fn contested(manager: Option<&str>) -> Notice {
-    let who = manager.map_or_else(String::new, |name| format!(" The last to write it was {name}."));
+    let who = manager
+        .map_or_else(String::new, |name| format!(" The last to write it was {}.", printable(name)));
     warning(
         Reason::CertificateContested,
         "BackOff",

@@ -8,7 +8,7 @@ use std::{fmt, future::Future, time::Duration};
 
 use kube::core::Status;
 
-use crate::kit::{client::NotLeader, pages::TooLarge};
+use crate::kit::{client::NotLeader, pages::TooLarge, printable::printable};
 
 /// Longer than any healthy API server takes for a single object.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ pub enum CallError {
     #[error("the requested version is gone (HTTP 410)")]
     Gone,
     /// 422, or 400.
-    #[error("the API server refused the content of {fields} (HTTP {code})")]
+    #[error("the API server refused the content of {} (HTTP {code})", printable(fields))]
     Invalid {
         /// 400 or 422.
         code: u16,
@@ -199,7 +199,7 @@ impl CallError {
         while let Some(source) = cause.source() {
             cause = source;
         }
-        Self::Unreachable { why: cause.to_string() }
+        Self::Unreachable { why: printable(&cause.to_string()).into_owned() }
     }
 }
 

@@ -30,6 +30,7 @@ use sha2::{Digest, Sha256};
 use crate::kit::{
     call::{self, CallError},
     clock::Clock,
+    printable,
     seeded::{self, Bug},
 };
 
@@ -278,10 +279,12 @@ fn event_name(message: &Message) -> String {
 
 fn cut(note: &str) -> String {
     const ELLIPSIS: &str = "…";
+    // Where a message quotes a tenant, it has escaped it already; none may forget it.
+    let note = printable::lines(note);
     if note.len() <= LONGEST_NOTE {
-        return note.to_owned();
+        return note.into_owned();
     }
-    format!("{}{ELLIPSIS}", shortened(note, LONGEST_NOTE - ELLIPSIS.len()))
+    format!("{}{ELLIPSIS}", shortened(&note, LONGEST_NOTE - ELLIPSIS.len()))
 }
 
 /// As much of the text as fits, cut between two characters.
@@ -304,6 +307,7 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::*;
+    use crate::kit::printable::{HOSTILE, is_harmless};
 
     fn message(name: &str, note: &str) -> Message {
         let regarding = ObjectReference {
@@ -481,6 +485,12 @@ mod tests {
         assert_eq!(cut(&"x".repeat(1024)).len(), 1024);
         let long = cut(&"ü".repeat(1024));
         assert!(long.len() <= 1024 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[test]
+    fn whatever_a_message_quotes_a_note_is_harmless() {
+        let note = cut(&format!("{HOSTILE}{}", "\u{202e}".repeat(1024)));
+        assert!(is_harmless(&note) && note.len() <= 1024, "{note:?}");
     }
 
     #[tokio::test]

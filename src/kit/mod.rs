@@ -15,6 +15,7 @@ pub mod pace;
 pub mod pages;
 pub mod paper;
 pub mod pause;
+pub mod printable;
 pub mod queue;
 pub mod redact;
 pub mod secure;

@@ -3,6 +3,8 @@
 
 use anstyle::{AnsiColor, Style};
 
+use super::printable::printable;
+
 /// No line is longer.
 pub const WIDTH: usize = 100;
 /// Narrower than this, nothing could be read.
@@ -29,18 +31,19 @@ pub fn paragraph(text: &str, width: usize) -> String {
     format!("{}\n", wrapped(text, width).join("\n"))
 }
 
-/// Broken at spaces; a word that is longer than a line has one of its own.
+/// Broken at spaces; a word that is longer than a line has one of its own. Much of what is printed
+/// comes from a cluster, so nothing but what can be seen gets through.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in text.split_whitespace().map(printable) {
         let Some(line) = lines.last_mut() else { break };
         if line.is_empty() {
-            line.push_str(word);
+            line.push_str(&word);
         } else if line.chars().count() + 1 + word.chars().count() <= width {
             line.push(' ');
-            line.push_str(word);
+            line.push_str(&word);
         } else {
-            lines.push(word.to_owned());
+            lines.push(word.into_owned());
         }
     }
     lines
@@ -49,6 +52,14 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kit::printable::{HOSTILE, is_harmless};
+
+    #[test]
+    fn what_a_tenant_wrote_is_escaped_before_it_is_broken_into_lines() {
+        let lines = wrapped(HOSTILE, 40);
+        assert!(lines.iter().all(|line| is_harmless(line)), "{lines:?}");
+        assert_eq!(lines[0], "\\u{1b}[31mred\\u{7}");
+    }
 
     #[test]
     fn lines_are_as_wide_as_the_terminal_but_never_too_narrow_or_too_wide() {

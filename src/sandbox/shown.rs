@@ -6,6 +6,8 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, x509::X509Name};
 
+use crate::kit::printable::printable;
+
 /// What a client learns of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shown {
@@ -43,9 +45,9 @@ impl Shown {
     }
 }
 
-/// Names come from whoever made the certificate; what would break a line of output is left out.
+/// Names come from whoever made the certificate.
 fn name(name: &X509Name<'_>) -> String {
-    name.to_string().chars().filter(|c| !c.is_control()).collect()
+    printable(&name.to_string()).into_owned()
 }
 
 impl fmt::Display for Shown {
@@ -64,7 +66,10 @@ mod tests {
     use chrono::Utc;
 
     use super::*;
-    use crate::sandbox::authority::{Authority, self_signed};
+    use crate::{
+        kit::printable::{HOSTILE, is_harmless},
+        sandbox::authority::{Authority, self_signed},
+    };
 
     #[test]
     fn a_certificate_is_told_by_its_names_and_its_digest() {
@@ -84,6 +89,8 @@ mod tests {
         assert_eq!(Shown::of(b"").subject, "(unreadable)");
         assert_eq!(Shown::of(b"").short(), "e3b0c44298fc");
         let odd = self_signed("two\r\nlines", &[], Utc::now()).unwrap();
-        assert_eq!(Shown::of(&odd.der).subject, "CN=twolines");
+        assert_eq!(Shown::of(&odd.der).subject, "CN=two\\r\\nlines");
+        let hostile = self_signed(HOSTILE, &[], Utc::now()).unwrap();
+        assert!(is_harmless(&Shown::of(&hostile.der).to_string()));
     }
 }

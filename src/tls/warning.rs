@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::{CertificateFacts, ChainOrder, Validity};
+use crate::kit::printable::printable;
 
 /// So many names of a certificate are told.
 const SHOWN: usize = 5;
@@ -84,7 +85,7 @@ impl fmt::Display for Warning {
                 at(not_after)
             ),
             Self::HostNotCovered { host, names, more } => {
-                let names = Names(names, *more);
+                let (host, names) = (printable(host), Names(names, *more));
                 write!(
                     f,
                     "The certificate is for {names}, not for the Route's host {host}, and clients \
@@ -110,10 +111,15 @@ impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             ([], _) => f.write_str("no host at all (it has no subject alternative names)"),
-            (names, 0) => f.write_str(&names.join(", ")),
-            (names, more) => write!(f, "{} and {more} more", names.join(", ")),
+            (names, 0) => f.write_str(&listed(names)),
+            (names, more) => write!(f, "{} and {more} more", listed(names)),
         }
     }
+}
+
+/// A name in a certificate can be any ASCII, terminal escapes included, and of any length.
+fn listed(names: &[Box<str>]) -> String {
+    names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a moment lies in a certificate's life. The last that has begun counts.

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     inject::facts::ObjectRef,
-    kit::paper::{BAD, BOLD, GOOD, WARNING},
+    kit::{
+        paper::{BAD, BOLD, GOOD, WARNING},
+        printable::{self, printable},
+    },
 };
 
 /// How many failures are shown one by one.
@@ -66,7 +69,7 @@ fn row(marked: &Marked, pairs: Option<Pairs>) -> [String; 5] {
         Some(pairs) => (words(marked.effect(pairs)), ""),
     };
     let secret = shortened(marked.asks_for.as_deref().unwrap_or("-"));
-    [&*marked.at.namespace, &*marked.at.name, &secret, first, second].map(str::to_owned)
+    [&*marked.at.namespace, &*marked.at.name, &printable(&secret), first, second].map(str::to_owned)
 }
 
 /// An annotation may be 256 KiB long, and every row is as wide as the widest.
@@ -102,7 +105,7 @@ pub fn result(ended: &[(ObjectRef, Outcome)]) -> String {
         _ => None,
     });
     for error in failures.clone().take(FAILURES) {
-        let _ = writeln!(text, "{BAD}failed{BAD:#}  {error}");
+        let _ = writeln!(text, "{BAD}failed{BAD:#}  {}", printable(&error.to_string()));
     }
     let more = failures.count().saturating_sub(FAILURES);
     if more > 0 {
@@ -162,7 +165,7 @@ pub fn document(
         "undecodable": undecodable.collect::<Vec<_>>(),
         "next": next(namespace),
     });
-    format!("{report}\n")
+    printable::json(&format!("{report}\n"))
 }
 
 fn entry(marked: &Marked, ended: Option<&Ended>) -> Value {
@@ -194,7 +197,13 @@ mod tests {
     use anstream::adapter::strip_str;
 
     use super::*;
-    use crate::{inject::apply::ApplyError, kit::call::CallError};
+    use crate::{
+        inject::apply::ApplyError,
+        kit::{
+            call::CallError,
+            printable::{HOSTILE, is_harmless},
+        },
+    };
 
     fn outlook() -> Outlook {
         let marked = |name: &str, secret: Option<&str>, keep, clear| Marked {
@@ -234,6 +243,18 @@ Routes that lose .status.certificate and nothing else: 1
         outlook.marked[1].asks_for = Some("ä".repeat(100_000));
         let shown = strip_str(&table(&outlook, None)).to_string();
         assert!(shown.lines().all(|line| line.chars().count() < 400), "{} long", shown.len());
+    }
+
+    #[test]
+    fn whatever_an_annotation_says_the_table_and_the_document_are_harmless() {
+        let mut outlook = outlook();
+        outlook.marked[1].asks_for = Some(HOSTILE.into());
+        let shown = strip_str(&table(&outlook, None)).to_string();
+        assert!(is_harmless(&shown) && shown.contains("\\u{1b}[31mred"), "{shown:?}");
+        let text = document(&outlook, None, None, "trustplane");
+        assert!(is_harmless(&text), "{text:?}");
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["plan"][1]["secret"], HOSTILE);
     }
 
     #[test]

@@ -2,7 +2,10 @@ use chrono::TimeDelta;
 use serde_json::json;
 
 use super::*;
-use crate::federate::render::tests::{server, spiffe};
+use crate::{
+    federate::render::tests::{server, spiffe},
+    kit::printable::{HOSTILE, is_harmless},
+};
 
 fn noon() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -118,6 +121,25 @@ fn the_route_s_fate_has_a_reason_of_its_own() {
     assert!(message.contains("host is taken"), "{message}");
     let unknown = Findings { host: None, ..well() };
     assert_eq!(of("RouteAvailable", &unknown).1, "FederationRouteHostUnknown");
+}
+
+#[test]
+fn whatever_a_router_or_an_owner_is_called_no_condition_can_deceive_its_reader() {
+    let refused = json!({ "status": { "ingress": [{ "routerName": HOSTILE, "conditions": [
+        { "type": "Admitted", "status": "False", "message": HOSTILE } ] }] } });
+    let peer = PeerStatus {
+        trust_domain: "b.example".into(),
+        last_error: Some(HOSTILE.into()),
+        ..PeerStatus::default()
+    };
+    for (about, findings) in [
+        ("RouteAvailable", with(Part::Route, Outcome::InPlace(refused))),
+        ("ServiceAvailable", with(Part::Service, Outcome::Taken(HOSTILE.into()))),
+        (PEERS, Findings { peers: vec![peer], ..well() }),
+    ] {
+        let message = of(about, &findings).2;
+        assert!(is_harmless(&message) && message.contains("\\u{1b}[31m"), "{message:?}");
+    }
 }
 
 #[test]

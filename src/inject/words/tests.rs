@@ -1,8 +1,14 @@
 //! What we say, in full.
 
 use super::*;
-use crate::{inject::facts::ObjectRef, kit::call::Admission};
-use crate::{inject::facts::tests::Draft, tls::Field};
+use crate::{
+    inject::facts::{ObjectRef, tests::Draft},
+    kit::{
+        call::Admission,
+        printable::{HOSTILE, is_harmless},
+    },
+    tls::Field,
+};
 
 #[test]
 fn a_contest_names_who_wrote_last_if_that_is_known_and_what_to_do() {
@@ -94,6 +100,30 @@ fn line_breaks_and_control_characters_in_a_value_are_escaped() {
     let why = Unusable::WrongType("Opa\nque");
     let said = unusable(&route, &why, Consequence::ServesDefault).notice().note;
     assert!(said.contains("of type \"Opa\\nque\", not"), "{said}");
+}
+
+#[test]
+fn whatever_a_tenant_wrote_no_message_can_deceive_its_reader() {
+    let route = Draft::edge().annotated(HOSTILE).facts();
+    let said = |why| unusable(&route, &why, Consequence::ServesDefault);
+    let invalid = CallError::Invalid { code: 422, fields: HOSTILE.into() };
+    let failed = ApplyError::Pair { route: ObjectRef::new("web", "shop"), cause: invalid };
+    let texts = [
+        contested(Some(HOSTILE)).note,
+        said(Unusable::InvalidName(HOSTILE))
+            .verdict(State::Default, Reason::InvalidSecretName)
+            .message,
+        said(Unusable::WrongType(HOSTILE)).notice().note,
+        annotated_but_not_secured(&route).note,
+        annotated_but_passthrough(&route).note,
+        annotated_but_external(&route).note,
+        managed(&route, &[]).message,
+        misspelt(HOSTILE, "").note,
+        not_done(&route, &failed).unwrap().note,
+    ];
+    for text in texts {
+        assert!(is_harmless(&text) && !text.contains('\n'), "{text:?}");
+    }
 }
 
 #[test]

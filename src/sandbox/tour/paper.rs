@@ -95,7 +95,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        kit::paper::WIDTH,
+        kit::{
+            paper::WIDTH,
+            printable::{HOSTILE, is_harmless},
+        },
         sandbox::{
             shown::Shown,
             tour::{expect::Seen, probe::Served},
@@ -138,6 +141,14 @@ mod tests {
 ";
         assert_eq!(shown, expected);
         assert!(shown.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn whatever_was_seen_a_block_is_harmless() {
+        let mut hostile = outcome(&[HOSTILE]);
+        hostile.seen.event = hostile.seen.event.map(|it| Told { message: HOSTILE.into(), ..it });
+        hostile.seen.served = Err(HOSTILE.into());
+        assert!(is_harmless(&strip_str(&ends(&hostile, WIDTH)).to_string()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::super::{
     CertificateFacts, ChainOrder, Validity, Warning, Wildcard, describe, next_change, warnings,
 };
 use super::material::{Issued, authority, day, leaf};
+use crate::kit::printable::{HOSTILE, is_harmless};
 
 fn facts(names: &[&str], days: i64) -> CertificateFacts {
     let (not_before, not_after) = (day(0), day(days));
@@ -186,6 +187,17 @@ fn a_wildcard_route_needs_the_wildcard_in_the_certificate() {
     assert!(by("*.apps.example.com"));
     assert!(!by("www.apps.example.com"));
     assert!(!by("*.example.com"));
+}
+
+#[test]
+fn names_from_a_certificate_and_a_route_are_shown_harmless() {
+    let issued = leaf().dns(&["\u{1b}[31mred\r\u{7}.example.com"]).self_signed();
+    let facts = describe(&issued.crt()).unwrap();
+    let warned = warnings(&facts, HOSTILE, Wildcard::None, day(10));
+    let [Warning::HostNotCovered { .. }] = &warned[..] else { panic!("{warned:?}") };
+    let said = warned[0].to_string();
+    assert!(is_harmless(&said) && !said.contains('\n'), "{said:?}");
+    assert!(said.contains("is for \\u{1b}[31mred\\r\\u{7}.example.com, not"), "{said}");
 }
 
 #[test]
