@@ -4,6 +4,7 @@
 //! - [`matrix`]: every combination of rights with everything one can do to the annotation;
 //! - [`ways_round`], [`owners`], [`orphans`]: ways to get a key all the same;
 //! - [`free`]: what the policy asks of nobody, the injector least of all;
+//! - [`readers`]: who reads a key without the right to read Routes;
 //! - [`note`]: what forging `trustplane.dev/injected` can do;
 //! - [`namespaced`]: the controller without any right on the cluster as a whole;
 //! - [`manual`]: the commands of docs/security.md.
@@ -24,4 +25,5 @@ mod namespaced;
 mod note;
 mod orphans;
 mod owners;
+mod readers;
 mod ways_round;
