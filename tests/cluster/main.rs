@@ -7,6 +7,7 @@ mod changes;
 mod crash;
 mod deployment;
 mod fault_proxy;
+mod gitops;
 mod harness;
 mod no_leaks;
 mod no_orphans;
