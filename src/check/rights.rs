@@ -140,7 +140,7 @@ fn of_rule(rule: &PolicyRule, namespace: &str) -> Vec<Right> {
 }
 
 /// The kinds that deploy/ installs: kind, group, plural, whether they live in a namespace.
-const INSTALLED: [(&str, &str, &str, Scope); 12] = [
+const INSTALLED: [(&str, &str, &str, Scope); 13] = [
     ("Namespace", "", "namespaces", Scope::Cluster),
     ("ServiceAccount", "", "serviceaccounts", Scope::Namespace),
     ("Service", "", "services", Scope::Namespace),
@@ -158,6 +158,7 @@ const INSTALLED: [(&str, &str, &str, Scope); 12] = [
         "validatingadmissionpolicybindings",
         Scope::Cluster,
     ),
+    ("FlowSchema", "flowcontrol.apiserver.k8s.io", "flowschemas", Scope::Cluster),
 ];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -227,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn installing_asks_for_every_kind_in_the_base_and_the_policy() {
+    fn installing_asks_for_every_kind_that_an_overlay_holds() {
         let mut kinds = BTreeSet::new();
-        for folder in ["deploy/base", "deploy/policy"] {
+        for folder in ["deploy/base", "deploy/policy", "deploy/flow-control"] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
             for file in fs::read_dir(folder).unwrap() {
                 let text = fs::read_to_string(file.unwrap().path()).unwrap();

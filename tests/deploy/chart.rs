@@ -103,11 +103,20 @@ fn several_namespaces_get_a_role_each_and_the_cluster_gets_none() {
         let binding = &objects[&format!("RoleBinding {namespace}/trustplane-inject")];
         assert_eq!(binding["subjects"][0]["namespace"], "trustplane");
     }
-    assert!(!objects.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", objects.keys());
+    for kind in ["ClusterRole", "FlowSchema"] {
+        assert!(!objects.keys().any(|name| name.starts_with(kind)), "{:?}", objects.keys());
+    }
     let container = &objects["Deployment trustplane/trustplane-inject"]["spec"]["template"]["spec"]
         ["containers"][0];
     assert_eq!(container["args"][1], "--namespace=shop");
     assert_eq!(container["args"][2], "--namespace=blog");
+}
+
+#[test]
+fn in_another_namespace_the_flow_schema_names_the_account_there() {
+    let objects = rendered("web", &[]);
+    let rule = &objects["FlowSchema trustplane-inject"]["spec"]["rules"][0];
+    assert_eq!(rule["subjects"][0]["serviceAccount"]["namespace"], "web");
 }
 
 #[test]

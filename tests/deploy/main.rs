@@ -10,5 +10,6 @@ mod tools;
 mod alerts;
 mod chart;
 mod containerfile;
+mod flow_control;
 mod overlays;
 mod release;

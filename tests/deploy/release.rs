@@ -7,7 +7,7 @@ use crate::tools::{EmptyCluster, at};
 const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrolebindings,services,\
                      deployments,poddisruptionbudgets,networkpolicies,\
                      validatingadmissionpolicies,validatingadmissionpolicybindings,\
-                     customresourcedefinitions";
+                     customresourcedefinitions,flowschemas";
 
 /// What helm installed, with the version that each object is in.
 fn installed(cluster: &EmptyCluster) -> Vec<String> {
@@ -38,7 +38,7 @@ async fn it_is_installed_upgraded_and_removed_and_the_route_api_stays() {
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 12, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13, "{after_install:#?}");
 
     cluster.passes_check().await;
 

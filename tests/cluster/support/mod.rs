@@ -7,6 +7,7 @@
 //! - [`AuditLog`]: which writes that account made, as the API server saw them.
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`]: what users put into the cluster.
 //! - [`hostile`]: what a hostile tenant puts there.
+//! - [`flow_control`]: how the API server classes a request.
 //! - [`proxy`]: an API server that fails on cue.
 //! - [`suite`]: what a run leaves behind for the checks that look at it as a whole.
 //!
@@ -21,6 +22,7 @@ mod cluster;
 mod controller;
 mod eventually;
 mod fixtures;
+pub mod flow_control;
 mod ground;
 pub mod hostile;
 pub mod http;

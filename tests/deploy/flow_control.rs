@@ -1,0 +1,64 @@
+//! deploy/flow-control: other accounts' floods do not slow us down, and ours do not starve the API
+//! server.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::objects::objects;
+use crate::support::flow_control::{Classed, classed};
+use crate::support::{Cluster, eventually_equals};
+use crate::tools::{at, kustomize};
+
+const FLOW_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/flow-control");
+
+fn flow_schema(overlay: &str) -> Option<Value> {
+    objects(&kustomize(&at(overlay))).remove("FlowSchema trustplane-inject")
+}
+
+#[test]
+fn the_overlays_for_a_whole_cluster_put_the_account_on_workload_high() {
+    for overlay in ["deploy/overlays/kubernetes", "deploy/overlays/openshift"] {
+        let spec = flow_schema(overlay).expect("it has a FlowSchema")["spec"].take();
+        assert_eq!(spec["priorityLevelConfiguration"]["name"], "workload-high", "{overlay}");
+        let account = json!({ "name": "trustplane", "namespace": "trustplane" });
+        let subject = json!({ "kind": "ServiceAccount", "serviceAccount": account });
+        assert_eq!(spec["rules"][0]["subjects"], json!([subject]), "{overlay}");
+        assert_eq!(spec["rules"].as_array().map(Vec::len), Some(1), "{overlay}");
+    }
+    for overlay in ["deploy/overlays/single-namespace", "deploy/base"] {
+        assert_eq!(flow_schema(overlay), None, "{overlay}");
+    }
+}
+
+#[tokio::test]
+async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
+    let cluster = Cluster::get().await;
+    let admin = cluster.admin().await;
+    let ours = cluster.account().client_without_retries().await;
+    let ns = cluster.namespace("flow").await;
+    let account = ["-n", ns.name(), "create", "serviceaccount", "neighbour"];
+    cluster.kubectl(&account).await.expect("an account");
+    let token = cluster.token_of(ns.name(), "neighbour").await;
+    let neighbour = cluster.admin_access().with_token(token).client_without_retries().await;
+
+    let applied = cluster.kubectl(&["apply", "--server-side", "-k", FLOW_CONTROL]).await;
+    applied.expect("it is accepted");
+
+    for path in [
+        "/apis/route.openshift.io/v1/routes?limit=1",
+        "/api/v1/secrets?limit=1",
+        "/apis/coordination.k8s.io/v1/namespaces/trustplane/leases/trustplane-inject",
+        "/openapi/v3",
+    ] {
+        let expected = Ok(Classed::new("trustplane-inject", "workload-high"));
+        // It counts a moment after it was accepted.
+        eventually_equals(Duration::from_secs(30), path, expected, async || {
+            classed(&admin, &ours, path).await
+        })
+        .await;
+    }
+    // Refused, and classed all the same.
+    let others = classed(&admin, &neighbour, "/api/v1/secrets?limit=1").await;
+    assert_eq!(others, Ok(Classed::new("service-accounts", "workload-low")));
+}
