@@ -1,6 +1,9 @@
 //! An API server for each measurement, with what a filled store holds, and the released program on it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use kube::Client;
@@ -10,20 +13,20 @@ use serde_json::{Value, json};
 use crate::{
     journal::{self, Journal},
     process::Process,
-    requests::create,
+    requests::{create, get},
     support::{
-        Access, Controller, Launch, Servers, kubectl, suite::copy_folder, token_of, until_served,
+        Access, Controller, Launch, Servers, eventually, flow_control::classed, kubectl,
+        suite::copy_folder, token_of, until_served,
     },
 };
 
 const NAMESPACE: &str = "trustplane";
-/// The plain client. It has the controller's role, and is as little exempt from priority and
-/// fairness as that is.
+/// The plain client. It has the controller's role, and its requests the controller's priority.
 const PLAIN_CLIENT: &str = "plain-client";
 /// Renews Secrets, as cert-manager does.
 const ISSUER: &str = "issuer";
 
-/// A running API server with our CRDs and deploy/base.
+/// A running API server with our CRDs, deploy/base and deploy/flow-control.
 pub struct Stage {
     servers: Servers,
     admin: Access,
@@ -57,10 +60,13 @@ impl Stage {
         }
         until_served(&client).await;
         let account = servers.scratch.join("account.kubeconfig");
-        let token = token_of(&client, NAMESPACE, "trustplane").await;
-        admin.with_token(token).write_kubeconfig(&account);
-        let token = token_of(&client, NAMESPACE, PLAIN_CLIENT).await;
-        admin.with_token(token).write_kubeconfig(&servers.scratch.join("plain.kubeconfig"));
+        let controller = admin.with_token(token_of(&client, NAMESPACE, "trustplane").await);
+        controller.write_kubeconfig(&account);
+        let plain = admin.with_token(token_of(&client, NAMESPACE, PLAIN_CLIENT).await);
+        plain.write_kubeconfig(&servers.scratch.join("plain.kubeconfig"));
+        for access in [&controller, &plain] {
+            until_on_workload_high(&client, &access.try_client().await?).await;
+        }
         let token = token_of(&client, NAMESPACE, ISSUER).await;
         let issuer = admin.with_token(token);
         let journal = Journal::following(servers.logs.join("audit.log"));
@@ -128,7 +134,7 @@ impl Drop for Stage {
 async fn install(servers: &Servers, admin: &Access, client: &Client) -> anyhow::Result<()> {
     let kubeconfig = servers.scratch.join("admin.kubeconfig");
     admin.write_kubeconfig(&kubeconfig);
-    for part in ["crds", "deploy/base"] {
+    for part in ["crds", "deploy/base", "deploy/flow-control"] {
         let folder = format!("{}/{part}", env!("CARGO_MANIFEST_DIR"));
         let applied = kubectl(&kubeconfig, &["apply", "--server-side", "-k", &folder]).await;
         applied.map_err(|why| anyhow!(why))?;
@@ -140,7 +146,32 @@ async fn install(servers: &Servers, admin: &Access, client: &Client) -> anyhow::
     });
     create(client, "/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await?;
     account_with_role(client, PLAIN_CLIENT, "trustplane-inject").await?;
+    priority_of_controller(client, PLAIN_CLIENT).await?;
     account_with_role(client, ISSUER, ISSUER).await
+}
+
+/// A FlowSchema for this account, otherwise like the controller's.
+async fn priority_of_controller(client: &Client, account: &str) -> anyhow::Result<()> {
+    let path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let deployed: Value = get(client, &format!("{path}/trustplane-inject")).await?;
+    let mut schema = json!({
+        "apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema",
+        "metadata": { "name": format!("bench-{account}") },
+        "spec": deployed["spec"],
+    });
+    schema["spec"]["rules"][0]["subjects"][0]["serviceAccount"]["name"] = json!(account);
+    create(client, path, &schema).await
+}
+
+/// The API server obeys a FlowSchema a moment after it has accepted it.
+async fn until_on_workload_high(admin: &Client, somebody: &Client) {
+    eventually(Duration::from_secs(30), "requests are on workload-high", async || {
+        match classed(admin, somebody, "/version").await {
+            Ok(classed) if classed.level == "workload-high" => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await
 }
 
 async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Another one where what is filled in changes: stores that are kept from before are not used then.
-const EDITION: u32 = 1;
+const EDITION: u32 = 2;
 
 /// A folder of stores. They hold keys.
 pub struct Stores {
