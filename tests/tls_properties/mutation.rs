@@ -161,7 +161,7 @@ impl Mutation {
             Self::PutBlock(at, block) => {
                 let mut blocks = blocks(&text);
                 let at = at.index(blocks.len() + 1);
-                blocks.insert(at, block.get(&*BLOCKS).clone().into_bytes());
+                blocks.insert(at, block.get(&BLOCKS).clone().into_bytes());
                 text = blocks.concat();
             }
             Self::SpliceWith(other, at) => {
