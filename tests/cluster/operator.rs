@@ -84,7 +84,7 @@ async fn a_dry_run_tells_every_plan_and_writes_nothing() {
             let route = format!("{}/{route}", ns.name());
             log.lines().any(|line| line.contains(what) && line.contains(&route))
         };
-        let injects = told("shop", "would inject the pair of the Secret");
+        let injects = told("shop", "would inject certificate and key of the Secret");
         let says = told("blog", "would write the status alone") && log.contains("was not found");
         if injects && says { Ok(()) } else { Err("not yet") }
     })

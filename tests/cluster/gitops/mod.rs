@@ -173,7 +173,7 @@ async fn what_was_injected_stays_however_often_a_tool_applies_the_same() {
         story.is_managed().await;
         story.apply_again(&story.annotated()).await;
 
-        let renewed = pair::issued("renewed.example.com");
+        let renewed = pair::issued(&format!("{}.example.com", story.name));
         SecretFixture::tls(story.name, &renewed).replace(&story.scene.ns).await;
         story.holds(&renewed).await;
         story.apply_again(&story.annotated()).await;
