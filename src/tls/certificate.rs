@@ -31,7 +31,7 @@ impl<'a> Certificate<'a> {
         let (rest, x509) =
             X509Certificate::from_der(der).map_err(|_| "it is not an X.509 certificate")?;
         if !rest.is_empty() {
-            return Err("something follows the certificate in its PEM block");
+            return Err("there is extra data after the certificate in its PEM block");
         }
         if !der::is_strict(der, Inside::Certificate) || !shape::is_certificate(der) {
             return Err("its encoding breaks the rules of X.509");

@@ -9,7 +9,6 @@
 //!
 //! Stricter than the router, on purpose:
 //! - a private key in `tls.crt`: the router would use it; we don't help to publish keys;
-//! - a certificate in `tls.key`: the router would pass it to HAProxy unchecked;
 //! - more than one private key: the router takes the first, which may not be the one meant;
 //! - damaged PEM blocks: the router skips them, and serves a chain with a gap;
 //! - RSA keys under 2048 and over 8192 bits, curves other than P-256, P-384 and P-521;

@@ -1,6 +1,6 @@
 //! Private keys: PKCS#8, PKCS#1 and SEC 1, by content and not by label, as the router reads them.
 //!
-//! A public key that stands beside the private one is never trusted: it is computed anew and
+//! A public key that stands beside the private one is never trusted: it is computed again and
 //! compared. Nothing of a key leaves this file but its public half.
 
 use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384, ECDH_P521};
@@ -15,7 +15,7 @@ const UNREADABLE: Problem = Problem::UnreadableKey {
     why: "it is neither a PKCS#8, a PKCS#1 nor a SEC 1 key, or it was cut off",
 };
 const INCONSISTENT: Problem =
-    Problem::UnreadableKey { why: "its numbers don't fit each other, so it was damaged" };
+    Problem::UnreadableKey { why: "its numbers don't match each other, so it is damaged" };
 /// `[0]` and `[1]` of SEC 1: the curve and the public key, both optional.
 const CURVE: u8 = 0xa0;
 const POINT: u8 = 0xa1;
@@ -106,7 +106,7 @@ fn of_sec1(mut fields: &[u8], outer: Option<Curve>) -> Result<PublicKey, Problem
 
 fn named_curve(parameters: &[u8]) -> Result<Curve, Problem> {
     let identifier = der::only(parameters, OBJECT_IDENTIFIER).ok_or(Problem::UnreadableKey {
-        why: "it is an ECDSA key that spells its curve out instead of naming it",
+        why: "it is an ECDSA key with explicit curve parameters instead of a named curve",
     })?;
     Curve::of(identifier).ok_or(Problem::Curve { part: Part::Key, curve: curve_name(identifier) })
 }

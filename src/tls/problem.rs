@@ -143,7 +143,7 @@ pub enum Problem {
     },
     /// A PEM block that has headers.
     #[error(
-        "{field} has PEM headers at line {line}, and the router accepts none; write the block anew without them"
+        "{field} has PEM headers at line {line}, which the router does not accept; export the block again without them"
     )]
     Headers {
         /// Which text.
@@ -153,7 +153,7 @@ pub enum Problem {
     },
     /// A private key that is protected by a passphrase.
     #[error(
-        "the private key at line {line} of {field} is encrypted, and the router can't ask for its passphrase; store it decrypted"
+        "the private key at line {line} of {field} is encrypted, and the router can't ask for its passphrase; store it unencrypted"
     )]
     EncryptedKey {
         /// Which text.
@@ -173,7 +173,7 @@ pub enum Problem {
     },
     /// A private key outside of `tls.key`.
     #[error(
-        "{field} has a private key at line {line}; keep it in tls.key alone, because certificates are shown to more people than keys"
+        "{field} has a private key at line {line}; keep it in tls.key only, because more people see certificates than keys"
     )]
     KeyOutsideItsField {
         /// Which text.
@@ -183,7 +183,7 @@ pub enum Problem {
     },
     /// A certificate in `tls.key`.
     #[error(
-        "tls.key has a certificate at line {line}; HAProxy would add it to the chain unchecked, so move it to tls.crt or remove it"
+        "tls.key has a certificate at line {line}, which the router refuses; move it to tls.crt, or remove it"
     )]
     CertificateInKey {
         /// The line of its BEGIN, counted from 1.
@@ -244,7 +244,7 @@ pub enum Problem {
     },
     /// A signature with a broken digest on a certificate that is not self-signed.
     #[error(
-        "{part} is signed with {digest}, which the router refuses; have it issued anew with SHA-256 or better"
+        "{part} is signed with {digest}, which the router refuses; have it reissued with SHA-256 or better"
     )]
     WeakSignature {
         /// Which certificate.
@@ -253,7 +253,7 @@ pub enum Problem {
         digest: &'static str,
     },
     /// An RSA key under 2048 bits.
-    #[error("{} is an RSA key of {bits} bits; HAProxy refuses its whole configuration for less than 2048", part.key())]
+    #[error("{} is an RSA key of {bits} bits; with fewer than 2048, HAProxy rejects its whole configuration", part.key())]
     SmallRsaKey {
         /// Whose key it is.
         part: Part,
@@ -286,14 +286,16 @@ pub enum Problem {
     },
     /// The key belongs to a later certificate of the chain.
     #[error(
-        "tls.key belongs to certificate {number} of tls.crt; that certificate must stand first, before those of its issuers"
+        "tls.key belongs to certificate {number} of tls.crt; put that certificate first, before those of its issuers"
     )]
     LeafNotFirst {
         /// The place of the certificate that the key belongs to, counted from 1.
         number: usize,
     },
     /// The key belongs to none of the certificates.
-    #[error("tls.key does not belong to the certificate in tls.crt; they are from different pairs")]
+    #[error(
+        "tls.key does not belong to the certificate in tls.crt; store a certificate and key that belong together"
+    )]
     KeyMismatch,
     /// The Route's caCertificate did not issue the leaf, so the router would refuse the Route.
     #[error(

@@ -62,7 +62,7 @@ pub(super) fn curve_name(identifier: &[u8]) -> &'static str {
         [0x2b, 0x81, 0x04, 0x00, 0x0a] => "secp256k1",
         [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x01] => "P-192",
         [0x2b, 0x24, 0x03, 0x03, 0x02, 0x08, 0x01, 0x01, ..] => "brainpool",
-        _ => "that is not a NIST one",
+        _ => "(not a NIST curve)",
     }
 }
 
@@ -85,7 +85,7 @@ impl KeyKind {
             [0x2b, 0x65, 0x6f] => Self::Other("X448"),
             [0x2b, 0x65, 0x70] => Self::Other(ED25519),
             [0x2b, 0x65, 0x71] => Self::Other(ED448),
-            _ => Self::Other("that is unknown here"),
+            _ => Self::Other("(unknown)"),
         }
     }
 }

@@ -71,7 +71,7 @@ impl fmt::Display for Warning {
                 at(not_before)
             ),
             Self::Expiring { not_after } => {
-                write!(f, "The certificate expires at {}. Renew it before.", at(not_after))
+                write!(f, "The certificate expires at {}. Renew it before then.", at(not_after))
             }
             Self::Expired { not_after } => write!(
                 f,
@@ -89,15 +89,15 @@ impl fmt::Display for Warning {
                 write!(
                     f,
                     "The certificate is for {names}, not for the Route's host {host}, and clients \
-                     refuse it there. Have {host} added to the certificate, or correct the Route's host."
+                     refuse it there. Get a certificate for {host}, or correct the Route's host."
                 )
             }
             Self::ChainOutOfOrder => f.write_str(
                 "The certificates in tls.crt are out of order, and some clients refuse them. \
-                 Put the server's certificate first and after each certificate the one of its issuer.",
+                 Put the server's certificate first, then the one of its issuer, and so on.",
             ),
             Self::ChainIncomplete => f.write_str(
-                "The chain in tls.crt lacks an issuer's certificate, and clients that don't have it \
+                "An issuer's certificate is missing from tls.crt, and clients that don't have it \
                  refuse the server. Add the intermediate certificates after the server's.",
             ),
         }

@@ -39,7 +39,7 @@ async fn a_route_whose_key_is_another_certificates_is_refused_and_gets_the_defau
     let message = ingress["conditions"][0]["message"].as_str().unwrap();
     assert_eq!(
         message,
-        "spec.tls.key does not belong to the certificate in spec.tls.certificate; they are from different pairs."
+        "spec.tls.key does not belong to the certificate in spec.tls.certificate; store a certificate and key that belong together."
     );
     let served = stage.eventually_default("shop.example.com", 503).await;
     assert!(served.line.starts_with("Route default/shop is not admitted: spec.tls.key"));

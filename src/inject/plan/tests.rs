@@ -287,7 +287,7 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
             "The router would refuse the certificate and key in Secret shop-tls, so the router serves its default \
              certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
              line, so the text was cut off; (2) tls.key does not belong to the certificate in \
-             tls.crt; they are from different pairs."
+             tls.crt; store a certificate and key that belong together."
         )
     );
     let said = &plan.conditions.as_ref().unwrap()[0];

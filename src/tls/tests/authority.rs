@@ -335,7 +335,7 @@ fn a_destination_ca_certificate_must_be_certificates_with_sound_signatures() {
     assert_eq!(
         said(&weak.crt()),
         [
-            "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it issued anew with SHA-256 or better"
+            "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it reissued with SHA-256 or better"
         ]
     );
 }

@@ -17,7 +17,7 @@ fn order(chain: &[&Issued]) -> ChainOrder {
 
 fn hear(number: usize, digest: &str) -> String {
     format!(
-        "certificate {number} of tls.crt is signed with {digest}, which the router refuses; have it issued anew with SHA-256 or better"
+        "certificate {number} of tls.crt is signed with {digest}, which the router refuses; have it reissued with SHA-256 or better"
     )
 }
 

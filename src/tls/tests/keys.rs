@@ -90,7 +90,7 @@ fn a_public_key_inside_that_is_not_the_keys_own_is_not_trusted() {
         let scalar = other.ec_key().unwrap().private_key().to_vec_padded(length).unwrap();
         let claimed = point(&victim.key.ec_key().unwrap(), PointConversionForm::UNCOMPRESSED);
         let inner = sec1(&scalar, Some(oid), Some(&claimed));
-        let hear = ["tls.key can't be read: its numbers don't fit each other, so it was damaged"];
+        let hear = ["tls.key can't be read: its numbers don't match each other, so it is damaged"];
         assert_eq!(refusals(&victim.crt(), &block("EC PRIVATE KEY", &inner)), hear);
         assert_eq!(refusals(&victim.crt(), &block("PRIVATE KEY", &pkcs8(oid, &inner))), hear);
     }
@@ -120,8 +120,9 @@ fn ecdsa_numbers_outside_of_the_curve_are_refused() {
 #[test]
 fn a_key_of_another_certificate_is_refused() {
     let issued = leaf().self_signed();
-    let hear =
-        ["tls.key does not belong to the certificate in tls.crt; they are from different pairs"];
+    let hear = [
+        "tls.key does not belong to the certificate in tls.crt; store a certificate and key that belong together",
+    ];
     assert_eq!(refusals(&issued.crt(), &pem(&p256())), hear);
     assert_eq!(refusals(&issued.crt(), &pem(&rsa(2048))), hear);
     let issued = leaf().key(rsa(2048)).self_signed();
@@ -137,7 +138,7 @@ fn a_leaf_that_does_not_stand_first_is_pointed_out() {
     assert_eq!(
         refusals(&chain, &issued.pem()),
         [
-            "tls.key belongs to certificate 3 of tls.crt; that certificate must stand first, before those of its issuers"
+            "tls.key belongs to certificate 3 of tls.crt; put that certificate first, before those of its issuers"
         ]
     );
 }
@@ -146,7 +147,7 @@ fn a_leaf_that_does_not_stand_first_is_pointed_out() {
 fn rsa_keys_under_2048_bits_are_refused_wherever_they_stand() {
     let hear = |whose| {
         format!(
-            "{whose} is an RSA key of 1024 bits; HAProxy refuses its whole configuration for less than 2048"
+            "{whose} is an RSA key of 1024 bits; with fewer than 2048, HAProxy rejects its whole configuration"
         )
     };
     let weak = leaf().key(rsa(1024)).self_signed();
@@ -273,7 +274,7 @@ fn a_curve_that_is_spelled_out_is_refused() {
     assert_eq!(
         problems,
         [
-            "tls.key can't be read: it is an ECDSA key that spells its curve out instead of naming it"
+            "tls.key can't be read: it is an ECDSA key with explicit curve parameters instead of a named curve"
         ]
     );
     let issued = leaf().key(key).self_signed();

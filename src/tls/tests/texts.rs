@@ -194,7 +194,7 @@ fn pem_headers_are_refused() {
     let key = issued.pem().replacen("-----\n", "-----\nComment: mine\n\n", 1);
     let hear = |field| {
         format!(
-            "{field} has PEM headers at line 2, and the router accepts none; write the block anew without them"
+            "{field} has PEM headers at line 2, which the router does not accept; export the block again without them"
         )
     };
     assert_eq!(refusals(&crt, &key), [hear("tls.crt"), hear("tls.key")]);
@@ -211,7 +211,7 @@ fn encrypted_keys_are_refused_in_both_forms() {
         assert_eq!(
             refusals(&issued.crt(), &key),
             [
-                "the private key at line 1 of tls.key is encrypted, and the router can't ask for its passphrase; store it decrypted"
+                "the private key at line 1 of tls.key is encrypted, and the router can't ask for its passphrase; store it unencrypted"
             ]
         );
     }
@@ -239,7 +239,7 @@ fn a_private_key_in_the_certificate_field_is_refused() {
     let problems = refusals(&format!("{}{}", issued.pem(), issued.crt()), &issued.pem());
     assert_eq!(problems.len(), 1);
     assert!(
-        problems[0].starts_with("tls.crt has a private key at line 1; keep it in tls.key alone")
+        problems[0].starts_with("tls.crt has a private key at line 1; keep it in tls.key only")
     );
 }
 
@@ -248,7 +248,7 @@ fn a_certificate_in_the_key_field_is_refused() {
     let issued = leaf().self_signed();
     let problems = refusals(&issued.crt(), &format!("{}{}", issued.crt(), issued.pem()));
     assert_eq!(problems.len(), 1);
-    assert!(problems[0].starts_with("tls.key has a certificate at line 1;"), "{problems:?}");
+    assert!(problems[0].starts_with("tls.key has a certificate at line 1,"), "{problems:?}");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn an_unreadable_certificate_is_named_by_its_place() {
     assert_eq!(
         with(&der),
         [
-            "certificate 2 of tls.crt can't be read: something follows the certificate in its PEM block"
+            "certificate 2 of tls.crt can't be read: there is extra data after the certificate in its PEM block"
         ]
     );
     assert_eq!(

@@ -213,11 +213,11 @@ fn every_warning_says_what_is_wrong_and_what_to_do() {
     assert_eq!(
         said(&facts, day(89)),
         [
-            "The certificate expires at 2026-04-01T00:00:00Z. Renew it before.",
+            "The certificate expires at 2026-04-01T00:00:00Z. Renew it before then.",
             "The certificate is for a.example.com, not for the Route's host *.apps.example.com, and clients refuse it there. \
-             Have *.apps.example.com added to the certificate, or correct the Route's host.",
+             Get a certificate for *.apps.example.com, or correct the Route's host.",
             "The certificates in tls.crt are out of order, and some clients refuse them. \
-             Put the server's certificate first and after each certificate the one of its issuer.",
+             Put the server's certificate first, then the one of its issuer, and so on.",
         ]
     );
     let mut facts = self::facts(&[], 90);
@@ -225,7 +225,7 @@ fn every_warning_says_what_is_wrong_and_what_to_do() {
     let expired = said(&facts, day(91));
     assert!(expired[0].contains("expired at 2026-04-01T00:00:00Z"));
     assert!(expired[1].starts_with("The certificate is for no host at all"));
-    assert!(expired[2].starts_with("The chain in tls.crt lacks an issuer's certificate"));
+    assert!(expired[2].starts_with("An issuer's certificate is missing from tls.crt"));
     assert!(
         said(&facts, day(-1))[0]
             .starts_with("The certificate is not valid before 2026-01-01T00:00:00Z")
