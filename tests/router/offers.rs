@@ -111,6 +111,25 @@ fn blocks_that_the_router_does_not_know_are_refused() {
 }
 
 #[test]
+fn blocks_that_do_not_belong_to_a_field_are_refused_as_by_the_newest_router() {
+    let good = pair::issued("shop.example.com");
+    let key = PKey::private_key_from_pem(good.key.as_bytes()).expect("a key");
+    let public = String::from_utf8(key.public_key_to_pem().expect("its public half"));
+    let public = public.expect("PEM is text");
+    let cases = [
+        ("certificate", format!("{}{public}", good.certificate), "PUBLIC KEY"),
+        ("key", format!("{}{public}", good.key), "PUBLIC KEY"),
+        ("key", format!("{}{}", good.key, good.certificate), "CERTIFICATE"),
+    ];
+    for (field, text, label) in cases {
+        assert_eq!(
+            refusal(edge_with(&good, field, &text)),
+            format!("spec.tls.{field}: block {label} does not belong there")
+        );
+    }
+}
+
+#[test]
 fn parameters_before_an_ec_key_are_dropped() {
     let good = pair::issued("shop.example.com");
     let parameters =

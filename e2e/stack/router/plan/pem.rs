@@ -30,6 +30,16 @@ impl Block<'_> {
     pub fn is_key(&self) -> bool {
         self.label.ends_with("PRIVATE KEY")
     }
+
+    /// Whether OpenShift's router takes it there: since 4.21 neither a public key beside a
+    /// certificate or a key, nor a certificate beside a key.
+    fn belongs_to(&self, field: &str) -> bool {
+        match field {
+            "certificate" => self.is_key() || self.label == CERTIFICATE,
+            "key" => self.is_key(),
+            _ => true,
+        }
+    }
 }
 
 /// The blocks of `field`, or why the router refuses them. Text between them is passed over.
@@ -39,6 +49,8 @@ pub fn blocks<'a>(field: &str, text: &'a str) -> Result<Vec<Block<'a>>, String> 
         .map(|block| {
             if !KNOWN.contains(&block.label) {
                 Err(format!("spec.tls.{field}: unrecognized PEM block {}", block.label))
+            } else if !block.belongs_to(field) {
+                Err(format!("spec.tls.{field}: block {} does not belong there", block.label))
             } else if block.has_headers {
                 Err(format!("spec.tls.{field}: block {} has PEM headers", block.label))
             } else {
