@@ -3,8 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    trustplane::cli::Cli::parse().run()
+    trustplane::cli::Cli::from_arguments().run()
 }

@@ -179,12 +179,17 @@ fn read_deployment(deployment: &Deployment) -> DeploymentFound {
     }
 }
 
-/// Whether a switch of `trustplane inject` is on, by its flag or by its variable.
+/// Whether a switch of `trustplane inject` is on, by the last of its flags or by its variable.
 fn is_on(container: &Container, flag: &str, name: &str) -> bool {
     const OFF: [&str; 6] = ["0", "n", "no", "f", "false", "off"];
     let on = |value: &str| !OFF.contains(&value.to_lowercase().as_str());
-    container.args.iter().flatten().any(|argument| argument == flag)
-        || variable(container, name).is_some_and(on)
+    let said = |argument: &String| match argument.strip_prefix(flag)? {
+        "" | "=true" => Some(true),
+        "=false" => Some(false),
+        _ => None,
+    };
+    let flags = container.args.iter().flatten().filter_map(said);
+    flags.last().unwrap_or_else(|| variable(container, name).is_some_and(on))
 }
 
 fn reviews_tokens(container: &Container) -> bool {
@@ -356,6 +361,15 @@ mod tests {
         };
         assert_eq!(read(&["inject", "--leader-elect"], "", ""), (true, false, false));
         assert_eq!(read(&["--leader-elect", "--dry-run"], "", ""), (false, true, false));
+        let off = ["--leader-elect", "--leader-elect=false", "--dry-run=false"];
+        assert_eq!(
+            read(&off, "TRUSTPLANE_LEADER_ELECT", "1"),
+            (false, false, false),
+            "the last wins"
+        );
+        assert_eq!(read(&["--leader-elect=true"], "", ""), (true, false, false));
+        let namespace = read(&["--leader-elect-namespace=a"], "", "");
+        assert_eq!(namespace, (false, false, false), "another flag");
         assert_eq!(read(&["--metrics-auth=token"], "", ""), (false, false, true));
         assert_eq!(read(&["--metrics-auth", "token"], "", ""), (false, false, true));
         let none_wins = read(&["--metrics-auth=none"], "TRUSTPLANE_METRICS_AUTH", "token");

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use terminal_size::terminal_size_of;
 
 use super::{
-    Cut, Unable,
+    Cut, Unable, ask,
     inject::namespace_name,
     sandbox::{Output, block_on, print},
     serving::no_cluster,
@@ -21,7 +20,6 @@ use crate::{
     kit::{
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
-        paper as page,
     },
     names::NAMESPACE,
 };
@@ -89,10 +87,7 @@ impl Check {
         let lines = lines(&facts, expect);
         print(&match self.output {
             Output::Json => paper::document(&lines, &self.namespace, is_installed(&facts, expect)),
-            Output::Text => {
-                let columns = terminal_size_of(std::io::stdout()).map(|(columns, _)| columns.0);
-                paper::table(&lines, page::width(columns))
-            }
+            Output::Text => paper::table(&lines, ask::width()),
         })?;
         if !paper::holds(&lines) {
             bail!(Cut::Told);
@@ -101,7 +96,7 @@ impl Check {
     }
 }
 
-/// A namespace's name, where leaving it out means no other.
+/// A single namespace name.
 pub(super) fn installed_in(text: &str) -> Result<String, String> {
-    namespace_name(text).map_err(|_| "it can't be the name of a namespace".to_owned())
+    namespace_name(text).map_err(|_| "not a valid namespace name".to_owned())
 }

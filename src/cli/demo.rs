@@ -6,13 +6,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
-use terminal_size::terminal_size_of;
 use tokio::time::Instant;
 
 use super::{
-    Cut,
+    Cut, ask,
     rules::duration,
-    sandbox::{NEW_PAIR, Output, Settings, block_on, print, until_stopped},
+    sandbox::{NEW_PAIR, Output, RENEW, Settings, block_on, print, until_stopped},
 };
 use crate::{
     kit::{
@@ -32,26 +31,26 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Shows the whole job on this machine in about 20 seconds, without a cluster.
+/// Shows in about 20 seconds what trustplane does, on this machine and without a cluster.
 ///
-/// Starts what trustplane sandbox starts, and then does what a user would do: a Route, an
-/// annotation, a renewal, a deleted Secret, a wrong key. After each step it shows which certificate
-/// a TLS client really got, the Route's condition, and its newest Event. Afterwards the sandbox
-/// stays up to go on by hand.
+/// It starts what trustplane sandbox starts, and then does what a user would do: create a Route,
+/// annotate it, renew the Secret, delete it, put a wrong key into it. After each step it shows which
+/// certificate a TLS client really got, the Route's condition, and its newest Event. On a terminal
+/// the sandbox then stays up, so that you can go on by hand.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   Take the tour, then go on by hand in a second terminal:
     trustplane demo
 
-  Take the tour and end, without pauses; for scripts:
+  For scripts, without pauses, and with an end:
     trustplane demo --exit -o json
 
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
 line is wrong, 130 the tour was stopped before its end. NO_COLOR takes the colours out.")]
 pub struct Demo {
-    /// End after the tour
-    #[arg(long)]
+    /// End after the tour; otherwise the sandbox stays up [default: true where there is no terminal]
+    #[arg(long, default_value_t = !on_a_terminal())]
     exit: bool,
 
     /// How long to wait between steps [default: 2s on a terminal, 0s elsewhere and with -o json]
@@ -76,8 +75,7 @@ impl Demo {
         let access = session.access();
         let tour = self.tour(&session, &access).await?;
         let text = self.settings.output == Output::Text;
-        let columns = terminal_size_of(std::io::stdout()).map(|(columns, _)| columns.0);
-        let width = page::width(columns);
+        let width = ask::width();
         if text {
             print(&page::paragraph(INTRODUCTION, width))?;
         }
@@ -97,14 +95,17 @@ impl Demo {
         };
         let seconds = start.elapsed().as_secs_f64();
         print(&match self.settings.output {
-            Output::Text => paper::summary(&outcomes, seconds),
+            Output::Text => paper::summary(&outcomes, seconds, width),
             Output::Json => report(&access, &outcomes, seconds),
         })?;
         if self.exit {
             session.end().await;
+            if text && !on_a_terminal() {
+                print(&format!("\n{}", page::paragraph(ENDED, width)))?;
+            }
         } else {
             if text {
-                print(&by_hand(&access))?;
+                print(&by_hand(&access, width))?;
             }
             until_stopped(session, &stop, self.settings.output).await?;
         }
@@ -129,6 +130,11 @@ impl Demo {
     }
 }
 
+/// Whether somebody is there who could go on by hand, and press Ctrl-C.
+fn on_a_terminal() -> bool {
+    std::io::stdin().is_terminal() || std::io::stdout().is_terminal()
+}
+
 /// A tour that did not show what it should is a failure.
 fn verdict(outcomes: &[Outcome]) -> anyhow::Result<()> {
     let failed = outcomes.iter().filter(|outcome| !outcome.holds());
@@ -140,9 +146,13 @@ fn verdict(outcomes: &[Outcome]) -> anyhow::Result<()> {
 }
 
 const INTRODUCTION: &str = "\
-A Route gets its certificate from a Secret, follows every renewal, and lets go of it again.
-API server, injector and TLS edge run in this process, on 127.0.0.1 only. After each step you see
-which certificate a TLS client got, what the Route's condition says, and its newest Event.
+A Route gets its certificate from a Secret, follows every renewal, and goes back to the default
+certificate in the end. API server, injector and TLS edge run in this process, on 127.0.0.1 only. After
+each step you see which certificate a TLS client got, the Route's condition, and its newest Event.
+";
+
+const ENDED: &str = "\
+The sandbox has ended too, because there is no terminal. To keep it running: trustplane demo --exit=false
 ";
 
 fn report(access: &Access, outcomes: &[Outcome], seconds: f64) -> String {
@@ -152,40 +162,44 @@ fn report(access: &Access, outcomes: &[Outcome], seconds: f64) -> String {
     printable::json(&format!("{report}\n"))
 }
 
-fn by_hand(access: &Access) -> String {
+fn by_hand(access: &Access, width: usize) -> String {
     let kubeconfig = &access.kubeconfig;
     let curl = access.curl(HOST);
-    format!(
-        "
-The sandbox stays up. Go on in a second terminal. The files of the tour were made in memory; these
-commands make their own, in a new folder.
-
+    let text = |text: &str| format!("\n{}", page::paragraph(text, width));
+    let commands = |text: &str| format!("\n{}", page::commands(text, width));
+    [
+        text(
+            "The sandbox is still running. Go on in a second terminal. The files of the tour existed in \
+             memory only; these commands make their own in a new folder.",
+        ),
+        commands(&format!(
+            "\
 # Annotate the Route again:
 export KUBECONFIG={kubeconfig}
 kubectl -n shop annotate --overwrite route shop route.openshift.io/tls-secret-name=shop-tls
-{curl}
-
-# Renew:
+{curl}"
+        )),
+        commands(&format!(
+            "\
+# Renew the certificate:
 cd \"$(mktemp -d)\"
 {NEW_PAIR}
-kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key \\
-  --dry-run=client -o yaml | kubectl replace -f -
-{curl}
-
-# Break it with a key that is not the certificate's:
+{RENEW}
+{curl}"
+        )),
+        commands(&format!(
+            "\
+# Break it with a key that does not match the certificate:
 openssl genrsa -out other.key 2048
-kubectl -n shop create secret generic shop-tls --type=kubernetes.io/tls --from-file=tls.crt \\
-  --from-file=tls.key=other.key --dry-run=client -o yaml | kubectl replace -f -
+kubectl -n shop create secret generic shop-tls --type=kubernetes.io/tls --from-file=tls.crt --from-file=tls.key=other.key --dry-run=client -o yaml | kubectl replace -f -
 {curl}
 kubectl -n shop get route shop -o wide
-kubectl -n shop events --for route/shop
-
-# Delete the Secret:
-kubectl -n shop delete secret shop-tls
-
-Ctrl-C ends it, and nothing is left behind.
-"
-    )
+kubectl -n shop events --for route/shop"
+        )),
+        commands("# Delete the Secret:\nkubectl -n shop delete secret shop-tls"),
+        text("Ctrl-C ends it, and nothing is left behind."),
+    ]
+    .concat()
 }
 
 #[cfg(test)]

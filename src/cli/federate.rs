@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use clap::{Args, builder::FalseyValueParser};
+use anyhow::{anyhow, bail};
+use clap::Args;
 use futures::{FutureExt, future::BoxFuture};
 use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    Unable,
     inject::namespace_name,
     rules::at_least_a_second,
     serving::{Ground, Job, Serving},
@@ -25,21 +27,21 @@ use crate::{
     names::FEDERATE_LEASE,
 };
 
-/// Keeps a SPIRE server federated with others, as the SpireServer object says.
+/// Keeps a SPIRE server federated with others, as its SpireServer object says.
 ///
-/// It renders the server's configuration, exposes the bundle endpoint through a Route, and tells
-/// in the object's status whether each peer's bundle can really be fetched, and how old it is. It
-/// runs until it is stopped, with --dry-run too.
+/// It renders the server's configuration, exposes the bundle endpoint through a Route, and reports
+/// in the object's status whether each peer's bundle can be fetched, and how old it is. It
+/// runs until it is stopped, also with --dry-run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  See what would be made of the SpireServer of the current context:
+  See what would be made from the SpireServer of the current context:
     trustplane federate --dry-run
 
-  Keep it, with its Route below the domain of this cluster's Routes:
+  Run it, with its Route below the domain of this cluster's Routes:
     trustplane federate --namespace spire --apps-domain apps.example.com
 
-  See how the peers are:
+  See the state of its peers:
     kubectl get spireserver cluster -o jsonpath='{.status.federation.peers}'
 
 Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
@@ -49,13 +51,13 @@ pub struct Federate {
     #[arg(long, short = 'n', env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
     namespace: String,
 
-    /// The domain below which the Route of the bundle endpoint gets its host, unless the SpireServer names one;
-    /// OpenShift's own where there is none
+    /// The domain of the Route of the bundle endpoint, unless the SpireServer names a host [default: that of the
+    /// OpenShift cluster]
     #[arg(long, env = "TRUSTPLANE_APPS_DOMAIN", value_parser = domain, value_name = "DOMAIN")]
     apps_domain: Option<String>,
 
-    /// Make what is missing, and change nothing that exists
-    #[arg(long, env = "CREATE_ONLY_MODE", value_parser = FalseyValueParser::new(), conflicts_with = "dry_run")]
+    /// Create what is missing, and change nothing that exists
+    #[arg(long, env = "CREATE_ONLY_MODE")]
     create_only: bool,
 
     /// The image of the SPIRE server
@@ -76,7 +78,7 @@ pub struct Federate {
     )]
     controller_manager_image: String,
 
-    /// How often everything is looked at again although nothing changed
+    /// How often to check everything again even if nothing changed
     #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "5m", value_name = "DURATION")]
     resync: Duration,
 
@@ -85,7 +87,7 @@ pub struct Federate {
 }
 
 pub(super) fn spire_namespace(text: &str) -> Result<String, String> {
-    namespace_name(text).map_err(|_| "it can't be the name of a namespace".to_owned())
+    namespace_name(text).map_err(|_| "not a valid namespace name".to_owned())
 }
 
 fn domain(text: &str) -> Result<String, String> {
@@ -99,7 +101,10 @@ impl Federate {
     /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
         let mode = match (self.serving.dry_run, self.create_only) {
-            (true, _) => Mode::DryRun,
+            (true, true) => {
+                bail!(Unable(anyhow!("--create-only and --dry-run exclude each other")))
+            }
+            (true, false) => Mode::DryRun,
             (false, true) => Mode::CreateOnly,
             (false, false) => Mode::Full,
         };
@@ -118,9 +123,9 @@ impl Federate {
                 watch_timeout: serving.watch_timeout,
                 instance: serving.instance(),
             };
-            // Peers by https_spiffe need none, and those by https_web tell what they lack.
+            // Peers with https_spiffe need none, and those with https_web report what they lack.
             let roots = fetch::web_roots().unwrap_or_else(|error| {
-                tracing::warn!(%error, "peers by https_web can't be verified");
+                tracing::warn!(%error, "peers with https_web cannot be verified");
                 Arc::new(RootCertStore::empty())
             });
             let Ground { client, gate, clock, registry } = ground;

@@ -1,14 +1,12 @@
 //! `trustplane federation`.
 
-use std::io::{self, IsTerminal};
-
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::{
-    Unable,
+    Unable, ask,
     check::SILENCE,
     federate::spire_namespace,
     sandbox::{Output, block_on, print},
@@ -23,21 +21,22 @@ use crate::{
     },
 };
 
-/// Brings the first bundle of one cluster's trust domain to another, after a person has compared it.
+/// Copies the first trust bundle of one cluster to another, after a person has compared its
+/// fingerprint.
 ///
-/// After that the two SPIRE servers keep each other's bundles current by themselves.
+/// From then on the two SPIRE servers keep each other's bundles current by themselves.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  Let cluster b trust the workloads of cluster a, then the other way round:
+  Make cluster b trust the workloads of cluster a, then the other way round:
     trustplane federation bootstrap a b
     trustplane federation bootstrap b a
 
-  Show the fingerprint of cluster a's bundle, for whoever compares it:
+  Show the fingerprint of cluster a's bundle, to compare it:
     trustplane federation fingerprint a
 
-Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was done: the command line
-does not say enough, a cluster could not be reached, or the fingerprint is another.")]
+Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was changed: the command line
+is wrong or incomplete, a cluster could not be reached, or the fingerprint is a different one.")]
 pub struct Federation {
     #[command(subcommand)]
     command: Command,
@@ -51,23 +50,23 @@ enum Command {
 
 /// Writes the bundle of one cluster into another, as a ClusterFederatedTrustDomain.
 ///
-/// The bundle is read from FROM with the rights that you have there, so that nobody on the way can
-/// put another in its place. Its fingerprint is shown; compare it with what the administrators of
+/// The bundle is read from FROM with the rights that you have there, so that nobody in between can
+/// replace it. Its fingerprint is shown; compare it with what the administrators of
 /// FROM see, and type yes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  With somebody who compares:
+  Compare the fingerprint, and confirm:
     trustplane federation bootstrap a b
 
-  In a script, with a fingerprint that somebody compared before:
+  In a script, with a fingerprint that was compared before:
     trustplane federation bootstrap a b --yes --fingerprint 2c90:81e4:...")]
 struct Bootstrap {
-    /// The context of the kubeconfig whose bundle is taken
+    /// The context of the kubeconfig to read the bundle from
     #[arg(value_name = "FROM")]
     from: String,
 
-    /// The context in which it is written
+    /// The context to write it to
     #[arg(value_name = "TO")]
     to: String,
 
@@ -78,8 +77,8 @@ struct Bootstrap {
     #[arg(long, value_name = "FINGERPRINT")]
     fingerprint: Option<String>,
 
-    /// Do not ask; needs --fingerprint, which takes the place of the person
-    #[arg(long, short, requires = "fingerprint")]
+    /// Do not ask for confirmation; needs --fingerprint
+    #[arg(long, short, requires_if("true", "fingerprint"))]
     yes: bool,
 
     /// Show what would be written, and write nothing
@@ -105,15 +104,15 @@ struct Fingerprint {
 
 #[derive(Debug, Args)]
 struct Source {
-    /// The namespace that the SPIRE server runs in, where the bundle is taken from
+    /// The namespace of the SPIRE server whose bundle is read
     #[arg(long, short, env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
     namespace: String,
 
-    /// Where its bundle endpoint is, if not where its SpireServer says
+    /// The address of its bundle endpoint [default: the one in its SpireServer]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// How to print
+    /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
@@ -141,39 +140,39 @@ impl Bootstrap {
             && plain(wanted) != plain(&fingerprint)
         {
             bail!(Unable(anyhow!(
-                "nothing was changed: the bundle has another fingerprint than {wanted}. Ask the administrators of {} which is right",
+                "nothing was changed: the fingerprint of the bundle is not {wanted}. Ask the administrators of {} which is right",
                 self.from
             )));
         }
         let taking = to.consider(&offer).await.map_err(|error| Unable(error.into()))?;
         let what = match &taking {
             Taking::Nothing => {
-                eprintln!("{} has this bundle already. Nothing was changed.", self.to);
+                ask::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
                 return Ok(());
             }
             Taking::Create { others, .. } => {
                 for other in others {
-                    eprintln!(
-                        "ClusterFederatedTrustDomain {} in {} is left as it is: its className {} is that of another controller manager. If it was meant for this one, delete it.",
+                    ask::say(&format!(
+                        "ClusterFederatedTrustDomain {} in {} is left as it is: its className {} belongs to another controller manager. If it was meant for this one, delete it.",
                         printable(other.metadata.name.as_deref().unwrap_or_default()),
                         self.to,
                         printable(other.spec.class_name.as_deref().unwrap_or_default()),
-                    );
+                    ));
                 }
                 "create"
             }
             Taking::Change { .. } => "change",
         };
         if self.dry_run {
-            eprintln!(
+            ask::say(&format!(
                 "It would {what} the ClusterFederatedTrustDomain in {}. Nothing was changed.",
                 self.to
-            );
+            ));
             return Ok(());
         }
         self.confirm(&offer)?;
         to.take(&taking).await?;
-        eprintln!("{} trusts {} now.", self.to, printable(&offer.trust_domain));
+        ask::say(&format!("{} trusts {} now.", self.to, printable(&offer.trust_domain)));
         Ok(())
     }
 
@@ -181,25 +180,16 @@ impl Bootstrap {
         if self.yes {
             return Ok(());
         }
-        let somebody_reads = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if !somebody_reads || self.source.output == Output::Json {
-            bail!(Unable(anyhow!(
-                "nothing was changed, because nobody can be asked. Compare the fingerprint, then add --yes --fingerprint {}",
-                plain(&offer.bundle.fingerprint())
-            )));
-        }
-        eprint!(
-            "\nCompare the fingerprint with what the administrators of {} see. Let {} trust {}? Type yes to go on: ",
+        let question = format!(
+            "Compare the fingerprint with what the administrators of {} see. Make {} trust {}?",
             self.from,
             self.to,
             printable(&offer.trust_domain)
         );
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).context("no answer could be read")?;
-        if answer.trim() == "yes" {
-            return Ok(());
-        }
-        bail!(Unable(anyhow!("nothing was changed")))
+        let fingerprint = plain(&offer.bundle.fingerprint());
+        let instead =
+            format!("Compare the fingerprint, then add --yes --fingerprint {fingerprint}");
+        ask::confirm(&question, self.source.output, &instead)
     }
 }
 
@@ -241,7 +231,7 @@ impl Source {
             Output::Text => {
                 let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
                 format!(
-                    "trust domain  {}\nendpoint      {}\nauthorities   {} for X.509, the first ends {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
+                    "trust domain  {}\nendpoint      {}\nauthorities   {} for X.509, the first expires {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
                     printable(trust_domain),
                     printable(url),
                     bundle.x509.len(),

@@ -15,7 +15,8 @@ use crate::{
     names::INJECT_LEASE,
 };
 
-/// Puts the certificate of a TLS Secret into every Route that asks for it, and keeps it current.
+/// Copies the certificate and key of a TLS Secret into every Route that asks for them, and keeps them
+/// current.
 ///
 /// A Route asks with the annotation route.openshift.io/tls-secret-name, which names a Secret of
 /// type kubernetes.io/tls in its own namespace. The cluster is found as kubectl finds it:
@@ -23,7 +24,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  Serve all namespaces of the current context, and see first what would be written:
+  See what would be written, in all namespaces of the current context:
     trustplane inject --dry-run
 
   Serve two namespaces only:
@@ -35,7 +36,7 @@ Examples:
 Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Inject {
-    /// Serve this namespace only; repeat it, or part names by commas, for several [default: all namespaces]
+    /// Serve this namespace only; repeat the flag, or separate several with commas [default: all namespaces]
     #[arg(
         long = "namespace",
         short = 'n',
@@ -49,7 +50,7 @@ pub struct Inject {
     #[command(flatten)]
     rules: Rules,
 
-    /// How many Routes are worked on at once
+    /// How many Routes to work on at once
     #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
     concurrency: u16,
 
@@ -68,7 +69,7 @@ pub(super) fn namespace_name(text: &str) -> Result<String, String> {
         || !text.ends_with(alphanumeric)
     {
         return Err(
-            "it can't be the name of a namespace; leave it out to serve all namespaces".to_owned()
+            "not a valid namespace name; leave the flag out to serve all namespaces".to_owned()
         );
     }
     Ok(text.to_owned())

@@ -2,26 +2,43 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::kit::printable;
 
+mod ask;
 pub mod check;
 pub mod demo;
 pub mod federate;
 pub mod federation;
+mod help;
 pub mod inject;
 mod rules;
 pub mod sandbox;
 mod serving;
 pub mod uninstall;
 
-/// Keeps identity that was made elsewhere current in a cluster: certificates in Routes, and the
-/// trust bundles of other clusters.
+/// Copies the certificate and key of a TLS Secret into every Route that asks for them with one
+/// annotation.
 ///
-/// For OpenShift and Kubernetes. To see it work without a cluster: trustplane demo
+/// For OpenShift and Kubernetes. trustplane inject does it, checks both before it writes, and follows
+/// every renewal. trustplane federate keeps the SPIRE servers of several clusters trusting each other.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  See it work, on this machine and without a cluster:
+    trustplane demo
+
+  See whether your cluster is ready for it, and whether an installation works:
+    trustplane check
+
+  Run it against the cluster that kubectl uses, without writing anything:
+    trustplane inject --dry-run"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,7 +56,7 @@ enum Command {
     Uninstall(uninstall::Uninstall),
 }
 
-/// An end before the end that is no error: whoever brought it about knows of it.
+/// Early exits that need no error message.
 #[derive(Debug, thiserror::Error)]
 enum Cut {
     #[error("stopped before its end")]
@@ -80,6 +97,12 @@ fn explained(error: &anyhow::Error) -> String {
 }
 
 impl Cli {
+    /// What the command line says. Where it is wrong, or asks for help, the process ends here.
+    pub fn from_arguments() -> Self {
+        let matches = help::finish(Self::command(), ask::width()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Does what the command line says.
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
@@ -97,27 +120,9 @@ impl Cli {
                 if let Some(cut) = error.downcast_ref::<Cut>() {
                     return cut.code().into();
                 }
-                eprintln!("error: {}", printable::lines(&explained(&error)));
+                ask::say(&printable::lines(&format!("error: {}", explained(&error))));
                 if error.is::<Unable>() { 2.into() } else { ExitCode::FAILURE }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn every_command_has_a_short_help_a_long_one_and_examples() {
-        for command in Cli::command().get_subcommands() {
-            let name = command.get_name();
-            let (short, long) = (command.get_about(), command.get_long_about());
-            assert!(short.is_some() && long.is_some(), "{name}");
-            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(after.starts_with("Examples:"), "{name}");
         }
     }
 }

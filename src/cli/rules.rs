@@ -11,7 +11,7 @@ use crate::inject::plan::{OnInvalid, Policy, StatusScope};
 /// How the injector decides.
 #[derive(Debug, Args)]
 pub struct Rules {
-    /// What to do with the last good certificate when its Secret turns invalid
+    /// What happens to the last good certificate and key when their Secret becomes invalid
     #[arg(
         long,
         env = "TRUSTPLANE_ON_INVALID_SECRET",
@@ -21,7 +21,7 @@ pub struct Rules {
     )]
     on_invalid_secret: OnInvalidSecret,
 
-    /// How long a Secret must be gone before its certificate is taken out of the Routes
+    /// How long a Secret must be missing before its certificate and key are removed from the Routes
     #[arg(long, env = "TRUSTPLANE_SECRET_MISSING_GRACE", value_parser = duration, default_value = "5s", value_name = "DURATION")]
     pub(super) secret_missing_grace: Duration,
 
@@ -35,16 +35,16 @@ pub struct Rules {
     )]
     status: Status,
 
-    /// How often every Route is looked at again although nothing changed
+    /// How often to check every Route again even if nothing changed
     #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "10m", value_name = "DURATION")]
     pub(super) resync: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnInvalidSecret {
-    /// The router serves its default certificate
+    /// They are removed, and the router serves its default certificate
     Default,
-    /// The last good certificate stays
+    /// They stay in the Route
     Keep,
 }
 
@@ -78,7 +78,7 @@ impl Rules {
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as 500ms, 5s or 10m"))
+        .map_err(|error| format!("{error}; write it like 500ms, 5s or 10m"))
 }
 
 pub(super) fn at_least_a_second(text: &str) -> Result<Duration, String> {

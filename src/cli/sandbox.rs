@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use super::{Cut, rules};
+use super::{Cut, ask, rules};
 use crate::{
     kit::{
         log::{self, LogFormat, Loudness},
-        shutdown,
+        paper as page, shutdown,
     },
     sandbox::{
         loopback::Port,
@@ -25,31 +25,31 @@ use crate::{
 const API_PORT: u16 = 6443;
 const EDGE_PORT: u16 = 8443;
 
-/// Runs an API server, the injector and a TLS edge on this machine, to try things out.
+/// Runs an API server, the injector and a TLS edge on this machine, to try trustplane without a
+/// cluster.
 ///
-/// The API server speaks to kubectl; the injector is the one of trustplane inject; the edge stands
-/// in for OpenShift's router and serves every Route's host with the certificate in the Route. All
-/// three run in this process, listen on 127.0.0.1 only, and keep everything in memory.
+/// kubectl talks to the API server; the injector is that of trustplane inject; the edge takes the
+/// place of OpenShift's router and serves every Route's host with the certificate in the Route. All
+/// three run in this process, listen on 127.0.0.1 only, and keep everything in memory. There are no
+/// permissions (RBAC), no admission webhooks or policies, and no server-side apply: use plain kubectl
+/// apply. When it ends, its objects and keys are gone.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  Start it, and follow what it prints in a second terminal:
+  Start it, and type what it prints in a second terminal:
     trustplane sandbox
 
-  From a script, on ports that are free:
+  From a script, on any free ports:
     trustplane sandbox --api-port 0 --edge-port 0 -o json
 
   With an injector of your own:
     trustplane sandbox --no-inject --kubeconfig ./sandbox.kubeconfig
     KUBECONFIG=./sandbox.kubeconfig trustplane inject
 
-What it does not do: permissions (RBAC), admission webhooks and policies, and server-side apply
-(use plain kubectl apply). Nothing is stored: when it ends, its objects and keys are gone.
-
 Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Sandbox {
-    /// Do not inject, so that a trustplane inject of yours can
+    /// Do not run the injector, so that you can run trustplane inject yourself
     #[arg(long)]
     no_inject: bool,
 
@@ -60,26 +60,26 @@ pub struct Sandbox {
 /// Flags of both commands.
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// The API server's port, 0 for any [default: 6443, or any if that is taken]
+    /// The port of the API server, 0 for any [default: 6443, or any if that is taken]
     #[arg(long, env = "TRUSTPLANE_API_PORT", value_name = "PORT")]
     api_port: Option<u16>,
 
-    /// The edge's port, 0 for any [default: 8443, or any if that is taken]
+    /// The port of the edge, 0 for any [default: 8443, or any if that is taken]
     #[arg(long, env = "TRUSTPLANE_EDGE_PORT", value_name = "PORT")]
     edge_port: Option<u16>,
 
-    /// Where to write the kubeconfig; removed at the end [default: a new folder for temporary files]
+    /// Where to write the kubeconfig; it is removed at the end [default: a new temporary folder]
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
     rules: rules::Rules,
 
-    /// How to print
+    /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
     pub(super) output: Output,
 
-    /// Log what the parts do, to stderr
+    /// Log to stderr what the parts do
     #[arg(long, short)]
     verbose: bool,
 }
@@ -87,9 +87,9 @@ pub struct Settings {
 /// `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// For people
     Text,
-    /// For scripts.
+    /// For scripts
     Json,
 }
 
@@ -117,7 +117,7 @@ impl Settings {
             if let Port::Rather(wanted) = wanted
                 && wanted != got
             {
-                eprintln!("port {wanted} is taken, using {got}");
+                ask::say(&format!("port {wanted} is taken, using {got}"));
             }
         }
         Ok(session)
@@ -127,7 +127,9 @@ impl Settings {
     fn ports(&self) -> anyhow::Result<(Port, Port)> {
         match (self.api_port, self.edge_port) {
             (Some(api), Some(edge)) if api == edge && api != 0 => {
-                bail!("--api-port and --edge-port are both {api}. Choose two ports, or 0 for any")
+                bail!(
+                    "--api-port and --edge-port are both {api}. Choose two different ports, or 0 for any"
+                )
             }
             // The edge was promised the port that the API server would rather have.
             (None, Some(API_PORT)) => Ok((Port::Exactly(0), Port::Exactly(API_PORT))),
@@ -153,14 +155,14 @@ impl Sandbox {
         let session = self.settings.start(injector).await?;
         let access = session.access();
         print(&match self.settings.output {
-            Output::Text => welcome(&access),
+            Output::Text => welcome(&access, ask::width()),
             Output::Json => format!("{}\n", serde_json::to_string(&access)?),
         })?;
         if self.no_inject && self.settings.output == Output::Text {
             let kubeconfig = &access.kubeconfig;
-            print(&format!(
-                "\nNobody injects here. Do it with: KUBECONFIG={kubeconfig} trustplane inject\n"
-            ))?;
+            print("\nThe injector does not run. Run it yourself with:\n")?;
+            let inject = format!("KUBECONFIG={kubeconfig} trustplane inject");
+            print(&page::commands(&inject, ask::width()))?;
         }
         until_stopped(session, &stop, self.settings.output).await
     }
@@ -185,7 +187,8 @@ pub(super) async fn until_stopped(
     session.end().await;
     if output == Output::Text {
         // The terminal may be the one that was closed.
-        let _ = print("\nThe sandbox is gone: unset KUBECONFIG in your other terminal.\n");
+        let text = "The sandbox has ended. Run unset KUBECONFIG in your other terminal.";
+        let _ = print(&format!("\n{}", page::paragraph(text, ask::width())));
     }
     Ok(())
 }
@@ -204,23 +207,34 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Makes tls.crt and tls.key in the folder that the shell is in.
-pub(super) const NEW_PAIR: &str = "\
-openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com \\
-  -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt";
+pub(super) const NEW_PAIR: &str = "openssl req -x509 -newkey rsa:2048 -nodes -days 90 -subj /CN=shop.example.com -addext subjectAltName=DNS:shop.example.com -keyout tls.key -out tls.crt";
 
-fn welcome(access: &Access) -> String {
+/// Puts them into the Secret that is there.
+pub(super) const RENEW: &str = "kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key --dry-run=client -o yaml | kubectl replace -f -";
+
+fn welcome(access: &Access, width: usize) -> String {
     let Access { kubeconfig, server, edge, .. } = access;
     let curl = access.curl("shop.example.com");
-    format!(
-        "\
-trustplane sandbox: an API server, the injector and a TLS edge, on this machine only.
-
-  API server  {server}
-  edge        https://{edge}
-  kubeconfig  {kubeconfig}
-
-Try it in a second terminal:
-
+    let text = |text: &str| format!("\n{}", page::paragraph(text, width));
+    let commands = |text: &str| format!("\n{}", page::commands(text, width));
+    let rows = [
+        ("API server", server.clone()),
+        ("edge", format!("https://{edge}")),
+        ("kubeconfig", kubeconfig.clone()),
+    ];
+    // A path that does not fit beside its name gets a line of its own.
+    let rows = rows.map(|(label, value)| match 14 + value.chars().count() <= width {
+        true => format!("  {label:<10}  {value}\n"),
+        false => format!("  {label}\n    {value}\n"),
+    });
+    let title =
+        "trustplane sandbox: an API server, the injector and a TLS edge, on this machine only.";
+    [
+        page::paragraph(title, width),
+        format!("\n{}", rows.concat()),
+        text("Try it in a second terminal:"),
+        commands(&format!(
+            "\
 export KUBECONFIG={kubeconfig}
 kubectl create namespace shop
 kubectl apply -f - <<'EOF'
@@ -232,26 +246,45 @@ spec:
   to: {{kind: Service, name: shop}}
   tls: {{termination: edge}}
 EOF
-{curl}
-
-That was the edge's default certificate. Now one from a Secret:
-
+{curl}"
+        )),
+        text("That was the edge's default certificate. Now one from a Secret:"),
+        commands(&format!(
+            "\
 cd \"$(mktemp -d)\"
 {NEW_PAIR}
 kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key
 kubectl -n shop annotate route shop route.openshift.io/tls-secret-name=shop-tls
 {curl}
 kubectl -n shop get route shop -o wide
-kubectl -n shop events --for route/shop
+kubectl -n shop events --for route/shop"
+        )),
+        text("To renew it, run the openssl command again, and then:"),
+        commands(&format!("{RENEW}\n{curl}")),
+        text(
+            "There are no permissions (RBAC), no admission webhooks or policies, and no server-side apply \
+             here, and nothing is stored. Ctrl-C ends it; then its objects and keys are gone.",
+        ),
+    ]
+    .concat()
+}
 
-To renew it, run the openssl command again, and then:
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-kubectl -n shop create secret tls shop-tls --cert=tls.crt --key=tls.key \\
-  --dry-run=client -o yaml | kubectl replace -f -
-{curl}
-
-There are no permissions (RBAC), admission webhooks or policies, and no server-side apply here, and
-nothing is stored. Ctrl-C ends it, and its objects and keys are gone.
-"
-    )
+    #[test]
+    fn what_the_sandbox_says_fits_terminals_of_50_and_80_columns() {
+        let access = Access {
+            kubeconfig: "/tmp/trustplane-sandbox-0123456789abcdef/kubeconfig".to_owned(),
+            server: "https://127.0.0.1:6443".to_owned(),
+            edge: ([127, 0, 0, 1], 8443).into(),
+            pid: 1,
+        };
+        for width in [50, 80] {
+            let shown = welcome(&access, width);
+            assert!(page::fits(&shown, width), "{width}:\n{shown}");
+            assert!(shown.lines().any(|line| line == "EOF"), "the shell finds its end: {shown}");
+        }
+    }
 }

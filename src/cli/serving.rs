@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum, builder::FalseyValueParser};
+use clap::{Args, ValueEnum};
 use futures::future::BoxFuture;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -32,19 +32,19 @@ const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 /// How a controller runs, whatever its job.
 #[derive(Debug, Args)]
 pub struct Serving {
-    /// Log what would be written, and write nothing, the Lease included
-    #[arg(long, env = "TRUSTPLANE_DRY_RUN", value_parser = FalseyValueParser::new())]
+    /// Log what would be written, and write nothing, not even the Lease
+    #[arg(long, env = "TRUSTPLANE_DRY_RUN")]
     pub(super) dry_run: bool,
 
-    /// Let one of several replicas write, elected with a Lease
-    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT", value_parser = FalseyValueParser::new())]
+    /// Let only one of several replicas write, elected with a Lease
+    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT")]
     leader_elect: bool,
 
-    /// The Lease's namespace
+    /// The namespace of the Lease
     #[arg(long, env = "POD_NAMESPACE", default_value = "trustplane", value_name = "NAME")]
     leader_elect_namespace: String,
 
-    /// Where /metrics, /livez and /readyz are served
+    /// The address that serves /metrics, /livez and /readyz
     #[arg(
         long,
         env = "TRUSTPLANE_LISTEN",
@@ -54,7 +54,7 @@ pub struct Serving {
     )]
     listen: SocketAddr,
 
-    /// Who may read /metrics: everybody, or who brings a token that may get the nonResourceURL /metrics
+    /// Who may read /metrics
     #[arg(
         long,
         env = "TRUSTPLANE_METRICS_AUTH",
@@ -64,19 +64,19 @@ pub struct Serving {
     )]
     metrics_auth: MetricsAuth,
 
-    /// Serve the three pages over TLS, with the certificate in this file; read anew when it changes
+    /// Serve them over TLS with the certificate in this file; it is read again when it changes
     #[arg(long, env = "TRUSTPLANE_TLS_CERT_FILE", requires = "tls_key_file", value_name = "PATH")]
     tls_cert_file: Option<PathBuf>,
 
-    /// Its private key
+    /// The private key of that certificate
     #[arg(long, env = "TRUSTPLANE_TLS_KEY_FILE", requires = "tls_cert_file", value_name = "PATH")]
     tls_key_file: Option<PathBuf>,
 
-    /// How long a watch lives; a dead connection is noticed a little later
+    /// How long a watch lasts; a dead connection is noticed a little later
     #[arg(long, env = "TRUSTPLANE_WATCH_TIMEOUT", value_parser = at_least_a_second, default_value = "60s", value_name = "DURATION")]
     pub(super) watch_timeout: Duration,
 
-    /// How log lines look
+    /// The format of log lines
     #[arg(
         long,
         env = "TRUSTPLANE_LOG_FORMAT",
@@ -86,7 +86,7 @@ pub struct Serving {
     )]
     log_format: LogFormat,
 
-    /// This replica's name in Events and in the Lease [default: the host's name]
+    /// The name of this replica in Events and in the Lease [default: the host name]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     instance: Option<String>,
 }
@@ -96,7 +96,7 @@ pub struct Serving {
 enum MetricsAuth {
     /// Everybody
     None,
-    /// Who brings a token of the cluster with the right to
+    /// Accounts of the cluster that may get the nonResourceURL /metrics, with their token
     Token,
 }
 
@@ -245,7 +245,7 @@ fn runtime() -> io::Result<Runtime> {
 /// Of the two ways to a cluster, tells why the one failed that was meant.
 pub(super) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
     let next =
-        "Set KUBECONFIG, mend or create ~/.kube/config, or run in a Pod with a ServiceAccount";
+        "Set KUBECONFIG, create or correct ~/.kube/config, or run in a Pod with a ServiceAccount";
     match std::error::Error::source(&error) {
         Some(kubeconfig) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
             anyhow::anyhow!("no usable cluster: {kubeconfig}. {next}")

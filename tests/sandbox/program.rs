@@ -119,7 +119,7 @@ async fn the_tour_for_scripts_is_one_json_object() {
 
 #[tokio::test]
 async fn after_the_tour_the_sandbox_stays_until_it_is_asked_to_end() {
-    let mut demo = Running::start(&["demo", "--secret-missing-grace", "300ms"]);
+    let mut demo = Running::start(&["demo", "--exit=false", "--secret-missing-grace", "300ms"]);
     let output = demo.says("Ctrl-C ends it").await;
     assert!(output.contains("export KUBECONFIG="), "{output}");
     assert!(output.contains("curl --resolve shop.example.com:"), "{output}");
@@ -168,15 +168,17 @@ async fn the_sandbox_is_its_owners_alone_and_ends_within_two_seconds_whoever_is_
 
 #[tokio::test]
 async fn a_terminal_that_is_closed_ends_sandbox_and_demo_and_leaves_nothing() {
+    let demo = &["demo", "--exit=false"][..];
     for (command, signal) in
-        [("sandbox", Signal::HUP), ("demo", Signal::HUP), ("demo", Signal::QUIT)]
+        [(&["sandbox"][..], Signal::HUP), (demo, Signal::HUP), (demo, Signal::QUIT)]
     {
-        let mut running = Running::start(&[command, "--secret-missing-grace", "300ms"]);
+        let arguments = [command, &["--secret-missing-grace", "300ms"]].concat();
+        let mut running = Running::start(&arguments);
         running.says("Ctrl-C ends it").await;
         let (code, took) = running.stop(signal).await;
-        assert_eq!(code, Some(0), "{command}: {}", running.output());
-        assert!(took < Duration::from_secs(2), "{command}: {took:?}");
-        assert!(!running.kubeconfig().exists(), "{command} leaves the kubeconfig behind");
+        assert_eq!(code, Some(0), "{command:?}: {}", running.output());
+        assert!(took < Duration::from_secs(2), "{command:?}: {took:?}");
+        assert!(!running.kubeconfig().exists(), "{command:?} leaves the kubeconfig behind");
     }
 }
 
@@ -211,6 +213,22 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null()).env_remove("RUST_LOG").env_remove("NO_COLOR");
     command.envs(variables.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_columns() {
+    let arguments =
+        ["demo", "--api-port", "0", "--edge-port", "0", "--secret-missing-grace", "300ms"];
+    for width in [50, 80] {
+        let start = Instant::now();
+        let ended = run(&arguments, &[("COLUMNS", &width.to_string())]);
+        let shown = String::from_utf8(ended.stdout).unwrap();
+        assert!(ended.status.success() && start.elapsed() < PATIENCE, "{shown}");
+        assert!(shown.contains("The sandbox has ended too"), "{shown}");
+        let one_word = |line: &str| line.trim().trim_end_matches(" \\").split(' ').count() == 1;
+        let too_long = |line: &&str| line.chars().count() > width && !one_word(line);
+        assert_eq!(shown.lines().find(too_long), None, "{width}:\n{shown}");
+    }
 }
 
 #[test]

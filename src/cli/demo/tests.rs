@@ -25,14 +25,8 @@ fn a_step_that_did_not_show_what_it_should_fails_the_command() {
 
 #[test]
 fn the_report_for_scripts_says_whether_all_held() {
-    let access = Access {
-        kubeconfig: "/tmp/kubeconfig".to_owned(),
-        server: "https://127.0.0.1:6443".to_owned(),
-        edge: ([127, 0, 0, 1], 8443).into(),
-        pid: 1,
-    };
     let read = |outcomes: &[Outcome]| -> serde_json::Value {
-        serde_json::from_str(&report(&access, outcomes, 1.0)).unwrap()
+        serde_json::from_str(&report(&access(), outcomes, 1.0)).unwrap()
     };
     assert_eq!(read(&[outcome(1, &[])])["holds"], true);
     let failed = read(&[outcome(1, &[]), outcome(2, &["no Event"])]);
@@ -42,4 +36,21 @@ fn the_report_for_scripts_says_whether_all_held() {
     let hostile = [outcome(1, &[HOSTILE])];
     assert!(is_harmless(&report(&access, &hostile, 1.0)));
     assert_eq!(read(&hostile)["steps"][0]["differences"][0], HOSTILE);
+}
+
+fn access() -> Access {
+    Access {
+        kubeconfig: "/tmp/trustplane-sandbox-0123456789abcdef/kubeconfig".to_owned(),
+        server: "https://127.0.0.1:6443".to_owned(),
+        edge: ([127, 0, 0, 1], 8443).into(),
+        pid: 1,
+    }
+}
+
+#[test]
+fn what_is_said_after_the_tour_fits_terminals_of_50_and_80_columns() {
+    for width in [50, 80] {
+        let shown = by_hand(&access(), width);
+        assert!(page::fits(&shown, width), "{width}:\n{shown}");
+    }
 }

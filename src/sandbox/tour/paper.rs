@@ -6,19 +6,24 @@ use std::fmt::Write;
 use anstyle::Style;
 
 use super::{Outcome, expect::Told, steps::Step};
-use crate::kit::paper::{BAD, BOLD, FAINT, GOOD, WARNING, wrapped};
+use crate::kit::paper::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
 
 /// Where what was seen begins.
 const INDENT: usize = 25;
+/// In a terminal that is narrower, what was seen has lines of its own.
+const NARROW: usize = 72;
+/// Where these begin.
+const NARROW_INDENT: usize = 5;
 
-/// What is shown when a step begins. Commands are not broken: they are there to be copied.
+/// What is shown when a step begins.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
     let title = wrapped(step.title, width - 3).join("\n   ");
     let mut text = format!("\n{BOLD}{number}  {title}{BOLD:#}\n");
-    for (index, command) in step.commands.iter().enumerate() {
-        let continues = index > 0 && step.commands[index - 1].ends_with('\\');
-        let prompt = if continues { " " } else { "$" };
-        let _ = writeln!(text, "   {FAINT}{prompt} {command}{FAINT:#}");
+    for line in step.commands {
+        for (index, part) in command(line, width - 5).iter().enumerate() {
+            let prompt = if index == 0 { "$" } else { " " };
+            let _ = writeln!(text, "   {FAINT}{prompt} {part}{FAINT:#}");
+        }
     }
     text
 }
@@ -28,7 +33,7 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
     let (mark, style) = if outcome.holds() { ("✓", GOOD) } else { ("✗", BAD) };
     let time = format!("{mark} {:.2} s", outcome.seconds);
     let first = format!("{style}{time:<10}{style:#}");
-    let mut rows = Rows { text: String::new(), first, width: width - INDENT };
+    let mut rows = Rows { text: String::new(), first, width };
     let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
     let state = if managed { GOOD } else { WARNING };
     match &outcome.seen.served {
@@ -60,24 +65,27 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
 }
 
 /// What is shown when all are over.
-pub fn summary(outcomes: &[Outcome], seconds: f64) -> String {
+pub fn summary(outcomes: &[Outcome], seconds: f64, width: usize) -> String {
     let (held, all) = (outcomes.iter().filter(|it| it.holds()).count(), outcomes.len());
     let style = if held == all { GOOD } else { BAD };
     let text = format!("{held} of {all} steps showed what they should, in {seconds:.1} s.");
+    let text = wrapped(&text, width).join("\n");
     format!("\n{style}{text}{style:#}\n")
 }
 
 struct Rows {
     text: String,
     first: String,
-    /// Of what was seen.
     width: usize,
 }
 
 impl Rows {
     fn add(&mut self, label: &str, style: Style, value: &str) {
+        if self.width < NARROW {
+            return self.add_narrow(label, style, value);
+        }
         let first = std::mem::replace(&mut self.first, " ".repeat(10));
-        for (index, line) in wrapped(value, self.width).iter().enumerate() {
+        for (index, line) in wrapped(value, self.width - INDENT).iter().enumerate() {
             let _ = match index {
                 0 => writeln!(
                     self.text,
@@ -85,6 +93,17 @@ impl Rows {
                 ),
                 _ => writeln!(self.text, "{:INDENT$}{style}{line}{style:#}", ""),
             };
+        }
+    }
+
+    fn add_narrow(&mut self, label: &str, style: Style, value: &str) {
+        let first = std::mem::take(&mut self.first);
+        if !first.is_empty() {
+            let _ = writeln!(self.text, "   {first}");
+        }
+        let _ = writeln!(self.text, "   {FAINT}{label}{FAINT:#}");
+        for line in wrapped(value, self.width - NARROW_INDENT) {
+            let _ = writeln!(self.text, "{:NARROW_INDENT$}{style}{line}{style:#}", "");
         }
     }
 }
@@ -96,7 +115,7 @@ mod tests {
     use super::*;
     use crate::{
         kit::{
-            paper::WIDTH,
+            paper::{WIDTH, fits},
             printable::{HOSTILE, is_harmless},
         },
         sandbox::{
@@ -119,7 +138,7 @@ mod tests {
         Outcome {
             number: 4,
             title: "Something happens",
-            commands: &["kubectl get \\", "  routes"],
+            commands: &["kubectl get routes"],
             seen: Seen {
                 served: Ok(Served { certificate, status: 200, line }),
                 condition: told("Default", "SecretNotFound", "not shown"),
@@ -152,9 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn in_a_narrow_terminal_texts_are_broken_to_its_width() {
-        let shown = strip_str(&ends(&outcome(&[]), 60)).to_string();
-        assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
+    fn in_a_narrow_terminal_no_word_is_broken() {
+        for width in [50, 60, 80] {
+            let shown = strip_str(&ends(&outcome(&["it should be another"]), width)).to_string();
+            assert!(fits(&shown, width), "{width}:\n{shown}");
+            let summary = strip_str(&summary(&[outcome(&[])], 7.0, width)).to_string();
+            assert!(fits(&summary, width), "{summary}");
+        }
     }
 
     #[test]
@@ -164,7 +187,7 @@ mod tests {
         let shown = strip_str(&ends(&failed, WIDTH)).to_string();
         assert!(shown.starts_with("   ✗ 5.13 s   served"), "{shown}");
         assert!(shown.ends_with("expected   the newest Event should be none\n"), "{shown}");
-        let summary = strip_str(&summary(&[outcome(&[]), failed], 7.0)).to_string();
+        let summary = strip_str(&summary(&[outcome(&[]), failed], 7.0, WIDTH)).to_string();
         assert_eq!(summary, "\n1 of 2 steps showed what they should, in 7.0 s.\n");
     }
 
@@ -172,9 +195,12 @@ mod tests {
     fn every_line_of_every_step_is_within_the_width() {
         let pairs = super::super::steps::Pairs::new(chrono::Utc::now()).unwrap();
         let default = Shown::of(b"any");
-        for step in super::super::steps::all(&pairs, &default) {
-            let shown = strip_str(&begins(1, &step, WIDTH)).to_string();
-            assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+        for (step, width) in super::super::steps::all(&pairs, &default)
+            .iter()
+            .flat_map(|step| [50, 80, WIDTH].map(|width| (step, width)))
+        {
+            let shown = strip_str(&begins(1, step, width)).to_string();
+            assert!(fits(&shown, width), "{width}:\n{shown}");
         }
     }
 }

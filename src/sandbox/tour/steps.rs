@@ -93,10 +93,9 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             Some(Reason::CertificateInjected),
         ),
         step(
-            "The Secret is renewed: served anew",
+            "The Secret is renewed, and the new certificate is served",
             &[
-                "kubectl -n shop create secret tls shop-tls --cert=new.crt --key=new.key \\",
-                "  --dry-run=client -o yaml | kubectl replace -f -",
+                "kubectl -n shop create secret tls shop-tls --cert=new.crt --key=new.key --dry-run=client -o yaml | kubectl replace -f -",
             ],
             Act::Renew,
             &renewed,
@@ -104,7 +103,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             Some(Reason::CertificateUpdated),
         ),
         step(
-            "The Secret is deleted: after the grace back to the default certificate",
+            "The Secret is deleted: after a grace period the default certificate is served",
             &["kubectl -n shop delete secret shop-tls"],
             Act::DeleteSecret,
             default,
@@ -120,7 +119,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             Some(Reason::CertificateInjected),
         ),
         step(
-            "A key that is not the certificate's is refused, with the reason",
+            "A key that does not match the certificate is refused, with the reason",
             &[r#"kubectl -n shop patch secret shop-tls -p '{"data":{"tls.key":"..."}}'"#],
             Act::WrongKey,
             default,
@@ -128,7 +127,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             Some(Reason::SecretInvalid),
         ),
         step(
-            "The right key again: served again",
+            "The right key is back, and so is the certificate",
             &[r#"kubectl -n shop patch secret shop-tls -p '{"data":{"tls.key":"..."}}'"#],
             Act::RightKey,
             &renewed,
@@ -136,7 +135,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
             Some(Reason::CertificateInjected),
         ),
         step(
-            "The annotation is removed: back to the default certificate",
+            "The annotation is removed: the default certificate is served",
             &["kubectl -n shop annotate route shop route.openshift.io/tls-secret-name-"],
             Act::RemoveAnnotation,
             default,
