@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 
 use super::{
-    Cut, Unable,
+    Cut, Unable, ask,
     check::{SILENCE, installed_in},
     inject::namespace_name,
     sandbox::{Output, block_on, print},
@@ -33,37 +33,37 @@ use crate::{
     },
 };
 
-/// Lets go of every Route, so that trustplane can be removed.
+/// Removes what trustplane keeps in Routes, so that you can remove trustplane itself.
 ///
-/// What becomes of the pairs that were injected is your choice: --routes=keep leaves them in the
-/// Routes as the Routes' own, and --routes=clear takes them out, so that the router serves its
+/// You choose what happens to the certificates and keys that were injected: --routes=keep leaves them
+/// in the Routes as the Routes' own, and --routes=clear removes them, so that the router serves its
 /// default certificate. Certificates that trustplane did not inject stay in either case. The
-/// annotations and .status.certificate go. This cannot be turned back: a pair that was kept is no
+/// annotations and .status.certificate are removed. This cannot be undone: what was kept is no
 /// longer known as injected. With --dry-run alone you see what either choice would do.
 ///
-/// Stop the controller first. Safe to run again after an interruption.
+/// Stop the controller first. It is safe to run this again after an interruption.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   See what would happen with either choice:
     trustplane uninstall --dry-run
 
-  Stop the controller, take the injected pairs out, and remove the rest as the command then says:
+  Stop the controller, remove what it injected, and then the rest as the command says:
     kubectl -n trustplane scale deployment/trustplane-inject --replicas=0
     trustplane uninstall --routes=clear
 
   From a script, in one namespace only:
     trustplane uninstall --routes=keep --namespace shop --yes -o json
 
-Exit codes: 0 done, or shown with --dry-run; 1 a Route failed; 2 nothing was done, because the
-command line does not say enough, no API server answered, or a controller still runs; 130 stopped
-before its end. NO_COLOR takes the colours out.")]
+Exit codes: 0 done, or shown with --dry-run; 1 a Route failed; 2 nothing was changed, because the
+command line is wrong or incomplete, no API server answered, or a controller still runs; 130 stopped
+before its end. NO_COLOR switches colours off.")]
 pub struct Uninstall {
-    /// What becomes of the pairs that were injected
+    /// What happens to the certificates and keys that were injected
     #[arg(long, value_enum, value_name = "WHAT")]
     routes: Option<Choice>,
 
-    /// Only Routes of this namespace; repeat it, or part names by commas [default: all namespaces]
+    /// Only Routes of this namespace; repeat the flag, or separate several with commas [default: all namespaces]
     #[arg(
         long = "namespace",
         short = 'n',
@@ -81,15 +81,15 @@ pub struct Uninstall {
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
-    /// Go on although a controller runs; it then keeps .status.certificate
+    /// Go on although a controller runs, and leave .status.certificate to it
     #[arg(long)]
     while_running: bool,
 
-    /// How to print
+    /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
@@ -97,9 +97,9 @@ pub struct Uninstall {
 /// `--routes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// They stay, as the Routes' own
+    /// They stay in the Routes, as the Routes' own
     Keep,
-    /// They go: the router serves its default certificate
+    /// They are removed, and the router serves its default certificate
     Clear,
 }
 
@@ -116,10 +116,10 @@ impl Uninstall {
     /// Shows what will happen, asks, and does it.
     pub fn run(self) -> anyhow::Result<()> {
         log::init(LogFormat::Text, Loudness::Quiet);
-        block_on(self.let_go())
+        block_on(self.release())
     }
 
-    async fn let_go(self) -> anyhow::Result<()> {
+    async fn release(self) -> anyhow::Result<()> {
         let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
         let client = client::connect(config, Gate::open(), SILENCE)
             .context("cannot use the cluster's configuration")
@@ -134,7 +134,7 @@ impl Uninstall {
             return self.without_a_choice(&outlook);
         };
         if self.output == Output::Text {
-            print(&paper::table(&outlook, Some(pairs)))?;
+            print(&paper::table(&outlook, Some(pairs), ask::width()))?;
         }
         let runs = match &self.install_namespace {
             Some(namespace) => running::look(&client, namespace).await,
@@ -148,7 +148,7 @@ impl Uninstall {
             bail!(Unable(runs.into()));
         }
         if !outlook.is_nothing() {
-            self.confirm(outlook.routes().len(), pairs)?;
+            self.confirm(&paper::question(&outlook, pairs))?;
         }
         self.carry_out(&client, &outlook, Order { pairs, status }).await
     }
@@ -164,15 +164,15 @@ impl Uninstall {
 
     fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
         print(&match self.output {
-            Output::Text => paper::table(outlook, None),
+            Output::Text => paper::table(outlook, None, ask::width()),
             Output::Json => paper::document(outlook, None, None, self.installed_in()),
         })?;
         if outlook.is_nothing() {
             return self.say_farewell();
         }
-        let choose = "Say what becomes of the pairs: --routes=keep or --routes=clear";
+        let choose = "Choose what happens to the injected certificates and keys: --routes=keep or --routes=clear";
         if self.dry_run {
-            eprintln!("Nothing was changed. {choose}.");
+            ask::say(&format!("Nothing was changed. {choose}."));
             return Ok(());
         }
         bail!(Unable(anyhow!("nothing was changed. {choose}")))
@@ -182,32 +182,18 @@ impl Uninstall {
         if self.output == Output::Json {
             print(&paper::document(outlook, Some(pairs), None, self.installed_in()))?;
         }
-        eprintln!("Nothing was changed.");
+        ask::say("Nothing was changed.");
         if let Some(runs) = runs {
-            eprintln!("{}.", printable(&runs));
+            ask::say(&format!("{}.", printable(&runs)));
         }
         Ok(())
     }
 
-    fn confirm(&self, count: usize, pairs: Pairs) -> anyhow::Result<()> {
+    fn confirm(&self, question: &str) -> anyhow::Result<()> {
         if self.yes {
             return Ok(());
         }
-        let somebody_reads = io::stdin().is_terminal() && io::stderr().is_terminal();
-        if !somebody_reads || self.output == Output::Json {
-            bail!(Unable(anyhow!("nothing was changed, because nobody can be asked. Add --yes")));
-        }
-        let what = match pairs {
-            Pairs::Keep => "keep their pairs as their own",
-            Pairs::Clear => "take the injected pairs out of them",
-        };
-        eprint!("\nLet go of {count} Routes and {what}? Type yes to go on: ");
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).context("no answer could be read")?;
-        if answer.trim() == "yes" {
-            return Ok(());
-        }
-        bail!(Unable(anyhow!("nothing was changed")))
+        ask::confirm(question, self.output, "Add --yes")
     }
 
     async fn carry_out(
@@ -227,7 +213,7 @@ impl Uninstall {
         let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
         match self.output {
             Output::Text if ended.is_empty() => {}
-            Output::Text => print(&format!("\n{}", paper::result(&ended)))?,
+            Output::Text => print(&format!("\n{}", paper::result(&ended, ask::width())))?,
             Output::Json => {
                 let ended = ended.into_iter().collect();
                 let pairs = Some(order.pairs);
@@ -244,9 +230,9 @@ impl Uninstall {
 
     fn say_farewell(&self) -> anyhow::Result<()> {
         match self.output {
-            // With --namespace there may be more to let go of before anything is removed.
+            // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
-                print(&paper::farewell(self.installed_in()))
+                print(&paper::farewell(self.installed_in(), ask::width()))
             }
             Output::Text | Output::Json => Ok(()),
         }
@@ -257,7 +243,7 @@ impl Uninstall {
 fn no_routes(error: CallError) -> anyhow::Error {
     match error {
         CallError::NotFound => anyhow!(
-            "this cluster has no Route API, so no Route has to be changed. Remove what you installed \
+            "this cluster has no Route API, so there are no Routes to change. Remove what you installed \
              with kubectl or helm"
         ),
         error => anyhow::Error::new(error).context("the Routes could not be listed"),

@@ -1,4 +1,4 @@
-//! Lets go of Routes, several at once, each from a fresh read.
+//! Writes the Routes, several at once, each from a fresh read.
 
 use futures::{StreamExt, stream};
 use kube::{Api, Client};
@@ -35,7 +35,7 @@ pub struct Order {
 /// How one Route ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is let go of.
+    /// Everything is removed.
     Done,
     /// It was deleted in the meantime.
     Gone,
@@ -45,7 +45,7 @@ pub enum Outcome {
     NotTried,
 }
 
-/// Lets go of these Routes. Once asked to stop it finishes what is under way and begins nothing
+/// Does it to these Routes. Once asked to stop it finishes what is under way and begins nothing
 /// more; so it does when the API server can't be used any longer.
 pub async fn carry_out(
     client: &Client,
@@ -98,7 +98,7 @@ async fn patiently(
     }
 }
 
-/// Reads the Route, decides, writes. A conflict is decided anew from the next read.
+/// Reads the Route, decides, writes. After a conflict the next read is decided on.
 async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, ApplyError> {
     let api: Api<Route> = Api::namespaced(client.clone(), &at.namespace);
     let read = call::bounded(api.get_opt(&at.name)).await;

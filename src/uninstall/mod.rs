@@ -1,4 +1,4 @@
-//! Command uninstall: lets go of every Route, as the administrator chooses.
+//! Command uninstall: removes what we keep in Routes, as the administrator chooses.
 //!
 //! `plan` decides from a Route alone and is pure, `carry` does it, `running` knows whether a
 //! controller is still at work, `paper` shows it all. The writes themselves are `inject::apply`'s,

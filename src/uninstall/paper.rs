@@ -11,7 +11,7 @@ use super::{
 use crate::{
     inject::facts::ObjectRef,
     kit::{
-        paper::{BAD, BOLD, GOOD, WARNING},
+        paper::{BAD, BOLD, GOOD, WARNING, command, paragraph, wrapped},
         printable::{self, printable},
     },
 };
@@ -27,16 +27,16 @@ pub type Ended = HashMap<ObjectRef, Outcome>;
 
 fn words(effect: Effect) -> &'static str {
     match effect {
-        Effect::PairStays => "the pair stays, as the Route's own",
-        Effect::PairGoes => "the pair goes",
-        Effect::OwnPairStays => "its own certificate stays",
-        Effect::KeyGoes => "a key without certificate goes",
-        Effect::NoPair => "holds no pair",
+        Effect::PairStays => "certificate and key stay",
+        Effect::PairGoes => "certificate and key removed",
+        Effect::OwnPairStays => "own certificate stays",
+        Effect::KeyGoes => "key without certificate removed",
+        Effect::NoPair => "no certificate",
     }
 }
 
 /// What would happen to each Route; with either choice where none was made.
-pub fn table(outlook: &Outlook, pairs: Option<Pairs>) -> String {
+pub fn table(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
     let mut text = String::new();
     if !outlook.marked.is_empty() {
         let (first, second) = match pairs {
@@ -45,20 +45,80 @@ pub fn table(outlook: &Outlook, pairs: Option<Pairs>) -> String {
         };
         let mut rows = vec![["NAMESPACE", "ROUTE", "SECRET", first, second].map(str::to_owned)];
         rows.extend(outlook.marked.iter().map(|marked| row(marked, pairs)));
-        text.push_str(&aligned(&rows));
-        text.push_str("\nThe annotations of these Routes go in the same write.\n");
+        let aligned = aligned(&rows);
+        let fits = anstream::adapter::strip_str(&aligned)
+            .to_string()
+            .lines()
+            .all(|line| line.chars().count() <= width);
+        text.push_str(&if fits { aligned } else { stacked(outlook, pairs, width) });
+        let also = "The annotations of these Routes are removed in the same write.";
+        text.push_str(&format!("\n{}", paragraph(also, width)));
     }
     for (count, which) in [
         (outlook.status_only.len(), "Routes that lose .status.certificate and nothing else"),
         (outlook.left_alone.len(), "Routes of an Ingress, which are left alone"),
-        (outlook.undecodable.len(), "Routes that can't be decoded, and are left alone"),
+        (outlook.undecodable.len(), "Routes that cannot be decoded, and are left alone"),
     ] {
         if count > 0 {
-            let _ = writeln!(text, "{which}: {count}");
+            text.push_str(&paragraph(&format!("{which}: {count}"), width));
         }
     }
     if outlook.is_nothing() {
         text.push_str("No Route has to be changed.\n");
+    }
+    text
+}
+
+/// What is asked before anything is written. Certificates, annotations and statuses are counted
+/// apart: most Routes lose a status and nothing else.
+pub fn question(outlook: &Outlook, pairs: Pairs) -> String {
+    let routes = |count: usize| match count {
+        1 => "1 Route".to_owned(),
+        count => format!("{count} Routes"),
+    };
+    let removed = [
+        (outlook.count(pairs, Effect::PairGoes), "the injected certificate and key"),
+        (outlook.count(pairs, Effect::KeyGoes), "a key without a certificate"),
+        (outlook.marked.len(), "the annotations"),
+        (outlook.statuses(), ".status.certificate"),
+    ];
+    let removed: Vec<_> = removed
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{what} from {}", routes(count)))
+        .collect();
+    let removed = match removed.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    };
+    match outlook.count(pairs, Effect::PairStays) {
+        0 => format!("Remove {removed}?"),
+        kept => format!(
+            "Keep the injected certificate and key in {}, as the Route's own, and remove {removed}?",
+            routes(kept)
+        ),
+    }
+}
+
+/// The table for a terminal that is too narrow for its columns.
+fn stacked(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
+    let mut text = String::new();
+    for marked in &outlook.marked {
+        let secret = marked.asks_for.as_deref().map(shortened);
+        let secret = secret.map_or_else(String::new, |secret| format!(", Secret {secret}"));
+        let title = wrapped(&format!("{}{secret}", marked.at), width).join("\n");
+        let _ = writeln!(text, "{BOLD}{title}{BOLD:#}");
+        let effects = match pairs {
+            None => vec![
+                format!("--routes=keep: {}", words(marked.keep)),
+                format!("--routes=clear: {}", words(marked.clear)),
+            ],
+            Some(pairs) => vec![words(marked.effect(pairs)).to_owned()],
+        };
+        for line in effects.iter().flat_map(|effect| wrapped(effect, width - 2)) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     text
 }
@@ -94,7 +154,7 @@ fn aligned(rows: &[[String; 5]]) -> String {
 }
 
 /// What happened.
-pub fn result(ended: &[(ObjectRef, Outcome)]) -> String {
+pub fn result(ended: &[(ObjectRef, Outcome)], width: usize) -> String {
     let count = |wanted: fn(&Outcome) -> bool| ended.iter().filter(|(_, it)| wanted(it)).count();
     let done = count(|it| matches!(it, Outcome::Done | Outcome::Gone));
     let all = ended.len();
@@ -105,14 +165,17 @@ pub fn result(ended: &[(ObjectRef, Outcome)]) -> String {
         _ => None,
     });
     for error in failures.clone().take(FAILURES) {
-        let _ = writeln!(text, "{BAD}failed{BAD:#}  {}", printable(&error.to_string()));
+        let error = error.to_string();
+        let error = wrapped(&printable(&error), width - 8).join("\n        ");
+        let _ = writeln!(text, "{BAD}failed{BAD:#}  {error}");
     }
     let more = failures.count().saturating_sub(FAILURES);
     if more > 0 {
         let _ = writeln!(text, "{more} more failed.");
     }
     if done < all {
-        text.push_str("Run the same command again: it goes on where this one ended.\n");
+        let again = "Run the same command again: it goes on where this one stopped.";
+        text.push_str(&paragraph(again, width));
     }
     text
 }
@@ -126,19 +189,26 @@ pub fn next(namespace: &str) -> [String; 2] {
 }
 
 /// The same, for people.
-pub fn farewell(namespace: &str) -> String {
-    let [kubectl, helm] = next(namespace);
-    format!(
-        "
-Remove the rest. With kubectl, delete the overlay that you applied, and deploy/overlays/openshift in
-place of deploy/overlays/kubernetes:
-  {kubectl}
-With helm:
-  {helm}
-Deleting deploy/overlays/kubernetes, or crds, takes the Route API away and EVERY ROUTE with it.
-Objects that you made yourself, such as RoleBindings in other namespaces, are yours to remove.
-"
-    )
+pub fn farewell(namespace: &str, width: usize) -> String {
+    let text = |text: &str| paragraph(text, width);
+    let [kubectl, helm] = next(namespace)
+        .map(|line| command(&line, width - 2).iter().map(|part| format!("  {part}\n")).collect());
+    let kubectl: String = kubectl;
+    [
+        text(
+            "Now remove the rest. With kubectl, delete the overlay that you applied; if that was \
+             deploy/overlays/kubernetes, delete deploy/overlays/openshift instead:",
+        ),
+        kubectl,
+        text("With helm:"),
+        helm,
+        text(
+            "Deleting deploy/overlays/kubernetes or crds removes the Route API, and EVERY ROUTE with it. \
+             Remove what you made yourself, such as RoleBindings in other namespaces, by hand.",
+        ),
+    ]
+    .into_iter()
+    .fold("\n".to_owned(), |all, part| all + &part)
 }
 
 /// One object. Fields may be added; none is renamed or removed.
@@ -201,6 +271,7 @@ mod tests {
         inject::apply::ApplyError,
         kit::{
             call::CallError,
+            paper::fits,
             printable::{HOSTILE, is_harmless},
         },
     };
@@ -211,6 +282,7 @@ mod tests {
             asks_for: secret.map(str::to_owned),
             keep,
             clear,
+            drops_status: name == "shop",
         };
         Outlook {
             marked: vec![
@@ -225,23 +297,59 @@ mod tests {
     #[test]
     fn without_a_choice_both_are_shown() {
         let expected = "\
-NAMESPACE  ROUTE  SECRET    WITH --routes=keep                  WITH --routes=clear
-web        shop   shop-tls  the pair stays, as the Route's own  the pair goes
-web        blog   -         its own certificate stays           its own certificate stays
+NAMESPACE  ROUTE  SECRET    WITH --routes=keep        WITH --routes=clear
+web        shop   shop-tls  certificate and key stay  certificate and key removed
+web        blog   -         own certificate stays     own certificate stays
 
-The annotations of these Routes go in the same write.
+The annotations of these Routes are removed in the same write.
 Routes that lose .status.certificate and nothing else: 1
 ";
-        assert_eq!(strip_str(&table(&outlook(), None)).to_string(), expected);
-        let chosen = strip_str(&table(&outlook(), Some(Pairs::Clear))).to_string();
-        assert!(chosen.contains("shop-tls  the pair goes\n"), "{chosen}");
+        assert_eq!(strip_str(&table(&outlook(), None, 100)).to_string(), expected);
+        let chosen = strip_str(&table(&outlook(), Some(Pairs::Clear), 100)).to_string();
+        assert!(chosen.contains("shop-tls  certificate and key removed\n"), "{chosen}");
+    }
+
+    #[test]
+    fn certificates_annotations_and_statuses_are_counted_apart() {
+        let mut many = outlook();
+        many.status_only = (0..20).map(|it| ObjectRef::new("web", format!("r{it}"))).collect();
+        assert_eq!(
+            question(&many, Pairs::Clear),
+            "Remove the injected certificate and key from 1 Route, the annotations from 2 Routes and \
+             .status.certificate from 21 Routes?"
+        );
+        assert_eq!(
+            question(&many, Pairs::Keep),
+            "Keep the injected certificate and key in 1 Route, as the Route's own, and remove the \
+             annotations from 2 Routes and .status.certificate from 21 Routes?"
+        );
+        many.marked.clear();
+        assert_eq!(question(&many, Pairs::Clear), "Remove .status.certificate from 20 Routes?");
+    }
+
+    #[test]
+    fn everything_fits_terminals_of_50_and_80_columns() {
+        let route = ObjectRef::new("web", "shop");
+        let error = ApplyError::Pair { route: route.clone(), cause: CallError::Forbidden };
+        let ended = [(route, Outcome::Failed(error))];
+        for width in [50, 80] {
+            for text in [
+                table(&outlook(), None, width),
+                table(&outlook(), Some(Pairs::Keep), width),
+                result(&ended, width),
+                farewell("trustplane", width),
+            ] {
+                let text = strip_str(&text).to_string();
+                assert!(fits(&text, width), "{width}:\n{text}");
+            }
+        }
     }
 
     #[test]
     fn an_annotation_that_is_no_name_does_not_stretch_the_table() {
         let mut outlook = outlook();
         outlook.marked[1].asks_for = Some("ä".repeat(100_000));
-        let shown = strip_str(&table(&outlook, None)).to_string();
+        let shown = strip_str(&table(&outlook, None, 100)).to_string();
         assert!(shown.lines().all(|line| line.chars().count() < 400), "{} long", shown.len());
     }
 
@@ -249,7 +357,7 @@ Routes that lose .status.certificate and nothing else: 1
     fn whatever_an_annotation_says_the_table_and_the_document_are_harmless() {
         let mut outlook = outlook();
         outlook.marked[1].asks_for = Some(HOSTILE.into());
-        let shown = strip_str(&table(&outlook, None)).to_string();
+        let shown = strip_str(&table(&outlook, None, 100)).to_string();
         assert!(is_harmless(&shown) && shown.contains("\\u{1b}[31mred"), "{shown:?}");
         let text = document(&outlook, None, None, "trustplane");
         assert!(is_harmless(&text), "{text:?}");
@@ -259,7 +367,8 @@ Routes that lose .status.certificate and nothing else: 1
 
     #[test]
     fn nothing_to_do_is_said() {
-        assert_eq!(table(&Outlook::default(), Some(Pairs::Keep)), "No Route has to be changed.\n");
+        let shown = table(&Outlook::default(), Some(Pairs::Keep), 100);
+        assert_eq!(shown, "No Route has to be changed.\n");
     }
 
     #[test]
@@ -268,7 +377,7 @@ Routes that lose .status.certificate and nothing else: 1
         let error = ApplyError::Pair { route: route.clone(), cause: CallError::Forbidden };
         let ended =
             [(route, Outcome::Failed(error)), (ObjectRef::new("web", "blog"), Outcome::Gone)];
-        let shown = strip_str(&result(&ended)).to_string();
+        let shown = strip_str(&result(&ended, 100)).to_string();
         assert!(shown.starts_with("1 of 2 Routes are done.\n"), "{shown}");
         assert!(shown.contains("failed  Route web/shop: "), "{shown}");
         assert!(shown.contains("Run the same command again"), "{shown}");

@@ -1,4 +1,4 @@
-//! Decides what letting go of a Route means. Pure.
+//! Decides what is removed from a Route. Pure.
 //!
 //! A pair that is ours goes or stays as the administrator chose; any other stays. Both annotations
 //! go in the same write, so that a controller that still runs sees a Route that never asked.
@@ -106,10 +106,12 @@ pub struct Marked {
     pub keep: Effect,
     /// With `clear`.
     pub clear: Effect,
+    /// Whether `.status.certificate` goes.
+    pub drops_status: bool,
 }
 
 impl Marked {
-    fn of(route: &RouteFacts) -> Self {
+    fn of(route: &RouteFacts, step: Step) -> Self {
         let asks_for = match &route.wanted {
             Wanted::Nothing | Wanted::Misspelt(_) => None,
             Wanted::Secret(name) => Some(name.to_string()),
@@ -120,6 +122,7 @@ impl Marked {
             asks_for,
             keep: effect(route, Pairs::Keep),
             clear: effect(route, Pairs::Clear),
+            drops_status: step.drop_status,
         }
     }
 
@@ -135,7 +138,7 @@ impl Marked {
 /// What is to be done to all Routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Those that are let go of.
+    /// Those that ask, or asked, for a Secret.
     pub marked: Vec<Marked>,
     /// Those that lose `.status.certificate` and nothing else.
     pub status_only: Vec<ObjectRef>,
@@ -153,14 +156,24 @@ impl Outlook {
             // Which Routes are written does not depend on what becomes of the pairs.
             let step = step(route, Pairs::Keep, status);
             if step.release.is_some() {
-                outlook.marked.push(Marked::of(route));
+                outlook.marked.push(Marked::of(route, step));
             } else if step.drop_status {
                 outlook.status_only.push(route.at.clone());
             } else if route.custody == Custody::Ingress && is_marked(route) {
-                outlook.left_alone.push(Marked::of(route));
+                outlook.left_alone.push(Marked::of(route, step));
             }
         }
         outlook
+    }
+
+    /// How many of the marked Routes this happens to.
+    pub fn count(&self, pairs: Pairs, effect: Effect) -> usize {
+        self.marked.iter().filter(|marked| marked.effect(pairs) == effect).count()
+    }
+
+    /// How many Routes lose `.status.certificate`.
+    pub fn statuses(&self) -> usize {
+        self.marked.iter().filter(|marked| marked.drops_status).count() + self.status_only.len()
     }
 
     /// Whether no Route has to be written.

@@ -1,4 +1,4 @@
-//! What letting go means, for each kind of Route.
+//! What is removed, for each kind of Route.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
-/// A Route to be let go of.
+/// A Route in the making.
 struct Draft(Value);
 
 impl Draft {
@@ -127,7 +127,7 @@ fn a_route_that_never_asked_loses_its_condition_and_nothing_else() {
 }
 
 #[test]
-fn a_note_alone_is_let_go_of_too() {
+fn a_note_alone_is_removed_too() {
     let removed = Draft::edge().holding("certificate", "key").noted();
     assert_eq!(removed.release(Pairs::Keep), Some(Write::DropNote));
     assert_eq!(removed.release(Pairs::Clear), Some(Write::Clear));
@@ -166,4 +166,6 @@ fn the_outlook_sorts_routes_by_what_is_to_be_done() {
     assert_eq!(outlook.marked[1].asks_for.as_deref(), Some("a\\nb"), "nothing breaks the table");
     assert_eq!((outlook.status_only.len(), outlook.left_alone.len()), (1, 1));
     assert_eq!((outlook.routes().len(), outlook.undecodable.len()), (3, 1));
+    assert_eq!(outlook.count(Pairs::Clear, Effect::PairGoes), 1);
+    assert_eq!(outlook.statuses(), 1, "only one Route has a condition");
 }
