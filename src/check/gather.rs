@@ -22,22 +22,22 @@ use kube::{
 };
 
 use super::{
-    facts::{
-        Answer, DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, RoutesFound,
-        Server,
-    },
+    facts::{Answer, DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, Server},
     policy,
+    probe::Enforcement,
     rights::{self, ManifestError, Right},
+    routes,
 };
 use crate::{
     api::route::{API_VERSION, GROUP, VERSION},
-    inject::{capability, survey},
+    inject::capability,
     kit::{
         call::{self, CallError},
         clock::Clock,
         lease::holder,
     },
     names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE, POLICY},
+    sandbox::session,
 };
 
 /// Questions about rights that are asked at once.
@@ -56,7 +56,9 @@ pub enum GatherError {
 
 /// Asks for everything. Fails where the API server does not answer at all.
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
-    let server = server(call::bounded(client.apiserver_version()).await?, url);
+    let version = call::bounded(client.apiserver_version()).await?;
+    let sandbox = session::recognise(client, &version).await;
+    let server = server(version, url);
     let deployment = deployment(client, namespace).await;
     let elsewhere = match deployment {
         Ok(None) => elsewhere(client).await,
@@ -83,16 +85,18 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         review(client, Some(&user), needed),
         policy(client),
         holder::look(client, namespace, INJECT_LEASE, &clock),
-        routes(client, &served),
+        routes::look(client, &served, clock.now()),
     );
     Ok(Facts {
         namespace: namespace.to_owned(),
         server,
+        sandbox,
         route_api,
         status_field,
         installer,
         account,
         policy: policy?,
+        enforcement: Enforcement::NotTested,
         deployment,
         elsewhere,
         lease,
@@ -188,8 +192,8 @@ fn is_on(container: &Container, flag: &str, name: &str) -> bool {
         "=false" => Some(false),
         _ => None,
     };
-    let flags = container.args.iter().flatten().filter_map(said);
-    flags.last().unwrap_or_else(|| variable(container, name).is_some_and(on))
+    let mut flags = container.args.iter().flatten().filter_map(said);
+    flags.next_back().unwrap_or_else(|| variable(container, name).is_some_and(on))
 }
 
 fn reviews_tokens(container: &Container) -> bool {
@@ -314,15 +318,6 @@ async fn compared(client: &Client, kind: &'static str) -> Result<Answer<Installe
         Ok(found) => Ok(policy::compare(kind, found.as_ref().map(|found| &found.data))?),
         Err(error) => Err(error),
     })
-}
-
-async fn routes(client: &Client, served: &[String]) -> Answer<RoutesFound> {
-    let routes = survey::routes(client, served).await?;
-    let asks = routes.routes.iter().any(|route| route.deciding_secret().is_some());
-    // Nobody names a Secret: none has to be looked for.
-    let secrets =
-        if asks { survey::tls_secrets(client, served).await } else { Ok(Default::default()) };
-    Ok(RoutesFound::count(routes, secrets))
 }
 
 #[cfg(test)]

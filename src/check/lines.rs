@@ -6,14 +6,18 @@
 use serde::Serialize;
 
 use super::{
-    facts::{DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, RoutesFound},
+    facts::{DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi},
+    probe::Enforcement,
     rights::Right,
 };
 use crate::{
     inject::{capability::StatusField, facts::ObjectRef},
     kit::{call::CallError, lease::holder::Holder},
     names::{INJECT_DEPLOYMENT, INJECT_LEASE},
+    sandbox::session::Injecting,
 };
+
+mod routes;
 
 /// The first version with ValidatingAdmissionPolicy v1.
 pub const OLDEST: (u32, u32) = (1, 30);
@@ -89,10 +93,10 @@ impl Subject {
     fn unanswered(self, error: &CallError) -> Line {
         match error {
             CallError::Forbidden | CallError::Unauthorized => self.warning(
-                format!("not looked at: {error}"),
-                "Run this as somebody who may see it, for example a cluster administrator.",
+                format!("cannot be seen: {error}"),
+                "Run this as somebody who may read it, for example a cluster administrator.",
             ),
-            error => self.failed(format!("not looked at: {error}"), "Run this again."),
+            error => self.failed(format!("cannot be seen: {error}"), "Run this again."),
         }
     }
 }
@@ -135,6 +139,9 @@ pub fn lines(facts: &Facts, expect: Expect) -> Vec<Line> {
         judge.lease(),
         judge.routes(),
         judge.secrets(),
+        judge.dates(),
+        judge.hosts(),
+        judge.admission(),
         judge.encryption(),
     ]
 }
@@ -148,12 +155,19 @@ impl Judge<'_> {
     fn api_server(&self) -> Line {
         let it = Subject { check: "api-server", subject: "API server" };
         let server = &self.facts.server;
+        if let Some(injecting) = self.facts.sandbox {
+            let injector = match injecting {
+                Injecting::Itself => "its injector runs",
+                Injecting::Others => "without its injector",
+            };
+            return it.ok(format!("the trustplane sandbox at {}; {injector}", server.url));
+        }
         let found = format!("Kubernetes {} at {}", server.version, server.url);
         if server.number < OLDEST {
             let (major, minor) = OLDEST;
             let todo = format!(
-                "Upgrade to {major}.{minor} or newer: older ones have no ValidatingAdmissionPolicy, \
-                 and anybody who may edit a Route could read Secrets through it."
+                "Upgrade to {major}.{minor} or newer: older versions have no ValidatingAdmissionPolicy, \
+                 and everybody who may edit a Route could read Secrets through it."
             );
             return it.failed(found, todo);
         }
@@ -171,14 +185,14 @@ impl Judge<'_> {
             Err(error) => it.unanswered(error),
             Ok(RouteApi::Missing) => it
                 .failed(
-                    "not there",
-                    "On plain Kubernetes install with deploy/overlays/kubernetes, which brings it, or \
-                     install it alone. OpenShift and MicroShift bring their own.",
+                    "missing",
+                    "On plain Kubernetes install deploy/overlays/kubernetes, which includes it, or \
+                     install it alone. OpenShift and MicroShift have their own.",
                 )
                 .run(ROUTE_CRD),
             Ok(RouteApi::Crd) => it.ok("route.openshift.io/v1, a CustomResourceDefinition"),
             Ok(RouteApi::Served) => {
-                it.ok("route.openshift.io/v1; whether by a CRD or another server can't be seen")
+                it.ok("route.openshift.io/v1; whether by a CRD or another server cannot be seen")
             }
             Ok(RouteApi::Aggregated { service, unavailable: None }) => {
                 it.ok(format!("route.openshift.io/v1, aggregated: served by {service}"))
@@ -186,7 +200,7 @@ impl Judge<'_> {
             Ok(RouteApi::Aggregated { service, unavailable: Some(why) }) => it
                 .failed(
                     format!("aggregated, but {service} is not available: {why}"),
-                    "Bring that server back.",
+                    "Get that server running again.",
                 )
                 .run("kubectl describe apiservice v1.route.openshift.io"),
         }
@@ -195,16 +209,16 @@ impl Judge<'_> {
     fn status_field(&self) -> Line {
         let it = Subject { check: "status-certificate", subject: ".status.certificate" };
         match &self.facts.status_field {
-            Ok(StatusField::Kept) => it.ok("kept"),
+            Ok(StatusField::Kept) => it.ok("stored"),
             // OpenShift's Route API and MicroShift's are not ours to change.
             Ok(StatusField::Dropped) => {
-                it.note("not kept by this Route API: Events and metrics carry the state")
+                it.note("not stored by this Route API: see Events and metrics instead")
             }
             // Said in the line before. An API that has just gone fails in more ways than one.
             Err(_) if matches!(self.facts.route_api, Ok(RouteApi::Missing)) => {
-                it.note("no Routes, so not looked at")
+                it.note("no Routes to look at")
             }
-            Err(CallError::NotFound) => it.note("no Routes, so not looked at"),
+            Err(CallError::NotFound) => it.note("no Routes to look at"),
             Err(error) => it.unanswered(error),
         }
     }
@@ -213,16 +227,16 @@ impl Judge<'_> {
         let it = Subject { check: "install-rights", subject: "rights to install" };
         match &self.facts.installer {
             // The sandbox has no permissions at all.
-            Err(CallError::NotFound) => it.note("this API server does not tell rights"),
+            Err(CallError::NotFound) => it.note(NO_PERMISSIONS),
             Err(error) => it.unanswered(error),
             Ok(Reviewed { asked, missing }) if missing.is_empty() => {
-                it.ok(format!("all {asked} that installing needs"))
+                it.ok(format!("all {asked} that are needed to install"))
             }
             Ok(Reviewed { asked, missing }) => {
                 let result = if self.installed { Mark::Warning } else { Mark::Failed };
                 it.line(result, lacks(*asked, missing)).todo(
                     "Install or upgrade as somebody who has them, such as a cluster administrator. \
-                     deploy/overlays/single-namespace needs rights in its namespace alone.",
+                     deploy/overlays/single-namespace needs rights in one namespace only.",
                 )
             }
         }
@@ -231,7 +245,7 @@ impl Judge<'_> {
     fn account(&self) -> Line {
         let it = Subject { check: "account-rights", subject: "controller's rights" };
         match &self.facts.account {
-            Err(CallError::NotFound) => it.note("this API server does not tell rights"),
+            Err(CallError::NotFound) => it.note(NO_PERMISSIONS),
             Err(error) => it.unanswered(error),
             Ok(Reviewed { asked, missing }) if missing.is_empty() => {
                 it.ok(format!("all {asked} of deploy/base{}", self.in_served()))
@@ -255,15 +269,15 @@ impl Judge<'_> {
             }
             Err(CallError::NotFound) => {
                 return it.failed(
-                    "this API server has no admission policies: whoever may edit a Route can read TLS Secrets through it",
-                    "Switch this API on: admissionregistration.k8s.io/v1.",
+                    "this API server has no admission policies: everybody who may edit a Route can read TLS Secrets through it",
+                    "Enable the API admissionregistration.k8s.io/v1.",
                 );
             }
             Err(error) => return it.unanswered(error),
             Ok(None) => {
                 return it.failed(
                     "this API server does not know ValidatingAdmissionPolicy",
-                    "Upgrade it, or switch this API on: admissionregistration.k8s.io/v1.",
+                    "Upgrade it, or enable the API admissionregistration.k8s.io/v1.",
                 );
             }
             Ok(Some(found)) => found,
@@ -271,31 +285,59 @@ impl Judge<'_> {
         use Installed::{Altered, AsShipped, Missing};
         let altered = |what: &str, fields: &[String]| {
             let found = format!("{what}altered, or of another version: {}", fields.join(", "));
-            it.failed(found, "Put it back as this version ships it.").run(APPLY_POLICY)
+            it.failed(found, "Apply it as this version ships it.").run(APPLY_POLICY)
         };
         match found {
             PolicyFound { policy: Missing, binding: Missing } if !self.installed => {
                 it.line(Mark::NotYet, "comes with the installation")
             }
-            PolicyFound { policy: Missing, .. } => self.unguarded(it, "not there"),
-            PolicyFound { binding: Missing, .. } => self.unguarded(it, "there, but not bound"),
+            PolicyFound { policy: Missing, .. } => self.unguarded(it, "missing"),
+            PolicyFound { binding: Missing, .. } => self.unguarded(it, "installed, but not bound"),
             PolicyFound { policy: Altered(fields), binding: AsShipped } => altered("", fields),
             PolicyFound { binding: Altered(fields), .. } => altered("its binding is ", fields),
             PolicyFound { policy: AsShipped, binding: AsShipped } => self.guarded(it),
         }
     }
 
+    /// Whether it is enforced is for each API server to say: its plugin can be switched off. A server
+    /// behind the main one runs admission by itself; OpenShift's did not ask policies for long.
     fn guarded(&self, it: Subject) -> Line {
         let found = "installed, bound and unaltered";
-        match &self.facts.route_api {
-            // Such a server runs admission by itself. OpenShift's did not ask policies for long.
-            Ok(RouteApi::Aggregated { service, .. }) => it.warning(
-                format!(
-                    "{found}; whether {service}, which serves Routes, enforces it can't be seen"
-                ),
-                "Ask the cluster, as docs/security.md shows under \"On OpenShift\".",
+        let aggregated = match &self.facts.route_api {
+            Ok(RouteApi::Aggregated { service, .. }) => Some(service),
+            _ => None,
+        };
+        match (&self.facts.enforcement, aggregated) {
+            (Enforcement::NotTested, None) => it
+                .note(format!("{found}; whether the API server enforces it cannot be seen without a test"))
+                .run(PROBE),
+            (Enforcement::NotTested, Some(service)) => it
+                .warning(
+                    format!("{found}; whether {service}, which serves Routes, enforces it cannot be seen"),
+                    "Test it. docs/security.md says more under \"On OpenShift\".",
+                )
+                .run(PROBE),
+            (Enforcement::Enforced, _) => it.ok(format!(
+                "{found}, and enforced: a user who may not read a Secret could not ask for it"
+            )),
+            (Enforcement::NotEnforced, _) => it.failed(
+                format!("{found}, but NOT ENFORCED: a user who may not read a Secret could ask for it"),
+                match aggregated {
+                    None => "Enable the admission plugin ValidatingAdmissionPolicy of every API server: \
+                             remove it from --disable-admission-plugins."
+                        .to_owned(),
+                    Some(service) => format!(
+                        "{service} does not ask admission policies. Upgrade it, or serve only chosen \
+                         namespaces (docs/security.md)."
+                    ),
+                },
             ),
-            _ => it.ok(found),
+            (Enforcement::Unknown(error), _) => it
+                .warning(
+                    format!("{found}; whether it is enforced could not be tested: {error}"),
+                    "Run this again as a cluster administrator.",
+                )
+                .run(PROBE),
         }
     }
 
@@ -304,7 +346,7 @@ impl Judge<'_> {
         let result = if self.facts.served().is_empty() { Mark::Failed } else { Mark::Warning };
         it.line(
             result,
-            format!("{found}: whoever may edit a Route can read TLS Secrets through it"),
+            format!("{found}: everybody who may edit a Route can read TLS Secrets through it"),
         )
         .todo("Apply the policy and its binding.")
         .run(APPLY_POLICY)
@@ -314,12 +356,13 @@ impl Judge<'_> {
         let it = Subject { check: "deployment", subject: "Deployment" };
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
+            _ if self.in_sandbox() => it.note("none: nothing is installed in the sandbox"),
             Err(error) => it.unanswered(error),
             Ok(None) if !self.installed && !self.facts.elsewhere.is_empty() => {
                 let places = self.facts.elsewhere.join(", ");
                 it.warning(
                     format!("none in namespace {namespace}, but in {places}"),
-                    "If that one is meant, name its namespace.",
+                    "If you mean that one, name its namespace.",
                 )
                 .run(format!("trustplane check --namespace {}", self.facts.elsewhere[0]))
             }
@@ -336,13 +379,13 @@ impl Judge<'_> {
                 )
                 .run(self.apply()),
             Ok(Some(DeploymentFound { replicas: 0, image, .. })) => it
-                .failed(format!("scaled to 0, image {image}: nobody injects"), "Scale it up.")
+                .failed(format!("scaled to 0, image {image}: nothing is injected"), "Scale it up.")
                 .run(format!(
                     "kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"
                 )),
             Ok(Some(DeploymentFound { dry_run: true, image, .. })) => it.failed(
                 format!("runs with --dry-run, image {image}: nothing is injected"),
-                "Take that flag, or the variable TRUSTPLANE_DRY_RUN, out of it.",
+                "Remove that flag, or the variable TRUSTPLANE_DRY_RUN.",
             ),
             Ok(Some(DeploymentFound { replicas, ready, updated, image, .. })) => {
                 let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
@@ -373,6 +416,7 @@ impl Judge<'_> {
             it.failed(found, "The log says why.").run(log)
         };
         match &self.facts.lease {
+            _ if self.in_sandbox() => it.note("none: the sandbox needs no Lease"),
             Err(error) => it.unanswered(error),
             Ok(Holder::Alive { identity }) => it.ok(format!("{identity} holds the Lease")),
             // One that was left behind by an earlier installation is taken over.
@@ -390,58 +434,14 @@ impl Judge<'_> {
         }
     }
 
-    fn routes(&self) -> Line {
-        let it = Subject { check: "routes", subject: "Routes" };
-        let found = match &self.facts.routes {
-            Err(CallError::NotFound) => return it.note("no Routes, so not looked at"),
-            Err(error) => return it.unanswered(error),
-            Ok(found) => found,
-        };
-        let RoutesFound { all, annotated, managed, left_alone, failing, .. } = found;
-        let mut text =
-            format!("{all}, of which {annotated} ask for a Secret and {managed} hold its pair");
-        if *left_alone > 0 {
-            text = format!("{text}; {left_alone} more ask, but belong to an Ingress");
-        }
-        if !self.installed && managed == &0 {
-            return it.note(text);
-        }
-        if !found.undecodable.is_empty() {
-            let names = some(found.undecodable.iter().map(ToString::to_string));
-            text = format!("{text}; can't be decoded: {names}");
-        } else if failing.is_empty() {
-            return it.ok(text);
-        }
-        if !failing.is_empty() {
-            text = format!("{text}; {} fail: {}", failing.len(), some(failing.iter().map(named)));
-        }
-        it.warning(text, "The Events of each say why, and what to do.")
-            .run("kubectl -n NAMESPACE events --for route/NAME")
-    }
-
-    fn secrets(&self) -> Line {
-        let it = Subject { check: "secrets", subject: "Secrets of Routes" };
-        match self.facts.routes.as_ref().map(|found| &found.without_secret) {
-            // Said in the line before.
-            Err(_) => it.note("no Routes, so not looked at"),
-            Ok(Err(error)) => it.unanswered(error),
-            Ok(Ok(absent)) if absent.is_empty() => {
-                it.ok("every TLS Secret that a Route names is there")
-            }
-            Ok(Ok(absent)) => {
-                let names =
-                    some(absent.iter().map(|(route, secret)| format!("{route} names {secret}")));
-                it.warning(
-                    format!("{} not there, or of another type: {names}", absent.len()),
-                    "Create it in the Route's namespace with type kubernetes.io/tls, or correct the annotation.",
-                )
-            }
-        }
-    }
-
     fn encryption(&self) -> Line {
         Subject { check: "encryption-at-rest", subject: "encryption at rest" }
-            .note("can't be seen from here. Routes hold keys: encrypt them in etcd as you do Secrets (docs/security.md)")
+            .note("cannot be seen from here. Routes hold keys: encrypt them in etcd like Secrets (docs/security.md)")
+    }
+
+    /// Unless somebody insists that trustplane is installed there.
+    fn in_sandbox(&self) -> bool {
+        self.facts.sandbox.is_some() && !self.installed
     }
 
     fn in_served(&self) -> String {
@@ -471,6 +471,8 @@ impl Judge<'_> {
 
 const ROUTE_CRD: &str = "kubectl apply -f crds/route.openshift.io_routes.yaml";
 const APPLY_POLICY: &str = "kubectl apply -k deploy/policy";
+const PROBE: &str = "trustplane check --probe-policy";
+const NO_PERMISSIONS: &str = "this API server has no permissions to ask about";
 
 fn lacks(asked: usize, missing: &[Right]) -> String {
     let names = some(missing.iter().map(ToString::to_string));

@@ -7,34 +7,51 @@ use serde_json::json;
 
 use super::lines::{Line, Mark};
 use crate::kit::{
-    paper::{BAD, FAINT, GOOD, WARNING, wrapped},
+    paper::{BAD, FAINT, GOOD, WARNING, command, wrapped},
     printable::{self, printable},
 };
 
 /// Where what was found begins.
 const INDENT: usize = 29;
+/// In a terminal that is narrower, what was found has lines of its own.
+const NARROW: usize = 72;
+/// Where these begin.
+const NARROW_INDENT: usize = 8;
+
+/// Whether trustplane can be installed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A cluster.
+    Cluster,
+    /// `trustplane sandbox`.
+    Sandbox,
+}
 
 /// The table, and what it comes to.
-pub fn table(lines: &[Line], width: usize) -> String {
+pub fn table(lines: &[Line], place: Place, width: usize) -> String {
     let mut text = String::new();
     for line in lines {
         let (mark, style) = shown(line.result);
-        let found = wrapped(&line.found, width - INDENT);
-        for (index, part) in found.iter().enumerate() {
-            let _ = match index {
-                0 => writeln!(text, "{style}{mark:<7}{style:#} {:<19}  {part}", line.subject),
-                _ => writeln!(text, "{:INDENT$}{part}", ""),
-            };
+        let indent = if width < NARROW { NARROW_INDENT } else { INDENT };
+        let found = wrapped(&line.found, width - indent);
+        let mut found = found.iter();
+        let first = if width < NARROW { None } else { found.next() };
+        let title = format!("{style}{mark:<7}{style:#} {:<19}", line.subject);
+        let _ = match first {
+            Some(part) => writeln!(text, "{title}  {part}"),
+            None => writeln!(text, "{}", title.trim_end()),
+        };
+        for part in found {
+            let _ = writeln!(text, "{:indent$}{part}", "");
         }
-        for part in line.todo.iter().flat_map(|todo| wrapped(todo, width - INDENT)) {
-            let _ = writeln!(text, "{:INDENT$}{FAINT}{part}{FAINT:#}", "");
+        for part in line.todo.iter().flat_map(|todo| wrapped(todo, width - indent)) {
+            let _ = writeln!(text, "{:indent$}{FAINT}{part}{FAINT:#}", "");
         }
-        // Not broken: it is there to be copied.
-        if let Some(command) = &line.command {
-            let _ = writeln!(text, "{:INDENT$}{}", "", printable(command));
+        for part in line.command.iter().flat_map(|it| command(&printable(it), width - indent)) {
+            let _ = writeln!(text, "{:indent$}{part}", "");
         }
     }
-    let _ = writeln!(text, "\n{}", summary(lines));
+    let _ = writeln!(text, "\n{}", summary(lines, place));
     text
 }
 
@@ -48,7 +65,7 @@ fn shown(mark: Mark) -> (&'static str, Style) {
     }
 }
 
-fn summary(lines: &[Line]) -> String {
+fn summary(lines: &[Line], place: Place) -> String {
     let count = |mark| lines.iter().filter(|line| line.result == mark).count();
     let (failed, warnings) = (count(Mark::Failed), count(Mark::Warning));
     let warned = match warnings {
@@ -57,6 +74,9 @@ fn summary(lines: &[Line]) -> String {
         many => format!(" {many} warnings."),
     };
     match failed {
+        0 if place == Place::Sandbox => {
+            format!("{GOOD}This is the sandbox.{GOOD:#} Nothing is installed here.{warned}")
+        }
         0 if count(Mark::NotYet) > 0 => format!("{GOOD}Ready to install.{GOOD:#}{warned}"),
         0 => format!("{GOOD}In order.{GOOD:#}{warned}"),
         1 => format!("{BAD}One line failed.{BAD:#}{warned}"),
@@ -70,9 +90,10 @@ pub fn holds(lines: &[Line]) -> bool {
 }
 
 /// One object. Fields may be added; none is renamed or removed.
-pub fn document(lines: &[Line], namespace: &str, installed: bool) -> String {
+pub fn document(lines: &[Line], place: Place, namespace: &str, installed: bool) -> String {
     let report = json!({
-        "namespace": namespace, "installed": installed, "holds": holds(lines), "lines": lines,
+        "namespace": namespace, "installed": installed, "sandbox": place == Place::Sandbox,
+        "holds": holds(lines), "lines": lines,
     });
     printable::json(&format!("{report}\n"))
 }
@@ -83,7 +104,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::kit::printable::{HOSTILE, is_harmless};
+    use crate::kit::{
+        paper::fits,
+        printable::{HOSTILE, is_harmless},
+    };
 
     fn line(result: Mark, found: &str, todo: Option<&str>) -> Line {
         let todo = todo.map(str::to_owned);
@@ -107,9 +131,11 @@ FAILED  admission policy     many words many words many words many words many wo
 
 One line failed.
 ";
-        assert_eq!(strip_str(&table(&lines, 100)).to_string(), expected);
-        let narrow = strip_str(&table(&lines, 60)).to_string();
-        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+        assert_eq!(strip_str(&table(&lines, Place::Cluster, 100)).to_string(), expected);
+        for width in [50, 60, 80] {
+            let narrow = strip_str(&table(&lines, Place::Cluster, width)).to_string();
+            assert!(fits(&narrow, width), "{narrow}");
+        }
     }
 
     #[test]
@@ -117,18 +143,21 @@ One line failed.
         let mut hostile = line(Mark::Warning, HOSTILE, Some(HOSTILE));
         hostile.command = Some(format!("kubectl -n {HOSTILE}"));
         let lines = [hostile];
-        assert!(is_harmless(&strip_str(&table(&lines, 100)).to_string()));
-        assert!(is_harmless(&document(&lines, HOSTILE, true)));
+        assert!(is_harmless(&strip_str(&table(&lines, Place::Cluster, 100)).to_string()));
+        assert!(is_harmless(&document(&lines, Place::Cluster, HOSTILE, true)));
         // What is left after the colours were taken out is not what the tenant hid among them.
-        assert!(strip_str(&table(&lines, 100)).to_string().contains("\\u{1b}[31mred"));
+        assert!(strip_str(&table(&lines, Place::Cluster, 100)).to_string().contains("\\u{1b}[31mred"));
     }
 
     #[test]
     fn what_it_comes_to_tells_ready_from_in_order() {
-        let sum = |marks: &[Mark]| {
+        let sum_at = |place, marks: &[Mark]| {
             let lines: Vec<_> = marks.iter().map(|mark| line(*mark, "", None)).collect();
-            strip_str(&summary(&lines)).to_string()
+            strip_str(&summary(&lines, place)).to_string()
         };
+        let sum = |marks: &[Mark]| sum_at(Place::Cluster, marks);
+        let sandbox = sum_at(Place::Sandbox, &[Mark::Ok, Mark::NotYet]);
+        assert_eq!(sandbox, "This is the sandbox. Nothing is installed here.");
         assert_eq!(sum(&[Mark::Ok, Mark::Note]), "In order.");
         assert_eq!(sum(&[Mark::Ok, Mark::NotYet, Mark::Warning]), "Ready to install. One warning.");
         assert_eq!(sum(&[Mark::Failed, Mark::Failed, Mark::NotYet]), "2 lines failed.");
@@ -137,9 +166,10 @@ One line failed.
     #[test]
     fn scripts_get_one_object_with_names_that_do_not_change() {
         let lines = [line(Mark::NotYet, "comes with the installation", None)];
-        let document: Value = serde_json::from_str(&document(&lines, "trustplane", false)).unwrap();
+        let document: Value =
+            serde_json::from_str(&document(&lines, Place::Cluster, "trustplane", false)).unwrap();
         let expected = json!({
-            "namespace": "trustplane", "installed": false, "holds": true,
+            "namespace": "trustplane", "installed": false, "sandbox": false, "holds": true,
             "lines": [{
                 "check": "policy", "result": "not-yet", "subject": "admission policy",
                 "found": "comes with the installation", "do": null, "command": null,

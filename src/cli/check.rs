@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use kube::Client;
 
 use super::{
     Cut, Unable, ask,
@@ -15,11 +16,13 @@ use crate::{
     check::{
         gather::gather,
         lines::{Expect, is_installed, lines},
-        paper,
+        paper::{self, Place},
+        probe::{Enforcement, Probe, ProbeError},
     },
     kit::{
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
+        shutdown,
     },
     names::NAMESPACE,
 };
@@ -27,26 +30,31 @@ use crate::{
 /// A connection may be silent for this long; each call has a shorter limit of its own.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
-/// Looks whether a cluster is ready for trustplane, and whether what is installed is in order.
+/// Checks whether a cluster is ready for trustplane, and whether an installation works.
 ///
-/// For administrators, before and after installing. One line for each thing that must be in order,
-/// and what to do where it is not. Nothing is changed. The cluster is found as kubectl finds it.
+/// For administrators, before and after installing. It prints one line for each thing that must be
+/// in order, and what to do if it is not. Nothing is changed without --probe-policy. The cluster is
+/// found as kubectl finds it.
 ///
-/// trustplane counts as installed where its Deployment is there. Before that, what comes with the
-/// installation is "not yet" and no failure.
+/// trustplane counts as installed if its Deployment exists. Before that, what belongs to the
+/// installation is "not yet", which is no failure.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   Before installing, and after:
     trustplane check
 
-  From a script that has just installed it, and wants to know what is missing:
+  From a script, right after installing:
     trustplane check --installed -o json
 
-Exit codes: 0 in order, warnings included; 1 a line failed; 2 the command line is wrong, or no API
-server answered. No call takes longer than 10 seconds. NO_COLOR takes the colours out.")]
+  Test whether the API server enforces the admission policy:
+    trustplane check --probe-policy
+
+Exit codes: 0 in order, possibly with warnings; 1 a line failed; 2 the command line is wrong, or no API
+server answered; 130 the test of the policy was stopped. No call takes longer than 10 seconds. NO_COLOR
+switches colours off.")]
 pub struct Check {
-    /// The namespace that trustplane is installed in, or is to be
+    /// The namespace that trustplane is installed in, or will be
     #[arg(
         long,
         short,
@@ -57,11 +65,20 @@ pub struct Check {
     )]
     namespace: String,
 
-    /// Fail where something of the installation is missing, in place of "not yet"
+    /// Fail if a part of the installation is missing, instead of saying "not yet"
     #[arg(long)]
     installed: bool,
 
-    /// How to print
+    /// Test whether the admission policy is enforced: create a namespace with a Role and a RoleBinding,
+    /// try to create Routes there as a user with a random name, without storing them, and delete it all
+    #[arg(long)]
+    probe_policy: bool,
+
+    /// Do not ask for confirmation before --probe-policy
+    #[arg(long, short)]
+    yes: bool,
+
+    /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }
@@ -76,24 +93,56 @@ impl Check {
     async fn look(self) -> anyhow::Result<()> {
         let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
         let url = config.cluster_url.to_string();
-        let client = client::connect(config, Gate::open(), SILENCE)
-            .context("cannot use the cluster's configuration")
-            .map_err(Unable)?;
-        let facts = gather(&client, &url, &self.namespace)
+        let client = connect(config.clone())?;
+        let mut facts = gather(&client, &url, &self.namespace)
             .await
             .with_context(|| format!("nothing could be checked at {url}"))
             .map_err(Unable)?;
+        if self.probe_policy && facts.has_policy() {
+            facts.enforcement = self.probe(config, &client).await?;
+        }
         let expect = if self.installed { Expect::Installed } else { Expect::Whatever };
         let lines = lines(&facts, expect);
+        let place = if facts.sandbox.is_some() { Place::Sandbox } else { Place::Cluster };
         print(&match self.output {
-            Output::Json => paper::document(&lines, &self.namespace, is_installed(&facts, expect)),
-            Output::Text => paper::table(&lines, ask::width()),
+            Output::Json => {
+                paper::document(&lines, place, &self.namespace, is_installed(&facts, expect))
+            }
+            Output::Text => paper::table(&lines, place, ask::width()),
         })?;
         if !paper::holds(&lines) {
             bail!(Cut::Told);
         }
         Ok(())
     }
+
+    async fn probe(
+        &self,
+        mut config: kube::Config,
+        client: &Client,
+    ) -> anyhow::Result<Enforcement> {
+        if !self.yes {
+            ask::confirm(QUESTION, self.output, "Add --yes")?;
+        }
+        let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let probe = Probe::default();
+        config.auth_info.impersonate = Some(probe.user().to_owned());
+        config.auth_info.impersonate_groups = None;
+        let tested = probe.run(client, &connect(config)?, &stop).await;
+        if tested == Enforcement::Unknown(ProbeError::Stopped) {
+            bail!(Cut::Stopped);
+        }
+        Ok(tested)
+    }
+}
+
+const QUESTION: &str = "\
+--probe-policy creates a namespace trustplane-probe-... with a Role and a RoleBinding in it, tries to \
+create Routes there as a user with a random name, without storing them, and deletes the namespace. Go on?";
+
+fn connect(config: kube::Config) -> anyhow::Result<Client> {
+    let client = client::connect(config, Gate::open(), SILENCE);
+    Ok(client.context("cannot use the cluster's configuration").map_err(Unable)?)
 }
 
 /// A single namespace name.

@@ -21,15 +21,17 @@ use crate::{
         call::CallError,
         client::{self, Gate},
         log::{self, LogFormat, Loudness},
+        paper as page,
         printable::printable,
         shutdown,
     },
     names::NAMESPACE,
+    sandbox::session::Injecting,
     uninstall::{
         carry::{self, Order, Outcome},
         paper,
         plan::{Outlook, Pairs},
-        running,
+        running::{self, Running},
     },
 };
 
@@ -129,16 +131,18 @@ impl Uninstall {
             .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
+        let sandbox = running::sandbox(&client).await;
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
-            return self.without_a_choice(&outlook);
+            return self.without_a_choice(&outlook, sandbox);
         };
         if self.output == Output::Text {
             print(&paper::table(&outlook, Some(pairs), ask::width()))?;
         }
-        let runs = match &self.install_namespace {
-            Some(namespace) => running::look(&client, namespace).await,
-            None => running::look_around(&client).await,
+        let runs = match (sandbox, &self.install_namespace) {
+            (Some(Injecting::Itself), _) => Err(Running::Sandbox),
+            (_, Some(namespace)) => running::look(&client, namespace).await,
+            (_, None) => running::look_around(&client).await,
         };
         let runs = runs.err();
         if self.dry_run {
@@ -150,7 +154,7 @@ impl Uninstall {
         if !outlook.is_nothing() {
             self.confirm(&paper::question(&outlook, pairs))?;
         }
-        self.carry_out(&client, &outlook, Order { pairs, status }).await
+        self.carry_out(&client, &outlook, Order { pairs, status }, sandbox).await
     }
 
     /// A condition that can be read is kept. A controller that runs would put it back.
@@ -162,13 +166,17 @@ impl Uninstall {
         self.install_namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    fn without_a_choice(&self, outlook: &Outlook) -> anyhow::Result<()> {
+    fn without_a_choice(
+        &self,
+        outlook: &Outlook,
+        sandbox: Option<Injecting>,
+    ) -> anyhow::Result<()> {
         print(&match self.output {
             Output::Text => paper::table(outlook, None, ask::width()),
             Output::Json => paper::document(outlook, None, None, self.installed_in()),
         })?;
         if outlook.is_nothing() {
-            return self.say_farewell();
+            return self.say_farewell(sandbox);
         }
         let choose = "Choose what happens to the injected certificates and keys: --routes=keep or --routes=clear";
         if self.dry_run {
@@ -201,6 +209,7 @@ impl Uninstall {
         client: &kube::Client,
         outlook: &Outlook,
         order: Order,
+        sandbox: Option<Injecting>,
     ) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
         let routes = outlook.routes();
@@ -222,14 +231,18 @@ impl Uninstall {
             }
         }
         match (all_done, failed) {
-            (true, _) => self.say_farewell(),
+            (true, _) => self.say_farewell(sandbox),
             (false, true) => bail!(Cut::Told),
             (false, false) => bail!(Cut::Stopped),
         }
     }
 
-    fn say_farewell(&self) -> anyhow::Result<()> {
+    fn say_farewell(&self, sandbox: Option<Injecting>) -> anyhow::Result<()> {
         match self.output {
+            Output::Text if sandbox.is_some() => {
+                let text = "This is the trustplane sandbox: there is nothing else to remove.";
+                print(&format!("\n{}", page::paragraph(text, ask::width())))
+            }
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
                 print(&paper::farewell(self.installed_in(), ask::width()))

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apimachinery::pkg::{apis::meta::v1::ObjectMeta, version::Info},
+};
 use kube::{Api, Client, api::PostParams};
 use prometheus_client::registry::Registry;
 use serde::{Serialize, Serializer};
@@ -34,6 +37,10 @@ use crate::{
 const HISTORY: usize = 100_000;
 /// What is under way at the end gets this long.
 const LAST_WRITES: Duration = Duration::from_secs(1);
+/// What the version of a sandbox's API server ends with: no other server says so.
+const VERSION: &str = "+trustplane-sandbox";
+/// The ConfigMap of namespace `default` that says that the injector runs in the same process.
+const INJECTOR: &str = "trustplane-sandbox-injector";
 /// The names under which OpenShift publishes the authority of its Services' certificates.
 const SERVICE_AUTHORITY: (&str, &str) = ("openshift-service-ca.crt", "service-ca.crt");
 
@@ -121,7 +128,13 @@ impl Session {
         let serving = serve::Options { port: options.api_port, kubeconfig: options.kubeconfig };
         let serving = serve::Serving::start(api, serving, &clock).await?;
         let edge = edge::Serving::start(client.clone(), options.edge_port, clock.clone()).await?;
-        publish(&client, edge.service_authority()).await.map_err(StartError::Prepare)?;
+        let (name, key) = SERVICE_AUTHORITY;
+        let authority = edge.service_authority();
+        publish(&client, name, key, authority).await.map_err(StartError::Prepare)?;
+        if options.injector.is_some() {
+            let why = "The injector runs in the same process as this API server.";
+            publish(&client, INJECTOR, "note", why).await.map_err(StartError::Prepare)?;
+        }
 
         let stop = CancellationToken::new();
         let injector = options.injector.map(|rules| {
@@ -191,12 +204,32 @@ fn injector_options(rules: Rules) -> InjectorOptions {
     }
 }
 
-/// Lets users find what a `reencrypt` Route needs as destinationCACertificate.
-async fn publish(client: &Client, authority: &str) -> Result<(), CallError> {
-    let (name, key) = SERVICE_AUTHORITY;
+/// Who injects in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injecting {
+    /// The sandbox itself.
+    Itself,
+    /// Nobody, or somebody outside.
+    Others,
+}
+
+/// Whether the API server with this version is a sandbox's.
+pub async fn recognise(client: &Client, version: &Info) -> Option<Injecting> {
+    if !version.git_version.ends_with(VERSION) {
+        return None;
+    }
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    match call::bounded(config_maps.get_opt(INJECTOR)).await {
+        Ok(Some(_)) => Some(Injecting::Itself),
+        _ => Some(Injecting::Others),
+    }
+}
+
+/// Lets users find something: what a `reencrypt` Route needs as destinationCACertificate, for one.
+async fn publish(client: &Client, name: &str, key: &str, text: &str) -> Result<(), CallError> {
     let config_map = ConfigMap {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        data: Some(BTreeMap::from([(key.to_owned(), authority.to_owned())])),
+        data: Some(BTreeMap::from([(key.to_owned(), text.to_owned())])),
         ..ConfigMap::default()
     };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");

@@ -10,6 +10,7 @@ use crate::{
         lease::holder::{self, Holder},
     },
     names::{INJECT_DEPLOYMENT, INJECT_LEASE, NAMESPACE},
+    sandbox::session::{self, Injecting},
 };
 
 /// Why nothing is written yet.
@@ -37,10 +38,16 @@ pub enum Running {
         /// Who.
         identity: String,
     },
+    /// The sandbox injects by itself.
+    #[error(
+        "this is the trustplane sandbox, and its injector puts .status.certificate back at once. Start \
+         it with trustplane sandbox --no-inject to try this, or add --while-running"
+    )]
+    Sandbox,
     /// Nothing was installed where it usually is.
     #[error(
-        "trustplane runs in namespace {namespace}, and not in {NAMESPACE}. Name the one that is meant \
-         with --install-namespace {namespace}"
+        "trustplane runs in namespace {namespace}, not in {NAMESPACE}. If you mean that one, add \
+         --install-namespace {namespace}"
     )]
     Elsewhere {
         /// Where.
@@ -48,7 +55,7 @@ pub enum Running {
     },
     /// It can't be seen.
     #[error(
-        "whether trustplane still runs in namespace {namespace} can't be seen: {cause}. Run this as \
+        "whether trustplane still runs in namespace {namespace} cannot be seen: {cause}. Run this as \
          somebody who may read the Deployment and the Lease there, or add --while-running"
     )]
     Unknown {
@@ -57,6 +64,12 @@ pub enum Running {
         /// Why not.
         cause: CallError,
     },
+}
+
+/// Whether the cluster is a sandbox, and who injects there. Whoever may not ask is not in one.
+pub async fn sandbox(client: &Client) -> Option<Injecting> {
+    let version = call::bounded(client.apiserver_version()).await.ok()?;
+    session::recognise(client, &version).await
 }
 
 /// Looks for a controller that was installed in this namespace. One that somebody runs by hand

@@ -16,9 +16,9 @@ const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/policy");
 const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/base");
 
 /// The result of each line, by its name.
-type Results = BTreeMap<String, String>;
+pub type Results = BTreeMap<String, String>;
 
-fn results(ran: &Ran) -> Results {
+pub fn results(ran: &Ran) -> Results {
     let report = ran.json();
     let lines = report["lines"].as_array().expect("lines").clone();
     let text = |line: &Value, field: &str| line[field].as_str().expect("text").to_owned();
@@ -31,18 +31,18 @@ fn results(ran: &Ran) -> Results {
     lines.iter().map(|line| (text(line, "check"), text(line, "result"))).collect()
 }
 
-fn found(ran: &Ran, check: &str) -> String {
+pub fn found(ran: &Ran, check: &str) -> String {
     let report = ran.json();
     let lines = report["lines"].as_array().expect("lines").clone();
     let line = lines.iter().find(|line| line["check"] == check).expect("there is such a line");
     line["found"].as_str().expect("text").to_owned()
 }
 
-fn that_are<'a>(results: &'a Results, wanted: &str) -> Vec<&'a str> {
+pub fn that_are<'a>(results: &'a Results, wanted: &str) -> Vec<&'a str> {
     results.iter().filter(|(_, it)| *it == wanted).map(|(check, _)| check.as_str()).collect()
 }
 
-fn admin(cluster: &Cluster) -> PathBuf {
+pub fn admin(cluster: &Cluster) -> PathBuf {
     cluster.kubeconfig(cluster.admin_access())
 }
 
@@ -109,15 +109,17 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     let ran = eventually(PATIENCE, "the Secret that is missing has its consequence", async || {
         let ran = fails(&kubeconfig, &[], &[]).await;
         let routes = found(&ran, "routes");
-        let told = routes.contains("(SecretNotFound)") && routes.contains("1 hold its pair");
+        let told = routes.contains("(SecretNotFound)")
+            && routes.contains("its certificate and key are in 1 of these");
         if told { Ok(ran) } else { Err(routes) }
     })
     .await;
     let installed = results(&ran);
     assert_eq!(that_are(&installed, "warning"), ["routes", "secrets"], "{ran:?}");
-    assert_eq!(that_are(&installed, "note"), ["encryption-at-rest"]);
+    assert_eq!(that_are(&installed, "note"), ["encryption-at-rest", "policy"]);
+    assert!(found(&ran, "policy").contains("cannot be seen"), "{ran:?}");
     let blog = format!("{}/blog", ns.name());
-    assert!(found(&ran, "routes").contains(&format!("1 fail: {blog}")), "{ran:?}");
+    assert!(found(&ran, "routes").contains(&format!("failing: {blog}")), "{ran:?}");
     assert!(found(&ran, "secrets").contains(&format!("{blog} names absent")), "{ran:?}");
     assert_eq!(found(&ran, "route-api"), "route.openshift.io/v1, a CustomResourceDefinition");
     let table = trustplane(&kubeconfig, &["check"]).await;
@@ -140,7 +142,7 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     cluster
         .kubectl(&["apply", "--server-side", "--force-conflicts", "-k", BASE])
         .await
-        .expect("mended");
+        .expect("corrected");
     pretend_ready(&cluster, 2).await;
     fails(&kubeconfig, &[], &[]).await;
 
@@ -160,11 +162,11 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     cluster.kubectl(&["patch", policy, "--type=merge", "-p", &ignore]).await.expect("patched");
     let ran = fails(&kubeconfig, &[], &["policy"]).await;
     assert!(found(&ran, "policy").ends_with("spec.failurePolicy"), "{ran:?}");
-    cluster.kubectl(&["apply", "-k", POLICY]).await.expect("mended");
+    cluster.kubectl(&["apply", "-k", POLICY]).await.expect("corrected");
     let binding = "validatingadmissionpolicybinding/trustplane-route-secrets";
     cluster.kubectl(&["delete", binding]).await.expect("deleted");
     let ran = fails(&kubeconfig, &[], &["policy"]).await;
-    assert!(found(&ran, "policy").starts_with("there, but not bound"), "{ran:?}");
+    assert!(found(&ran, "policy").starts_with("installed, but not bound"), "{ran:?}");
 
     controller.terminate().await;
     let ran = fails(&kubeconfig, &[], &["lease", "policy"]).await;
@@ -189,7 +191,7 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
 
     cluster.kubectl(&["delete", "crd", "routes.route.openshift.io"]).await.expect("deleted");
     let ran = fails(&kubeconfig, &[], &["route-api"]).await;
-    assert_eq!(found(&ran, "route-api"), "not there");
+    assert_eq!(found(&ran, "route-api"), "missing");
     let table = trustplane(&kubeconfig, &["check"]).await;
     assert_eq!(table.code, 1, "{table:?}");
     assert!(
@@ -233,13 +235,15 @@ async fn who_may_not_install_is_told_which_rights_are_missing() {
 }
 
 #[tokio::test]
-async fn the_sandbox_is_ready_to_install_as_far_as_it_can_tell() {
+async fn an_api_server_of_the_sandbox_alone_is_named_as_one_without_an_injector() {
     let Ground::Sandbox(sandbox) = Ground::sandbox().await else { panic!("asked for the sandbox") };
     let ran = trustplane(sandbox.kubeconfig(), &["check", "-o", "json"]).await;
     let results = results(&ran);
     assert_eq!(that_are(&results, "failed"), [""; 0], "{ran:?}");
-    assert_eq!(that_are(&results, "not-yet"), ["deployment", "lease"], "{ran:?}");
+    assert_eq!(that_are(&results, "not-yet"), [""; 0], "{ran:?}");
     assert_eq!(results["status-certificate"], "ok");
+    assert_eq!(ran.json()["sandbox"], true);
+    assert!(found(&ran, "api-server").ends_with("without its injector"), "{ran:?}");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! The commands of an administrator, and metrics behind authentication, on a real API server.
 
 mod check;
+mod check_policy;
+mod check_routes;
 mod metrics;
 mod program;
+mod sandbox;
 #[path = "../cluster/support/mod.rs"]
 mod support;
 mod uninstall;

@@ -1,7 +1,7 @@
 //! Every line, in each of its states.
 
 use super::*;
-use crate::check::facts::Server;
+use crate::check::{facts::Server, probe::ProbeError, routes::RoutesFound};
 
 fn server(number: (u32, u32)) -> Server {
     let version = format!("{}.{}.0", number.0, number.1);
@@ -14,6 +14,7 @@ fn in_order() -> Facts {
     Facts {
         namespace: "trustplane".into(),
         server: server(TESTED),
+        sandbox: None,
         route_api: Ok(RouteApi::Crd),
         status_field: Ok(StatusField::Kept),
         installer: reviewed(22),
@@ -22,6 +23,7 @@ fn in_order() -> Facts {
             policy: Installed::AsShipped,
             binding: Installed::AsShipped,
         })),
+        enforcement: Enforcement::Enforced,
         deployment: Ok(Some(DeploymentFound {
             image: "trustplane:0.1.0".into(),
             replicas: 2,
@@ -39,11 +41,17 @@ fn in_order() -> Facts {
         routes: Ok(RoutesFound {
             all: 3,
             annotated: 2,
-            managed: 2,
+            current: Ok(2),
+            injected: 2,
             left_alone: 0,
             failing: Vec::new(),
             without_secret: Ok(Vec::new()),
             undecodable: Vec::new(),
+            expired: Vec::new(),
+            expiring: Vec::new(),
+            not_yet_valid: Vec::new(),
+            wrong_host: Vec::new(),
+            refused: Vec::new(),
         }),
     }
 }
@@ -209,7 +217,7 @@ fn a_policy_that_is_not_bound_or_altered_fails() {
         |policy, binding| Facts { policy: Ok(Some(PolicyFound { policy, binding })), ..in_order() };
     let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
     for (policy, binding, found) in [
-        (Installed::Missing, Installed::Missing, "not there"),
+        (Installed::Missing, Installed::Missing, "missing"),
         (Installed::AsShipped, Installed::Missing, "not bound"),
         (altered(), Installed::AsShipped, "spec.matchConditions"),
         (Installed::AsShipped, altered(), "its binding"),
@@ -239,11 +247,90 @@ fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
     let facts = Facts {
         route_api: Ok(RouteApi::Aggregated { service, unavailable: None }),
         status_field: Ok(StatusField::Dropped),
+        enforcement: Enforcement::NotTested,
         ..in_order()
     };
-    let line = line(&facts, "policy");
-    assert_eq!(line.result, Mark::Warning);
-    assert!(line.found.contains("whether openshift-apiserver/api"), "{line:?}");
+    let untested = line(&facts, "policy");
+    assert_eq!(untested.result, Mark::Warning);
+    assert!(untested.found.contains("whether openshift-apiserver/api"), "{untested:?}");
+    let facts = Facts { enforcement: Enforcement::NotEnforced, ..facts };
+    let tested = line(&facts, "policy");
+    assert_eq!(tested.result, Mark::Failed);
+    assert!(tested.todo.is_some_and(|todo| todo.starts_with("openshift-apiserver/api does not")));
+}
+
+#[test]
+fn whether_the_policy_is_enforced_is_claimed_only_after_a_test() {
+    let policy = |enforcement| line(&Facts { enforcement, ..in_order() }, "policy");
+    let untested = policy(Enforcement::NotTested);
+    assert_eq!(untested.result, Mark::Note);
+    assert!(untested.found.contains("cannot be seen"), "{untested:?}");
+    assert_eq!(untested.command.as_deref(), Some("trustplane check --probe-policy"));
+    assert_eq!(policy(Enforcement::Enforced).result, Mark::Ok);
+    let off = policy(Enforcement::NotEnforced);
+    assert_eq!(off.result, Mark::Failed);
+    assert!(off.todo.is_some_and(|todo| todo.contains("--disable-admission-plugins")));
+    let cause = CallError::Forbidden;
+    let unknown = policy(Enforcement::Unknown(ProbeError::Call { step: "creating a Role", cause }));
+    assert_eq!(unknown.result, Mark::Warning);
+    assert!(unknown.found.ends_with("creating a Role: forbidden (HTTP 403)"), "{unknown:?}");
+}
+
+#[test]
+fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
+    let sandbox = |injecting| {
+        let missing = Err(CallError::NotFound);
+        let facts = Facts { sandbox: Some(injecting), policy: missing, ..untouched() };
+        Facts { route_api: Ok(RouteApi::Crd), routes: in_order().routes, ..facts }
+    };
+    let facts = sandbox(Injecting::Itself);
+    let server = line(&facts, "api-server").found;
+    assert!(server.starts_with("the trustplane sandbox at ") && server.ends_with("injector runs"));
+    for check in ["deployment", "lease", "policy"] {
+        assert_eq!(line(&facts, check).result, Mark::Note, "{check}");
+    }
+    assert_eq!(line(&facts, "routes").result, Mark::Ok, "its injector is judged");
+    let without = line(&sandbox(Injecting::Others), "api-server").found;
+    assert!(without.ends_with("without its injector"), "{without}");
+    assert!(that_are(&marks(&facts, Expect::Installed), Mark::Failed).contains(&"deployment"));
+}
+
+#[test]
+fn bad_certificates_and_refused_routes_have_a_line_each() {
+    let change = |change: fn(&mut RoutesFound, ObjectRef)| {
+        let mut facts = in_order();
+        change(facts.routes.as_mut().unwrap(), ObjectRef::new("web", "shop"));
+        let warned = that_are(&marks(&facts, Expect::Whatever), Mark::Warning);
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        (warned[0], line(&facts, warned[0]).found)
+    };
+    let dates = "certificate-dates";
+    assert_eq!(change(|it, at| it.expired.push(at)), (dates, "expired: web/shop".into()));
+    assert_eq!(change(|it, at| it.expiring.push(at)), (dates, "expiring soon: web/shop".into()));
+    assert_eq!(
+        change(|it, at| it.not_yet_valid.push(at)),
+        (dates, "not valid yet: web/shop".into())
+    );
+    assert_eq!(
+        change(|it, at| it.wrong_host.push(at)),
+        ("certificate-hosts", "not for the Route's host: web/shop".into())
+    );
+    assert_eq!(
+        change(|it, at| it.refused.push((at, "NoHostValue, router default".into()))),
+        ("router-admission", "refused: web/shop (NoHostValue, router default)".into())
+    );
+}
+
+#[test]
+fn where_secrets_may_not_be_read_it_says_so_and_claims_nothing() {
+    let mut facts = in_order();
+    if let Ok(found) = &mut facts.routes {
+        found.current = Err(CallError::Forbidden);
+        found.without_secret = Err(CallError::Forbidden);
+    }
+    let routes = line(&facts, "routes").found;
+    assert!(routes.contains("cannot be seen whether that is current"), "{routes}");
+    assert_eq!(line(&facts, "secrets").result, Mark::Warning);
 }
 
 #[test]
@@ -355,7 +442,7 @@ fn routes_that_fail_and_secrets_that_are_missing_are_warnings_with_names() {
     }
     let routes = line(&facts, "routes");
     assert_eq!(routes.result, Mark::Warning);
-    assert!(routes.found.ends_with("1 fail: web/shop (SecretNotFound)"), "{routes:?}");
+    assert!(routes.found.ends_with("failing: web/shop (SecretNotFound)"), "{routes:?}");
     let secrets = line(&facts, "secrets");
     assert_eq!(secrets.result, Mark::Warning);
     assert!(secrets.found.ends_with("web/shop names shop-tls"), "{secrets:?}");

@@ -49,6 +49,13 @@ impl Cluster {
         Self::try_start(name).await.unwrap_or_else(|why| panic!("{why}"))
     }
 
+    /// As [`Cluster::start_another`], with more flags for the API server.
+    pub async fn start_with_flags(name: &str, flags: &[&str]) -> Self {
+        let servers = Servers::start_with_flags(name, flags).await;
+        let started = async { Self::on(servers?).await };
+        started.await.unwrap_or_else(|why| panic!("{why}"))
+    }
+
     /// Another cluster, whose Routes have no `.status.certificate`: as on OpenShift.
     pub async fn start_without_certificate_status(name: &str) -> Self {
         let cluster = Self::start_another(name).await;
@@ -82,7 +89,10 @@ impl Cluster {
     }
 
     async fn try_start(name: &str) -> Result<Self, String> {
-        let servers = Servers::start(name).await?;
+        Self::on(Servers::start(name).await?).await
+    }
+
+    async fn on(servers: Servers) -> Result<Self, String> {
         let admin = Access {
             url: servers.url.clone(),
             authority: servers.authority.clone(),

@@ -50,6 +50,7 @@ pub struct Servers {
     /// Goes when etcd ends.
     pub store: PathBuf,
     ports: Ports,
+    flags: Vec<String>,
 }
 
 /// Free when they were chosen.
@@ -87,12 +88,26 @@ impl Servers {
         Self::start_with(name, AUDIT_POLICY, None).await
     }
 
+    /// As [`Servers::start`], with more flags for the API server.
+    pub async fn start_with_flags(name: &str, flags: &[&str]) -> Result<Self, String> {
+        Self::start_as(name, AUDIT_POLICY, None, flags).await
+    }
+
     /// As [`Servers::start`], with another audit policy, and with what is in a copy of [`Servers::data`].
     pub async fn start_with(name: &str, policy: &str, data: Option<&Path>) -> Result<Self, String> {
+        Self::start_as(name, policy, data, &[]).await
+    }
+
+    async fn start_as(
+        name: &str,
+        policy: &str,
+        data: Option<&Path>,
+        flags: &[&str],
+    ) -> Result<Self, String> {
         let toolbox = toolbox()?;
         let mut failure = String::new();
         for _ in 0..ATTEMPTS {
-            let mut servers = Self::spawn(name, policy, data, &toolbox)
+            let mut servers = Self::spawn(name, policy, data, flags, &toolbox)
                 .map_err(|error| format!("cannot start the API server: {error}"))?;
             match servers.wait_until_ready().await {
                 Ok(()) => return Ok(servers),
@@ -109,6 +124,7 @@ impl Servers {
         name: &str,
         policy: &str,
         data: Option<&Path>,
+        flags: &[&str],
         toolbox: &Path,
     ) -> std::io::Result<Self> {
         let logs = suite::subfolder(&format!("{name}-{}", suite::next_number()));
@@ -122,7 +138,8 @@ impl Servers {
         let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports))?;
         let admin_token = random_token()?;
         write_api_files(&scratch, &admin_token, policy)?;
-        let api = Tied::spawn(api_command(toolbox, &logs, &scratch, ports))?;
+        let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let api = Tied::spawn(api_command(toolbox, &logs, &scratch, ports, &flags))?;
         Ok(Self {
             api,
             etcd,
@@ -133,6 +150,7 @@ impl Servers {
             scratch,
             store,
             ports,
+            flags,
         })
     }
 
@@ -152,7 +170,7 @@ impl Servers {
     /// Starts the API server again after [`Servers::stop_api`]: at the same address, with the same
     /// keys and store.
     pub async fn start_api(&mut self) -> Result<(), String> {
-        let command = api_command(&toolbox()?, &self.logs, &self.scratch, self.ports);
+        let command = api_command(&toolbox()?, &self.logs, &self.scratch, self.ports, &self.flags);
         self.api = Tied::spawn(command)
             .map_err(|error| format!("cannot start the API server: {error}"))?;
         self.wait_until_ready().await
@@ -281,7 +299,13 @@ fn write_api_files(scratch: &Path, admin_token: &str, policy: &str) -> std::io::
     Ok(())
 }
 
-fn api_command(toolbox: &Path, logs: &Path, scratch: &Path, ports: Ports) -> Command {
+fn api_command(
+    toolbox: &Path,
+    logs: &Path,
+    scratch: &Path,
+    ports: Ports,
+    flags: &[String],
+) -> Command {
     let file = |name: &str| scratch.join(name).display().to_string();
     let mut command =
         tied::command(&toolbox.join("kube-apiserver"), &logs.join("kube-apiserver.log"), None);
@@ -316,7 +340,8 @@ fn api_command(toolbox: &Path, logs: &Path, scratch: &Path, ports: Ports) -> Com
             format!("--audit-log-path={}", logs.join("audit.log").display()),
             "--audit-log-mode=blocking".into(),
             "--audit-log-maxsize=100000".into(),
-        ]);
+        ])
+        .args(flags);
     command
 }
 

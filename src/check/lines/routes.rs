@@ -1,0 +1,115 @@
+//! The lines about Routes, their certificates and their Secrets.
+
+use super::{Judge, Line, Subject, named, some};
+use crate::{
+    check::routes::RoutesFound, inject::facts::ObjectRef, kit::call::CallError,
+    sandbox::session::Injecting,
+};
+
+/// Where Routes could not be listed, the first line says why and the others this.
+const NOT_SEEN: &str = "no Routes to look at";
+
+impl Judge<'_> {
+    pub(super) fn routes(&self) -> Line {
+        let it = Subject { check: "routes", subject: "Routes" };
+        let found = match &self.facts.routes {
+            Err(CallError::NotFound) => return it.note(NOT_SEEN),
+            Err(error) => return it.unanswered(error),
+            Ok(found) => found,
+        };
+        let RoutesFound { all, annotated, injected, left_alone, failing, .. } = found;
+        let mut text = match &found.current {
+            Ok(current) => format!(
+                "{all}, of which {annotated} ask for a Secret; its certificate and key are in {current} of these"
+            ),
+            Err(_) => format!(
+                "{all}, of which {annotated} ask for a Secret; {injected} have what was injected, but without \
+                 reading Secrets it cannot be seen whether that is current"
+            ),
+        };
+        if *left_alone > 0 {
+            text = format!("{text}; {left_alone} more ask, but belong to an Ingress");
+        }
+        let injects = self.installed || self.facts.sandbox == Some(Injecting::Itself);
+        if !injects && *injected == 0 {
+            return it.note(text);
+        }
+        if failing.is_empty() && found.undecodable.is_empty() {
+            return it.ok(text);
+        }
+        if !found.undecodable.is_empty() {
+            text = format!("{text}; cannot be decoded: {}", refs(&found.undecodable));
+        }
+        if !failing.is_empty() {
+            text = format!("{text}; failing: {}", some(failing.iter().map(named)));
+        }
+        it.warning(text, "The Events of each say why, and what to do.")
+            .run("kubectl -n NAMESPACE events --for route/NAME")
+    }
+
+    pub(super) fn secrets(&self) -> Line {
+        let it = Subject { check: "secrets", subject: "Secrets of Routes" };
+        match self.facts.routes.as_ref().map(|found| &found.without_secret) {
+            Err(_) => it.note(NOT_SEEN),
+            Ok(Err(error)) => it.unanswered(error),
+            Ok(Ok(absent)) if absent.is_empty() => {
+                it.ok("every TLS Secret that a Route names exists")
+            }
+            Ok(Ok(absent)) => {
+                let names =
+                    some(absent.iter().map(|(route, secret)| format!("{route} names {secret}")));
+                it.warning(
+                    format!("missing, or of another type: {names}"),
+                    "Create it in the Route's namespace with type kubernetes.io/tls, or correct the annotation.",
+                )
+            }
+        }
+    }
+
+    /// Only `list` on Routes is needed: the certificate is in the Route.
+    pub(super) fn dates(&self) -> Line {
+        let it = Subject { check: "certificate-dates", subject: "certificate dates" };
+        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        let kinds = [
+            ("expired", &found.expired),
+            ("not valid yet", &found.not_yet_valid),
+            ("expiring soon", &found.expiring),
+        ];
+        let bad = kinds.iter().filter(|(_, routes)| !routes.is_empty());
+        let bad: Vec<_> = bad.map(|(what, routes)| format!("{what}: {}", refs(routes))).collect();
+        if bad.is_empty() {
+            return it
+                .ok("no certificate in a Route that asks for a Secret is expired or expires soon");
+        }
+        it.warning(bad.join("; "), "Renew the certificate in the Secret of each Route.")
+    }
+
+    pub(super) fn hosts(&self) -> Line {
+        let it = Subject { check: "certificate-hosts", subject: "certificate hosts" };
+        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        if found.wrong_host.is_empty() {
+            return it.ok("every certificate in a Route that asks for a Secret is for its host");
+        }
+        it.warning(
+            format!("not for the Route's host: {}", refs(&found.wrong_host)),
+            "Clients refuse it. Have the host added to the certificate, or correct spec.host of the Route.",
+        )
+    }
+
+    pub(super) fn admission(&self) -> Line {
+        let it = Subject { check: "router-admission", subject: "routers" };
+        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        if found.refused.is_empty() {
+            return it.ok("no router refuses a Route that asks for a Secret");
+        }
+        let names = some(found.refused.iter().map(|(route, why)| format!("{route} ({why})")));
+        it.warning(format!("refused: {names}"), "The Admitted condition of each Route says why.")
+            .run(ADMITTED)
+    }
+}
+
+const ADMITTED: &str = r#"kubectl -n NAMESPACE get route NAME -o jsonpath='{range .status.ingress[*].conditions[*]}{.message}{"\n"}{end}'"#;
+
+fn refs(routes: &[ObjectRef]) -> String {
+    some(routes.iter().map(ToString::to_string))
+}

@@ -1,0 +1,251 @@
+//! Tests whether the API server enforces the admission policy: tries, as a user who may create
+//! Routes and nothing else, to ask for a Secret.
+//!
+//! It makes a namespace with a Role and a RoleBinding, and deletes all three. The Routes are dry
+//! runs, which pass the same admission and are not stored. The same Route without the annotation is
+//! the control, before and after: a refusal for any other reason is not taken for the policy's.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::facts::Answer;
+use crate::{
+    api::route::{GROUP, VERSION},
+    kit::call::{self, CallError},
+    names::{FIELD_MANAGER, SECRET_NAME_ANNOTATION},
+};
+
+/// What everything that is made here is called, and what the namespace's name starts with.
+pub const NAME: &str = "trustplane-probe";
+/// On everything that is made here: what a run that was killed left behind is found by it.
+pub const LABEL: (&str, &str) = ("trustplane.dev/probe", "admission-policy");
+
+/// RBAC and admission policies are in force a moment after they were written.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Whether the policy is enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// Nobody tried.
+    NotTested,
+    /// The user was refused.
+    Enforced,
+    /// The user could ask for a Secret.
+    NotEnforced,
+    /// It could not be tested.
+    Unknown(ProbeError),
+}
+
+/// Why it could not be tested.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// Something could not be made or removed.
+    #[error("{step}: {cause}")]
+    Call {
+        /// What was tried.
+        step: &'static str,
+        /// Why it failed.
+        cause: CallError,
+    },
+    /// Somebody asked for the end.
+    #[error("stopped before its end")]
+    Stopped,
+    /// The namespace is still there.
+    #[error("namespace {namespace} could not be deleted: {cause}. The next run deletes it")]
+    NotRemoved {
+        /// Which.
+        namespace: String,
+        /// Why not.
+        cause: CallError,
+    },
+}
+
+fn at(step: &'static str) -> impl Fn(CallError) -> ProbeError {
+    move |cause| ProbeError::Call { step, cause }
+}
+
+/// The namespace and the user of one run. The user exists in name only.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    name: String,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { name: format!("{NAME}-{:016x}", fastrand::u64(..)) }
+    }
+}
+
+impl Probe {
+    /// The user to impersonate.
+    pub fn user(&self) -> &str {
+        &self.name
+    }
+
+    /// Tests it: `admin` makes and removes, `user` is a client that impersonates the user.
+    pub async fn run(
+        &self,
+        admin: &Client,
+        user: &Client,
+        stop: &CancellationToken,
+    ) -> Enforcement {
+        match self.try_run(admin, user, stop).await {
+            Ok(true) => Enforcement::Enforced,
+            Ok(false) => Enforcement::NotEnforced,
+            Err(error) => Enforcement::Unknown(error),
+        }
+    }
+
+    async fn try_run(
+        &self,
+        admin: &Client,
+        user: &Client,
+        stop: &CancellationToken,
+    ) -> Result<bool, ProbeError> {
+        let left = left_behind(admin).await.map_err(at("listing namespaces"))?;
+        for namespace in left {
+            remove(admin, &namespace).await?;
+        }
+        let tested = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(ProbeError::Stopped),
+            tested = self.test(admin, user) => tested,
+        };
+        // Whatever came of it, nothing stays.
+        let removed = remove(admin, &self.name).await;
+        let enforced = tested?;
+        removed?;
+        Ok(enforced)
+    }
+
+    async fn test(&self, admin: &Client, user: &Client) -> Result<bool, ProbeError> {
+        self.make(admin).await?;
+        let routes = self.routes(user);
+        let until = Instant::now() + IN_FORCE_WITHIN;
+        while let Err(cause) = create(&routes, false).await {
+            let comes = matches!(cause, CallError::Forbidden | CallError::NotFound);
+            if !comes || Instant::now() > until {
+                return Err(at("creating a Route as another user")(cause));
+            }
+            sleep(PAUSE).await;
+        }
+        let until = Instant::now() + IN_FORCE_WITHIN;
+        loop {
+            match create(&routes, true).await {
+                Ok(()) if Instant::now() > until => return Ok(false),
+                Ok(()) => sleep(PAUSE).await,
+                Err(CallError::Forbidden) => {
+                    let control = create(&routes, false).await;
+                    control.map_err(at("creating a Route as another user again"))?;
+                    return Ok(true);
+                }
+                Err(cause) => return Err(at("creating a Route that asks for a Secret")(cause)),
+            }
+        }
+    }
+
+    async fn make(&self, admin: &Client) -> Result<(), ProbeError> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
+        let namespaces: Api<Namespace> = Api::all(admin.clone());
+        let namespace = Namespace { metadata: named(&self.name), ..Namespace::default() };
+        let made = call::bounded(namespaces.create(&params, &namespace)).await;
+        made.map_err(at("creating a namespace"))?;
+
+        let rule = |resource: &str| PolicyRule {
+            api_groups: Some(vec![GROUP.to_owned()]),
+            resources: Some(vec![resource.to_owned()]),
+            verbs: vec!["create".to_owned()],
+            ..PolicyRule::default()
+        };
+        let rules = Some(vec![rule("routes"), rule("routes/custom-host")]);
+        let roles: Api<Role> = Api::namespaced(admin.clone(), &self.name);
+        let role = Role { metadata: named(NAME), rules };
+        call::bounded(roles.create(&params, &role)).await.map_err(at("creating a Role"))?;
+
+        let group = "rbac.authorization.k8s.io".to_owned();
+        let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), &self.name);
+        let binding = RoleBinding {
+            metadata: named(NAME),
+            role_ref: RoleRef {
+                api_group: Some(group.clone()),
+                kind: "Role".into(),
+                name: NAME.into(),
+            },
+            subjects: Some(vec![Subject {
+                api_group: Some(group),
+                kind: "User".into(),
+                name: self.name.clone(),
+                namespace: None,
+            }]),
+        };
+        let made = call::bounded(bindings.create(&params, &binding)).await;
+        made.map(|_| ()).map_err(at("creating a RoleBinding"))
+    }
+
+    fn routes(&self, user: &Client) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, "Route"));
+        Api::namespaced_with(user.clone(), &self.name, &resource)
+    }
+}
+
+fn named(name: &str) -> ObjectMeta {
+    let labels = [(LABEL.0.to_owned(), LABEL.1.to_owned())];
+    ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() }
+}
+
+/// A dry run: it passes admission, and nothing is stored.
+async fn create(routes: &Api<DynamicObject>, asks: bool) -> Answer<()> {
+    let mut metadata = named(NAME);
+    if asks {
+        metadata.annotations = Some([(SECRET_NAME_ANNOTATION.to_owned(), NAME.to_owned())].into());
+    }
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, "Route"));
+    let mut route = DynamicObject::new(NAME, &resource).data(json!({
+        "spec": { "to": { "kind": "Service", "name": NAME }, "tls": { "termination": "edge" } },
+    }));
+    route.metadata = metadata;
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    call::bounded(routes.create(&params, &route)).await.map(|_| ())
+}
+
+/// Namespaces of earlier runs. The label alone is not enough: whoever may label a namespace could
+/// have any other deleted.
+async fn left_behind(admin: &Client) -> Answer<Vec<String>> {
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    let labelled = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let found = call::bounded(namespaces.list(&labelled)).await?;
+    let ours = found.items.into_iter().map(|it| it.metadata);
+    let ours = ours.filter(|it| it.deletion_timestamp.is_none()).filter_map(|it| it.name);
+    Ok(ours.filter(|name| name.starts_with(&format!("{NAME}-"))).collect())
+}
+
+/// The binding first, so that its right ends before the namespace is emptied.
+async fn remove(admin: &Client, namespace: &str) -> Result<(), ProbeError> {
+    let params = DeleteParams::default();
+    let gone = |deleted: Answer<()>| match deleted {
+        Ok(()) | Err(CallError::NotFound) => Ok(()),
+        Err(cause) => Err(ProbeError::NotRemoved { namespace: namespace.to_owned(), cause }),
+    };
+    let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), namespace);
+    gone(call::bounded(bindings.delete(NAME, &params)).await.map(|_| ()))?;
+    let roles: Api<Role> = Api::namespaced(admin.clone(), namespace);
+    gone(call::bounded(roles.delete(NAME, &params)).await.map(|_| ()))?;
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    gone(call::bounded(namespaces.delete(namespace, &params)).await.map(|_| ()))
+}

@@ -1,0 +1,321 @@
+//! The Routes and the Secrets that they ask for, read once and counted. `count` is pure; nothing of
+//! a certificate or key is kept but fingerprints and warnings.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Api, Client, Resource};
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::value::RawValue;
+
+use super::facts::Answer;
+use crate::{
+    api::{
+        route::Route,
+        secret::{Secret, TLS_TYPE},
+    },
+    inject::{
+        condition::Standing,
+        facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls},
+        words::Reason,
+    },
+    kit::{
+        call::{self, CallError},
+        decode::Guarded,
+        pages::{Pages, Progress},
+    },
+    tls::{self, Fingerprint, Warning, Wildcard},
+};
+
+/// Characters of a reason that a router wrote: it may be of any length.
+const LONGEST_REASON: usize = 60;
+
+/// The TLS Secrets, each with the fingerprint of its pair; none where it is no text.
+pub type Secrets = HashMap<ObjectRef, Option<Fingerprint>>;
+
+/// The Routes, counted. Those that ask for a Secret and are ours to write are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutesFound {
+    /// All of them.
+    pub all: usize,
+    /// Those that ask for a Secret and are ours to write.
+    pub annotated: usize,
+    /// Of these, those with the certificate and key that their Secret has now.
+    pub current: Answer<usize>,
+    /// Those with a certificate and key that we injected, whatever the Secret has now.
+    pub injected: usize,
+    /// Those that ask, but belong to an Ingress.
+    pub left_alone: usize,
+    /// Those that ask and do not have what they ask for, with the reason where it is known.
+    pub failing: Vec<(ObjectRef, Option<String>)>,
+    /// Those that name a TLS Secret that is not there, with its name.
+    pub without_secret: Answer<Vec<(ObjectRef, String)>>,
+    /// Those that can't be decoded.
+    pub undecodable: Vec<ObjectRef>,
+    /// Those whose certificate has expired.
+    pub expired: Vec<ObjectRef>,
+    /// Those whose certificate expires soon.
+    pub expiring: Vec<ObjectRef>,
+    /// Those whose certificate is not valid yet.
+    pub not_yet_valid: Vec<ObjectRef>,
+    /// Those whose certificate is for another host.
+    pub wrong_host: Vec<ObjectRef>,
+    /// Those that a router refuses, with the router and its reason.
+    pub refused: Vec<(ObjectRef, String)>,
+}
+
+/// A Route as it is read here: what the injector knows of it, and what clients and routers object to.
+#[derive(Clone, Debug)]
+pub struct RouteSeen {
+    facts: RouteFacts,
+    warnings: Vec<Warning>,
+    refusal: Option<String>,
+}
+
+/// Reads the Routes of these namespaces, or of all where none is named, and what they ask for.
+pub async fn look(
+    client: &Client,
+    namespaces: &[String],
+    now: DateTime<Utc>,
+) -> Answer<RoutesFound> {
+    let (mut seen, mut undecodable) = (Vec::new(), Vec::new());
+    every(client, namespaces, None, |route: Guarded<ListedRoute>| match &route {
+        Guarded::Decoded(route) => seen.push(RouteSeen::of(route, now)),
+        Guarded::Undecodable(meta) => undecodable.push(ObjectRef::of(meta)),
+    })
+    .await?;
+    // If no Route names a Secret, none has to be read.
+    let asks = seen.iter().any(|route| route.facts.deciding_secret().is_some());
+    let secrets = if asks { secrets(client, namespaces).await } else { Ok(Secrets::new()) };
+    Ok(RoutesFound::count(&seen, undecodable, secrets))
+}
+
+async fn secrets(client: &Client, namespaces: &[String]) -> Answer<Secrets> {
+    let mut found = Secrets::new();
+    let tls = format!("type={TLS_TYPE}");
+    every(client, namespaces, Some(&tls), |secret: Guarded<Secret>| {
+        let fingerprint = match &secret {
+            Guarded::Decoded(secret) => fingerprint(secret),
+            Guarded::Undecodable(_) => None,
+        };
+        found.insert(ObjectRef::of(secret.meta()), fingerprint);
+    })
+    .await?;
+    Ok(found)
+}
+
+fn fingerprint(secret: &Secret) -> Option<Fingerprint> {
+    let [certificate, key] = [&secret.data.certificate, &secret.data.key]
+        .map(|bytes| std::str::from_utf8(bytes.expose()).ok());
+    Some(Fingerprint::of(certificate?, key?))
+}
+
+/// Page by page, so that no answer is too large to arrive in time.
+async fn every<K>(
+    client: &Client,
+    namespaces: &[String],
+    fields: Option<&str>,
+    mut take: impl FnMut(Guarded<K>),
+) -> Answer<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + for<'de> Deserialize<'de>,
+{
+    let apis: Vec<Api<Guarded<K>>> = match namespaces {
+        [] => vec![Api::all(client.clone())],
+        some => some.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),
+    };
+    for api in apis {
+        let mut pages = Pages::new(&api, fields);
+        while call::bounded(pages.next(&mut take)).await? == Progress::More {}
+    }
+    Ok(())
+}
+
+impl RouteSeen {
+    fn of(listed: &ListedRoute, now: DateTime<Utc>) -> Self {
+        let ListedRoute { route, ingress } = listed;
+        let facts = RouteFacts::read(route);
+        let certificate = route.spec.tls.as_ref().and_then(|tls| tls.certificate.as_deref());
+        let terminated = matches!(facts.tls, Tls::Terminated { .. });
+        let described = certificate.filter(|_| terminated).and_then(tls::describe);
+        let host = route.spec.host.as_deref().unwrap_or_default();
+        let wildcard = match route.spec.wildcard_policy.as_deref() {
+            Some("Subdomain") => Wildcard::Subdomain,
+            _ => Wildcard::None,
+        };
+        let warnings = described.map(|facts| tls::warnings(&facts, host, wildcard, now));
+        let refusal = ingress.iter().find_map(Ingress::refusal);
+        Self { facts, warnings: warnings.unwrap_or_default(), refusal }
+    }
+
+    fn is_injected(&self) -> bool {
+        matches!(self.facts.holding(), Holding::Certificate(_, Owner::Ours))
+    }
+
+    /// Whether it has what its Secret has now.
+    fn is_current(&self, secrets: &Secrets) -> bool {
+        let wanted = self.facts.deciding_secret().and_then(|it| *secrets.get(&it)?);
+        match self.facts.holding() {
+            Holding::Certificate(held, _) => wanted == Some(held),
+            Holding::Nothing | Holding::KeyOnly(_) => false,
+        }
+    }
+
+    fn warns(&self, kind: fn(&Warning) -> bool) -> bool {
+        self.warnings.iter().any(kind)
+    }
+}
+
+impl RoutesFound {
+    /// Counts.
+    pub fn count(
+        seen: &[RouteSeen],
+        undecodable: Vec<ObjectRef>,
+        secrets: Answer<Secrets>,
+    ) -> Self {
+        let of = |custody| seen.iter().filter(move |route| route.facts.custody == custody);
+        let asking: Vec<_> = of(Custody::Free).filter(|it| it.facts.is_annotated()).collect();
+        let those = |wanted: fn(&Warning) -> bool| -> Vec<ObjectRef> {
+            let found = asking.iter().filter(|route| route.warns(wanted));
+            found.map(|route| route.facts.at.clone()).collect()
+        };
+        let compared = secrets.as_ref().map_err(CallError::clone);
+        let holds = |route: &&&RouteSeen| match &compared {
+            Ok(secrets) => route.is_current(secrets),
+            // What may not be compared is not called wrong either.
+            Err(_) => route.is_injected(),
+        };
+        let fails = |route: &&&RouteSeen| {
+            let injected = |it: &Standing| it.reason == Some(Reason::SecretInjected);
+            !holds(route) || route.facts.conditions.first().is_some_and(|it| !injected(it))
+        };
+        let absent = |route: &&RouteSeen, secrets: &Secrets| {
+            let secret = route.facts.deciding_secret().filter(|it| !secrets.contains_key(it))?;
+            Some((route.facts.at.clone(), secret.name.to_string()))
+        };
+        Self {
+            all: seen.len() + undecodable.len(),
+            annotated: asking.len(),
+            current: compared.clone().map(|_| asking.iter().filter(holds).count()),
+            injected: of(Custody::Free).filter(|route| route.is_injected()).count(),
+            left_alone: of(Custody::Ingress).filter(|it| it.facts.is_annotated()).count(),
+            failing: asking
+                .iter()
+                .filter(fails)
+                .map(|route| (route.facts.at.clone(), reason(&route.facts)))
+                .collect(),
+            without_secret: compared
+                .map(|secrets| asking.iter().filter_map(|it| absent(it, secrets)).collect()),
+            undecodable,
+            expired: those(|it| matches!(it, Warning::Expired { .. })),
+            expiring: those(|it| matches!(it, Warning::Expiring { .. })),
+            not_yet_valid: those(|it| matches!(it, Warning::NotYetValid { .. })),
+            wrong_host: those(|it| matches!(it, Warning::HostNotCovered { .. })),
+            refused: asking
+                .iter()
+                .filter_map(|route| Some((route.facts.at.clone(), route.refusal.clone()?)))
+                .collect(),
+        }
+    }
+}
+
+/// What its condition says, where there is one of ours; that all is well is not believed here.
+fn reason(route: &RouteFacts) -> Option<String> {
+    match route.conditions.first()?.reason? {
+        Reason::SecretInjected => {
+            let secret = route.secret()?;
+            Some(format!("not the certificate and key of Secret {}", secret.name))
+        }
+        reason => Some(reason.as_str().to_owned()),
+    }
+}
+
+/// A Route with what routers say about it.
+#[derive(Clone, Debug)]
+struct ListedRoute {
+    route: Route,
+    ingress: Vec<Ingress>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Ingress {
+    router_name: Option<String>,
+    conditions: Vec<IngressCondition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct IngressCondition {
+    r#type: String,
+    status: String,
+    reason: Option<String>,
+}
+
+impl Ingress {
+    /// Why this router does not serve the Route. Texts of routers are not ours: they are escaped.
+    fn refusal(&self) -> Option<String> {
+        let refuses = |it: &&IngressCondition| it.r#type == "Admitted" && it.status == "False";
+        let condition = self.conditions.iter().find(refuses)?;
+        let escaped = |text: &Option<String>, otherwise: &str| -> String {
+            let text = text.as_deref().filter(|text| !text.is_empty()).unwrap_or(otherwise);
+            text.escape_debug().take(LONGEST_REASON).collect()
+        };
+        let reason = escaped(&condition.reason, "no reason");
+        Some(format!("{reason}, router {}", escaped(&self.router_name, "without a name")))
+    }
+}
+
+/// The controller has no use for `.status.ingress`, so its own type does not read it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Admission {
+    status: AdmissionStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AdmissionStatus {
+    ingress: Vec<Ingress>,
+}
+
+impl<'de> Deserialize<'de> for ListedRoute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        // The reason may quote what it could not decode, and nobody needs it.
+        let unreadable = |_| D::Error::custom("not a Route");
+        let route = serde_json::from_str(text).map_err(unreadable)?;
+        let admission: Admission = serde_json::from_str(text).map_err(unreadable)?;
+        Ok(Self { route, ingress: admission.status.ingress })
+    }
+}
+
+impl Resource for ListedRoute {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Route::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        Route::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        Route::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        Route::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        self.route.meta()
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.route.meta_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests;
