@@ -53,6 +53,8 @@ pub struct RoutesFound {
     pub without_secret: Answer<Vec<(ObjectRef, String)>>,
     /// Those that can't be decoded.
     pub undecodable: Vec<ObjectRef>,
+    /// Those whose certificate can't be read, so nothing is known of its dates and hosts.
+    pub unreadable: Vec<ObjectRef>,
     /// Those whose certificate has expired.
     pub expired: Vec<ObjectRef>,
     /// Those whose certificate expires soon.
@@ -69,7 +71,8 @@ pub struct RoutesFound {
 #[derive(Clone, Debug)]
 pub struct RouteSeen {
     facts: RouteFacts,
-    warnings: Vec<Warning>,
+    /// None where the certificate can't be read.
+    warnings: Option<Vec<Warning>>,
     refusal: Option<String>,
 }
 
@@ -140,15 +143,18 @@ impl RouteSeen {
         let facts = RouteFacts::read(route);
         let certificate = route.spec.tls.as_ref().and_then(|tls| tls.certificate.as_deref());
         let terminated = matches!(facts.tls, Tls::Terminated { .. });
-        let described = certificate.filter(|_| terminated).and_then(tls::describe);
+        let certificate = certificate.filter(|text| terminated && !text.is_empty());
         let host = route.spec.host.as_deref().unwrap_or_default();
         let wildcard = match route.spec.wildcard_policy.as_deref() {
             Some("Subdomain") => Wildcard::Subdomain,
             _ => Wildcard::None,
         };
-        let warnings = described.map(|facts| tls::warnings(&facts, host, wildcard, now));
+        let warnings = match certificate.map(tls::describe) {
+            None => Some(Vec::new()),
+            Some(described) => described.map(|it| tls::warnings(&it, host, wildcard, now)),
+        };
         let refusal = ingress.iter().find_map(Ingress::refusal);
-        Self { facts, warnings: warnings.unwrap_or_default(), refusal }
+        Self { facts, warnings, refusal }
     }
 
     fn is_injected(&self) -> bool {
@@ -165,7 +171,7 @@ impl RouteSeen {
     }
 
     fn warns(&self, kind: fn(&Warning) -> bool) -> bool {
-        self.warnings.iter().any(kind)
+        self.warnings.iter().flatten().any(kind)
     }
 }
 
@@ -210,6 +216,11 @@ impl RoutesFound {
             without_secret: compared
                 .map(|secrets| asking.iter().filter_map(|it| absent(it, secrets)).collect()),
             undecodable,
+            unreadable: asking
+                .iter()
+                .filter(|route| route.warnings.is_none())
+                .map(|route| route.facts.at.clone())
+                .collect(),
             expired: those(|it| matches!(it, Warning::Expired { .. })),
             expiring: those(|it| matches!(it, Warning::Expiring { .. })),
             not_yet_valid: those(|it| matches!(it, Warning::NotYetValid { .. })),

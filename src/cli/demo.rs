@@ -47,7 +47,7 @@ Examples:
     trustplane demo --exit -o json
 
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
-line is wrong, 130 the tour was stopped before its end. NO_COLOR takes the colours out.")]
+line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off.")]
 pub struct Demo {
     /// End after the tour; otherwise the sandbox stays up [default: true where there is no terminal]
     #[arg(long, default_value_t = !on_a_terminal())]

@@ -19,6 +19,7 @@ impl Judge<'_> {
         };
         let RoutesFound { all, annotated, injected, left_alone, failing, .. } = found;
         let mut text = match &found.current {
+            Ok(_) if *annotated == 0 => format!("{all}, none of which asks for a Secret"),
             Ok(current) => format!(
                 "{all}, of which {annotated} ask for a Secret; its certificate and key are in {current} of these"
             ),
@@ -74,12 +75,12 @@ impl Judge<'_> {
             ("expired", &found.expired),
             ("not valid yet", &found.not_yet_valid),
             ("expiring soon", &found.expiring),
+            ("cannot be read", &found.unreadable),
         ];
         let bad = kinds.iter().filter(|(_, routes)| !routes.is_empty());
         let bad: Vec<_> = bad.map(|(what, routes)| format!("{what}: {}", refs(routes))).collect();
         if bad.is_empty() {
-            return it
-                .ok("no certificate in a Route that asks for a Secret is expired or expires soon");
+            return it.ok("none that a Route asked for is expired or expires soon");
         }
         it.warning(bad.join("; "), "Renew the certificate in the Secret of each Route.")
     }
@@ -88,7 +89,7 @@ impl Judge<'_> {
         let it = Subject { check: "certificate-hosts", subject: "certificate hosts" };
         let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
         if found.wrong_host.is_empty() {
-            return it.ok("every certificate in a Route that asks for a Secret is for its host");
+            return it.ok("every one that a Route asked for is for its host");
         }
         it.warning(
             format!("not for the Route's host: {}", refs(&found.wrong_host)),

@@ -47,6 +47,7 @@ fn in_order() -> Facts {
             failing: Vec::new(),
             without_secret: Ok(Vec::new()),
             undecodable: Vec::new(),
+            unreadable: Vec::new(),
             expired: Vec::new(),
             expiring: Vec::new(),
             not_yet_valid: Vec::new(),
@@ -307,6 +308,7 @@ fn bad_certificates_and_refused_routes_have_a_line_each() {
     let dates = "certificate-dates";
     assert_eq!(change(|it, at| it.expired.push(at)), (dates, "expired: web/shop".into()));
     assert_eq!(change(|it, at| it.expiring.push(at)), (dates, "expiring soon: web/shop".into()));
+    assert_eq!(change(|it, at| it.unreadable.push(at)), (dates, "cannot be read: web/shop".into()));
     assert_eq!(
         change(|it, at| it.not_yet_valid.push(at)),
         (dates, "not valid yet: web/shop".into())

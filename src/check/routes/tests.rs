@@ -73,6 +73,7 @@ fn routes_are_counted_by_what_they_ask_for_and_what_they_hold() {
 
     assert_eq!((found.all, found.annotated, found.left_alone), (6, 4, 1));
     assert_eq!((found.injected, found.current.as_ref()), (2, Ok(&2)));
+    assert_eq!(names(&found.unreadable), ["good", "kept"], "no certificate at all, to be exact");
     assert_eq!(
         reasons(&found),
         [
