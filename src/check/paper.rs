@@ -146,7 +146,9 @@ One line failed.
         assert!(is_harmless(&strip_str(&table(&lines, Place::Cluster, 100)).to_string()));
         assert!(is_harmless(&document(&lines, Place::Cluster, HOSTILE, true)));
         // What is left after the colours were taken out is not what the tenant hid among them.
-        assert!(strip_str(&table(&lines, Place::Cluster, 100)).to_string().contains("\\u{1b}[31mred"));
+        assert!(
+            strip_str(&table(&lines, Place::Cluster, 100)).to_string().contains("\\u{1b}[31mred")
+        );
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn the_report_for_scripts_says_whether_all_held() {
     assert_eq!(failed["steps"][1]["differences"][0], "no Event");
     assert_eq!(failed["steps"][1]["served"]["error"], "nobody looked");
     let hostile = [outcome(1, &[HOSTILE])];
-    assert!(is_harmless(&report(&access, &hostile, 1.0)));
+    assert!(is_harmless(&report(&access(), &hostile, 1.0)));
     assert_eq!(read(&hostile)["steps"][0]["differences"][0], HOSTILE);
 }
 
