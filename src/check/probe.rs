@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use super::facts::Answer;
 use crate::{
     api::route::{GROUP, VERSION},
-    kit::call::{self, CallError},
-    names::{FIELD_MANAGER, SECRET_NAME_ANNOTATION},
+    kit::call::{self, Admission, CallError},
+    names::{FIELD_MANAGER, POLICY, SECRET_NAME_ANNOTATION},
 };
 
 /// What everything that is made here is called, and what the namespace's name starts with.
@@ -150,7 +150,7 @@ impl Probe {
             match create(&routes, true).await {
                 Ok(()) if Instant::now() > until => return Ok(false),
                 Ok(()) => sleep(PAUSE).await,
-                Err(CallError::Forbidden) => {
+                Err(CallError::Denied { by: Admission::Policy(name), .. }) if name == POLICY => {
                     let control = create(&routes, false).await;
                     control.map_err(at("creating a Route as another user again"))?;
                     return Ok(true);
