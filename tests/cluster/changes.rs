@@ -261,6 +261,8 @@ async fn warnings_are_told_and_the_pair_is_injected_all_the_same() {
         ("expiring", pair::expiring("expiring.example.com"), "CertificateExpiring"),
         ("early", pair::not_yet_valid("early.example.com"), "CertificateNotYetValid"),
         ("foreign", pair::issued("elsewhere.example.com"), "HostMismatch"),
+        ("between", pair::with_expired_chain("between.example.com"), "CertificateExpired"),
+        ("hostile", pair::issued("\u{1b}[31mred\r.example.com"), "HostMismatch"),
     ];
     for (name, pair, _) in &cases {
         SecretFixture::tls(name, pair).create(&scene.ns).await;
@@ -271,6 +273,7 @@ async fn warnings_are_told_and_the_pair_is_injected_all_the_same() {
         assert!(scene.ns.route_holds(name, pair).await);
         let event = scene.event(name, reason).await;
         assert_eq!(event.kind, "Warning");
+        assert!(!event.note.contains(char::is_control), "{:?}", event.note);
         assert_eq!(scene.reasons(name).await, ["CertificateInjected", reason]);
     }
 }

@@ -57,6 +57,11 @@ pub fn expired(host: &str) -> Pair {
     Order::of(host).valid_from_to(-30, -1).make()
 }
 
+/// A certificate in its time, whose intermediate's was over yesterday.
+pub fn with_expired_chain(host: &str) -> Pair {
+    Order { intermediate_to_day: -1, ..Order::of(host).intermediate() }.make()
+}
+
 /// A certificate that starts tomorrow.
 pub fn not_yet_valid(host: &str) -> Pair {
     Order::of(host).valid_from_to(1, 30).make()
@@ -111,6 +116,7 @@ pub struct Order {
     hosts: Vec<String>,
     key: Kind,
     intermediate: bool,
+    intermediate_to_day: i64,
     from_day: i64,
     to_day: i64,
 }
@@ -130,6 +136,7 @@ impl Order {
             hosts: vec![host.to_owned()],
             key: Kind::P256,
             intermediate: false,
+            intermediate_to_day: 3_650,
             from_day: -1,
             to_day: 30,
         }
@@ -172,11 +179,9 @@ impl Order {
             date_time_ymd(1970, 1, 1) + since_epoch(self.to_day),
         );
         let certificate = if self.intermediate {
-            let between = CertifiedIssuer::signed_by(
-                authority("Test intermediate"),
-                fresh_key(Kind::P256)?,
-                &root,
-            )?;
+            let mut between = authority("Test intermediate");
+            between.not_after = date_time_ymd(1970, 1, 1) + since_epoch(self.intermediate_to_day);
+            let between = CertifiedIssuer::signed_by(between, fresh_key(Kind::P256)?, &root)?;
             leaf.signed_by(&key, &between)?.pem() + &between.pem()
         } else {
             leaf.signed_by(&key, &root)?.pem()
