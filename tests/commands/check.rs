@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::program::{Ran, trustplane};
+use crate::program::{Ran, command, trustplane};
 use crate::support::{
     Access, Cluster, Ground, Launch, RouteFixture, SecretFixture, eventually, pair, suite,
 };
@@ -275,6 +275,19 @@ async fn credentials_that_the_api_server_does_not_know_end_it_with_code_2() {
     let ran = trustplane(&kubeconfig, &["check"]).await;
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("does not know these credentials"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn switches_that_exclude_each_other_are_refused_however_they_are_set() {
+    let run = async |arguments: &[&str]| {
+        let arguments = [&["federate", "--create-only"], arguments].concat();
+        let mut command = command(Path::new("/nonexistent"), &arguments);
+        let output = command.env("TRUSTPLANE_DRY_RUN", "1").output().await.expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).contains("exclude each other");
+        (output.status.code(), said)
+    };
+    assert_eq!(run(&[]).await, (Some(2), true), "the variable counts");
+    assert_eq!(run(&["--dry-run=false"]).await, (Some(1), false), "the flag wins");
 }
 
 #[tokio::test]

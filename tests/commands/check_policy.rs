@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::check::{admin, found, results};
@@ -71,6 +72,32 @@ async fn where_the_plugin_is_off_it_says_that_the_policy_is_not_enforced() {
     assert_eq!(results(&tested)["policy"], "failed", "{tested:?}");
     assert!(found(&tested, "policy").contains("NOT ENFORCED"), "{tested:?}");
     nothing_is_left(&cluster).await;
+
+    // Nothing is refused for a while here, so that there is time to interrupt it.
+    let mut running = command(&kubeconfig, &["check", "--probe-policy", "--yes"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let pid = running.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("a pid");
+    let client = cluster.admin().await;
+    in_use(&client).await;
+    kill_process(pid, Signal::INT).expect("it runs");
+    let ended = tokio::time::timeout(PATIENCE, running.wait()).await.expect("it ends");
+    assert_eq!(ended.expect("it ends").code(), Some(130), "stopped before its end");
+    nothing_is_left(&cluster).await;
+}
+
+/// The namespace of a probe that is under way.
+async fn in_use(client: &kube::Client) -> String {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    eventually(PATIENCE, "a namespace is in use", async || {
+        let labelled = ListParams::default().labels(LABELLED);
+        let found = namespaces.list(&labelled).await.expect("namespaces can be listed").items;
+        let used = found.into_iter().find(|it| it.metadata.deletion_timestamp.is_none());
+        used.and_then(|it| it.metadata.name).ok_or("none yet")
+    })
+    .await
 }
 
 #[tokio::test]
@@ -86,12 +113,7 @@ async fn what_a_run_that_was_killed_left_behind_is_removed_by_the_next() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("it starts");
-    let killed = eventually(PATIENCE, "a namespace is there", async || {
-        let labelled = ListParams::default().labels(LABELLED);
-        let found = namespaces.list(&labelled).await.expect("namespaces can be listed").items;
-        found.into_iter().next().and_then(|it| it.metadata.name).ok_or("none yet")
-    })
-    .await;
+    let killed = in_use(&client).await;
     running.kill().await.expect("it is killed");
     // One that only carries the label is nobody's leftover.
     let bystander = json!({ "metadata": {

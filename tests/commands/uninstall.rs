@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use anstream::adapter::strip_str;
 use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -155,10 +156,12 @@ async fn without_a_choice_both_are_shown_and_nothing_is_changed() {
     assert_eq!(stage.writes(), [""; 0]);
 }
 
-/// Runs it on a terminal, where somebody types this.
-async fn on_a_terminal(stage: &Stage, typed: &str) -> (Option<i32>, String) {
+/// Runs it on a terminal of this width, where somebody types this.
+async fn on_a_terminal(stage: &Stage, columns: u16, typed: &str) -> (Option<i32>, String) {
     let ns = stage.ns.name();
+    let wide = format!("stty cols {columns} rows 24;");
     let words = [
+        &wide,
         env!("CARGO_BIN_EXE_trustplane"),
         "uninstall --routes=clear --namespace",
         ns,
@@ -186,9 +189,16 @@ async fn on_a_terminal(stage: &Stage, typed: &str) -> (Option<i32>, String) {
 #[tokio::test]
 async fn on_a_terminal_it_asks_and_only_yes_is_a_yes() {
     let stage = Stage::new("terminal").await;
-    let (code, shown) = on_a_terminal(&stage, "no").await;
-    assert_eq!(code, Some(2), "{shown}");
-    // The terminal of `script` is 80 columns wide, or of no known width.
+    for columns in [50, 80] {
+        let (code, shown) = on_a_terminal(&stage, columns, "no").await;
+        assert_eq!(code, Some(2), "{shown}");
+        // The answer was typed before the question came, so its line does not end with it.
+        let shown = strip_str(&shown).to_string().replace("go on: ", "go on:\n");
+        let broken =
+            |line: &&str| line.trim().chars().count() > columns.into() && line.trim().contains(' ');
+        assert_eq!(shown.lines().find(broken), None, "{columns}:\n{shown}");
+    }
+    let (_, shown) = on_a_terminal(&stage, 80, "no").await;
     let question = "Remove the injected certificate and key from 1 Route, the annotations from 3 Routes \
                     and .status.certificate from 4 Routes? Type yes to go on:";
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -196,7 +206,7 @@ async fn on_a_terminal_it_asks_and_only_yes_is_a_yes() {
     assert!(shown.contains("error: nothing was changed"), "{shown}");
     assert_eq!(stage.writes(), [""; 0]);
 
-    let (code, shown) = on_a_terminal(&stage, "yes").await;
+    let (code, shown) = on_a_terminal(&stage, 80, "yes").await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("\x1b["), "there is somebody to see colours: {shown:?}");
     stage.is_let_go("shop", None).await;

@@ -82,6 +82,15 @@ fn a_value_that_is_neither_is_refused_and_none_is_taken_from_the_next_argument()
     }
 }
 
+#[test]
+fn what_a_switch_requires_is_required_only_where_it_is_on() {
+    let read = |line: &str| finish(Cli::command(), 100).try_get_matches_from(line.split(' '));
+    assert!(read("trustplane inject --leader-elect=false").is_ok());
+    assert!(read("trustplane federation bootstrap a b --yes").is_err());
+    assert!(read("trustplane federation bootstrap a b --yes=false").is_ok());
+    assert!(read("trustplane federation bootstrap a b --yes --fingerprint 00").is_ok());
+}
+
 /// clap reads the variable when the command is built.
 #[test]
 fn what_a_variable_says_counts_as_it_always_did() {
