@@ -7,13 +7,18 @@ use crate::{
 };
 
 /// Where Routes could not be listed, the first line says why and the others this.
-const NOT_SEEN: &str = "no Routes to look at";
+fn not_seen(error: &CallError) -> &'static str {
+    match error {
+        CallError::NotFound => "no Routes to look at",
+        _ => "cannot be seen: the Routes could not be listed",
+    }
+}
 
 impl Judge<'_> {
     pub(super) fn routes(&self) -> Line {
         let it = Subject { check: "routes", subject: "Routes" };
         let found = match &self.facts.routes {
-            Err(CallError::NotFound) => return it.note(NOT_SEEN),
+            Err(error @ CallError::NotFound) => return it.note(not_seen(error)),
             Err(error) => return it.unanswered(error),
             Ok(found) => found,
         };
@@ -51,7 +56,7 @@ impl Judge<'_> {
     pub(super) fn secrets(&self) -> Line {
         let it = Subject { check: "secrets", subject: "Secrets of Routes" };
         match self.facts.routes.as_ref().map(|found| &found.without_secret) {
-            Err(_) => it.note(NOT_SEEN),
+            Err(error) => it.note(not_seen(error)),
             Ok(Err(error)) => it.unanswered(error),
             Ok(Ok(absent)) if absent.is_empty() => {
                 it.ok("every TLS Secret that a Route names exists")
@@ -70,7 +75,10 @@ impl Judge<'_> {
     /// Only `list` on Routes is needed: the certificate is in the Route.
     pub(super) fn dates(&self) -> Line {
         let it = Subject { check: "certificate-dates", subject: "certificate dates" };
-        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        let found = match &self.facts.routes {
+            Err(error) => return it.note(not_seen(error)),
+            Ok(found) => found,
+        };
         let kinds = [
             ("expired", &found.expired),
             ("not valid yet", &found.not_yet_valid),
@@ -87,7 +95,10 @@ impl Judge<'_> {
 
     pub(super) fn hosts(&self) -> Line {
         let it = Subject { check: "certificate-hosts", subject: "certificate hosts" };
-        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        let found = match &self.facts.routes {
+            Err(error) => return it.note(not_seen(error)),
+            Ok(found) => found,
+        };
         if found.wrong_host.is_empty() {
             return it.ok("every one that a Route asked for is for its host");
         }
@@ -99,7 +110,10 @@ impl Judge<'_> {
 
     pub(super) fn admission(&self) -> Line {
         let it = Subject { check: "router-admission", subject: "routers" };
-        let Ok(found) = &self.facts.routes else { return it.note(NOT_SEEN) };
+        let found = match &self.facts.routes {
+            Err(error) => return it.note(not_seen(error)),
+            Ok(found) => found,
+        };
         if found.refused.is_empty() {
             return it.ok("no router refuses a Route that asks for a Secret");
         }

@@ -324,6 +324,14 @@ fn bad_certificates_and_refused_routes_have_a_line_each() {
 }
 
 #[test]
+fn routes_that_may_not_be_listed_are_not_called_absent() {
+    let found =
+        |cause| line(&Facts { routes: Err(cause), ..in_order() }, "certificate-dates").found;
+    assert_eq!(found(CallError::NotFound), "no Routes to look at");
+    assert!(found(CallError::Forbidden).starts_with("cannot be seen"));
+}
+
+#[test]
 fn where_secrets_may_not_be_read_it_says_so_and_claims_nothing() {
     let mut facts = in_order();
     if let Ok(found) = &mut facts.routes {
