@@ -39,6 +39,9 @@ impl<'de> Deserialize<'de> for Annotations {
 
 struct ReadAnnotations;
 
+/// A tenant may have thousands of annotations on a Route, and its spelling is worth only so much.
+const EXAMINED: usize = 100;
+
 impl<'de> Visitor<'de> for ReadAnnotations {
     type Value = Annotations;
 
@@ -49,10 +52,11 @@ impl<'de> Visitor<'de> for ReadAnnotations {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
         const OURS: [&str; 3] =
             [SECRET_NAME_ANNOTATION, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION];
-        let (mut kept, mut has_misspelt) = (BTreeMap::new(), false);
+        let (mut kept, mut has_misspelt, mut examined) = (BTreeMap::new(), false, 0);
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
             let is_ours = OURS.contains(&&*key);
-            if is_ours || !has_misspelt && is_misspelt(&key) {
+            examined += 1;
+            if is_ours || !has_misspelt && examined <= EXAMINED && is_misspelt(&key) {
                 has_misspelt |= !is_ours;
                 if let Some(value) = map.next_value::<Option<String>>()? {
                     kept.insert(key.into_owned(), value);

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::metadata;
 use crate::kit::redact::PrivateKeyPem;
@@ -89,8 +89,16 @@ pub struct CertificateCondition {
     #[serde(default)]
     pub message: Box<str>,
     /// When `status` last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "readable_time", skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<DateTime<Utc>>,
+}
+
+/// The API server takes times that nobody else reads, such as an offset of 24 hours, and years that
+/// it does not take back. Whoever may write a status must not hide the Route from us with one.
+fn readable_time<'de, D: Deserializer<'de>>(time: D) -> Result<Option<DateTime<Utc>>, D::Error> {
+    let text: Option<Cow<'de, str>> = Option::deserialize(time)?;
+    let time: Option<DateTime<Utc>> = text.and_then(|text| text.parse().ok());
+    Ok(time.filter(|time| (1..=9998).contains(&time.year())))
 }
 
 impl kube::Resource for Route {
@@ -114,5 +122,34 @@ impl kube::Resource for Route {
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_time_in_a_status_hides_the_route_or_is_written_back() {
+        let with = |time: &str| {
+            let condition =
+                json!({ "type": "Default", "status": "False", "lastTransitionTime": time });
+            let route =
+                json!({ "metadata": {}, "spec": {}, "status": { "certificate": [condition] } });
+            let route: Route = serde_json::from_value(route).unwrap();
+            route.status.certificate[0].last_transition_time
+        };
+        for odd in [
+            "2026-01-01T00:00:00+24:00",
+            "0000-01-01T00:00:00+23:59",
+            "9999-12-31T23:59:59-23:59",
+            "yesterday",
+            "",
+        ] {
+            assert_eq!(with(odd), None, "{odd}");
+        }
+        assert!(with("2026-01-01T00:00:00Z").is_some());
     }
 }

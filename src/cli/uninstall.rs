@@ -191,8 +191,8 @@ impl Uninstall {
             print(&paper::document(outlook, Some(pairs), None, self.installed_in()))?;
         }
         ask::say("Nothing was changed.");
-        if let Some(runs) = runs {
-            ask::say(&format!("{}.", printable(&runs)));
+        if let Some(runs) = runs.filter(|_| !self.while_running) {
+            ask::say(&format!("Without --dry-run this would be refused: {}.", printable(&runs)));
         }
         Ok(())
     }

@@ -72,6 +72,16 @@ pub fn say(standing: &[Standing], verdict: &Verdict) -> bool {
     })
 }
 
+/// Whether the conditions say this state and reason, in whatever words.
+pub fn has(standing: &[Standing], state: Option<State>, reason: Reason) -> bool {
+    State::ALL.iter().all(|&each| {
+        let holds = Some(state == Some(each));
+        standing
+            .iter()
+            .any(|it| it.state == Some(each) && it.holds == holds && it.reason == Some(reason))
+    })
+}
+
 fn digest(words: [&str; 4]) -> u64 {
     let mut hasher = DefaultHasher::new();
     words.hash(&mut hasher);

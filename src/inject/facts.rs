@@ -118,7 +118,7 @@ pub struct Description {
 impl Description {
     /// What clients object to at this time.
     pub fn warnings_at(&self, now: DateTime<Utc>) -> impl Iterator<Item = Warning> {
-        tls::age_warning(self.validity, now).into_iter().chain(self.warnings.iter().cloned())
+        tls::age_warnings(self.validity, now).chain(self.warnings.iter().cloned())
     }
 }
 

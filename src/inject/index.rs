@@ -144,16 +144,21 @@ impl Index {
         }
         match known.filter(|entry| entry.facts.same_but_for_version(&facts)) {
             Some(entry) => {
+                let is_news = entry.facts.version != facts.version && entry.is_refused();
                 entry.facts.version = facts.version;
                 entry.own_write = None;
-                None
+                if is_news {
+                    // Whatever changed may be what the API server minded: a label, or its size.
+                    entry.changed = now;
+                }
+                is_news.then_some(facts.at)
             }
             None => Some(self.insert(facts, origin, now)),
         }
     }
 
     /// Our own write made this of the Route.
-    pub fn route_written(&mut self, facts: RouteFacts, origin: Origin, now: Instant) {
+    pub fn route_written(&mut self, mut facts: RouteFacts, origin: Origin, now: Instant) {
         // A Route that was deleted meanwhile must not come back into the cache, and a change that
         // the watch brought before our answer came must not be hidden by it.
         let takes_it = |entry: &RouteEntry| {
@@ -161,7 +166,8 @@ impl Index {
                 && (seeded::has(Bug::WrittenHidesNewer)
                     || !is_older(&facts.version, &entry.facts.version))
         };
-        if self.routes.get(&facts.at).is_some_and(|entry| takes_it(entry)) {
+        if let Some(entry) = self.routes.get(&facts.at).filter(|entry| takes_it(entry)) {
+            facts.keep_reading_of(&entry.facts);
             self.insert(facts, origin, now);
         }
     }
@@ -268,6 +274,11 @@ impl Index {
         let refusals = entry.and_then(|entry| entry.contests.as_ref()?.refusals.as_ref());
         let changed = entry.map_or(now, |entry| entry.changed);
         refusals.is_some_and(|refusals| refusals.is_too_large(write, changed, now))
+    }
+
+    /// When a change of this Route may lead to the next try, if the last one was refused.
+    pub fn not_before(&self, at: &ObjectRef) -> Option<Instant> {
+        self.routes.get(at)?.contests.as_ref()?.refusals.as_ref()?.not_before()
     }
 
     /// The Route is as it should be.
@@ -390,7 +401,8 @@ impl Index {
         let mut entry = same.unwrap_or_else(|| Box::new(RouteEntry::new(facts.clone(), now)));
         let is_own = matches!(origin, Origin::OwnPair | Origin::OwnStatus);
         entry.own_write = is_own.then_some(now);
-        if !is_own && !entry.facts.same_but_for_status(&facts) {
+        // Where a write was refused, whatever changed may be what the API server minded.
+        if !is_own && (entry.is_refused() || !entry.facts.same_but_for_status(&facts)) {
             entry.changed = now;
         }
         (entry.facts, entry.trusted) = (facts, trusted);
@@ -452,6 +464,10 @@ impl RouteEntry {
             contests: None,
             changed: now,
         }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.contests.as_ref().is_some_and(|contests| contests.refusals.is_some())
     }
 
     /// What an earlier judgement says about this revision of the Secret.

@@ -190,8 +190,17 @@ impl Plan {
         self
     }
 
+    /// In the condition too: it says why the annotation is of no use.
     fn warning_if_annotated(self, route: &RouteFacts, notice: fn(&RouteFacts) -> Notice) -> Self {
-        if route.is_annotated() { self.warning(notice(route)) } else { self }
+        if route.is_annotated() { self.explained_by(notice(route)) } else { self }
+    }
+
+    /// The condition's message is that of the Event, so that a restart says nothing.
+    fn explained_by(mut self, notice: Notice) -> Self {
+        if let Some(verdict) = &mut self.verdict {
+            verdict.message.clone_from(&notice.note);
+        }
+        self.warning(notice)
     }
 
     /// The Route has the Secret's pair. What clients may object to is told, and kept in sight.
@@ -205,21 +214,21 @@ impl Plan {
         Self { warnings, requeue_at, ..Self::verdict(verdict) }
     }
 
-    /// In the condition too, so that a restart says nothing.
-    fn pointing_out_misspelling(mut self, route: &RouteFacts) -> Self {
-        if let (Wanted::Misspelt(key), Some(verdict)) = (&route.wanted, &mut self.verdict) {
-            let notice = words::misspelt(key, &verdict.message);
-            verdict.message.clone_from(&notice.note);
-            self.warnings.push(notice);
+    fn pointing_out_misspelling(self, route: &RouteFacts) -> Self {
+        match (&route.wanted, &self.verdict) {
+            (Wanted::Misspelt(key), Some(verdict)) => {
+                let notice = words::misspelt(key, &verdict.message);
+                self.explained_by(notice)
+            }
+            _ => self,
         }
-        self
     }
 
     /// Nobody renews a pair that is only kept; that it runs out is said all the same.
     fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
         if let Some(held) = route.description() {
-            let warning = tls::age_warning(held.validity, now);
-            self.warnings.extend(warning.map(|warning| words::kept_warning(&warning)));
+            let warnings = tls::age_warnings(held.validity, now);
+            self.warnings.extend(warnings.map(|warning| words::kept_warning(&warning)));
             self.requeue_at = tls::next_change(held.validity, now);
         }
         self

@@ -7,6 +7,8 @@
 mod read;
 mod tell;
 
+pub use tell::Failure;
+
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -356,7 +358,10 @@ impl Reconciler {
         }
         let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
         self.index().route_written(written.clone(), origin, Instant::now());
-        self.contests_of(route, |contests| contests.pair.written(Instant::now()));
+        self.contests_of(route, |contests| {
+            contests.pair.written(Instant::now());
+            contests.refusals = None;
+        });
         Ok(written)
     }
 

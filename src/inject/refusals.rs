@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::kit::call::CallError;
+use crate::{inject::apply::ApplyError, kit::call::CallError};
 
 /// So many failures in a row are told.
 const TOLD_AFTER: u32 = 3;
@@ -15,6 +15,8 @@ const TOLD_AFTER: u32 = 3;
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// What is too large to be stored is sent again after this long, and after a change.
 const TOO_LARGE: Duration = Duration::from_secs(3_600);
+/// However often its Route changes, what was refused is not tried more often.
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// When a Route that can't be changed is tried again, if nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,28 +32,45 @@ pub enum Retry {
 /// The failures of one Route.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    count: u32,
-    first: Option<Instant>,
+    /// To write the pair, or to read what it is decided from.
+    pair: Streak,
+    /// To write the condition.
+    status: Streak,
+    last: Option<Instant>,
     /// The write that was too large, by a digest, and when it was sent.
     too_large: Option<(Option<u64>, Instant)>,
 }
 
+/// Failures of one kind in a row.
+#[derive(Debug, Default)]
+struct Streak {
+    count: u32,
+    first: Option<Instant>,
+}
+
+impl Streak {
+    fn lasts(&mut self, now: Instant) -> bool {
+        self.count = self.count.saturating_add(1);
+        let first = *self.first.get_or_insert(now);
+        self.count >= TOLD_AFTER || now.duration_since(first) >= TOLD_WITHIN
+    }
+}
+
 impl Refusals {
     /// One more. Answers whether people are to be told.
-    pub fn count(&mut self, cause: Option<&CallError>, now: Instant) -> bool {
-        match cause {
+    pub fn count(&mut self, error: &ApplyError, now: Instant) -> bool {
+        self.last = Some(now);
+        match error.cause() {
             // Nobody can do anything about these but wait, and the figures tell of them.
             Some(
                 CallError::TooManyRequests { .. }
                 | CallError::Unreachable { .. }
                 | CallError::NotLeader,
-            ) => return false,
-            Some(cause) if is_final(cause) => return true,
-            _ => {}
+            ) => false,
+            Some(cause) if is_final(cause) => true,
+            _ if matches!(error, ApplyError::Status { .. }) => self.status.lasts(now),
+            _ => self.pair.lasts(now),
         }
-        self.count = self.count.saturating_add(1);
-        let first = *self.first.get_or_insert(now);
-        self.count >= TOLD_AFTER || now.duration_since(first) >= TOLD_WITHIN
     }
 
     /// This write was too large for the API server.
@@ -68,17 +87,24 @@ impl Refusals {
     }
 
     /// When to try again after this failure.
-    pub fn retry(&self, cause: Option<&CallError>) -> Retry {
-        match (cause, self.too_large) {
-            (Some(CallError::RequestTooLarge), Some((_, at))) => Retry::At(at + TOO_LARGE),
-            (Some(CallError::Denied { .. } | CallError::Invalid { .. }), _) => Retry::AtResync,
+    pub fn retry(&self, error: &ApplyError, now: Instant) -> Retry {
+        let ApplyError::Pair { cause, .. } = error else { return Retry::BackOff };
+        let due = self.too_large.map(|(_, at)| at + TOO_LARGE).filter(|due| *due > now);
+        match (cause, due) {
+            (CallError::RequestTooLarge, Some(due)) => Retry::At(due),
+            (CallError::Denied { .. } | CallError::Invalid { .. }, _) => Retry::AtResync,
             _ => Retry::BackOff,
         }
+    }
+
+    /// When a change of the Route may lead to the next try.
+    pub fn not_before(&self) -> Option<Instant> {
+        self.last.map(|last| last + BETWEEN_TRIES)
     }
 }
 
 /// Whether the same request is answered the same until somebody changes something.
-fn is_final(cause: &CallError) -> bool {
+pub fn is_final(cause: &CallError) -> bool {
     matches!(
         cause,
         CallError::Forbidden
@@ -91,14 +117,23 @@ fn is_final(cause: &CallError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::call::Admission;
+    use crate::{inject::facts::ObjectRef, kit::call::Admission};
 
     const SECOND: Duration = Duration::from_secs(1);
     const PAIR: Option<u64> = Some(1);
 
+    fn pair(cause: CallError) -> ApplyError {
+        ApplyError::Pair { route: ObjectRef::new("web", "shop"), cause }
+    }
+
+    fn status(cause: CallError) -> ApplyError {
+        ApplyError::Status { route: ObjectRef::new("web", "shop"), cause }
+    }
+
     fn told(cause: &CallError, times: &[u32]) -> Vec<bool> {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
-        times.iter().map(|&at| refusals.count(Some(cause), start + SECOND * at)).collect()
+        let error = pair(cause.clone());
+        times.iter().map(|&at| refusals.count(&error, start + SECOND * at)).collect()
     }
 
     #[test]
@@ -113,6 +148,16 @@ mod tests {
             assert_eq!(told(&cause, &[0, 1, 2]), [false, false, true], "{cause}");
             assert_eq!(told(&cause, &[0, 30]), [false, true], "{cause}");
         }
+    }
+
+    #[test]
+    fn a_condition_that_was_refused_does_not_count_as_a_pair_that_was() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let failed = || CallError::Server { code: 500 };
+        assert!(!refusals.count(&status(failed()), now));
+        assert!(!refusals.count(&status(failed()), now));
+        assert!(!refusals.count(&pair(failed()), now));
+        assert!(refusals.count(&status(failed()), now));
     }
 
     #[test]
@@ -144,8 +189,15 @@ mod tests {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let sent = start + SECOND;
         refusals.too_large(PAIR, sent);
-        let too_large = Some(&CallError::RequestTooLarge);
-        assert_eq!(refusals.retry(too_large), Retry::At(sent + TOO_LARGE));
+        let too_large = pair(CallError::RequestTooLarge);
+        assert_eq!(refusals.retry(&too_large, sent), Retry::At(sent + TOO_LARGE));
+        assert_eq!(
+            refusals.retry(&too_large, sent + TOO_LARGE),
+            Retry::BackOff,
+            "never in the past"
+        );
+        let condition = status(CallError::RequestTooLarge);
+        assert_eq!(refusals.retry(&condition, sent), Retry::BackOff, "that is another write");
         assert!(refusals.is_too_large(PAIR, start, sent + SECOND));
         assert!(!refusals.is_too_large(PAIR, start, sent + TOO_LARGE), "the hour is over");
         assert!(!refusals.is_too_large(Some(2), start, sent + SECOND), "another pair");
@@ -154,10 +206,11 @@ mod tests {
 
     #[test]
     fn a_denial_is_tried_again_at_the_next_resync_and_a_missing_right_soon() {
-        let (refusals, by) = (Refusals::default(), Admission::Policy("p".into()));
-        assert_eq!(refusals.retry(Some(&CallError::Denied { by, code: 403 })), Retry::AtResync);
-        assert_eq!(refusals.retry(Some(&CallError::Forbidden)), Retry::BackOff);
-        assert_eq!(refusals.retry(Some(&CallError::Server { code: 500 })), Retry::BackOff);
-        assert_eq!(refusals.retry(None), Retry::BackOff);
+        let (refusals, by, now) =
+            (Refusals::default(), Admission::Policy("p".into()), Instant::now());
+        let retry = |cause| refusals.retry(&pair(cause), now);
+        assert_eq!(retry(CallError::Denied { by, code: 403 }), Retry::AtResync);
+        assert_eq!(retry(CallError::Forbidden), Retry::BackOff);
+        assert_eq!(retry(CallError::Server { code: 500 }), Retry::BackOff);
     }
 }

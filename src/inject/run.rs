@@ -29,7 +29,7 @@ use crate::{
         index::{Index, Scope},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
-        reconcile::{Next, Reconciler},
+        reconcile::{Failure, Next, Reconciler},
         refusals::Retry,
         secret_reads::{self, Judge, SharedReads},
         watches::Watches,
@@ -94,8 +94,10 @@ pub struct Injector {
     pause: Pause,
     /// So many pages are held at once, however many namespaces are served.
     lists: Arc<Semaphore>,
-    /// So many failures are reported at once: an API that takes no Events must leave workers for pairs.
-    reports: Semaphore,
+    /// So many conditions, and so many Events, about failures are written at once: an API that takes
+    /// none must leave workers for pairs.
+    failed_conditions: Semaphore,
+    failed_events: Semaphore,
 }
 
 impl Injector {
@@ -147,7 +149,8 @@ impl Injector {
             failures: Mutex::default(),
             pause: Pause::default(),
             lists: Arc::new(Semaphore::new(PAGES_AT_ONCE)),
-            reports: Semaphore::new((options.concurrency / 2).max(1)),
+            failed_conditions: Semaphore::new((options.concurrency / 4).max(1)),
+            failed_events: Semaphore::new((options.concurrency / 4).max(1)),
             options,
         })
     }
@@ -381,11 +384,13 @@ impl Injector {
             _ => Duration::ZERO,
         };
         let hint = error.cause().map_or("", hint);
-        let retry = match self.reports.try_acquire() {
-            Ok(_permit) => self.reconciler.report_failure(at, error).await,
-            Err(_) => Retry::BackOff,
+        let (failure, retry) = self.reconciler.count_failure(at, error);
+        let is_told = match &failure {
+            Some(failure) => self.report(failure).await,
+            None => true,
         };
         let again = match retry {
+            _ if !is_told => self.back_off(at, at_least),
             Retry::BackOff => self.back_off(at, at_least),
             Retry::AtResync => self.options.resync,
             Retry::At(time) => {
@@ -394,6 +399,19 @@ impl Injector {
             }
         };
         tracing::warn!(route = %at, %error, again_in = ?again, "reconcile failed{hint}");
+    }
+
+    /// The condition first: it must not wait for Events. Answers whether both were written.
+    async fn report(&self, failure: &Failure) -> bool {
+        let is_said = match self.failed_conditions.try_acquire() {
+            Ok(_permit) => self.reconciler.write_failure(failure).await,
+            Err(_) => false,
+        };
+        let is_published = match self.failed_events.try_acquire() {
+            Ok(_permit) => self.reconciler.publish_failure(failure).await,
+            Err(_) => false,
+        };
+        is_said && is_published
     }
 
     fn back_off(&self, at: &ObjectRef, at_least: Duration) -> Duration {

@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     api::secret::{Secret, TLS_TYPE},
-    inject::{apply::ReadPair, facts::ObjectRef, plan::SecretState, source::Revision},
+    inject::{apply::ReadPair, facts::ObjectRef, plan::SecretState, source::Revision, words},
     tls::{self, Fingerprint},
 };
 
@@ -56,7 +56,7 @@ impl SecretRead {
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
         let revision = Some(Revision::of(&uid, &version));
         if secret.kind != TLS_TYPE {
-            let state = SecretState::WrongType(secret.kind.as_str().into());
+            let state = SecretState::WrongType(words::shortened(&secret.kind).into());
             return Self { state, revision, pair: None };
         }
         let (certificate, key) = (secret.data.certificate.expose(), secret.data.key.expose());
@@ -425,5 +425,15 @@ mod tests {
         assert!(panics.await.unwrap_err().is_panic());
         judge.tidy();
         assert!(judge.namespaces().is_empty());
+    }
+
+    #[test]
+    fn of_a_type_of_any_length_only_its_beginning_is_kept() {
+        let secret = serde_json::json!({
+            "metadata": { "name": "shop-tls" }, "type": "x".repeat(1_400_000), "data": {},
+        });
+        let read = SecretRead::judge(&serde_json::from_value(secret).unwrap());
+        let SecretState::WrongType(kept) = &read.state else { panic!("{:?}", read.state) };
+        assert_eq!(kept.len(), 63);
     }
 }

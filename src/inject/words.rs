@@ -167,7 +167,7 @@ impl Consequence {
             Self::KeepsTheirs => "the Route keeps its own certificate",
             Self::KeepsLastGood => "the Route keeps the last good certificate",
             Self::KeepsSame => {
-                "it would not be injected today. The Route has it already and keeps it until the \
+                "they would not be injected today. The Route has them already and keeps them until the \
                  Secret changes"
             }
         }
@@ -260,8 +260,8 @@ pub fn custom() -> Verdict {
 /// An annotation that nobody reads, where the right one is not set.
 pub fn misspelt(key: &str, message: &str) -> Notice {
     let note = format!(
-        "{message} Nobody reads the annotation {}. To inject the certificate of a Secret, use \
-         {SECRET_NAME_ANNOTATION}.",
+        "{message} trustplane does not read the annotation {}. Did you mean \
+         {SECRET_NAME_ANNOTATION}?",
         printable(key)
     );
     warning(Reason::AnnotationMisspelt, "CheckRoute", note)
@@ -348,8 +348,9 @@ pub fn doing(write: Option<Write>) -> &'static str {
 
 /// Somebody else keeps writing our fields.
 pub fn contested(manager: Option<&str>) -> Notice {
-    let who = manager
-        .map_or_else(String::new, |name| format!(" The last to write it was {}.", printable(name)));
+    let who = manager.map_or_else(String::new, |name| {
+        format!(" The last to write it was {:?}.", shortened(name))
+    });
     warning(
         Reason::CertificateContested,
         "BackOff",
@@ -369,7 +370,8 @@ pub fn not_done(route: &RouteFacts, error: &ApplyError) -> Option<Notice> {
         ApplyError::PairMissing { .. } => return None,
         ApplyError::Status { .. } => return status_not_written(cause),
         ApplyError::Secret { secret, .. } => secret_not_read(&secret.name, cause),
-        ApplyError::Pair { .. } | ApplyError::Read { .. } => pair_not_written(route, cause),
+        ApplyError::Read { .. } => route_not_read(cause),
+        ApplyError::Pair { .. } => pair_not_written(route, cause),
     };
     Some(warning(Reason::InjectionFailed, "Inject", note))
 }
@@ -383,6 +385,21 @@ fn secret_not_read(secret: &str, cause: &CallError) -> String {
         cause => format!(
             "Secret {secret} could not be read, so the Route keeps what it has: {cause}. This is \
              tried again. If it goes on, ask an administrator to look at the API server."
+        ),
+    }
+}
+
+fn route_not_read(cause: &CallError) -> String {
+    match cause {
+        CallError::Forbidden => {
+            "trustplane is not allowed to read this Route by itself, so the Route keeps what it has. \
+             Ask an administrator to grant its account get on routes, by applying again what it was \
+             installed with."
+                .to_owned()
+        }
+        cause => format!(
+            "The Route could not be read to check its certificate, so the Route keeps what it has: \
+             {cause}. This is tried again. If it goes on, ask an administrator to look at the API server."
         ),
     }
 }
@@ -403,7 +420,8 @@ fn pair_not_written(route: &RouteFacts, cause: &CallError) -> String {
             "Ask an administrator to repair or remove that webhook".to_owned()
         }
         CallError::RequestTooLarge => format!(
-            "Shorten the certificate chain in Secret {}, and remove text around the certificates",
+            "Make the Route smaller (annotations, status), or shorten the certificate chain in \
+             Secret {}",
             secret_of(route)
         ),
         CallError::Invalid { .. } => {
@@ -437,7 +455,10 @@ fn status_not_written(cause: &CallError) -> Option<Notice> {
             "The status of this Route could not be written, {so} Reason: {cause}. Apply the CRD of \
              Routes again, or run trustplane with --status=off."
         ),
-        _ => return None,
+        _ => format!(
+            "The status of this Route could not be written, {so} Reason: {cause}. This is tried again. \
+             If it goes on, ask an administrator to look at the API server."
+        ),
     };
     Some(warning(Reason::StatusNotWritten, "WriteStatus", note))
 }
@@ -448,8 +469,8 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
     let so = consequence.as_str();
     let text = match why {
         Unusable::Missing { .. } => format!(
-            "Secret {secret} was not found, so {so}. Create it in namespace {}, or correct the \
-             annotation {SECRET_NAME_ANNOTATION}.",
+            "Secret {secret} was not found, so {so}. Create it in namespace {} with type \
+             kubernetes.io/tls, or correct the annotation {SECRET_NAME_ANNOTATION}.",
             route.at.namespace
         ),
         Unusable::InvalidName(value) => format!(
@@ -464,7 +485,7 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
             shortened(found)
         ),
         Unusable::Invalid(problems) => format!(
-            "The router would refuse the certificate and key in Secret {secret}, so {so}. Fix the Secret: {}.",
+            "The certificate and key in Secret {secret} can't be used, so {so}. Fix the Secret: {}.",
             listed(problems)
         ),
         Unusable::CaMismatch(problems) => format!(

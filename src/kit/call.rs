@@ -4,12 +4,14 @@
 //! quotes the refused value, a decoding error the offending text. So nothing outside this file
 //! prints one.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{collections::BTreeSet, fmt, future::Future, time::Duration};
 
 use kube::core::Status;
 
 use crate::kit::{client::NotLeader, pages::TooLarge, printable::printable};
 
+/// So many refused fields are named.
+const FIELDS: usize = 10;
 /// Longer than any healthy API server takes for a single object.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -39,8 +41,8 @@ pub enum CallError {
         /// The code.
         code: u16,
     },
-    /// The API server could not ask an admission webhook, and refuses the request because of that.
-    #[error("{webhook} could not be called (HTTP {code})")]
+    /// An admission webhook could not be called, or answered with an error of its own.
+    #[error("{webhook} failed (HTTP {code})")]
     WebhookFailed {
         /// Which one.
         webhook: Admission,
@@ -206,8 +208,13 @@ impl CallError {
 impl From<&Status> for CallError {
     fn from(status: &Status) -> Self {
         let code = status.code;
-        if let Some(by) = denied_by(&status.message) {
-            return Self::Denied { by, code };
+        match denied_by(&status.message) {
+            // A webhook that answers with an error of its own has not decided anything.
+            Some(webhook @ Admission::Webhook(_)) if matches!(code, 409 | 429 | 500..) => {
+                return Self::WebhookFailed { webhook, code };
+            }
+            Some(by) => return Self::Denied { by, code },
+            None => {}
         }
         if let Some(webhook) = failed_webhook(&status.message) {
             return Self::WebhookFailed { webhook, code };
@@ -234,9 +241,23 @@ fn denied_by(message: &str) -> Option<Admission> {
     if let Some(rest) = message.strip_prefix("admission webhook \"") {
         return quoted_name(rest, "\" denied the request").map(Admission::Webhook);
     }
-    let (_object, rest) = message.split_once(" is forbidden: ")?;
-    let rest = rest.strip_prefix("ValidatingAdmissionPolicy '")?;
-    quoted_name(rest, "' with binding ").map(Admission::Policy)
+    if let Some(rest) = message.strip_prefix("policy '") {
+        return policy(rest);
+    }
+    let (object, rest) = message.split_once(" is forbidden: ")?;
+    // Anything else before it may be a value that the message quotes.
+    let (resource, name) = object.split_once(' ')?;
+    let name = name.strip_prefix('"')?.strip_suffix('"')?;
+    if !is_name(resource) || !is_name(name) {
+        return None;
+    }
+    policy(rest.strip_prefix("ValidatingAdmissionPolicy '")?)
+}
+
+/// Without a binding where the policy's parameters could not be found.
+fn policy(rest: &str) -> Option<Admission> {
+    let name = ["' with binding ", "' denied request"].map(|mark| quoted_name(rest, mark));
+    name.into_iter().flatten().next().map(Admission::Policy)
 }
 
 fn failed_webhook(message: &str) -> Option<Admission> {
@@ -247,8 +268,12 @@ fn failed_webhook(message: &str) -> Option<Admission> {
 /// The text up to this mark, if it can be the name of an object.
 fn quoted_name(text: &str, mark: &str) -> Option<String> {
     let (name, _) = text.split_once(mark)?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
-    (name.len() <= 253 && name.chars().all(is_name)).then(|| name.to_owned())
+    is_name(name).then(|| name.to_owned())
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+    text.len() <= 253 && text.chars().all(is_part)
 }
 
 /// etcd's own limit, and that of the connection to it.
@@ -260,8 +285,11 @@ fn is_too_large_for_etcd(message: &str) -> bool {
 
 fn refused_fields(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let fields: Vec<&str> =
-        causes.map(|cause| cause.field.as_str()).filter(|field| !field.is_empty()).collect();
+    let fields = causes.map(|cause| cause.field.as_str());
+    // Go writes a cause without a field as its nil.
+    let fields: BTreeSet<&str> =
+        fields.filter(|field| !field.is_empty() && *field != "<nil>").take(FIELDS).collect();
+    let fields: Vec<&str> = fields.into_iter().collect();
     if fields.is_empty() { "the request".to_owned() } else { fields.join(", ") }
 }
 
@@ -313,7 +341,34 @@ mod tests {
         let down = "Internal error occurred: failed calling webhook \"routes.example.com\": failed \
                     to call webhook: Post \"https://x.svc:443/?timeout=10s\": very secret";
         let webhook = Admission::Webhook("routes.example.com".into());
-        assert_eq!(answer(500, down), CallError::WebhookFailed { webhook, code: 500 });
+        assert_eq!(
+            answer(500, down),
+            CallError::WebhookFailed { webhook: webhook.clone(), code: 500 }
+        );
+        let itself =
+            "admission webhook \"routes.example.com\" denied the request: no route to host";
+        assert_eq!(answer(503, itself), CallError::WebhookFailed { webhook, code: 503 });
+    }
+
+    #[test]
+    fn a_policy_that_mutates_or_lacks_its_parameters_is_known_by_its_name_too() {
+        let by = Admission::Policy("no-tls".into());
+        for message in [
+            "policy 'no-tls' with binding 'all' denied request: expression failed",
+            "routes.route.openshift.io \"shop\" is forbidden: ValidatingAdmissionPolicy 'no-tls' \
+             denied request: failed to configure policy: no params found",
+        ] {
+            assert_eq!(answer(403, message), CallError::Denied { by: by.clone(), code: 403 });
+        }
+    }
+
+    #[test]
+    fn fields_that_were_refused_are_named_once() {
+        let cause = |field: &str| serde_json::json!({ "field": field });
+        let causes = [cause("spec.tls"), cause("spec.tls"), cause("<nil>"), cause("")];
+        let status = serde_json::json!({ "code": 422, "details": { "causes": causes } });
+        let status: Status = serde_json::from_value(status).unwrap();
+        assert_eq!(refused_fields(&status), "spec.tls");
     }
 
     #[test]
@@ -348,5 +403,13 @@ mod tests {
         let error = serde_json::from_str::<u8>("\"-----BEGIN PRIVATE KEY-----\"").unwrap_err();
         let error = CallError::from(kube::Error::SerdeError(error));
         assert!(!format!("{error} {error:?}").contains("BEGIN"));
+    }
+
+    #[test]
+    fn a_quoted_value_is_not_taken_for_a_policy() {
+        let message = "Route.route.openshift.io \"shop\" is invalid: spec.tls.key: Invalid value: \"x is \
+                       forbidden: ValidatingAdmissionPolicy 'MIIEvgIBADANBgkqhkiG' with binding '\"";
+        let shown = answer(422, message).to_string();
+        assert!(!shown.contains("MIIEvg"), "{shown}");
     }
 }

@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use chrono::{DateTime, Utc};
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
 
 use super::certificate::{Certificate, address};
@@ -22,8 +23,9 @@ const MOST_CANDIDATES: usize = 50;
 /// Why the router would refuse these certificates in a Route with this caCertificate. Empty text is as good
 /// as none: then there is nothing to verify.
 ///
-/// Validity is left out, as by the router: whether the caCertificate is in force does not matter.
-pub fn ca_problems(certificate: &str, ca_certificate: &str) -> Vec<Problem> {
+/// Validity is left out, as by the router: whether the caCertificate is in force does not matter. The
+/// time only says which of several certificates of one issuer the router goes by.
+pub fn ca_problems(certificate: &str, ca_certificate: &str, now: DateTime<Utc>) -> Vec<Problem> {
     if ca_certificate.is_empty() {
         return Vec::new();
     }
@@ -33,7 +35,7 @@ pub fn ca_problems(certificate: &str, ca_certificate: &str) -> Vec<Problem> {
     let leaf = super::leaf(certificate);
     if let Some(Ok(leaf)) = leaf.as_ref().map(|leaf| Certificate::read(&leaf.der))
         && findings.is_empty()
-        && let Some(why) = mismatch(&leaf, &pool)
+        && let Some(why) = mismatch(&leaf, &pool, now)
     {
         findings.add(Problem::CaMismatch { why });
     }
@@ -68,7 +70,11 @@ fn pool<'a>(field: Field, blocks: &'a [Block], findings: &mut Findings) -> Vec<C
 }
 
 /// Why none of the pool verifies the leaf: the reason of the candidate that came furthest.
-fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static str> {
+fn mismatch(
+    leaf: &Certificate<'_>,
+    pool: &[Certificate<'_>],
+    now: DateTime<Utc>,
+) -> Option<&'static str> {
     if has_unknown_critical(leaf) {
         return Some(
             "the first certificate of tls.crt has a critical extension that Go does not know",
@@ -88,19 +94,21 @@ fn mismatch(leaf: &Certificate<'_>, pool: &[Certificate<'_>]) -> Option<&'static
         return Some("more than 50 certificates in it have the name of the issuer");
     }
     let mut why = "no certificate in it has the name of the issuer";
-    let mut signed = false;
+    let (mut signed, mut path) = (false, None);
     for root in candidates().filter(|root| !is_same_entity(root, leaf)) {
         match signer_fault(leaf, root) {
-            // Which of several that signed the router goes by depends on their validity, and so on
-            // the day. So each of them must do.
             None => match path_fault(leaf, root) {
+                // Go looks for one that is valid now and leads there.
+                None if (root.not_before..=root.not_after).contains(&now) => return None,
                 None => signed = true,
-                fault => return fault,
+                // Where none is valid now, which of them Go complains about is a matter of order. So
+                // each of them must do.
+                fault => path = fault,
             },
             Some(fault) => why = fault,
         }
     }
-    (!signed).then_some(why)
+    path.or((!signed).then_some(why))
 }
 
 /// Go does not let a certificate verify its own older or newer self.

@@ -52,8 +52,8 @@ pub(super) fn order(chain: &[Certificate<'_>]) -> ChainOrder {
 /// When the first intermediate expires. A self-issued certificate ends the chain, as in [`order`]:
 /// clients look at their own copy of a root.
 pub(super) fn intermediates_until(chain: &[Certificate<'_>]) -> Option<DateTime<Utc>> {
-    let intermediates = chain.iter().skip(1).take_while(|one| !one.is_self_issued());
-    intermediates.map(|one| one.not_after).min()
+    let issuers = chain.iter().take_while(|one| !one.is_self_issued()).skip(1);
+    issuers.map(|one| one.not_after).min()
 }
 
 /// By name, key id and signature; a signature that can't be checked does not speak against it.

@@ -52,7 +52,7 @@ const MOST_CERTIFICATES: usize = 100;
 pub use authority::{ca_problems, destination_problems};
 pub use chain::ChainOrder;
 pub use problem::{Damage, Field, Part, Problem};
-pub use warning::{Warning, Wildcard, age_warning, lasting_warnings, next_change, warnings};
+pub use warning::{Warning, Wildcard, age_warnings, lasting_warnings, next_change, warnings};
 
 use certificate::Certificate;
 use pem::{Block, Kind};

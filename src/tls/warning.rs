@@ -10,6 +10,10 @@ use crate::kit::printable::printable;
 
 /// So many names of a certificate are told.
 const SHOWN: usize = 5;
+/// No name of a host is longer.
+const LONGEST_NAME: usize = 255;
+/// What stands for a name that can't be a host's.
+const NO_HOST: &str = "(a name that is no host)";
 
 /// The Route's wildcardPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,9 +121,13 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// A name in a certificate can be any ASCII, terminal escapes included, and of any length.
+/// A name in a certificate can be any ASCII: terminal escapes, or a sentence that tells the reader
+/// what to run.
 fn listed(names: &[Box<str>]) -> String {
-    names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ")
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*' | ':');
+    let is_host = |name: &str| name.len() <= LONGEST_NAME && name.chars().all(is_part);
+    let shown = names.iter().map(|name| if is_host(name) { name } else { NO_HOST });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// Where a moment lies in a certificate's life. The last that has begun counts.
@@ -128,7 +136,6 @@ enum Age {
     NotYetValid,
     Valid,
     Expiring,
-    IntermediateExpired,
     Expired,
 }
 
@@ -158,17 +165,19 @@ impl Life {
     fn age(&self, now: DateTime<Utc>) -> Age {
         match now {
             now if now >= self.expired => Age::Expired,
-            now if self.intermediate_expired.is_some_and(|it| now >= it) => {
-                Age::IntermediateExpired
-            }
             now if now < self.valid => Age::NotYetValid,
             now if now >= self.expiring => Age::Expiring,
             _ => Age::Valid,
         }
     }
+
+    /// Where the certificate itself has expired, nobody cares for its issuers.
+    fn has_expired_intermediate(&self, now: DateTime<Utc>) -> bool {
+        now < self.expired && self.intermediate_expired.is_some_and(|it| now >= it)
+    }
 }
 
-/// All that is worth a warning at this time. At most one of them is about the time.
+/// All that is worth a warning at this time.
 ///
 /// `host` may be empty: then it is not looked at. Names count only as subject alternative names;
 /// browsers have long stopped looking at the common name.
@@ -178,8 +187,8 @@ pub fn warnings(
     wildcard: Wildcard,
     now: DateTime<Utc>,
 ) -> Vec<Warning> {
-    let time = age_warning(facts.validity(), now);
-    time.into_iter().chain(lasting_warnings(facts, host, wildcard)).collect()
+    let time = age_warnings(facts.validity(), now);
+    time.chain(lasting_warnings(facts, host, wildcard)).collect()
 }
 
 /// Those that no time changes: they hold for as long as certificate and host are the same.
@@ -196,27 +205,29 @@ pub fn lasting_warnings(
     host_warning(facts, host, wildcard).into_iter().chain(chain)
 }
 
-/// The warning about the time, if there is one.
-pub fn age_warning(validity: Validity, now: DateTime<Utc>) -> Option<Warning> {
+/// The warnings about the time: of the certificate itself, then of its issuers.
+pub fn age_warnings(validity: Validity, now: DateTime<Utc>) -> impl Iterator<Item = Warning> {
     let Validity { not_before, not_after, intermediates_until } = validity;
-    match Life::of(validity).age(now) {
+    let life = Life::of(validity);
+    let own = match life.age(now) {
         Age::NotYetValid => Some(Warning::NotYetValid { not_before }),
         Age::Valid => None,
         Age::Expiring => Some(Warning::Expiring { not_after }),
-        Age::IntermediateExpired => {
-            intermediates_until.map(|not_after| Warning::IntermediateExpired { not_after })
-        }
         Age::Expired => Some(Warning::Expired { not_after }),
-    }
+    };
+    let intermediate = intermediates_until.filter(|_| life.has_expired_intermediate(now));
+    let intermediate = intermediate.map(|not_after| Warning::IntermediateExpired { not_after });
+    own.into_iter().chain(intermediate)
 }
 
 /// When the warnings about the time change next. Not the moment itself, always after `now`.
 pub fn next_change(validity: Validity, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let life = Life::of(validity);
+    let at = |time| (life.age(time), life.has_expired_intermediate(time));
     [life.valid, life.expiring, life.expired]
         .into_iter()
         .chain(life.intermediate_expired)
-        .filter(|time| *time > now && life.age(*time) != life.age(now))
+        .filter(|time| *time > now && at(*time) != at(now))
         .min()
 }
 
@@ -229,9 +240,15 @@ fn host_warning(facts: &CertificateFacts, host: &str, wildcard: Wildcard) -> Opt
     let covered = served.is_empty() || facts.names().any(|name| covers(name, &served));
     (!covered).then(|| Warning::HostNotCovered {
         host: served.into_boxed_str(),
-        names: facts.names().take(SHOWN).map(Into::into).collect(),
+        names: facts.names().take(SHOWN).map(bounded).collect(),
         more: facts.names().skip(SHOWN).count(),
     })
+}
+
+/// A longer name is no host's, so that all of it needs not be kept.
+fn bounded(name: &str) -> Box<str> {
+    let end = name.char_indices().nth(LONGEST_NAME + 1).map_or(name.len(), |(at, _)| at);
+    name[..end].into()
 }
 
 /// RFC 6125: the same name, or `*` for exactly the left-most label.

@@ -159,7 +159,7 @@ pub fn result(ended: &[(ObjectRef, Outcome)], width: usize) -> String {
     let done = count(|it| matches!(it, Outcome::Done | Outcome::Gone));
     let all = ended.len();
     let style = if done == all { GOOD } else { WARNING };
-    let mut text = format!("{style}{done} of {all} Routes are done.{style:#}\n");
+    let mut text = format!("{style}Routes done: {done} of {all}.{style:#}\n");
     let failures = ended.iter().filter_map(|(_, outcome)| match outcome {
         Outcome::Failed(error) => Some(error),
         _ => None,
@@ -378,7 +378,7 @@ Routes that lose .status.certificate and nothing else: 1
         let ended =
             [(route, Outcome::Failed(error)), (ObjectRef::new("web", "blog"), Outcome::Gone)];
         let shown = strip_str(&result(&ended, 100)).to_string();
-        assert!(shown.starts_with("1 of 2 Routes are done.\n"), "{shown}");
+        assert!(shown.starts_with("Routes done: 1 of 2.\n"), "{shown}");
         assert!(shown.contains("failed  Route web/shop: "), "{shown}");
         assert!(shown.contains("Run the same command again"), "{shown}");
     }

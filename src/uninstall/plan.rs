@@ -60,9 +60,10 @@ pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
     if route.custody != Custody::Free {
         return Step { release: None, drop_status: false };
     }
-    let write = match pairs {
-        Pairs::Keep => Write::DropNote,
-        Pairs::Clear => taking_out(route),
+    let write = match (pairs, route.holding()) {
+        // A key without its certificate is of no use to anybody.
+        (Pairs::Keep, Holding::Certificate(..)) => Write::DropNote,
+        (Pairs::Keep | Pairs::Clear, _) => taking_out(route),
     };
     Step {
         release: is_marked(route).then_some(write),
@@ -90,8 +91,8 @@ pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
         (Holding::Certificate(_, Owner::Ours), Pairs::Keep) => Effect::PairStays,
         (Holding::Certificate(_, Owner::Ours), Pairs::Clear) => Effect::PairGoes,
         (Holding::Certificate(_, Owner::Theirs), _) => Effect::OwnPairStays,
-        (Holding::KeyOnly(Owner::Ours), Pairs::Clear) => Effect::KeyGoes,
-        (Holding::KeyOnly(_) | Holding::Nothing, _) => Effect::NoPair,
+        (Holding::KeyOnly(Owner::Ours), _) => Effect::KeyGoes,
+        (Holding::KeyOnly(Owner::Theirs) | Holding::Nothing, _) => Effect::NoPair,
     }
 }
 

@@ -26,7 +26,10 @@ fn trustplane(arguments: &[&str]) -> (i32, String) {
 fn help_starts_with_what_it_does_and_shows_an_example_and_every_flags_variable() {
     let (code, help) = trustplane(&["inject", "--help"]);
     assert_eq!(code, 0);
-    assert!(help.starts_with("Puts the certificate of a TLS Secret into every Route"), "{help}");
+    assert!(
+        help.starts_with("Copies the certificate and key of a TLS Secret into every Route"),
+        "{help}"
+    );
     assert!(
         help.contains("kubectl annotate route shop route.openshift.io/tls-secret-name=shop-tls")
     );
@@ -54,7 +57,7 @@ fn mistakes_on_the_command_line_and_a_missing_cluster_say_what_to_do() {
     for name in ["", "Shop", "a b", "shop,", "-x"] {
         let (code, said) = trustplane(&["inject", &format!("--namespace={name}")]);
         assert_eq!(code, 2, "an empty name must not mean all namespaces: {said}");
-        assert!(said.contains("leave it out to serve all namespaces"), "{said}");
+        assert!(said.contains("leave the flag out to serve all namespaces"), "{said}");
     }
     let (code, said) = trustplane(&["inject", "--listen", ":8080"]);
     assert_eq!(code, 2, "{said}");

@@ -122,7 +122,7 @@ async fn while_a_webhook_is_down_the_condition_an_event_and_a_metric_say_that_a_
     let renewed = renew(&scene).await;
     scene.settles("shop", "Managed", "InjectionFailed").await;
 
-    let expected = format!("admission webhook {webhook} could not be called (HTTP 500)");
+    let expected = format!("admission webhook {webhook} failed (HTTP 500)");
     let message = says(&scene).await;
     assert!(message.contains(&expected), "{message}");
     let event = scene.event("shop", "InjectionFailed").await;
@@ -231,7 +231,11 @@ async fn a_misspelt_annotation_is_pointed_out_once() {
 
     scene.settles("shop", "Default", "NoCertificate").await;
     let event = scene.event("shop", "AnnotationMisspelt").await;
-    assert!(event.note.contains("use route.openshift.io/tls-secret-name"), "{}", event.note);
+    assert!(
+        event.note.contains("Did you mean route.openshift.io/tls-secret-name?"),
+        "{}",
+        event.note
+    );
     assert_eq!(says(&scene).await, event.note);
 
     let before = scene.ns.quiet(SILENCE).await.len();
@@ -254,4 +258,50 @@ async fn a_certificate_that_clients_refuse_is_named_in_the_condition_and_counted
     let metrics = scene.controller.metrics().await;
     let counted = "trustplane_certificate_warnings{reason=\"HostMismatch\"} 1";
     assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_route_that_was_made_smaller_gets_its_pair() {
+    let (scene, _) = managed("made-smaller", &["--resync", "1s"]).await;
+    let large = json!({ "example.com/large": "x".repeat(200 * 1024) });
+    scene.ns.patch_route("shop", json!({ "metadata": { "annotations": large } })).await;
+    // JSON makes six bytes of each: about 1.35 MiB, which fits without the annotation.
+    let text = "\u{1}".repeat(230 * 1024);
+    let large = pair::issued("shop.example.com");
+    let certificate = format!("{text}\n{}", large.certificate);
+    SecretFixture::tls("shop-tls", &large).certificate(certificate).replace(&scene.ns).await;
+    scene.settles("shop", "Managed", "InjectionFailed").await;
+
+    // docs/inject.md: "tried again when Route or Secret change".
+    let small = json!({ "example.com/large": null });
+    scene.ns.patch_route("shop", json!({ "metadata": { "annotations": small } })).await;
+    scene.settles("shop", "Managed", "SecretInjected").await;
+}
+
+#[tokio::test]
+async fn a_label_that_satisfies_the_policy_is_a_change_of_the_route() {
+    let (scene, _) = managed("label-satisfies", &[]).await;
+    let name = format!("{}-labelled", scene.ns.name());
+    let (rule, selector) = routes_of(&scene.ns);
+    let policy = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "matchConstraints": { "resourceRules": [rule], "namespaceSelector": selector },
+            "validations": [{
+                "expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    create::<ValidatingAdmissionPolicy>(&scene.ns, policy).await;
+    let binding = json!({
+        "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] },
+    });
+    create::<ValidatingAdmissionPolicyBinding>(&scene.ns, binding).await;
+    until_refused(&scene.ns).await;
+    let renewed = renew(&scene).await;
+    scene.settles("shop", "Managed", "InjectionFailed").await;
+
+    scene.ns.patch_route("shop", json!({ "metadata": { "labels": { "team": "shop" } } })).await;
+    scene.holds("shop", &renewed).await;
 }

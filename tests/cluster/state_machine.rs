@@ -241,7 +241,7 @@ async fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected(
     assert!(scene.ns.route_holds("shop", &refused).await);
     let event = scene.event("shop", "SecretInvalid").await;
     assert_eq!(event.kind, "Warning");
-    assert!(event.note.contains("keeps it until the Secret changes"), "{}", event.note);
+    assert!(event.note.contains("keeps them until the Secret changes"), "{}", event.note);
 
     let before = scene.ns.quiet(SILENCE).await.len();
     SecretFixture::tls("shop-tls", &pair::mismatched("shop.example.com")).replace(&scene.ns).await;
@@ -266,7 +266,8 @@ async fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certif
     let event = scene.event("shop", "SecretNotFound").await;
     assert_eq!(event.kind, "Warning");
     let expected = format!(
-        "Secret shop-tls was not found, so the router serves its default certificate. Create it in namespace {}, \
+        "Secret shop-tls was not found, so the router serves its default certificate. Create it in namespace {} \
+         with type kubernetes.io/tls, \
          or correct the annotation route.openshift.io/tls-secret-name.",
         scene.ns.name()
     );

@@ -257,7 +257,7 @@ async fn clear_takes_out_what_was_injected_and_nothing_else() {
     let stage = Stage::new("clear").await;
     let ran = stage.uninstall(&["--routes=clear", "--yes"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.out.contains("4 of 4 Routes are done."), "{ran:?}");
+    assert!(ran.out.contains("Routes done: 4 of 4."), "{ran:?}");
     stage.is_let_go("shop", None).await;
     stage.is_let_go("own", Some(&stage.own)).await;
     let shop = stage.ns.route("shop").await;
@@ -397,7 +397,7 @@ async fn who_may_not_patch_routes_is_told_so_for_each_and_nothing_is_half_done()
         if ran.code == 1 { Ok(ran) } else { Err(ran) }
     })
     .await;
-    assert!(ran.out.contains("0 of 4 Routes are done."), "{ran:?}");
+    assert!(ran.out.contains("Routes done: 0 of 4."), "{ran:?}");
     assert!(ran.out.contains(&format!("Route {}/shop: ", stage.ns.name())), "{ran:?}");
     assert!(ran.out.contains("forbidden (HTTP 403)"), "{ran:?}");
     assert!(stage.routes().await == before, "a Route was changed");

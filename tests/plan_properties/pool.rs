@@ -58,7 +58,8 @@ impl Pool {
             .iter()
             .map(|it| tls::judge(it.certificate.as_bytes(), it.key.as_bytes()).unwrap())
             .collect();
-        let ca_mismatch = tls::ca_problems(pairs[0].certificate(), &authority.pem());
+        let ca_mismatch =
+            tls::ca_problems(pairs[0].certificate(), &authority.pem(), chrono::Utc::now());
         assert!(!ca_mismatch.is_empty(), "the authority did not issue the first pair");
         Self {
             invalid: invalid(&texts),

@@ -253,7 +253,7 @@ fn any_ca_certificate_has_an_answer() {
         let (leaf, pool) = (leaf.index(POOL.len()), pool.index(POOL.len()));
         let pool = if own { &POOL[leaf].issuers } else { &POOL[pool].issuers };
         let pool = String::from_utf8_lossy(&Mutation::apply_all(&broken, pool)).into_owned();
-        let problems = ca_problems(pairs[leaf].certificate(), &pool);
+        let problems = ca_problems(pairs[leaf].certificate(), &pool, Utc::now());
         prop_assert!(problems.len() <= 21);
         // A pool that verifies to us must do so to OpenSSL.
         if problems.is_empty() && !pool.is_empty() {
@@ -314,7 +314,7 @@ fn no_good_pair_is_refused_neither_by_us_nor_by_the_router() {
         let pair = judge(texts.crt.as_bytes(), texts.key.as_bytes())
             .unwrap_or_else(|problems| panic!("{kind}: {problems:?}\n{}", texts.crt));
         is_a_pair_to_openssl(&pair, texts.crt.as_bytes(), texts.key.as_bytes()).unwrap();
-        assert_eq!(ca_problems(pair.certificate(), &texts.issuers), [], "{kind}");
+        assert_eq!(ca_problems(pair.certificate(), &texts.issuers, Utc::now()), [], "{kind}");
         let host = pair.facts().names().next().unwrap().replace('*', "www");
         let mut warned = warnings(pair.facts(), &host, Wildcard::None, material::noon());
         // Not even a client that objects to the order minds the leaf twice.

@@ -82,7 +82,9 @@ fn our_refusal(case: &Case) -> Option<String> {
         Err(problems) => problems.first().map(ToString::to_string),
         Ok(_) if case.ca.is_empty() => None,
         Ok(pair) => match std::str::from_utf8(&case.ca) {
-            Ok(ca) => ca_problems(pair.certificate(), ca).first().map(ToString::to_string),
+            Ok(ca) => ca_problems(pair.certificate(), ca, chrono::Utc::now())
+                .first()
+                .map(ToString::to_string),
             // It can't stand in a Route.
             Err(_) => Some("caCertificate is not UTF-8".to_owned()),
         },

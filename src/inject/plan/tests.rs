@@ -224,7 +224,7 @@ fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
     assert_eq!(gist(&plan), ("7a", None, Some(State::Managed), reason));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::SecretInvalid);
-    assert!(note.contains("keeps it until the Secret changes"), "{note}");
+    assert!(note.contains("keeps them until the Secret changes"), "{note}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate(
         (
             &Reason::SecretNotFound,
             "Secret shop-tls was not found, so the router serves its default certificate. \
-             Create it in namespace web, or correct the annotation route.openshift.io/tls-secret-name."
+             Create it in namespace web with type kubernetes.io/tls, or correct the annotation route.openshift.io/tls-secret-name."
         )
     );
 }
@@ -284,7 +284,7 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
         only_warning(&plan),
         (
             &Reason::SecretInvalid,
-            "The router would refuse the certificate and key in Secret shop-tls, so the router serves its default \
+            "The certificate and key in Secret shop-tls can't be used, so the router serves its default \
              certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
              line, so the text was cut off; (2) tls.key does not belong to the certificate in \
              tls.crt; store a certificate and key that belong together."
@@ -547,7 +547,8 @@ fn an_expired_intermediate_is_warned_of_and_looked_at_again_when_the_next_thing_
 
     let plan = plan(&route, &new_pair(), noon(), &Policy::default());
 
-    assert_eq!(plan.requeue_at, Some(ends + TimeDelta::seconds(1)));
+    let begins_to_expire = ends - TimeDelta::days(7);
+    assert_eq!(plan.requeue_at, Some(begins_to_expire));
     let warned: Vec<_> = plan.warnings.iter().map(|it| it.reason).collect();
     assert_eq!(warned, [Reason::CertificateExpired]);
     assert!(plan.warnings[0].note.contains("An intermediate certificate in tls.crt expired at"));

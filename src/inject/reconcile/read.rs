@@ -87,12 +87,14 @@ impl Reconciler {
         route: &RouteFacts,
     ) -> Result<Option<(RouteFacts, Box<[tls::Problem]>)>, ApplyError> {
         let Some(reread) = self.reread(&route.at).await? else { return Ok(None) };
+        let now = self.clock.now();
         let work = move || {
             let text = |text: fn(&TlsConfig) -> Option<&String>| {
                 reread.spec.tls.as_ref().and_then(text).map(String::as_str).unwrap_or_default()
             };
             let certificate = text(|tls| tls.certificate.as_ref());
-            let problems = tls::ca_problems(certificate, text(|tls| tls.ca_certificate.as_ref()));
+            let problems =
+                tls::ca_problems(certificate, text(|tls| tls.ca_certificate.as_ref()), now);
             (RouteFacts::read_whole(&reread), problems.into_boxed_slice())
         };
         let examined = self.judge.run(&route.at.namespace, work).await;
@@ -113,12 +115,12 @@ impl Reconciler {
         if known.is_some() {
             return known;
         }
-        let (tls, read) = (tls.unwrap_or_default(), read.clone());
+        let (tls, read, now) = (tls.unwrap_or_default(), read.clone(), self.clock.now());
         let work = move || {
             let held = tls.certificate.as_deref().unwrap_or_default();
             let certificate = read.pair.as_ref().map_or(held, |read| read.pair.certificate());
             let ca_certificate = tls.ca_certificate.as_deref().unwrap_or_default();
-            tls::ca_problems(certificate, ca_certificate).into_boxed_slice()
+            tls::ca_problems(certificate, ca_certificate, now).into_boxed_slice()
         };
         let problems = self.judge.run(&route.at.namespace, work).await;
         self.index().ca_checked(route, pair, problems.clone());

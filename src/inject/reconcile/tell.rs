@@ -11,9 +11,9 @@ use crate::{
     inject::{
         apply::ApplyError,
         condition,
-        facts::{ObjectRef, RouteFacts},
+        facts::{Custody, ObjectRef, RouteFacts},
         plan::{self, Plan, SecretState},
-        refusals::Retry,
+        refusals::{self, Retry},
         words::{self, Notice, Reason, Severity},
     },
     kit::{
@@ -102,37 +102,70 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Counts a failure, and where it lasts tells the Route's owner of it. Answers when to try again.
-    pub async fn report_failure(&self, at: &ObjectRef, error: &ApplyError) -> Retry {
-        let Some(route) = self.index().route(at).filter(|_| !self.dry_run) else {
-            return Retry::BackOff;
-        };
-        let cause = error.cause();
+    /// Counts a failure. Answers what is to be told of it, if it lasts, and when to try again.
+    pub fn count_failure(&self, at: &ObjectRef, error: &ApplyError) -> (Option<Failure>, Retry) {
+        let route = self.index().route(at).filter(|route| route.custody == Custody::Free);
+        let Some(route) = route.filter(|_| !self.dry_run) else { return (None, Retry::BackOff) };
+        let now = Instant::now();
         let (lasts, retry) = self.contests_of(&route, |contests| {
             let refusals = contests.refusals.get_or_insert_default();
-            (refusals.count(cause, Instant::now()), refusals.retry(cause))
+            (refusals.count(error, now), refusals.retry(error, now))
         });
-        if lasts && !seeded::has(Bug::SilentWhileWritesFail) {
-            self.publish_failure(&route, error).await;
-        }
-        retry
+        let lasts = lasts && !seeded::has(Bug::SilentWhileWritesFail);
+        let notice = words::not_done(&route, error).filter(|_| lasts);
+        let is_final = error.cause().is_some_and(refusals::is_final);
+        // The pair is in its place, and the status was tried just now.
+        let is_status = matches!(error, ApplyError::Status { .. });
+        let failure = notice.map(|notice| {
+            let said = (notice.reason, notice.note.clone());
+            let plan = plan::meanwhile(&route, said, self.clock.now(), &self.policy);
+            // Causes that come and go in turn are one failure: its words are not changed each time.
+            let is_said = plan.verdict.as_ref().is_some_and(|verdict| {
+                let has = condition::has(&route.conditions, verdict.state, verdict.reason);
+                condition::say(&route.conditions, verdict) || has && !is_final
+            });
+            Failure { route, notice, plan: Some(plan).filter(|_| !is_status), is_said }
+        });
+        (failure, retry)
     }
 
-    async fn publish_failure(&self, route: &RouteFacts, error: &ApplyError) {
-        let Some(notice) = words::not_done(route, error) else { return };
-        match self.publisher.stands(&message(route, &notice), Said::NotYet).await {
-            Ok(standing) => self.told(standing),
-            Err(error) => self.could_not_tell(route, &error),
-        }
-        // The pair is in its place, and the status was tried just now.
-        if matches!(error, ApplyError::Status { .. }) {
-            return;
-        }
-        // Where the status can't be written either, the Event and the metrics have to do.
-        if let Err(error) = self.say_meanwhile(route, (notice.reason, notice.note)).await {
-            tracing::debug!(route = %route.at, %error, "writing the failure into the status failed");
+    /// Says in the condition that the Route can't be changed. Answers whether it could be said.
+    pub async fn write_failure(&self, failure: &Failure) -> bool {
+        let Some(plan) = &failure.plan else { return true };
+        self.note_state(&failure.route, plan);
+        let conditions = plan.conditions.as_ref().filter(|_| self.keeps_status());
+        let Some(conditions) = conditions.filter(|_| !failure.is_said) else { return true };
+        match self.write_status(&failure.route, plan, conditions).await {
+            Ok(wait) => wait.is_none(),
+            Err(error) => {
+                tracing::debug!(route = %failure.route.at, %error, "writing the failure into the status failed");
+                false
+            }
         }
     }
+
+    /// Publishes the Event about it. Answers whether that was possible.
+    pub async fn publish_failure(&self, failure: &Failure) -> bool {
+        let said = if failure.is_said { Said::InStatus } else { Said::NotYet };
+        match self.publisher.stands(&message(&failure.route, &failure.notice), said).await {
+            Ok(standing) => self.told(standing),
+            Err(error) => {
+                self.could_not_tell(&failure.route, &error);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// A failure that lasts, and what is to be told of it.
+pub struct Failure {
+    route: RouteFacts,
+    notice: Notice,
+    /// None where the condition itself is what can't be written.
+    plan: Option<Plan>,
+    /// Whether the condition says it already.
+    is_said: bool,
 }
 
 fn message(route: &RouteFacts, notice: &Notice) -> Message {

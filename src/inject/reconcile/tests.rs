@@ -3,6 +3,7 @@
 mod burst;
 mod interrupted;
 mod refused;
+mod told;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::{
         index::{Arrival, Origin},
         metrics::Caches,
         plan::OnInvalid,
+        refusals::Retry,
         source::Revision,
     },
     kit::{client::Gate, queue::Queue},
@@ -39,6 +41,10 @@ struct World {
     secret_code: Option<u16>,
     pair_code: Option<u16>,
     status_code: Option<u16>,
+    /// So many status writes are answered with 409, then they are taken.
+    status_conflicts: usize,
+    pair_message: Option<&'static str>,
+    route_read_code: Option<u16>,
     refused_events: usize,
     /// What the answer to a write of the Route needs on its way back.
     write_delay: Duration,
@@ -103,6 +109,8 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
                 merge(event, &body);
                 (200, event.clone())
             }
+        } else if let Some(code) = world.route_read_code.filter(|_| method == Method::GET) {
+            status(code)
         } else if method == Method::GET {
             if world.route.is_null() { status(404) } else { (200, world.route.clone()) }
         } else {
@@ -110,7 +118,19 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
             delay = world.write_delay;
             world.writes.push(kind.to_owned());
             let refusal = if kind == "pair" { world.pair_code } else { world.status_code };
+            if kind == "status" && world.status_conflicts > 0 {
+                world.status_conflicts -= 1;
+                return Response::builder()
+                    .status(409)
+                    .body(Body::from(status(409).1.to_string().into_bytes()))
+                    .unwrap();
+            }
             match refusal {
+                Some(code) if kind == "pair" && world.pair_message.is_some() => {
+                    let (code, mut answer) = status(code);
+                    answer["message"] = json!(world.pair_message);
+                    (code, answer)
+                }
                 Some(code) => status(code),
                 None if body["metadata"]["resourceVersion"]
                     != world.route["metadata"]["resourceVersion"] =>
@@ -190,6 +210,15 @@ impl Stage {
             judge: Judge::in_place(),
         };
         Self { world, reconciler, registry, at }
+    }
+
+    /// As the controller does it after a failed turn. Answers when it is tried again.
+    async fn report(&self, error: &ApplyError) -> Retry {
+        let (failure, retry) = self.reconciler.count_failure(&self.at, error);
+        let Some(failure) = failure else { return retry };
+        let is_said = self.reconciler.write_failure(&failure).await;
+        let is_published = self.reconciler.publish_failure(&failure).await;
+        if is_said && is_published { retry } else { Retry::BackOff }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -411,7 +440,7 @@ async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.world().secret_code = Some(403);
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.report_failure(&stage.at, &error).await;
+    stage.report(&error).await;
     let world = stage.world();
     let note = world.events.values().next().unwrap()["note"].as_str().unwrap();
     assert!(note.contains("Secret") && !note.contains("write this Route"), "{note}");
@@ -532,7 +561,7 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     stage.world().pair_code = Some(403);
     stage.secret(Some(tls_secret(&renewed)));
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.report_failure(&stage.at, &error).await;
+    stage.report(&error).await;
 
     assert!(stage.condition().starts_with("trustplane is not allowed to write this Route"));
     let metrics = stage.metrics();

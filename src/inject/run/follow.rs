@@ -116,8 +116,11 @@ impl Injector {
         let has_listed = self.watches().has_listed(watched);
         let origin = if has_listed { Origin::Server } else { Origin::FirstList };
         let changed = self.index().route_applied(facts, origin, now);
-        if let Some(at) = changed {
-            self.queue.add(at);
+        let Some(at) = changed else { return };
+        let not_before = self.index().not_before(&at);
+        match not_before.filter(|time| *time > now) {
+            Some(time) => self.queue.add_at(at, time),
+            None => self.queue.add(at),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The wiring.
 
+mod failing;
+
 use std::{
     convert::Infallible,
     sync::atomic::{AtomicBool, AtomicU16},

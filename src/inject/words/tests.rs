@@ -18,7 +18,7 @@ fn a_contest_names_who_wrote_last_if_that_is_known_and_what_to_do() {
     assert_eq!(
         told.note,
         "Something else keeps changing the certificate that was injected into this Route, so \
-         the next attempts wait up to 5 minutes. The last to write it was argocd-controller. \
+         the next attempts wait up to 5 minutes. The last to write it was \"argocd-controller\". \
          Make it ignore spec.tls.certificate, spec.tls.key and the annotations \
          trustplane.dev/injected and trustplane.dev/injected-from (docs/gitops.md says how), or \
          remove the annotation route.openshift.io/tls-secret-name."
@@ -48,7 +48,7 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     assert_eq!(
         down,
         "The certificate of this Route could not be changed, so the Route keeps what it has: \
-         admission webhook routes.example.com could not be called (HTTP 500). Ask an administrator \
+         admission webhook routes.example.com failed (HTTP 500). Ask an administrator \
          to repair or remove that webhook."
     );
     let by = Admission::Policy("no-tls".into());
@@ -56,7 +56,7 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     assert!(denied.contains("admission policy no-tls denied the request"), "{denied}");
     assert!(!denied.contains("grant"), "no right is missing: {denied}");
     let large = told(CallError::RequestTooLarge).unwrap().note;
-    assert!(large.contains("Shorten the certificate chain in Secret shop-tls"), "{large}");
+    assert!(large.contains("shorten the certificate chain in Secret shop-tls"), "{large}");
 
     let secret = ObjectRef::new("web", "shop-tls");
     let cause = CallError::Forbidden;
@@ -72,13 +72,13 @@ fn a_condition_that_can_not_be_written_is_not_told_as_a_pair_that_is_not_there()
         not_done(&route, &ApplyError::Status { route: route.at.clone(), cause })
     };
     let invalid = CallError::Invalid { code: 422, fields: "status.certificate".into() };
-    for cause in [CallError::Forbidden, invalid] {
+    let failed = CallError::Server { code: 500 };
+    for cause in [CallError::Forbidden, invalid, CallError::Conflict, failed] {
         let notice = told(cause).unwrap();
         assert_eq!(notice.reason, Reason::StatusNotWritten);
         assert!(notice.note.contains("What the router serves is not affected."), "{}", notice.note);
         assert!(!notice.note.contains("to write this Route"), "{}", notice.note);
     }
-    assert_eq!(told(CallError::Conflict), None);
 }
 
 #[test]

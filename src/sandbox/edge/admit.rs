@@ -115,7 +115,7 @@ fn plain(termination: Termination, remark: Option<&str>) -> Offer {
 fn certificate(tls: &Tls) -> Result<Result<Certificate, String>, String> {
     let key = tls.key.as_ref().map_or("", PrivateKeyPem::expose);
     let pair = tls::judge(tls.certificate.as_bytes(), key.as_bytes()).map_err(refusal)?;
-    let problems = tls::ca_problems(pair.certificate(), &tls.ca_certificate);
+    let problems = tls::ca_problems(pair.certificate(), &tls.ca_certificate, chrono::Utc::now());
     if !problems.is_empty() {
         return Err(refusal(problems));
     }

@@ -7,9 +7,14 @@ use super::super::{Problem, ca_problems, destination_problems};
 use super::accepted;
 use super::material::{Issued, Recipe, authority, block, ec, leaf, rsa};
 
+/// At a time at which all that these tests make is valid.
+fn problems_now(certificate: &str, ca: &str) -> Vec<Problem> {
+    ca_problems(certificate, ca, chrono::Utc::now())
+}
+
 fn said(issued: &Issued, ca: &str) -> Vec<String> {
     let pair = accepted(&issued.crt(), &issued.pem());
-    ca_problems(pair.certificate(), ca).iter().map(Problem::to_string).collect()
+    problems_now(pair.certificate(), ca).iter().map(Problem::to_string).collect()
 }
 
 #[track_caller]
@@ -91,9 +96,14 @@ fn intermediates_in_the_certificate_field_do_not_help() {
     let middle = authority("middle").by(&root);
     let issued = leaf().by(&middle);
     let pair = accepted(&format!("{}{}", issued.crt(), middle.crt()), &issued.pem());
-    assert_eq!(ca_problems(pair.certificate(), &root.crt()), [Problem::CaMismatch { why: NOBODY }]);
-    assert!(ca_problems(pair.certificate(), &middle.crt()).is_empty());
-    assert!(ca_problems(pair.certificate(), &format!("{}{}", root.crt(), middle.crt())).is_empty());
+    assert_eq!(
+        problems_now(pair.certificate(), &root.crt()),
+        [Problem::CaMismatch { why: NOBODY }]
+    );
+    assert!(problems_now(pair.certificate(), &middle.crt()).is_empty());
+    assert!(
+        problems_now(pair.certificate(), &format!("{}{}", root.crt(), middle.crt())).is_empty()
+    );
 }
 
 #[test]
@@ -224,13 +234,13 @@ fn a_signature_with_unused_bits_is_a_mismatch() {
     let crt = block("CERTIFICATE", &der);
     accepted(&crt, &issued.pem());
     let why = "the certificate with the issuer's name has another key than the one that signed";
-    assert_eq!(ca_problems(&crt, &root.crt()), [Problem::CaMismatch { why }]);
+    assert_eq!(problems_now(&crt, &root.crt()), [Problem::CaMismatch { why }]);
 }
 
 #[test]
-fn every_certificate_of_the_issuer_that_signed_must_do() {
+fn where_the_issuers_certificate_that_does_is_not_valid_now_every_other_must_do() {
     let key = ec(Nid::X9_62_PRIME256V1);
-    let root = authority("root").key(key.clone()).self_signed();
+    let root = authority("root").key(key.clone()).days(-1000, -1).self_signed();
     let mail = authority("root").key(key).with("extendedKeyUsage", "emailProtection").self_signed();
     let issued = leaf().by(&root);
     assert!(said(&issued, &root.crt()).is_empty());
@@ -338,4 +348,25 @@ fn a_destination_ca_certificate_must_be_certificates_with_sound_signatures() {
             "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it reissued with SHA-256 or better"
         ]
     );
+}
+
+/// Go tries every candidate, and one that does is enough.
+#[test]
+fn a_second_certificate_of_the_issuer_that_will_not_do_harms_nothing() {
+    let key = rsa(2048);
+    let good = authority("root").key(key.clone()).self_signed();
+    let issued = leaf().by(&good);
+    let mut refused = Vec::new();
+    for (name, value) in [
+        ("extendedKeyUsage", "clientAuth"),
+        ("nameConstraints", "permitted;DNS:elsewhere.example.org"),
+    ] {
+        let other = authority("root").key(key.clone()).with(name, value).self_signed();
+        for ca in
+            [format!("{}{}", good.crt(), other.crt()), format!("{}{}", other.crt(), good.crt())]
+        {
+            refused.extend(said(&issued, &ca));
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
 }

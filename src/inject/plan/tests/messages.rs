@@ -16,9 +16,9 @@ fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
     let message = plan.verdict.clone().unwrap().message;
     assert_eq!(
         message,
-        "The Route has no certificate, so the router serves its default certificate. Nobody reads \
-         the annotation router.openshift.io/tls-secret-name. To inject the certificate of a Secret, \
-         use route.openshift.io/tls-secret-name."
+        "The Route has no certificate, so the router serves its default certificate. trustplane \
+         does not read the annotation router.openshift.io/tls-secret-name. Did you mean \
+         route.openshift.io/tls-secret-name?"
     );
     let (reason, note) = only_warning(&plan);
     assert_eq!((*reason, note), (Reason::AnnotationMisspelt, message.as_str()));

@@ -207,7 +207,7 @@ async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
     let stage = asking(&pair(0));
     stage.world().status_code = Some(403);
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.report_failure(&stage.at, &error).await;
+    stage.report(&error).await;
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "status"], "the status is not tried again at once");
     let mut told: Vec<_> = world.events.values().map(|event| event["reason"].to_string()).collect();

@@ -60,7 +60,7 @@ async fn a_status_write_of_ours_does_not_make_a_forged_source_believed() {
     stage.world().route = forged.0;
     stage.world().secret_code = Some(403);
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.report_failure(&stage.at, &error).await;
+    stage.report(&error).await;
     stage.world().secret_code = None;
     stage.turn().await.unwrap();
     let world = stage.world();

@@ -6,7 +6,7 @@ use crate::{inject::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 /// As `failed` of the controller: the turn, and what is told of its failure.
 async fn failing_turn(stage: &Stage) -> Retry {
     let error = stage.turn().await.unwrap_err();
-    stage.reconciler.report_failure(&stage.at, &error).await
+    stage.report(&error).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +77,7 @@ async fn what_is_too_large_to_be_stored_is_told_at_once_and_sent_again_after_an_
     stage.world().pair_code = Some(413);
     let pairs = |stage: &Stage| stage.world().writes.iter().filter(|kind| *kind == "pair").count();
     assert!(matches!(failing_turn(&stage).await, Retry::At(_)));
-    assert!(stage.condition().contains("Shorten the certificate chain"), "{}", stage.condition());
+    assert!(stage.condition().contains("shorten the certificate chain"), "{}", stage.condition());
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(600)).await;
         failing_turn(&stage).await;
