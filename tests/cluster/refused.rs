@@ -13,7 +13,9 @@ use trustplane::names::INJECTED_ANNOTATION;
 
 use crate::{
     scene::{PATIENCE, SILENCE, Scene, annotate, note},
-    support::{Namespace, Pair, RouteFixture, SecretFixture, eventually, pair},
+    support::{
+        Cluster, Controller, Namespace, Pair, RouteFixture, SecretFixture, eventually, pair,
+    },
 };
 
 /// Whatever it is called, it concerns the Routes of one namespace, and not their status.
@@ -92,7 +94,13 @@ async fn until_refused(ns: &Namespace) {
 }
 
 async fn managed(prefix: &str, flags: &[&str]) -> (Scene, Pair) {
-    let scene = Scene::with_flags(prefix, flags).await;
+    managed_on(Cluster::get().await, prefix, flags).await
+}
+
+async fn managed_on(cluster: Cluster, prefix: &str, flags: &[&str]) -> (Scene, Pair) {
+    let ns = cluster.namespace(prefix).await;
+    let controller = Controller::start(&ns, flags).await;
+    let scene = Scene { ns, controller };
     let issued = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &issued).create(&scene.ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&scene.ns).await;
@@ -150,7 +158,8 @@ async fn while_a_webhook_is_down_a_clearing_that_is_refused_is_said_too() {
 
 #[tokio::test]
 async fn a_denial_by_a_policy_is_told_with_its_name_and_nothing_else_and_tried_again_at_a_resync() {
-    let (scene, _) = managed("policy-denies", &["--resync", "3s"]).await;
+    let cluster = Cluster::forbidding().await;
+    let (scene, _) = managed_on(cluster, "policy-denies", &["--resync", "3s"]).await;
     let policy = policy(&scene.ns).await;
 
     let renewed = renew(&scene).await;
@@ -280,7 +289,8 @@ async fn a_route_that_was_made_smaller_gets_its_pair() {
 
 #[tokio::test]
 async fn a_label_that_satisfies_the_policy_is_a_change_of_the_route() {
-    let (scene, _) = managed("label-satisfies", &[]).await;
+    let cluster = Cluster::forbidding().await;
+    let (scene, _) = managed_on(cluster, "label-satisfies", &[]).await;
     let name = format!("{}-labelled", scene.ns.name());
     let (rule, selector) = routes_of(&scene.ns);
     let policy = json!({
