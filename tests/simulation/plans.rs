@@ -80,14 +80,6 @@ pub fn api_faults() -> Vec<Case> {
         ),
         ("pairs are denied", 3 * MINUTE, vec![refuse(Which::PairPatches, 403, Done::No, u32::MAX)]),
         (
-            "pairs are refused, and the first conditions about it too",
-            3 * MINUTE,
-            vec![
-                refuse(Which::PairPatches, 422, Done::No, u32::MAX),
-                refuse(Which::Status, 409, Done::No, 3),
-            ],
-        ),
-        (
             "pairs get no answer",
             3 * MINUTE,
             vec![What::Lose { which: Which::PairPatches, done: Done::No, most: u32::MAX }],

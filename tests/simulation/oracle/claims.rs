@@ -65,8 +65,6 @@ impl History<'_> {
         let is_narrow =
             |which: Which| matches!(which, Which::PairPatches | Which::Secret | Which::Events);
         self.faults.iter().all(|fault| match fault.what {
-            // A few refused conditions are no excuse.
-            What::Refuse { which: Which::Status, most, .. } => most <= 3,
             What::Refuse { which, code, .. } => is_narrow(which) && code != 429,
             What::Lose { which, .. } => is_narrow(which),
             _ => false,
