@@ -1,5 +1,7 @@
 //! The rules of `x-kubernetes-validations`, evaluated with the crate `cel`.
 
+mod functions;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -30,6 +32,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut environment = Env::stdlib();
     // It fails only where it was added before.
     let _ = environment.add_extension(cel::extensions::strings);
+    let _ = environment.add_extension(functions::register);
     Arc::new(environment)
 });
 
