@@ -219,7 +219,7 @@ fn common(mut object: Value, part: Part, server: &SpireServer, namespace: &str) 
     if !matches!(part, Part::ClusterRole | Part::ClusterRoleBinding) {
         metadata["namespace"] = json!(namespace);
     }
-    metadata["labels"] = labels(server);
+    metadata["labels"] = labels(server, part);
     let owner = OwnerReference {
         api_version: spire_server::API_VERSION.to_owned(),
         kind: spire_server::KIND.to_owned(),
@@ -232,8 +232,17 @@ fn common(mut object: Value, part: Part, server: &SpireServer, namespace: &str) 
     object
 }
 
-fn labels(server: &SpireServer) -> Value {
-    let mut labels = json!(server.spec.labels);
+/// A label can widen rights: `rbac.authorization.k8s.io/aggregate-to-view` folds a ClusterRole into
+/// `view`. So what rights are made of has none of the user's.
+fn labels(server: &SpireServer, part: Part) -> Value {
+    let mut labels = match part {
+        Part::ServiceAccount
+        | Part::ClusterRole
+        | Part::ClusterRoleBinding
+        | Part::Role
+        | Part::RoleBinding => json!({}),
+        _ => json!(server.spec.labels),
+    };
     let ours = [
         ("name", SERVER),
         ("instance", "cluster"),

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::spire_server::SpireServerSpec;
+use crate::{api::spire_server::SpireServerSpec, federate::merge};
 
 /// What the API server makes of a short SpireServer.
 pub(in crate::federate) fn server(federation: Value) -> SpireServer {
@@ -234,9 +234,11 @@ fn a_route_that_the_administrator_keeps_is_not_rendered() {
 }
 
 #[test]
-fn everything_belongs_to_the_spire_server_and_carries_its_labels() {
+fn everything_belongs_to_the_spire_server_and_carries_its_labels_but_what_rights_are_made_of() {
     let mut server = server(spiffe());
     server.spec.labels = BTreeMap::from([("team".to_owned(), "identity".to_owned())]);
+    const RIGHTS: [&str; 5] =
+        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
     for Rendered { part, object } in render(&server, &setting()) {
         let owner = &object["metadata"]["ownerReferences"][0];
         assert_eq!(
@@ -245,9 +247,24 @@ fn everything_belongs_to_the_spire_server_and_carries_its_labels() {
             "{part:?}"
         );
         let labels = &object["metadata"]["labels"];
-        assert_eq!(labels["team"], "identity", "{part:?}");
+        let rights = RIGHTS.iter().any(|kind| object["kind"] == *kind);
+        let expected = if rights { Value::Null } else { json!("identity") };
+        assert_eq!(labels["team"], expected, "{part:?}");
         assert_eq!(labels["app.kubernetes.io/managed-by"], "trustplane", "{part:?}");
     }
+}
+
+#[test]
+fn a_label_that_an_earlier_version_put_on_a_role_is_taken_off_again() {
+    const FOLDED: &str = "rbac.authorization.k8s.io/aggregate-to-view";
+    let wanted = rendered(spiffe())[&Part::ClusterRole].clone();
+    let mut earlier = wanted.clone();
+    earlier["metadata"]["labels"][FOLDED] = json!("true");
+    // As it was created then: the note says which fields are ours.
+    let mut live = merge::creation(&earlier);
+    live["metadata"]["labels"]["team"] = json!("theirs");
+    let patch = merge::patch(&live, &wanted).unwrap();
+    assert_eq!(patch["metadata"]["labels"], json!({ FOLDED: null }));
 }
 
 #[test]
