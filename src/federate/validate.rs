@@ -1,12 +1,18 @@
-//! What the API server can't check about a SpireServer. Pure.
+//! What is wrong with a SpireServer. Pure.
 //!
-//! Enums, bounds, patterns and what depends on another field are rules of the CRD. A URL, a SPIFFE
-//! ID and the content of a Secret are looked at here, and everything that is wrong is told at once.
+//! Enums and numbers are bounded by the CRD. What would let an editor climb, or keep the server from
+//! starting, is judged here as well, in the same words: the CRD of a cluster may be older than we are.
+//! Everything that is wrong is told at once.
+
+mod datastore;
+mod duration;
+mod labels;
+mod pattern;
+mod url;
 
 use std::{collections::BTreeSet, fmt};
 
-use http::Uri;
-
+pub use self::url::{UrlError, https_url, is_host};
 use crate::{
     api::spire_server::{Acme, Federation, Peer, Profile, SpireServerSpec},
     spiffe::id::{SpiffeId, TrustDomain},
@@ -43,10 +49,14 @@ pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
     if let Err(why) = TrustDomain::parse(&spec.trust_domain) {
         problems.push(Problem::new("spec.trustDomain", why));
     }
+    problems.extend(url::issuer_problem(&spec.jwt_issuer));
+    problems.extend(duration::problems(spec));
+    problems.extend(datastore::problem(&spec.datastore));
     if let Some(federation) = &spec.federation {
         problems.extend(endpoint(federation));
         problems.extend(peers(spec, federation));
     }
+    problems.extend(labels::problems(spec));
     problems
 }
 
@@ -55,8 +65,11 @@ fn endpoint(federation: &Federation) -> Vec<Problem> {
     let endpoint = &federation.bundle_endpoint;
     let web = endpoint.https_web.as_ref();
     let mut problems = match (endpoint.profile, web.map(|web| (&web.acme, &web.serving_cert))) {
-        (Profile::HttpsSpiffe, _)
+        (Profile::HttpsSpiffe, None)
         | (Profile::HttpsWeb, Some((Some(_), None) | (None, Some(_)))) => Vec::new(),
+        (Profile::HttpsSpiffe, Some(_)) => {
+            vec![Problem::new(FIELD, "it is for the profile https_web alone; remove it")]
+        }
         (Profile::HttpsWeb, None) => {
             vec![Problem::new(FIELD, "it is needed for the profile https_web")]
         }
@@ -121,8 +134,11 @@ fn peer_problems(peer: &Peer) -> impl Iterator<Item = Problem> {
         (Profile::HttpsSpiffe, None | Some("")) => {
             Some("it is needed for the profile https_spiffe".to_owned())
         }
-        (_, None | Some("")) => None,
-        (_, Some(id)) => id_problem(id),
+        (Profile::HttpsWeb, None | Some("")) => None,
+        (Profile::HttpsWeb, Some(_)) => {
+            Some("it is for the profile https_spiffe alone; remove it".to_owned())
+        }
+        (Profile::HttpsSpiffe, Some(id)) => id_problem(id),
     };
     let trust_domain = trust_domain.map(|why| Problem::new("trustDomain", why));
     let url = url.map(|why| Problem::new("bundleEndpointUrl", why));
@@ -138,84 +154,6 @@ fn id_problem(text: &str) -> Option<String> {
         Ok(id) if id.to_string() != text => Some(format!("write it in lower case: {id}")),
         Ok(_) => None,
     }
-}
-
-/// Why a text can't be the address of a bundle endpoint or an ACME directory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// It is no URL at all.
-    #[error("it is not a URL")]
-    NotAUrl,
-    /// Another scheme.
-    #[error("it must begin with https://")]
-    NotHttps,
-    /// `https://name@host`.
-    #[error("it must not carry a user name or password")]
-    UserInfo,
-    /// `https:///path`, or characters that no host has.
-    #[error("it names no host")]
-    NoHost,
-    /// `https://host:99999`.
-    #[error("its port is not a number from 1 to 65535")]
-    Port,
-    /// `https://host#part`.
-    #[error("it must not have a fragment (#...)")]
-    Fragment,
-}
-
-/// Checks the address of a bundle endpoint.
-pub fn https_url(text: &str) -> Result<Uri, UrlError> {
-    if !text.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
-        return Err(UrlError::NotHttps);
-    }
-    if text.contains('#') {
-        return Err(UrlError::Fragment);
-    }
-    let authority = text[8..].split(['/', '?']).next().unwrap_or_default();
-    if authority.contains('@') {
-        return Err(UrlError::UserInfo);
-    }
-    let (host, port) = host_and_port(authority);
-    if port.is_some_and(|port| !is_port(port)) {
-        return Err(UrlError::Port);
-    }
-    let is_address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let is_address = is_address.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok());
-    if !is_address && !is_host(host) {
-        return Err(UrlError::NoHost);
-    }
-    // Go, which the SPIRE server is written in, refuses what is not escaped as it should be.
-    let mut escapes = text.split('%').skip(1).map(|rest| rest.as_bytes());
-    if escapes.any(|rest| rest.len() < 2 || !rest[..2].iter().all(u8::is_ascii_hexdigit)) {
-        return Err(UrlError::NotAUrl);
-    }
-    text.parse().map_err(|_| UrlError::NotAUrl)
-}
-
-fn host_and_port(authority: &str) -> (&str, Option<&str>) {
-    match authority.rsplit_once(':') {
-        // The colons of an IPv6 address stand in brackets.
-        Some((host, port)) if !port.contains(']') => (host, Some(port)),
-        _ => (authority, None),
-    }
-}
-
-fn is_port(text: &str) -> bool {
-    // Rust takes a sign, too.
-    text.bytes().all(|c| c.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
-}
-
-/// A DNS name, or an IPv4 address, which looks like one.
-pub fn is_host(text: &str) -> bool {
-    let label = |label: &str| {
-        let inner = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
-        !label.is_empty()
-            && label.len() <= 63
-            && label.bytes().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    !text.is_empty() && text.len() <= 253 && text.split('.').all(label)
 }
 
 #[cfg(test)]

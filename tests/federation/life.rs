@@ -309,19 +309,22 @@ async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_cha
     let stage = Stage::start("federation-invalid").await;
     let mut wrong = stage::spiffe();
     wrong["federatesWith"] = json!([
-        { "trustDomain": "td-b.test", "bundleEndpointUrl": "https://user:secret@b.test", "bundleEndpointProfile": "https_web" },
-        { "trustDomain": "td-c.test", "bundleEndpointUrl": "https://c.test:99999", "bundleEndpointProfile": "https_web" },
+        { "trustDomain": "td-b.test", "bundleEndpointUrl": "https://[1:2]", "bundleEndpointProfile": "https_web" },
+        {
+            "trustDomain": "td-c.test", "bundleEndpointUrl": "https://c.test", "bundleEndpointProfile": "https_spiffe",
+            "endpointSpiffeId": "spiffe://td-c.test",
+        },
     ]);
     stage.create(wrong).await;
     let _controller = stage.controller(&[]).await;
     let message = stage
         .until_condition("ConfigurationValid", "False", "InvalidFederationConfiguration")
         .await;
-    assert!(
-        message.contains("federatesWith[0].bundleEndpointUrl: it must not carry a user name"),
-        "{message}"
-    );
-    assert!(message.contains("federatesWith[1].bundleEndpointUrl: its port"), "{message}");
+    let told = [
+        "federatesWith[0].bundleEndpointUrl: it names no host",
+        "federatesWith[1].endpointSpiffeId: it names no server",
+    ];
+    assert!(told.iter().all(|told| message.contains(told)), "{message}");
     assert_eq!(stage.find(Part::ServerConfigMap).await, None, "nothing is made of it");
     stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
     stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;

@@ -138,7 +138,7 @@ fn plugins(spec: &SpireServerSpec, setting: &Setting) -> Value {
 }
 
 /// SPIRE takes the paths of certificates from its configuration for MySQL alone. For PostgreSQL they have
-/// to stand here; those that stand here already are somebody's choice.
+/// to stand here. They come last, and `validate` lets nobody else write them.
 fn connection_string(datastore: &Datastore) -> String {
     let mut text = datastore.connection_string.expose().to_owned();
     if datastore.tls_secret_name.is_none() || datastore.database_type != POSTGRES {
@@ -146,15 +146,13 @@ fn connection_string(datastore: &Datastore) -> String {
     }
     let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
     for (name, file) in [("sslrootcert", "ca.crt"), ("sslcert", "tls.crt"), ("sslkey", "tls.key")] {
-        if !text.contains(&format!("{name}=")) {
-            let separator = match (is_url, text.contains('?')) {
-                (false, _) => ' ',
-                (true, false) => '?',
-                (true, true) => '&',
-            };
-            text.push(separator);
-            text.push_str(&format!("{name}={}/{file}", super::workload::DATABASE_TLS));
-        }
+        let separator = match (is_url, text.contains('?')) {
+            (false, _) => ' ',
+            (true, false) => '?',
+            (true, true) => '&',
+        };
+        text.push(separator);
+        text.push_str(&format!("{name}={}/{file}", super::workload::DATABASE_TLS));
     }
     text
 }

@@ -328,8 +328,8 @@ fn a_postgres_database_is_verified_with_the_ca_that_was_given() {
         sql["connection_string"].as_str().unwrap().to_owned()
     };
     assert_eq!(
-        with("host=db sslmode=verify-full sslkey=/mine"),
-        "host=db sslmode=verify-full sslkey=/mine sslrootcert=/run/spire/db-tls/ca.crt sslcert=/run/spire/db-tls/tls.crt"
+        with("host=db sslmode=verify-full password=sslkey=1"),
+        "host=db sslmode=verify-full password=sslkey=1 sslrootcert=/run/spire/db-tls/ca.crt sslcert=/run/spire/db-tls/tls.crt sslkey=/run/spire/db-tls/tls.key"
     );
     assert_eq!(
         with("postgres://spire@db/spire"),

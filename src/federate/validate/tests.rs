@@ -1,5 +1,10 @@
+mod bounds;
+
 use super::*;
-use crate::api::spire_server::{BundleEndpoint, HttpsWeb, ServingCert};
+use crate::{
+    api::spire_server::{BundleEndpoint, HttpsWeb, ServingCert},
+    federate::render,
+};
 
 fn peer(trust_domain: &str) -> Peer {
     Peer {
@@ -41,7 +46,7 @@ fn server(federation: Option<Federation>) -> SpireServerSpec {
     SpireServerSpec {
         trust_domain: "a.example.com".to_owned(),
         federation,
-        ..SpireServerSpec::default()
+        ..render::tests::server(serde_json::Value::Null).spec
     }
 }
 
@@ -106,13 +111,13 @@ fn the_id_of_an_endpoint_is_a_whole_spiffe_id() {
         server(Some(with_peers([peer])))
     };
     let field = "spec.federation.federatesWith[0].endpointSpiffeId";
-    for profile in [Profile::HttpsSpiffe, Profile::HttpsWeb] {
-        for wrong in ["b.example.com/spire/server", "https://b.example.com", "spiffe://"] {
-            assert_eq!(blamed(&with_id(Some(wrong), profile)), [field], "{wrong:?}");
-        }
-        let right = with_id(Some("spiffe://b.example.com/spire/server"), profile);
-        assert_eq!(problems(&right), []);
+    for wrong in ["b.example.com/spire/server", "https://b.example.com", "spiffe://"] {
+        assert_eq!(blamed(&with_id(Some(wrong), Profile::HttpsSpiffe)), [field], "{wrong:?}");
     }
+    let right = Some("spiffe://b.example.com/spire/server");
+    assert_eq!(problems(&with_id(right, Profile::HttpsSpiffe)), []);
+    let idle = Problem::new(field, "it is for the profile https_spiffe alone; remove it");
+    assert_eq!(problems(&with_id(right, Profile::HttpsWeb)), [idle]);
     for missing in [None, Some("")] {
         let needed = Problem::new(field, "it is needed for the profile https_spiffe");
         assert_eq!(problems(&with_id(missing, Profile::HttpsSpiffe)), [needed]);
@@ -132,6 +137,9 @@ fn a_url_is_https_and_names_a_host_and_nothing_that_does_not_belong_there() {
         "https://[2001:db8::1]:8443/",
         "HTTPS://b.example.com",
         "https://b.example.com/path@with/at:and:colons",
+        "https://b.example.com./",
+        "https://b.example.com.:8443",
+        "https://xn--bcher-kva.example/",
     ] {
         assert!(https_url(right).is_ok(), "{right}: {:?}", https_url(right));
     }
@@ -153,6 +161,9 @@ fn a_url_is_https_and_names_a_host_and_nothing_that_does_not_belong_there() {
         ("https://-b.example.com", UrlError::NoHost),
         ("https://b example.com", UrlError::NoHost),
         ("https://[::zz]", UrlError::NoHost),
+        ("https://.", UrlError::NoHost),
+        ("https://b.example.com..", UrlError::NoHost),
+        ("https://b\u{fc}cher.example", UrlError::NotAscii),
         ("https://2001:db8::1", UrlError::NoHost),
         ("https://b.example.com:", UrlError::Port),
         ("https://b.example.com:0", UrlError::Port),
@@ -219,6 +230,11 @@ fn the_profile_https_web_needs_one_source_of_certificates() {
     assert_eq!(
         told(endpoint(Profile::HttpsWeb, None)),
         [format!("{field}: it is needed for the profile https_web")]
+    );
+    let idle = Some(HttpsWeb { acme: Some(acme()), serving_cert: None });
+    assert_eq!(
+        told(endpoint(Profile::HttpsSpiffe, idle)),
+        [format!("{field}: it is for the profile https_web alone; remove it")]
     );
     for web in [both, neither] {
         assert_eq!(

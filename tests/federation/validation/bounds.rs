@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 
-use super::{acme, federated, peer, web, with, with_peers, without};
+use super::{acme, federated, peer, spec, web, with, with_peers, without};
 use crate::{
     on_both,
     only::{Turn, minimal},
@@ -73,7 +73,7 @@ const ENTRY: &str = "entry";
 
 impl<'a> Place<'a> {
     fn root(schema: &'a Value) -> Self {
-        Self { schema, path: String::new(), object: Rc::new(|value| value) }
+        Self { schema, path: String::new(), object: Rc::new(completed) }
     }
 
     /// This place and all below it.
@@ -310,15 +310,18 @@ fn text(path: &str) -> Option<Text> {
         "trustDomain" | "clusterName" | "federation.federatesWith[].trustDomain" => {
             ("", "a", "", "a/b")
         }
-        "jwtIssuer" => ("https://", "a", "", "http://a"),
-        "caValidity" | "defaultX509Validity" | "defaultJWTValidity" => ("", "1", "h", "1d"),
+        "jwtIssuer" => ("https://a/", "a", "", "http://a"),
+        "caValidity" | "defaultX509Validity" | "defaultJWTValidity" => {
+            ("00001h0000001.000m", "0", "s", "1d")
+        }
         "persistence.size" => ("", "1", "", "one"),
+        "datastore.connectionString" => ("/run/spire/data/", "a", ".sqlite3", "/etc/a.sqlite3"),
         "datastore.tlsSecretName"
         | "federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef" => {
             ("", "a", "", "spire/a")
         }
         "federation.bundleEndpoint.httpsWeb.acme.directoryUrl"
-        | "federation.federatesWith[].bundleEndpointUrl" => ("https://", "a", "", "http://a"),
+        | "federation.federatesWith[].bundleEndpointUrl" => ("https://a/", "a", "", "http://a"),
         "federation.bundleEndpoint.httpsWeb.acme.domainName" | "federation.routeHost" => {
             ("", "a.", "a", "a_b")
         }
@@ -336,11 +339,44 @@ fn particular(path: &str) -> Option<Value> {
     match path {
         "" => Some(minimal()),
         "spec" => Some(minimal()["spec"].clone()),
-        // Any profile may be chosen then.
-        "spec.federation.bundleEndpoint" => Some(json!({ "httpsWeb": { "servingCert": {} } })),
         "spec.federation.federatesWith[]" => Some(peer("b.example.com")),
         _ => None,
     }
+}
+
+/// The object with what one field needs of another: each profile has fields of its own, and each
+/// database is reached in its own way.
+fn completed(mut object: Value) -> Value {
+    if let Some(endpoint) = object.pointer_mut("/spec/federation/bundleEndpoint") {
+        if endpoint.get("httpsWeb").is_some() && endpoint.get("profile").is_none() {
+            endpoint["profile"] = json!("https_web");
+        }
+        if endpoint["profile"] == "https_web" && endpoint.get("httpsWeb").is_none() {
+            endpoint["httpsWeb"] = json!({ "servingCert": {} });
+        }
+    }
+    if let Some(datastore) = object.pointer_mut("/spec/datastore")
+        && datastore.get("connectionString").is_none()
+    {
+        match datastore["databaseType"].as_str() {
+            Some("mysql") => datastore["connectionString"] = json!("tcp(db)/a?parseTime=true"),
+            Some("postgres") => datastore["connectionString"] = json!("host=db"),
+            _ => {}
+        }
+    }
+    let peers = object.pointer_mut("/spec/federation/federatesWith").and_then(Value::as_array_mut);
+    for peer in peers.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if peer.get("bundleEndpointProfile") == Some(&json!("https_web")) {
+            peer.remove("endpointSpiffeId");
+        }
+    }
+    object
+}
+
+/// URLs that break one rule each.
+fn no_urls(about: impl Fn(Value) -> Value) -> Vec<Breach> {
+    let wrong = ["https:///x", "https://u:p@b/", "https://b:0/", "https://b/#x", "https://b/?x#y"];
+    wrong.into_iter().map(|text| New(about(json!(text)))).collect()
 }
 
 /// What breaks a rule with words of its own.
@@ -366,9 +402,32 @@ fn breaches(path: &str) -> Vec<Breach> {
             vec![Change(minimal(), other("/spec/trustDomain", "b.example.com"))]
         }
         "spec.clusterName" => vec![Change(minimal(), other("/spec/clusterName", "b"))],
+        "spec.jwtIssuer" => no_urls(spec("/jwtIssuer")),
+        "spec.federation.bundleEndpoint.httpsWeb.acme.directoryUrl" => {
+            no_urls(|url| web(json!({ "acme": with(acme(), "/directoryUrl", url) })))
+        }
+        "spec.federation.federatesWith[].bundleEndpointUrl" => {
+            no_urls(|url| with_peers([with(peer("b.example.com"), "/bundleEndpointUrl", url)]))
+        }
+        "spec.datastore" => [
+            json!({ "connectionString": "/etc/passwd" }),
+            json!({ "databaseType": "mysql", "connectionString": "a" }),
+            json!({ "databaseType": "postgres", "connectionString": "a" }),
+        ]
+        .map(|datastore| New(spec("/datastore")(datastore)))
+        .into(),
+        "spec.labels" => {
+            ["a b", "example.k8s.io/a"].map(|key| New(spec("/labels")(json!({ key: "a" })))).into()
+        }
+        "spec.nodeSelector" => vec![New(spec("/nodeSelector")(json!({ "a b": "a" })))],
         "spec.persistence" => vec![Change(minimal(), other("/spec/persistence/size", "2Gi"))],
         "spec.federation.bundleEndpoint" => vec![
             New(without(serving_cert(), "/spec/federation/bundleEndpoint/httpsWeb")),
+            New(with(
+                serving_cert(),
+                "/spec/federation/bundleEndpoint/profile",
+                json!("https_spiffe"),
+            )),
             Change(federated(), serving_cert()),
         ],
         "spec.federation.bundleEndpoint.httpsWeb" => vec![
@@ -380,7 +439,9 @@ fn breaches(path: &str) -> Vec<Breach> {
             vec![New(with_peers([peer("b.example.com"), peer("b.example.com")]))]
         }
         "spec.federation.federatesWith[]" => {
-            vec![New(with_peers([without(peer("b.example.com"), "/endpointSpiffeId")]))]
+            let by_web = with(peer("b.example.com"), "/bundleEndpointProfile", json!("https_web"));
+            let without_id = without(peer("b.example.com"), "/endpointSpiffeId");
+            vec![New(with_peers([without_id])), New(with_peers([by_web]))]
         }
         _ => Vec::new(),
     }

@@ -25,9 +25,9 @@ async fn federation_needs_a_bundle_endpoint(turn: Turn) {
 }
 
 async fn the_endpoint_has_one_of_two_profiles(turn: Turn) {
-    let endpoint = |profile: Value| {
-        let web = web(json!({ "servingCert": {} }));
-        with(web, "/spec/federation/bundleEndpoint/profile", profile)
+    let endpoint = |profile: Value| match &profile {
+        profile if profile == "https_web" => web(json!({ "servingCert": {} })),
+        _ => with(federated(), "/spec/federation/bundleEndpoint/profile", profile),
     };
     let keep = ["https_spiffe", "https_web"].map(Value::from);
     let broken = ["https", "HTTPS_SPIFFE", ""].map(Value::from);
@@ -61,6 +61,15 @@ async fn the_profile_https_web_needs_exactly_one_source_of_certificates(turn: Tu
             broken: vec![both, web(json!({}))],
             says: "exactly one of acme and servingCert must be set",
         },
+        Rule {
+            keep: vec![federated()],
+            broken: vec![with(
+                serving_cert(),
+                "/spec/federation/bundleEndpoint/profile",
+                json!("https_spiffe"),
+            )],
+            says: "profile https_spiffe proves itself without httpsWeb",
+        },
     ];
     judge(&turn, &rules).await;
 }
@@ -78,7 +87,7 @@ async fn an_acme_authority_must_be_described(turn: Turn) {
             field("directoryUrl"),
             [json!("https://acme.example.com/dir")],
             ["http://acme.example.com/dir", "acme.example.com", ""].map(Value::from),
-            "write a URL that begins with https://",
+            "write a URL that begins with https:// and names a host in ASCII",
         ),
         rule(field("domainName"), hosts, no_hosts, DNS),
         rule(

@@ -8,6 +8,7 @@ use crate::only::{Turn, minimal};
 mod bounds;
 mod changes;
 mod endpoint;
+mod judged;
 mod manual;
 mod peers;
 mod server;

@@ -9,7 +9,7 @@ on_both! {
     there_are_fifty_peers_at_most_and_no_empty_list,
     a_trust_domain_does_not_federate_with_itself,
     a_trust_domain_is_listed_once,
-    a_peer_that_proves_itself_by_spiffe_needs_an_id,
+    a_peer_that_proves_itself_by_spiffe_needs_an_id_and_no_other_has_one,
     every_field_of_a_peer_is_checked,
 }
 
@@ -29,7 +29,9 @@ async fn there_are_fifty_peers_at_most_and_no_empty_list(turn: Turn) {
         rule(sizes(), [json!(1)], [json!(0)], "should have at least 1 items"),
     ];
     judge(&turn, &rules).await;
-    let longest = |number: usize| peer(&format!("{number:0>255}"));
+    let url = json!(format!("https://b.example.com/{}", "a".repeat(2026)));
+    let longest =
+        |number: usize| with(peer(&format!("{number:0>255}")), "/bundleEndpointUrl", url.clone());
     let longest = with_peers((0..50).map(longest));
     turn.would_create(&longest).await.expect("the rules can afford the longest names");
 }
@@ -50,12 +52,24 @@ async fn a_trust_domain_is_listed_once(turn: Turn) {
     judge(&turn, &[Rule { keep, broken: vec![with_peers(twice)], says }]).await;
 }
 
-async fn a_peer_that_proves_itself_by_spiffe_needs_an_id(turn: Turn) {
+async fn a_peer_that_proves_itself_by_spiffe_needs_an_id_and_no_other_has_one(turn: Turn) {
     let without_id = || without(peer("b.example.com"), "/endpointSpiffeId");
     let by_web = with(without_id(), "/bundleEndpointProfile", json!("https_web"));
-    let says = "profile https_spiffe needs endpointSpiffeId";
-    let keep = vec![with_peers([by_web]), with_peers([peer("b.example.com")])];
-    judge(&turn, &[Rule { keep, broken: vec![with_peers([without_id()])], says }]).await;
+    let idle = with(peer("b.example.com"), "/bundleEndpointProfile", json!("https_web"));
+    let keep = || vec![with_peers([by_web.clone()]), with_peers([peer("b.example.com")])];
+    let rules = [
+        Rule {
+            keep: keep(),
+            broken: vec![with_peers([without_id()])],
+            says: "profile https_spiffe needs endpointSpiffeId",
+        },
+        Rule {
+            keep: keep(),
+            broken: vec![with_peers([idle])],
+            says: "profile https_web asks for no SPIFFE ID: remove endpointSpiffeId",
+        },
+    ];
+    judge(&turn, &rules).await;
 }
 
 async fn every_field_of_a_peer_is_checked(turn: Turn) {
@@ -73,11 +87,11 @@ async fn every_field_of_a_peer_is_checked(turn: Turn) {
             field("bundleEndpointUrl"),
             ["https://b.example.com", "https://b.example.com:8443/bundle"].map(Value::from),
             ["http://b.example.com", "b.example.com", ""].map(Value::from),
-            "write a URL that begins with https://",
+            "write a URL that begins with https:// and names a host in ASCII",
         ),
         rule(
             field("bundleEndpointProfile"),
-            ["https_spiffe", "https_web"].map(Value::from),
+            [json!("https_spiffe")],
             [json!("https")],
             r#"supported values: "https_spiffe", "https_web""#,
         ),

@@ -1,0 +1,55 @@
+//! How the server may reach its database.
+//!
+//! A connection string is read by the driver of the database, and drivers do more than connect:
+//! MySQL's hands over any file that the other side asks for (`allowAllFiles`), PostgreSQL's reads the
+//! files that `sslkey` and `passfile` name, SQLite's opens any path. So only few options are accepted.
+
+use super::{Problem, pattern::pattern};
+use crate::api::spire_server::Datastore;
+
+pattern!(SQLITE, r"^/run/spire/data/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(sqlite3|sqlite|db)$");
+pattern!(
+    /// The driver looks for the last slash, then for the last `@` before it: whatever stands before that
+    /// is user and password.
+    MYSQL,
+    r"^(.*@)?tcp\(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?\)/[A-Za-z0-9_$-]+\?((parseTime=true|rejectReadOnly=(true|false)|(charset|collation)=[A-Za-z0-9_,]+|tls=(true|false|skip-verify|preferred)|(timeout|readTimeout|writeTimeout)=[0-9]{1,6}(ms|s|m)|maxAllowedPacket=[0-9]{1,10})(&|$))+$"
+);
+pattern!(
+    /// Without it SPIRE does not start.
+    MYSQL_TIMES,
+    r"[?&]parseTime=true(&|$)"
+);
+pattern!(
+    /// A space of any kind, also beyond ASCII, ends a value that is not in quotes.
+    POSTGRES_WORDS,
+    r"^((host=[A-Za-z0-9.:-]+|port=[0-9]{1,5}|sslmode=(disable|require|verify-ca|verify-full)|connect_timeout=[0-9]{1,6}|(user|password|dbname|application_name)=([!-&(-\[\]-~]+|'([^'\\\n]|\\.)*'))( +|$))+$"
+);
+pattern!(
+    /// The driver turns it into words, and older ones do so without quotes: hence no escaped spaces.
+    POSTGRES_URL,
+    r"^postgres(ql)?://(([A-Za-z0-9._~!$*+,;=-]|%(2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e]))+(:([A-Za-z0-9._~!$*+,;=-]|%(2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e]))*)?@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9_$-]+)?(\?((sslmode=(disable|require|verify-ca|verify-full)|connect_timeout=[0-9]{1,6}|application_name=([A-Za-z0-9._~!$*+,;=-]|%(2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e]))+)(&|$))+)?$"
+);
+
+pub const SQLITE_SAYS: &str = "for sqlite3 write a file of the server's volume that ends in .sqlite3 or .db, such as \
+     /run/spire/data/datastore.sqlite3: no other folder, no file:, no options";
+pub const MYSQL_SAYS: &str = "for mysql write USER:PASSWORD@tcp(HOST:3306)/DATABASE?parseTime=true, and of other options \
+     only charset, collation, tls, timeout, readTimeout, writeTimeout, maxAllowedPacket and \
+     rejectReadOnly";
+pub const POSTGRES_SAYS: &str = "for postgres write host=HOST user=USER password=PASSWORD dbname=DATABASE or \
+     postgres://USER:PASSWORD@HOST/DATABASE, and of other options only port, sslmode, \
+     connect_timeout and application_name; certificates come from tlsSecretName";
+
+/// What is wrong with the connection string. It may hold a password, so it is not repeated.
+pub fn problem(datastore: &Datastore) -> Option<Problem> {
+    let text = datastore.connection_string.expose();
+    let (accepted, says) = match &*datastore.database_type {
+        "sqlite3" => (SQLITE.accepts(text), SQLITE_SAYS),
+        "mysql" => (MYSQL.accepts(text) && MYSQL_TIMES.accepts(text), MYSQL_SAYS),
+        "postgres" => (POSTGRES_WORDS.accepts(text) || POSTGRES_URL.accepts(text), POSTGRES_SAYS),
+        _ => {
+            let why = "write sqlite3, mysql or postgres";
+            return Some(Problem::new("spec.datastore.databaseType", why));
+        }
+    };
+    (!accepted).then(|| Problem::new("spec.datastore.connectionString", says))
+}
