@@ -5,6 +5,7 @@
 //! - [`alerts`]: when people are told about a peer;
 //! - [`life`]: from a SpireServer to its objects;
 //! - [`deputy`]: who may have a Secret's key, or a host, put into its Route;
+//! - [`edit_rights`]: what the right to edit a SpireServer is worth, field by field;
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
@@ -36,6 +37,7 @@ mod crash;
 mod crowd;
 mod dark;
 mod deputy;
+mod edit_rights;
 mod life;
 mod mixed;
 mod real_spire;

@@ -83,15 +83,19 @@ fn endpoints() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-fn rendered(wanted: &Wanted, part: Part) -> Value {
+/// All that is rendered of it.
+pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
     let setting = Setting {
         namespace: NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server".to_owned(),
         controller_manager_image: "spire-controller-manager".to_owned(),
     };
-    let all = render(wanted, &setting);
-    all.into_iter().find(|it| it.part == part).expect("what is always rendered").object
+    render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
+}
+
+fn rendered(wanted: &Wanted, part: Part) -> Value {
+    objects(wanted).remove(&part).expect("what is always rendered")
 }
 
 /// The content of a file in a rendered ConfigMap.
@@ -100,7 +104,8 @@ fn file(wanted: &Wanted, part: Part, name: &str) -> Value {
     serde_json::from_str(map["data"][name].as_str().expect("a file")).expect("JSON")
 }
 
-fn server_conf(wanted: &Wanted) -> Value {
+/// What is rendered for the server to read.
+pub fn server_conf(wanted: &Wanted) -> Value {
     file(wanted, Part::ServerConfigMap, "server.conf")
 }
 
