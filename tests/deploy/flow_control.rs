@@ -11,6 +11,7 @@ use crate::support::{Cluster, eventually_equals};
 use crate::tools::{at, kustomize};
 
 const FLOW_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/flow-control");
+const FEDERATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/federate/flow-schema.yaml");
 
 fn flow_schema(overlay: &str) -> Option<Value> {
     objects(&kustomize(&at(overlay))).remove("FlowSchema trustplane-inject")
@@ -41,7 +42,13 @@ async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
     cluster.kubectl(&account).await.expect("an account");
     let token = cluster.token_of(ns.name(), "neighbour").await;
     let neighbour = cluster.admin_access().with_token(token).client_without_retries().await;
+    let account = ["-n", "trustplane", "create", "serviceaccount", "trustplane-federate"];
+    cluster.kubectl(&account).await.expect("an account");
+    let token = cluster.token_of("trustplane", "trustplane-federate").await;
+    let federate = cluster.admin_access().with_token(token).client_without_retries().await;
 
+    let applied = cluster.kubectl(&["apply", "--server-side", "-f", FEDERATE]).await;
+    applied.expect("it is accepted");
     let applied = cluster.kubectl(&["apply", "--server-side", "-k", FLOW_CONTROL]).await;
     applied.expect("it is accepted");
 
@@ -59,6 +66,12 @@ async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
         .await;
     }
     // Refused, and classed all the same.
+    let expected = Ok(Classed::new("trustplane-federate", "workload-high"));
+    let path = "/apis/operator.openshift.io/v1alpha1/spireservers";
+    eventually_equals(Duration::from_secs(30), path, expected, async || {
+        classed(&admin, &federate, path).await
+    })
+    .await;
     let others = classed(&admin, &neighbour, "/api/v1/secrets?limit=1").await;
     assert_eq!(others, Ok(Classed::new("service-accounts", "workload-low")));
 }
