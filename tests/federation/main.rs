@@ -11,6 +11,7 @@
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`dark`]: a peer that goes dark beside others that do not;
+//! - [`removal`]: the controller is removed, and the SPIRE server goes on;
 //! - [`replicas`]: two controllers, of which one writes;
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
 //! - [`web`]: the same by https_web;
@@ -41,6 +42,7 @@ mod edit_rights;
 mod life;
 mod mixed;
 mod real_spire;
+mod removal;
 mod rendered;
 mod replicas;
 mod roundtrip;

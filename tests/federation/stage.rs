@@ -1,4 +1,4 @@
-//! A cluster with `trustplane federate` installed as deploy/federate installs it.
+//! A cluster with `trustplane federate` installed as deploy/trust-domain and deploy/federate install it.
 
 use std::{path::Path, time::Duration};
 
@@ -46,7 +46,9 @@ impl Stage {
     /// A cluster of this trust domain, with Routes below this domain.
     pub async fn of(trust_domain: &str, domain: &str, name: &str) -> Self {
         let cluster = Cluster::start_another(name).await;
-        install(&cluster, "/deploy/federate").await;
+        for folder in ["/deploy/trust-domain", "/deploy/federate"] {
+            install(&cluster, folder).await;
+        }
         let admin = cluster.admin().await;
         Self { cluster, admin, trust_domain: trust_domain.to_owned(), domain: domain.to_owned() }
     }
