@@ -9,9 +9,9 @@ use crate::objects::{Objects, differences, objects, without_helms_own};
 use crate::tools::{at, folder, helm, kustomize, output};
 
 /// What the tests' API server says of itself; helm built from its module does not know of any.
-const KUBERNETES: &str = "1.36.0";
+pub const KUBERNETES: &str = "1.36.0";
 
-fn template(namespace: &str, values: &[&str]) -> Result<Objects, String> {
+pub fn template(namespace: &str, values: &[&str]) -> Result<Objects, String> {
     let mut helm = helm();
     helm.args(["template", "trustplane"]).arg(at("deploy/chart"));
     helm.args(["--kube-version", KUBERNETES, "--namespace", namespace]);
@@ -21,19 +21,19 @@ fn template(namespace: &str, values: &[&str]) -> Result<Objects, String> {
     Ok(objects(&output(&mut helm)?))
 }
 
-fn rendered(namespace: &str, values: &[&str]) -> Objects {
+pub fn rendered(namespace: &str, values: &[&str]) -> Objects {
     template(namespace, values).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Where they differ, seen from the overlay.
-fn against_chart(overlay: &Path, namespace: &str, values: &[&str]) -> Vec<String> {
+pub fn against_chart(overlay: &Path, namespace: &str, values: &[&str]) -> Vec<String> {
     let chart = without_helms_own(rendered(namespace, values));
     differences(&objects(&kustomize(overlay)), &chart)
 }
 
 /// helm stores the release in the namespace, so the namespace has to be there first: helm makes it
 /// when it is told to, or its owner does.
-const HELM_MAKES_IT: [&str; 1] = ["only left: Namespace trustplane"];
+pub const HELM_MAKES_IT: [&str; 1] = ["only left: Namespace trustplane"];
 
 #[test]
 fn without_values_it_is_the_overlay_for_openshift() {
@@ -263,9 +263,14 @@ fn the_program_takes_every_argument_that_it_is_given() {
 
 #[test]
 fn values_that_it_does_not_know_are_refused() {
-    for value in
-        ["replica=3", "onInvalidSecret=maybe", "policy.enabled=perhaps", "namespaces={No_Name}"]
-    {
+    for value in [
+        "replica=3",
+        "onInvalidSecret=maybe",
+        "policy.enabled=perhaps",
+        "namespaces={No_Name}",
+        "federate.spireNamespace=No_Name",
+        "federate.peers=3",
+    ] {
         let refusal = template("trustplane", &[value]).expect_err(value);
         assert!(
             refusal.contains("values don't meet the specifications of the schema"),
@@ -276,6 +281,9 @@ fn values_that_it_does_not_know_are_refused() {
 
 #[test]
 fn helm_finds_nothing_to_complain_about() {
-    let linted = output(helm().args(["lint", "--strict", "--quiet"]).arg(at("deploy/chart")));
-    assert_eq!(linted.as_deref(), Ok(""));
+    for value in ["federate.enabled=false", "federate.enabled=true"] {
+        let lint = ["lint", "--strict", "--quiet", "--set", value];
+        let linted = output(helm().args(lint).arg(at("deploy/chart")));
+        assert_eq!(linted.as_deref(), Ok(""), "{value}");
+    }
 }

@@ -10,6 +10,7 @@ mod tools;
 mod alerts;
 mod chart;
 mod containerfile;
+mod federate;
 mod flow_control;
 mod overlays;
 mod release;

@@ -35,17 +35,19 @@ async fn the_one_for_openshift_takes_monitoring_and_authenticated_metrics() {
     // What the Prometheus operator brings.
     let operator = "github.com/prometheus-operator/prometheus-operator";
     let crds = go::module("e2e/monitoring-crds", operator).join("example/prometheus-operator-crd");
-    for kind in ["servicemonitors", "prometheusrules"] {
+    for kind in ["servicemonitors", "prometheusrules", "podmonitors"] {
         let crd = crds.join(format!("monitoring.coreos.com_{kind}.yaml"));
         let crd = crd.to_str().expect("a path is text");
         cluster.kubectl(&["create", "-f", crd]).expect("the CRD is accepted");
     }
     cluster
         .kubectl(&["wait", "--for=condition=Established", "crd", "--all"])
-        .expect("both are served");
+        .expect("all are served");
 
     cluster.accepts(&kustomize(&at("deploy/overlays/openshift")));
-    cluster.accepts(&kustomize(&at("deploy/monitoring")));
+    for folder in ["monitoring", "trust-domain", "federate", "federate/monitoring"] {
+        cluster.accepts(&kustomize(&at("deploy").join(folder)));
+    }
 
     let component = "../../../deploy/components";
     let site = format!(

@@ -1,13 +1,13 @@
 //! The life of a release: installed, upgraded to the same, removed.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::tools::{EmptyCluster, at};
 
 const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrolebindings,services,\
                      deployments,poddisruptionbudgets,networkpolicies,\
                      validatingadmissionpolicies,validatingadmissionpolicybindings,\
-                     customresourcedefinitions,flowschemas";
+                     customresourcedefinitions,flowschemas,namespaces";
 
 /// What helm installed, with the version that each object is in.
 fn installed(cluster: &EmptyCluster) -> Vec<String> {
@@ -28,30 +28,76 @@ fn installed(cluster: &EmptyCluster) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_is_installed_upgraded_and_removed_and_the_route_api_stays() {
+async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let cluster = EmptyCluster::start("release").await;
     let chart = at("deploy/chart");
     let chart = chart.to_str().expect("a path is text");
-    let to = ["trustplane", chart, "--namespace=trustplane", "--set=routeCrd.install=true"];
+    let values = "--set=routeCrd.install=true,federate.enabled=true";
+    let to = ["trustplane", chart, "--namespace=trustplane", values];
 
     let notes = cluster.helm(&[&["install"], &to[..], &["--create-namespace"]].concat());
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 13, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13 + 15, "{after_install:#?}");
+    assert!(
+        notes.contains("kubectl delete namespace spire"),
+        "what destroys keys is said: {notes}"
+    );
 
     cluster.passes_check().await;
 
     cluster.helm(&[&["upgrade"], &to[..]].concat()).expect("it is upgraded");
     assert_eq!(installed(&cluster), after_install, "an upgrade to the same writes nothing");
 
-    // Neither a forgotten value nor the end of the release takes the Routes of the cluster along.
+    // Neither a forgotten value nor the end of the release takes the Routes of the cluster along, or the
+    // keys of the trust domain.
+    cluster.apply(&spire_server());
+    cluster.apply(&claim());
+    let stays = || {
+        cluster.kubectl(&["get", "routes", "-A"]).expect("Routes are still served");
+        cluster.kubectl(&["get", "spireserver", "cluster"]).expect("the SpireServer");
+        let claim = ["-n", "spire", "get", "pvc", "spire-data-spire-server-0"];
+        cluster.kubectl(&claim).expect("the volume with the keys");
+        let phase = ["get", "namespace", "spire", "-o=jsonpath={.status.phase}"];
+        assert_eq!(cluster.kubectl(&phase).as_deref(), Ok("Active"));
+    };
     let forgotten = ["upgrade", "trustplane", chart, "--namespace=trustplane"];
     cluster.helm(&forgotten).expect("it is upgraded");
-    cluster.kubectl(&["get", "routes", "-A"]).expect("Routes are still served");
+    stays();
     let removed = ["uninstall", "trustplane", "--namespace=trustplane"];
     cluster.helm(&removed).expect("it is removed");
+    stays();
     let left = installed(&cluster);
-    assert!(left.len() == 1 && left[0].contains("routes.route.openshift.io"), "{left:?}");
-    cluster.kubectl(&["get", "routes", "-A"]).expect("Routes are still served");
+    let kept = ["routes.route.openshift.io", "spireservers.operator.openshift.io", "\"spire\""];
+    assert_eq!(left.len(), kept.len(), "{left:?}");
+    for name in kept {
+        assert!(left.iter().any(|it| it.contains(name)), "{name}: {left:?}");
+    }
+
+    // What was kept is taken over.
+    cluster.helm(&[&["install"], &to[..]].concat()).expect("it is installed again");
+    stays();
+    assert_eq!(installed(&cluster).len(), after_install.len());
+}
+
+fn spire_server() -> Value {
+    json!({
+        "apiVersion": "operator.openshift.io/v1alpha1", "kind": "SpireServer",
+        "metadata": { "name": "cluster" },
+        "spec": {
+            "trustDomain": "a.test", "clusterName": "a", "jwtIssuer": "https://oidc.a.test",
+        },
+    })
+}
+
+fn claim() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "spire-data-spire-server-0", "namespace": "spire" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    })
 }

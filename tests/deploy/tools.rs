@@ -169,10 +169,21 @@ impl EmptyCluster {
         let printed = output(&mut check).expect_err("no replica is ready");
         let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
         let lines = found["lines"].as_array().expect("lines");
-        let needs_pods = |line: &Value| line["check"] == "deployment" || line["check"] == "lease";
+        let needs_pods = |line: &Value| {
+            let check = line["check"].as_str().unwrap_or_default();
+            check.ends_with("deployment") || check.ends_with("lease")
+        };
         assert!(lines.iter().any(needs_pods), "{printed}");
         let failed = lines.iter().filter(|line| line["result"] == "failed" && !needs_pods(line));
         failed.cloned().collect()
+    }
+
+    /// Applies one object.
+    pub fn apply(&self, object: &Value) {
+        let file = self.servers.scratch.join(format!("{}.json", suite::next_number()));
+        suite::write_private(&file, &object.to_string());
+        let file = file.to_str().expect("a path is text");
+        self.kubectl(&["apply", "-f", file]).unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Applies manifests twice on the server's side, and insists that the second time changes nothing.
