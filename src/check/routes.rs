@@ -17,7 +17,7 @@ use crate::{
     },
     inject::{
         condition::Standing,
-        facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls},
+        facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls, Wanted},
         words::Reason,
     },
     kit::{
@@ -28,8 +28,8 @@ use crate::{
     tls::{self, Fingerprint, Warning, Wildcard},
 };
 
-/// Characters of a reason that a router wrote: it may be of any length.
-const LONGEST_REASON: usize = 60;
+/// Characters of a text that is not ours: it may be of any length.
+const LONGEST: usize = 60;
 
 /// The TLS Secrets, each with the fingerprint of its pair; none where it is no text.
 pub type Secrets = HashMap<ObjectRef, Option<Fingerprint>>;
@@ -47,6 +47,8 @@ pub struct RoutesFound {
     pub injected: usize,
     /// Those that ask, but belong to an Ingress.
     pub left_alone: usize,
+    /// Those that would ask if their annotation were not misspelt, with its key.
+    pub misspelt: Vec<(ObjectRef, String)>,
     /// Those that ask and do not have what they ask for, with the reason where it is known.
     pub failing: Vec<(ObjectRef, Option<String>)>,
     /// Those that name a TLS Secret that is not there, with its name.
@@ -198,6 +200,10 @@ impl RoutesFound {
             let injected = |it: &Standing| it.reason == Some(Reason::SecretInjected);
             !holds(route) || route.facts.conditions.first().is_some_and(|it| !injected(it))
         };
+        let misspelt = |route: &RouteSeen| match &route.facts.wanted {
+            Wanted::Misspelt(key) => Some((route.facts.at.clone(), shown(key))),
+            Wanted::Nothing | Wanted::Secret(_) | Wanted::Invalid(_) => None,
+        };
         let absent = |route: &&RouteSeen, secrets: &Secrets| {
             let secret = route.facts.deciding_secret().filter(|it| !secrets.contains_key(it))?;
             Some((route.facts.at.clone(), secret.name.to_string()))
@@ -208,6 +214,7 @@ impl RoutesFound {
             current: compared.clone().map(|_| asking.iter().filter(holds).count()),
             injected: of(Custody::Free).filter(|route| route.is_injected()).count(),
             left_alone: of(Custody::Ingress).filter(|it| it.facts.is_annotated()).count(),
+            misspelt: of(Custody::Free).filter_map(misspelt).collect(),
             failing: asking
                 .iter()
                 .filter(fails)
@@ -244,6 +251,11 @@ fn reason(route: &RouteFacts) -> Option<String> {
     }
 }
 
+/// A text that is not ours, escaped and cut.
+fn shown(text: &str) -> String {
+    text.escape_debug().take(LONGEST).collect()
+}
+
 /// A Route with what routers say about it.
 #[derive(Clone, Debug)]
 struct ListedRoute {
@@ -267,13 +279,12 @@ struct IngressCondition {
 }
 
 impl Ingress {
-    /// Why this router does not serve the Route. Texts of routers are not ours: they are escaped.
+    /// Why this router does not serve the Route.
     fn refusal(&self) -> Option<String> {
         let refuses = |it: &&IngressCondition| it.r#type == "Admitted" && it.status == "False";
         let condition = self.conditions.iter().find(refuses)?;
-        let escaped = |text: &Option<String>, otherwise: &str| -> String {
-            let text = text.as_deref().filter(|text| !text.is_empty()).unwrap_or(otherwise);
-            text.escape_debug().take(LONGEST_REASON).collect()
+        let escaped = |text: &Option<String>, otherwise: &str| {
+            shown(text.as_deref().filter(|text| !text.is_empty()).unwrap_or(otherwise))
         };
         let reason = escaped(&condition.reason, "no reason");
         Some(format!("{reason}, router {}", escaped(&self.router_name, "without a name")))

@@ -71,6 +71,9 @@ async fn expired_certificates_wrong_hosts_and_refused_routes_have_a_line_each() 
     ] });
     ns.patch_route_status("good", json!({ "status": { "ingress": [refused] } })).await;
 
+    let slip = json!({ "route.openshift.io/tls-secretname": "shop-tls" });
+    RouteFixture::edge("slip").with("/metadata/annotations", slip).create(&ns).await;
+
     let ran = check(&cluster).await;
 
     let at = |name: &str| format!("{}/{name}", ns.name());
@@ -79,6 +82,8 @@ async fn expired_certificates_wrong_hosts_and_refused_routes_have_a_line_each() 
     assert_eq!(found(&ran, "certificate-hosts"), hosts);
     let refused = format!("refused: {} (HostAlreadyClaimed, router default)", at("good"));
     assert_eq!(found(&ran, "router-admission"), refused);
+    let slip = format!("misspelt annotation: {} (route.openshift.io/tls-secretname)", at("slip"));
+    assert!(found(&ran, "routes").contains(&slip), "{ran:?}");
     for check in ["certificate-dates", "certificate-hosts", "router-admission"] {
         assert_eq!(results(&ran)[check], "warning", "{ran:?}");
     }

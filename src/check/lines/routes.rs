@@ -36,12 +36,18 @@ impl Judge<'_> {
         if *left_alone > 0 {
             text = format!("{text}; {left_alone} more ask, but belong to an Ingress");
         }
-        let injects = self.installed || self.facts.sandbox == Some(Injecting::Itself);
-        if !injects && *injected == 0 {
-            return it.note(text);
+        if !found.misspelt.is_empty() {
+            let names = some(found.misspelt.iter().map(|(route, key)| format!("{route} ({key})")));
+            text = format!("{text}; misspelt annotation: {names}");
         }
-        if failing.is_empty() && found.undecodable.is_empty() {
-            return it.ok(text);
+        let injects = self.installed || self.facts.sandbox == Some(Injecting::Itself);
+        let idle = !injects && *injected == 0;
+        if idle || failing.is_empty() && found.undecodable.is_empty() {
+            return match found.misspelt.is_empty() {
+                true if idle => it.note(text),
+                true => it.ok(text),
+                false => it.warning(text, SPELL),
+            };
         }
         if !found.undecodable.is_empty() {
             text = format!("{text}; cannot be decoded: {}", refs(&found.undecodable));
@@ -123,6 +129,8 @@ impl Judge<'_> {
     }
 }
 
+const SPELL: &str = "Nobody reads an annotation of that name. If it is to ask for a Secret, call it \
+     route.openshift.io/tls-secret-name.";
 const ADMITTED: &str = r#"kubectl -n NAMESPACE get route NAME -o jsonpath='{range .status.ingress[*].conditions[*]}{.message}{"\n"}{end}'"#;
 
 fn refs(routes: &[ObjectRef]) -> String {

@@ -44,6 +44,7 @@ fn in_order() -> Facts {
             current: Ok(2),
             injected: 2,
             left_alone: 0,
+            misspelt: Vec::new(),
             failing: Vec::new(),
             without_secret: Ok(Vec::new()),
             undecodable: Vec::new(),
@@ -294,6 +295,22 @@ fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
     let without = line(&sandbox(Injecting::Others), "api-server").found;
     assert!(without.ends_with("without its injector"), "{without}");
     assert!(that_are(&marks(&facts, Expect::Installed), Mark::Failed).contains(&"deployment"));
+}
+
+#[test]
+fn a_misspelt_annotation_is_named_whoever_injects() {
+    for facts in [in_order(), Facts { routes: in_order().routes, ..untouched() }] {
+        let mut facts = facts;
+        if let Ok(found) = &mut facts.routes {
+            let route = ObjectRef::new("web", "shop");
+            found.misspelt = vec![(route, "route.openshift.io/tls-secret-nam".into())];
+        }
+        let line = line(&facts, "routes");
+        assert_eq!(line.result, Mark::Warning);
+        let named = "misspelt annotation: web/shop (route.openshift.io/tls-secret-nam)";
+        assert!(line.found.ends_with(named), "{line:?}");
+        assert!(line.todo.is_some_and(|todo| todo.contains("route.openshift.io/tls-secret-name.")));
+    }
 }
 
 #[test]

@@ -152,3 +152,13 @@ fn certificates_of_routes_that_do_not_ask_are_their_owners_business() {
     let found = count(&[own], Ok(Secrets::new()));
     assert_eq!(names(&found.wrong_host), [""; 0]);
 }
+
+#[test]
+fn a_route_whose_annotation_is_misspelt_is_named_with_it() {
+    let mut slip = route("slip", "", false, None);
+    slip["metadata"]["annotations"]["route.openshift.io/tls-secret-nam"] = json!("shop-tls");
+    let found = count(&[slip, route("good", "shop-tls", false, None)], Ok(Secrets::new()));
+    let key = "route.openshift.io/tls-secret-nam".to_owned();
+    assert_eq!(found.misspelt, [(ObjectRef::new("web", "slip"), key)]);
+    assert_eq!(found.annotated, 1);
+}
