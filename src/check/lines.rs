@@ -261,10 +261,23 @@ impl Judge<'_> {
     }
 
     fn policy(&self) -> Line {
+        let mut line = self.installed_policy();
+        if self.facts.enforcement == Enforcement::NothingToTest {
+            line.found = format!("{}. --probe-policy tested nothing", line.found);
+            if line.todo.is_none() {
+                line.result = Mark::Warning;
+                line.todo =
+                    Some("Test it where the policy is installed, bound and unaltered.".to_owned());
+            }
+        }
+        line
+    }
+
+    fn installed_policy(&self) -> Line {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
             // The sandbox has no admission at all, and nothing is ever installed there.
-            Err(CallError::NotFound) if !self.installed => {
+            Err(CallError::NotFound) if !self.installed || self.in_sandbox() => {
                 return it.note("this API server has no admission policies");
             }
             Err(CallError::NotFound) => {
@@ -308,10 +321,10 @@ impl Judge<'_> {
             _ => None,
         };
         match (&self.facts.enforcement, aggregated) {
-            (Enforcement::NotTested, None) => it
+            (Enforcement::NotTested | Enforcement::NothingToTest, None) => it
                 .note(format!("{found}; whether the API server enforces it cannot be seen without a test"))
                 .run(PROBE),
-            (Enforcement::NotTested, Some(service)) => it
+            (Enforcement::NotTested | Enforcement::NothingToTest, Some(service)) => it
                 .warning(
                     format!("{found}; whether {service}, which serves Routes, enforces it cannot be seen"),
                     "Test it. docs/security.md says more under \"On OpenShift\".",
@@ -356,6 +369,10 @@ impl Judge<'_> {
         let it = Subject { check: "deployment", subject: "Deployment" };
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
+            _ if self.in_sandbox() && self.installed => it.failed(
+                "none: nothing can be installed in the sandbox",
+                "Run this on a cluster: KUBECONFIG leads to the sandbox.",
+            ),
             _ if self.in_sandbox() => it.note("none: nothing is installed in the sandbox"),
             Err(error) => it.unanswered(error),
             Ok(None) if !self.installed && !self.facts.elsewhere.is_empty() => {
@@ -439,9 +456,8 @@ impl Judge<'_> {
             .note("cannot be seen from here. Routes hold keys: encrypt them in etcd like Secrets (docs/security.md)")
     }
 
-    /// Unless somebody insists that trustplane is installed there.
     fn in_sandbox(&self) -> bool {
-        self.facts.sandbox.is_some() && !self.installed
+        self.facts.sandbox.is_some()
     }
 
     fn in_served(&self) -> String {

@@ -44,6 +44,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub enum Enforcement {
     /// Nobody tried.
     NotTested,
+    /// Somebody asked for a test, and there is no policy to be tested.
+    NothingToTest,
     /// The user was refused.
     Enforced,
     /// The user could ask for a Secret.

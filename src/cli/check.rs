@@ -98,8 +98,11 @@ impl Check {
             .await
             .with_context(|| format!("nothing could be checked at {url}"))
             .map_err(Unable)?;
-        if self.probe_policy && facts.has_policy() {
-            facts.enforcement = self.probe(config, &client).await?;
+        if self.probe_policy {
+            facts.enforcement = match facts.has_policy() {
+                true => self.probe(config, &client).await?,
+                false => Enforcement::NothingToTest,
+            };
         }
         let expect = if self.installed { Expect::Installed } else { Expect::Whatever };
         let lines = lines(&facts, expect);

@@ -39,6 +39,15 @@ async fn the_sandbox_is_named_as_what_it_is_and_uninstall_does_not_fight_its_inj
     let table = trustplane(&kubeconfig, &["check"]).await;
     assert!(table.out.ends_with("This is the sandbox. Nothing is installed here.\n"), "{table:?}");
 
+    // There is nothing to install and nothing to test there, and it says so.
+    let ran = trustplane(&kubeconfig, &["check", "--installed", "-o", "json"]).await;
+    assert_eq!(that_are(&results(&ran), "failed"), ["deployment"], "{ran:?}");
+    assert_eq!(found(&ran, "deployment"), "none: nothing can be installed in the sandbox");
+    assert!(!ran.out.contains("kubectl apply"), "{ran:?}");
+    let ran = trustplane(&kubeconfig, &["check", "--probe-policy", "--yes", "-o", "json"]).await;
+    assert_eq!(results(&ran)["policy"], "warning", "{ran:?}");
+    assert!(found(&ran, "policy").ends_with("--probe-policy tested nothing"), "{ran:?}");
+
     let refused = trustplane(&kubeconfig, &["uninstall", "--routes=clear", "--yes"]).await;
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("this is the trustplane sandbox"), "{refused:?}");
