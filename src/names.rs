@@ -59,6 +59,15 @@ pub const CONFIG_ANNOTATION: &str = "trustplane.dev/server-config";
 /// Source of the Events of `trustplane federate`.
 pub const FEDERATE_REPORTER: &str = "trustplane.dev/federate";
 
+/// The Deployment of `trustplane federate`.
+pub const FEDERATE_DEPLOYMENT: &str = "trustplane-federate";
+
+/// The admission policy that guards the SpireServer, and its binding.
+pub const ENDPOINT_POLICY: &str = "trustplane-federation-endpoint";
+
+/// Where the SPIRE server runs, unless `trustplane federate --namespace` says otherwise.
+pub const SPIRE_NAMESPACE: &str = "spire";
+
 /// The Lease that the replicas of `trustplane federate` compete for.
 pub const FEDERATE_LEASE: &str = "trustplane-federate";
 

@@ -1,7 +1,7 @@
 //! What was found on a cluster. `lines` judges it.
 
 use crate::{
-    check::{probe::Enforcement, rights::Right, routes::RoutesFound},
+    check::{federate::FederateFound, probe::Enforcement, rights::Right, routes::RoutesFound},
     inject::capability::StatusField,
     kit::{call::CallError, lease::holder::Holder},
     sandbox::session::Injecting,
@@ -39,6 +39,8 @@ pub struct Facts {
     pub lease: Answer<Holder>,
     /// The Routes of the namespaces that are served.
     pub routes: Answer<RoutesFound>,
+    /// `trustplane federate`.
+    pub federate: FederateFound,
 }
 
 impl Facts {
@@ -115,7 +117,7 @@ pub enum Installed {
     AsShipped,
 }
 
-/// The Deployment of `trustplane inject`.
+/// The Deployment of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeploymentFound {
     /// Of its first container.

@@ -20,10 +20,12 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
+use serde_json::Value;
 
 use super::{
-    facts::{Answer, DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi, Server},
-    policy,
+    facts::{Answer, DeploymentFound, Facts, PolicyFound, Reviewed, RouteApi, Server},
+    federate,
+    policy::{self, Shipped},
     probe::Enforcement,
     rights::{self, ManifestError, Right},
     routes,
@@ -36,7 +38,7 @@ use crate::{
         clock::Clock,
         lease::holder,
     },
-    names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE, POLICY},
+    names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE},
     sandbox::session,
 };
 
@@ -59,7 +61,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
     let version = call::bounded(client.apiserver_version()).await?;
     let sandbox = session::recognise(client, &version).await;
     let server = server(version, url);
-    let deployment = deployment(client, namespace).await;
+    let deployment = deployment(client, namespace, INJECT_DEPLOYMENT, "TRUSTPLANE_NAMESPACE").await;
     let elsewhere = match deployment {
         Ok(None) => elsewhere(client).await,
         _ => Vec::new(),
@@ -78,14 +80,15 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
     let granted = [rights::of_controller(&[])?, rights::of_election(namespace)?].concat();
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let clock = Clock::system();
-    let (route_api, status_field, installer, account, policy, lease, routes) = tokio::join!(
+    let (route_api, status_field, installer, account, policy, lease, routes, federate) = tokio::join!(
         route_api(client),
         capability::status_field(client),
         installer(client, namespace, granted),
         review(client, Some(&user), needed),
-        policy(client),
+        policy(client, policy::ROUTE_SECRETS),
         holder::look(client, namespace, INJECT_LEASE, &clock),
         routes::look(client, &served, clock.now()),
+        federate::look(client, namespace, &clock),
     );
     Ok(Facts {
         namespace: namespace.to_owned(),
@@ -95,12 +98,13 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         status_field,
         installer,
         account,
-        policy: policy?,
+        policy: policy?.map(|found| found.map(|(found, _)| found)),
         enforcement: Enforcement::NotTested,
         deployment,
         elsewhere,
         lease,
         routes,
+        federate: federate?,
     })
 }
 
@@ -148,10 +152,16 @@ fn aggregated(service: &APIService) -> Option<RouteApi> {
     Some(RouteApi::Aggregated { service, unavailable })
 }
 
-async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
+/// The Deployment of this name. The variable is the one that stands in for its flag `--namespace`.
+pub(super) async fn deployment(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    served: &str,
+) -> Answer<Option<DeploymentFound>> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = call::bounded(api.get_opt(INJECT_DEPLOYMENT)).await?;
-    Ok(found.as_ref().map(read_deployment))
+    let found = call::bounded(api.get_opt(name)).await?;
+    Ok(found.as_ref().map(|found| read_deployment(found, served)))
 }
 
 /// The namespaces that have a Deployment of this name; none where they may not be seen.
@@ -162,7 +172,7 @@ async fn elsewhere(client: &Client) -> Vec<String> {
     found.into_iter().flatten().filter_map(|it| it.metadata.namespace).collect()
 }
 
-fn read_deployment(deployment: &Deployment) -> DeploymentFound {
+fn read_deployment(deployment: &Deployment, served_variable: &str) -> DeploymentFound {
     let spec = &deployment.spec;
     let pod = spec.template.spec.clone().unwrap_or_default();
     let container = pod.containers.first().cloned().unwrap_or_default();
@@ -176,14 +186,14 @@ fn read_deployment(deployment: &Deployment) -> DeploymentFound {
         ready: status.ready_replicas.unwrap_or_default(),
         updated: status.updated_replicas.unwrap_or_default(),
         account: pod.service_account_name.unwrap_or_else(|| "default".to_owned()),
-        served: served(&container),
+        served: served(&container, served_variable),
         elects: is_on(&container, "--leader-elect", "TRUSTPLANE_LEADER_ELECT") && !dry_run,
         dry_run,
         reviews_tokens: reviews_tokens(&container),
     }
 }
 
-/// Whether a switch of `trustplane inject` is on, by the last of its flags or by its variable.
+/// Whether a switch of the program is on, by the last of its flags or by its variable.
 fn is_on(container: &Container, flag: &str, name: &str) -> bool {
     const OFF: [&str; 6] = ["0", "n", "no", "f", "false", "off"];
     let on = |value: &str| !OFF.contains(&value.to_lowercase().as_str());
@@ -206,8 +216,8 @@ fn reviews_tokens(container: &Container) -> bool {
     }
 }
 
-/// The namespaces that the flags of `trustplane inject`, or its variable, name.
-fn served(container: &Container) -> Vec<String> {
+/// The namespaces that the program's flags, or the variable for them, name.
+fn served(container: &Container, name: &str) -> Vec<String> {
     let mut named = Vec::new();
     let mut arguments = container.args.iter().flatten();
     while let Some(argument) = arguments.next() {
@@ -220,7 +230,7 @@ fn served(container: &Container) -> Vec<String> {
         named.extend(value);
     }
     if named.is_empty() {
-        named.extend(variable(container, "TRUSTPLANE_NAMESPACE"));
+        named.extend(variable(container, name));
     }
     let names = named.iter().flat_map(|value| value.trim_start_matches('=').split(','));
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -243,7 +253,11 @@ async fn installer(client: &Client, namespace: &str, role: Vec<Right>) -> Answer
 }
 
 /// Asks about each right of this user, or of whoever asks.
-async fn review(client: &Client, user: Option<&str>, rights: Vec<Right>) -> Answer<Reviewed> {
+pub(super) async fn review(
+    client: &Client,
+    user: Option<&str>,
+    rights: Vec<Right>,
+) -> Answer<Reviewed> {
     let asked = rights.len();
     let answers = stream::iter(rights).map(async |right| {
         let allowed = is_allowed(client, user, right.attributes()).await?;
@@ -294,7 +308,11 @@ fn groups(user: &str) -> Vec<String> {
     ]
 }
 
-async fn policy(client: &Client) -> Result<Answer<Option<PolicyFound>>, ManifestError> {
+/// A policy and its binding, with the spec of the policy; none where the kinds are not known.
+pub(super) async fn policy(
+    client: &Client,
+    shipped: Shipped,
+) -> Result<Answer<Option<(PolicyFound, Value)>>, ManifestError> {
     // A server that does not know the kind answers like one that lacks the object.
     let known = call::bounded(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
     match known.await {
@@ -302,22 +320,22 @@ async fn policy(client: &Client) -> Result<Answer<Option<PolicyFound>>, Manifest
         Ok(_) => return Ok(Ok(None)),
         Err(error) => return Ok(Err(error)),
     }
-    let (policy, binding) =
-        tokio::join!(compared(client, policy::POLICY), compared(client, policy::BINDING));
-    Ok(match (policy?, binding?) {
-        (Ok(policy), Ok(binding)) => Ok(Some(PolicyFound { policy, binding })),
-        (Err(error), _) | (_, Err(error)) => Err(error),
-    })
-}
-
-async fn compared(client: &Client, kind: &'static str) -> Result<Answer<Installed>, ManifestError> {
-    let resource =
-        ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    Ok(match call::bounded(api.get_opt(POLICY)).await {
-        Ok(found) => Ok(policy::compare(kind, found.as_ref().map(|found| &found.data))?),
-        Err(error) => Err(error),
-    })
+    let object = async |kind: &str| {
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        call::bounded(api.get_opt(shipped.name)).await.map(|found| found.map(|found| found.data))
+    };
+    let (policy, binding) = match tokio::join!(object(policy::POLICY), object(policy::BINDING)) {
+        (Ok(policy), Ok(binding)) => (policy, binding),
+        (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
+    };
+    let found = PolicyFound {
+        policy: shipped.compare(policy::POLICY, policy.as_ref())?,
+        binding: shipped.compare(policy::BINDING, binding.as_ref())?,
+    };
+    let spec = policy.map_or(Value::Null, |mut policy| policy["spec"].take());
+    Ok(Ok(Some((found, spec))))
 }
 
 #[cfg(test)]
@@ -326,8 +344,14 @@ mod tests {
 
     use super::*;
 
+    const VARIABLE: &str = "TRUSTPLANE_NAMESPACE";
+
+    fn served(container: &Container) -> Vec<String> {
+        super::served(container, VARIABLE)
+    }
+
     fn container(args: &[&str], variable: &str) -> Container {
-        let env = json!([{ "name": "TRUSTPLANE_NAMESPACE", "value": variable }]);
+        let env = json!([{ "name": VARIABLE, "value": variable }]);
         serde_json::from_value(json!({ "name": "inject", "args": args, "env": env })).unwrap()
     }
 
@@ -351,7 +375,7 @@ mod tests {
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {},
                 "spec": { "selector": {}, "template": { "spec": { "containers": [container] } } },
             }));
-            let found = read_deployment(&deployment.unwrap());
+            let found = read_deployment(&deployment.unwrap(), VARIABLE);
             (found.elects, found.dry_run, found.reviews_tokens)
         };
         assert_eq!(read(&["inject", "--leader-elect"], "", ""), (true, false, false));

@@ -17,6 +17,7 @@ use crate::{
     sandbox::session::Injecting,
 };
 
+mod federate;
 mod routes;
 
 /// The first version with ValidatingAdmissionPolicy v1.
@@ -128,7 +129,7 @@ pub fn is_installed(facts: &Facts, expect: Expect) -> bool {
 /// Judges.
 pub fn lines(facts: &Facts, expect: Expect) -> Vec<Line> {
     let judge = Judge { facts, installed: is_installed(facts, expect) };
-    vec![
+    let mut lines = vec![
         judge.api_server(),
         judge.route_api(),
         judge.status_field(),
@@ -142,8 +143,10 @@ pub fn lines(facts: &Facts, expect: Expect) -> Vec<Line> {
         judge.dates(),
         judge.hosts(),
         judge.admission(),
-        judge.encryption(),
-    ]
+    ];
+    lines.extend(judge.federate());
+    lines.push(judge.encryption());
+    lines
 }
 
 struct Judge<'a> {
@@ -395,28 +398,8 @@ impl Judge<'_> {
                     "Install it. If it is elsewhere, name its namespace with --namespace.",
                 )
                 .run(self.apply()),
-            Ok(Some(DeploymentFound { replicas: 0, image, .. })) => it
-                .failed(format!("scaled to 0, image {image}: nothing is injected"), "Scale it up.")
-                .run(format!(
-                    "kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=2"
-                )),
-            Ok(Some(DeploymentFound { dry_run: true, image, .. })) => it.failed(
-                format!("runs with --dry-run, image {image}: nothing is injected"),
-                "Remove that flag, or the variable TRUSTPLANE_DRY_RUN.",
-            ),
-            Ok(Some(DeploymentFound { replicas, ready, updated, image, .. })) => {
-                let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
-                // Old ones that are ready hide new ones that never start.
-                if updated < replicas {
-                    found = format!("{found}; {updated} of {replicas} replaced by this version");
-                }
-                if ready < replicas || updated < replicas {
-                    it.failed(found, "Look at its Pods and their logs.").run(format!(
-                        "kubectl -n {namespace} describe deployment/{INJECT_DEPLOYMENT}"
-                    ))
-                } else {
-                    it.ok(found)
-                }
+            Ok(Some(deployment)) => {
+                replicas(it, namespace, INJECT_DEPLOYMENT, deployment, "nothing is injected")
             }
         }
     }
@@ -428,10 +411,6 @@ impl Judge<'_> {
             Ok(Some(deployment)) => deployment.elects,
             _ => true,
         };
-        let nobody = |found: String| {
-            let log = format!("kubectl -n {namespace} logs deployment/{INJECT_DEPLOYMENT}");
-            it.failed(found, "The log says why.").run(log)
-        };
         match &self.facts.lease {
             _ if self.in_sandbox() => it.note("none: the sandbox needs no Lease"),
             Err(error) => it.unanswered(error),
@@ -439,15 +418,7 @@ impl Judge<'_> {
             // One that was left behind by an earlier installation is taken over.
             Ok(_) if !self.installed => it.line(Mark::NotYet, "nobody"),
             Ok(_) if !elects => it.note("the Deployment runs without --leader-elect"),
-            Ok(Holder::NoLease) => {
-                nobody(format!("no Lease {INJECT_LEASE} in namespace {namespace}"))
-            }
-            Ok(Holder::Released) => nobody("nobody: the Lease was released".to_owned()),
-            Ok(Holder::Gone { identity, renewed }) => {
-                let since =
-                    renewed.map_or_else(String::new, |it| format!(" since {}", it.to_rfc3339()));
-                nobody(format!("nobody: {identity} has not renewed the Lease{since}"))
-            }
+            Ok(holder) => leader(it, namespace, INJECT_DEPLOYMENT, INJECT_LEASE, holder),
         }
     }
 
@@ -485,6 +456,57 @@ impl Judge<'_> {
     }
 }
 
+/// A Deployment that is there: whether its replicas are.
+fn replicas(
+    it: Subject,
+    namespace: &str,
+    name: &str,
+    deployment: &DeploymentFound,
+    idle: &str,
+) -> Line {
+    let DeploymentFound { replicas, ready, updated, image, dry_run, .. } = deployment;
+    if *replicas == 0 {
+        return it
+            .failed(format!("scaled to 0, image {image}: {idle}"), "Scale it up.")
+            .run(format!("kubectl -n {namespace} scale deployment/{name} --replicas=2"));
+    }
+    if *dry_run {
+        return it.failed(
+            format!("runs with --dry-run, image {image}: {idle}"),
+            "Remove that flag, or the variable TRUSTPLANE_DRY_RUN.",
+        );
+    }
+    let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
+    // Old ones that are ready hide new ones that never start.
+    if updated < replicas {
+        found = format!("{found}; {updated} of {replicas} replaced by this version");
+    }
+    if ready < replicas || updated < replicas {
+        it.failed(found, "Look at its Pods and their logs.")
+            .run(format!("kubectl -n {namespace} describe deployment/{name}"))
+    } else {
+        it.ok(found)
+    }
+}
+
+/// A Lease that somebody should hold.
+fn leader(it: Subject, namespace: &str, deployment: &str, lease: &str, holder: &Holder) -> Line {
+    let found = match holder {
+        Holder::Alive { identity } => return it.ok(format!("{identity} holds the Lease")),
+        Holder::NoLease => format!("no Lease {lease} in namespace {namespace}"),
+        Holder::Released => "nobody: the Lease was released".to_owned(),
+        Holder::Gone { identity, renewed } => {
+            let since =
+                renewed.map_or_else(String::new, |it| format!(" since {}", it.to_rfc3339()));
+            format!("nobody: {identity} has not renewed the Lease{since}")
+        }
+    };
+    it.failed(found, "The log says why.")
+        .run(format!("kubectl -n {namespace} logs deployment/{deployment}"))
+}
+
+const APPLY_FEDERATE: &str = "kubectl apply -k deploy/federate";
+const APPLY_TRUST_DOMAIN: &str = "kubectl apply -k deploy/trust-domain";
 const ROUTE_CRD: &str = "kubectl apply -f crds/route.openshift.io_routes.yaml";
 const APPLY_POLICY: &str = "kubectl apply -k deploy/policy";
 const PROBE: &str = "trustplane check --probe-policy";

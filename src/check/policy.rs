@@ -1,4 +1,4 @@
-//! The admission policy as this version brings it along, to hold against what is installed. Pure.
+//! The admission policies as this version brings them along, to hold against what is installed. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -6,21 +6,68 @@ use super::{
     facts::Installed,
     rights::{ManifestError, documents},
 };
+use crate::names;
 
-const MANIFEST: &str = include_str!("../../deploy/policy/route-secrets.yaml");
+/// A policy with its binding, which has the same name.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// What both are called.
+    pub name: &'static str,
+    manifest: &'static str,
+}
+
+/// Guards the annotation of Routes.
+pub const ROUTE_SECRETS: Shipped = Shipped {
+    name: names::POLICY,
+    manifest: include_str!("../../deploy/policy/route-secrets.yaml"),
+};
+
+/// Guards the SpireServer.
+pub const ENDPOINT: Shipped = Shipped {
+    name: names::ENDPOINT_POLICY,
+    manifest: include_str!("../../deploy/federate/endpoint-policy.yaml"),
+};
 
 /// The kind of the policy.
 pub const POLICY: &str = "ValidatingAdmissionPolicy";
 /// The kind of its binding.
 pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
-/// Compares an object of one of the two kinds with the one in deploy/policy.
-pub fn compare(kind: &'static str, found: Option<&Value>) -> Result<Installed, ManifestError> {
-    let shipped = documents(MANIFEST)?.into_iter().find(|it| it["kind"] == kind);
-    let shipped = shipped.ok_or(ManifestError::Lacks(kind))?;
-    let Some(found) = found else { return Ok(Installed::Missing) };
-    let differences = differences(&defaulted(&shipped["spec"]), &defaulted(&found["spec"]));
-    Ok(if differences.is_empty() { Installed::AsShipped } else { Installed::Altered(differences) })
+impl Shipped {
+    /// Compares an installed object of one of the two kinds with the one that is shipped. The namespace that
+    /// an overlay may choose is compared with nothing here: see [`guarded_namespace`].
+    pub fn compare(
+        &self,
+        kind: &'static str,
+        found: Option<&Value>,
+    ) -> Result<Installed, ManifestError> {
+        let shipped = documents(self.manifest)?.into_iter().find(|it| it["kind"] == kind);
+        let shipped = shipped.ok_or(ManifestError::Lacks(kind))?;
+        let Some(found) = found else { return Ok(Installed::Missing) };
+        let mut found = found["spec"].clone();
+        let chosen = [&shipped["spec"], &found].map(guarded_namespace);
+        if chosen.iter().all(Option::is_some) {
+            found["variables"][0] = shipped["spec"]["variables"][0].clone();
+        }
+        let differences = differences(&defaulted(&shipped["spec"]), &defaulted(&found));
+        Ok(match differences.is_empty() {
+            true => Installed::AsShipped,
+            false => Installed::Altered(differences),
+        })
+    }
+}
+
+/// The one namespace that a policy names in its variable `serverNamespace`; none where it has no such
+/// variable, or computes it.
+pub fn guarded_namespace(spec: &Value) -> Option<&str> {
+    let variable = &spec["variables"][0];
+    let expression = variable["expression"].as_str()?;
+    let name = expression.strip_prefix('\'')?.strip_suffix('\'')?;
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-')
+    };
+    (variable["name"] == "serverNamespace" && is_name(name)).then_some(name)
 }
 
 /// The fields of the spec that are not the same.
@@ -64,26 +111,36 @@ fn default(object: &mut Value, name: &str, value: Value) {
 mod tests {
     use super::*;
 
-    fn shipped(kind: &str) -> Value {
-        documents(MANIFEST).unwrap().into_iter().find(|it| it["kind"] == kind).unwrap()
+    fn shipped(policy: Shipped, kind: &str) -> Value {
+        documents(policy.manifest).unwrap().into_iter().find(|it| it["kind"] == kind).unwrap()
     }
 
     #[test]
     fn what_is_shipped_is_unaltered_with_and_without_what_the_server_adds() {
-        for kind in [POLICY, BINDING] {
-            let mut found = shipped(kind);
-            assert_eq!(compare(kind, Some(&found)).unwrap(), Installed::AsShipped);
-            found["spec"] = defaulted(&found["spec"]);
-            assert_eq!(compare(kind, Some(&found)).unwrap(), Installed::AsShipped);
+        for policy in [ROUTE_SECRETS, ENDPOINT] {
+            for kind in [POLICY, BINDING] {
+                let mut found = shipped(policy, kind);
+                assert_eq!(found["metadata"]["name"], policy.name);
+                assert_eq!(policy.compare(kind, Some(&found)).unwrap(), Installed::AsShipped);
+                found["spec"] = defaulted(&found["spec"]);
+                assert_eq!(policy.compare(kind, Some(&found)).unwrap(), Installed::AsShipped);
+            }
+            let all = documents(policy.manifest).unwrap();
+            assert_eq!(
+                all.len(),
+                2,
+                "{}: whatever else there is would not be compared",
+                policy.name
+            );
         }
     }
 
     #[test]
     fn what_weakens_it_is_named_by_its_field() {
         let altered = |kind: &'static str, field: &str, value: Value| {
-            let mut found = shipped(kind);
+            let mut found = shipped(ROUTE_SECRETS, kind);
             found["spec"][field] = value;
-            compare(kind, Some(&found)).unwrap()
+            ROUTE_SECRETS.compare(kind, Some(&found)).unwrap()
         };
         let named = |field: &str| Installed::Altered(vec![format!("spec.{field}")]);
         let never = json!([{ "name": "never", "expression": "false" }]);
@@ -99,7 +156,27 @@ mod tests {
     }
 
     #[test]
+    fn another_namespace_for_the_spire_server_is_read_and_an_expression_in_its_place_is_an_alteration()
+     {
+        let mut found = shipped(ENDPOINT, POLICY);
+        assert_eq!(guarded_namespace(&found["spec"]), Some(names::SPIRE_NAMESPACE));
+        found["spec"]["variables"][0]["expression"] = json!("'elsewhere'");
+        assert_eq!(guarded_namespace(&found["spec"]), Some("elsewhere"));
+        assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), Installed::AsShipped);
+
+        let altered = Installed::Altered(vec!["spec.variables".into()]);
+        for expression in ["object.metadata.name", "'a' + 'b'", "''"] {
+            found["spec"]["variables"][0]["expression"] = json!(expression);
+            assert_eq!(guarded_namespace(&found["spec"]), None, "{expression}");
+            assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), altered, "{expression}");
+        }
+        let mut found = shipped(ENDPOINT, POLICY);
+        found["spec"]["variables"][1]["expression"] = json!("''");
+        assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), altered);
+    }
+
+    #[test]
     fn what_is_not_there_is_missing() {
-        assert_eq!(compare(POLICY, None).unwrap(), Installed::Missing);
+        assert_eq!(ROUTE_SECRETS.compare(POLICY, None).unwrap(), Installed::Missing);
     }
 }

@@ -5,8 +5,15 @@ use std::fmt;
 use k8s_openapi::api::{authorization::v1::ResourceAttributes, rbac::v1::PolicyRule};
 use serde_json::Value;
 
+use crate::names::{NAMESPACE, SPIRE_NAMESPACE};
+
 const ROLE: &str = include_str!("../../deploy/base/role.yaml");
 const LEASE_ROLE: &str = include_str!("../../deploy/base/lease-role.yaml");
+const FEDERATE_ROLES: [&str; 3] = [
+    include_str!("../../deploy/federate/role.yaml"),
+    include_str!("../../deploy/federate/spire-role.yaml"),
+    include_str!("../../deploy/federate/lease-role.yaml"),
+];
 
 /// One verb on one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,15 +118,36 @@ pub fn of_metrics() -> [Right; 2] {
         .map(|(group, resource)| Right::to("create", group, resource, ""))
 }
 
-fn granted(manifest: &str, namespace: &str) -> Result<Vec<Right>, ManifestError> {
+/// What `trustplane federate` calls: in the cluster, in the namespace of the SPIRE server, where it is
+/// installed, and in `default`, where Events about a SpireServer are.
+pub fn of_federate(installed_in: &str, spire_namespace: &str) -> Result<Vec<Right>, ManifestError> {
     let mut rights = Vec::new();
-    for object in documents(manifest)? {
-        let rules = object.get("rules").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
-        for rule in serde_json::from_value::<Vec<PolicyRule>>(rules)? {
-            rights.extend(of_rule(&rule, namespace));
+    for manifest in FEDERATE_ROLES {
+        for object in documents(manifest)? {
+            let place = match object["metadata"]["namespace"].as_str() {
+                None => "",
+                Some(NAMESPACE) => installed_in,
+                Some(SPIRE_NAMESPACE) => spire_namespace,
+                Some(other) => other,
+            };
+            rights.extend(of_object(&object, place)?);
         }
     }
     if rights.is_empty() { Err(ManifestError::Lacks("rules")) } else { Ok(rights) }
+}
+
+fn granted(manifest: &str, namespace: &str) -> Result<Vec<Right>, ManifestError> {
+    let mut rights = Vec::new();
+    for object in documents(manifest)? {
+        rights.extend(of_object(&object, namespace)?);
+    }
+    if rights.is_empty() { Err(ManifestError::Lacks("rules")) } else { Ok(rights) }
+}
+
+fn of_object(object: &Value, namespace: &str) -> Result<Vec<Right>, ManifestError> {
+    let rules = object.get("rules").cloned().unwrap_or_else(|| Value::Array(Vec::new()));
+    let rules = serde_json::from_value::<Vec<PolicyRule>>(rules)?;
+    Ok(rules.iter().flat_map(|rule| of_rule(rule, namespace)).collect())
 }
 
 fn of_rule(rule: &PolicyRule, namespace: &str) -> Vec<Right> {
@@ -204,6 +232,20 @@ mod tests {
         let two = shown(&of_controller(&["shop".into(), "blog".into()]).unwrap());
         assert_eq!(two.len(), 2 * everywhere.len());
         assert!(two.contains(&"get secrets in blog".to_owned()), "{two:?}");
+    }
+
+    #[test]
+    fn federates_rights_are_those_of_its_roles_each_in_its_place() {
+        let all = shown(&of_federate("infra", "identity").unwrap());
+        for right in [
+            "patch spireservers.operator.openshift.io/status",
+            "list clusterfederatedtrustdomains.spire.spiffe.io",
+            "create events.events.k8s.io in default",
+            "patch statefulsets.apps/spire-server in identity",
+            "create leases.coordination.k8s.io in infra",
+        ] {
+            assert!(all.contains(&right.to_owned()), "{right}: {all:?}");
+        }
     }
 
     #[test]

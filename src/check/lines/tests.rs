@@ -1,15 +1,17 @@
 //! Every line, in each of its states.
 
 use super::*;
-use crate::check::{facts::Server, probe::ProbeError, routes::RoutesFound};
+use crate::check::{
+    facts::Server, federate::FederateFound, probe::ProbeError, routes::RoutesFound,
+};
 
 fn server(number: (u32, u32)) -> Server {
     let version = format!("{}.{}.0", number.0, number.1);
     Server { url: "https://127.0.0.1:6443".into(), version, number }
 }
 
-/// A cluster with everything in its place.
-fn in_order() -> Facts {
+/// A cluster with everything in its place, and without `trustplane federate`.
+pub(super) fn in_order() -> Facts {
     let reviewed = |asked| Ok(Reviewed { asked, missing: Vec::new() });
     Facts {
         namespace: "trustplane".into(),
@@ -55,6 +57,7 @@ fn in_order() -> Facts {
             wrong_host: Vec::new(),
             refused: Vec::new(),
         }),
+        federate: FederateFound { installation: Ok(None), server: Ok(None) },
     }
 }
 
@@ -73,7 +76,7 @@ fn untouched() -> Facts {
     }
 }
 
-fn missing(right: &str) -> Right {
+pub(super) fn missing(right: &str) -> Right {
     let (verb, resource) = right.split_once(' ').unwrap();
     let text = |text: &str| text.to_owned();
     Right {
@@ -99,10 +102,10 @@ fn that_are(marks: &[(&'static str, Mark)], wanted: Mark) -> Vec<&'static str> {
 }
 
 #[test]
-fn everything_in_its_place_is_all_ok_but_for_the_hint() {
+fn everything_in_its_place_is_all_ok_but_for_the_hints() {
     let marks = marks(&in_order(), Expect::Whatever);
-    assert_eq!(that_are(&marks, Mark::Ok).len(), marks.len() - 1, "{marks:?}");
-    assert_eq!(that_are(&marks, Mark::Note), ["encryption-at-rest"]);
+    assert_eq!(that_are(&marks, Mark::Ok).len(), marks.len() - 2, "{marks:?}");
+    assert_eq!(that_are(&marks, Mark::Note), ["federate", "encryption-at-rest"]);
 }
 
 #[test]
@@ -144,6 +147,10 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
         deployment: Err(CallError::Forbidden),
         lease: Err(CallError::Forbidden),
         routes: Err(CallError::Forbidden),
+        federate: FederateFound {
+            installation: Err(CallError::Forbidden),
+            server: Err(CallError::Forbidden),
+        },
         ..in_order()
     };
     for facts in [untouched(), forbidden] {

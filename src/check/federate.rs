@@ -1,0 +1,304 @@
+//! What a cluster has of `trustplane federate`: the controller, the APIs, and the SpireServer. Reading
+//! what the API server answered is pure.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject},
+    core::GroupVersionKind,
+};
+use serde_json::Value;
+
+use super::{
+    facts::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed},
+    gather,
+    policy::{self, guarded_namespace},
+    rights::{self, ManifestError},
+};
+use crate::{
+    api::{federated_trust_domain, spire_server},
+    kit::{
+        call::{self, CallError},
+        clock::Clock,
+        lease::holder::{self, Holder},
+    },
+    names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE, SPIRE_NAMESPACE},
+};
+
+const SPIRE_SERVER_CRD: &str =
+    include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml");
+
+/// The kinds of the SPIRE controller manager, by their plural names.
+const SPIRE_KINDS: [(&str, &str); 3] = [
+    ("clusterfederatedtrustdomains", "ClusterFederatedTrustDomain"),
+    ("clusterspiffeids", "ClusterSPIFFEID"),
+    ("clusterstaticentries", "ClusterStaticEntry"),
+];
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct FederateFound {
+    /// Its Deployment, with what was asked about the installation if there is one.
+    pub installation: Answer<Option<Installation>>,
+    /// The SpireServer, whoever keeps it; none where there is no such API.
+    pub server: Answer<Option<SpireServerFound>>,
+}
+
+/// An installation of `trustplane federate`.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The Deployment. It serves one namespace: that of the SPIRE server.
+    pub deployment: DeploymentFound,
+    /// Who leads.
+    pub lease: Answer<Holder>,
+    /// What its account may do, of what it needs.
+    pub account: Answer<Reviewed>,
+    /// The policy for SpireServers; none where the API server does not know the kind.
+    pub policy: Answer<Option<PolicyFound>>,
+    /// The namespace that this policy takes for the SPIRE server's; none where it names none.
+    pub guarded: Option<String>,
+    /// The SpireServer API, compared with ours; an error if it could not be read.
+    pub spire_server_api: Answer<Installed>,
+    /// The kinds of the SPIRE controller manager that are not served.
+    pub missing_kinds: Answer<Vec<&'static str>>,
+}
+
+impl Installation {
+    /// The namespace of the SPIRE server.
+    pub fn spire_namespace(&self) -> &str {
+        spire_namespace(&self.deployment)
+    }
+}
+
+/// The namespace of the SPIRE server that this Deployment keeps.
+pub fn spire_namespace(deployment: &DeploymentFound) -> &str {
+    deployment.served.first().map_or(SPIRE_NAMESPACE, String::as_str)
+}
+
+/// What a SpireServer says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpireServerFound {
+    /// The trust domain.
+    pub trust_domain: String,
+    /// Its conditions.
+    pub conditions: Vec<ConditionFound>,
+    /// Whether they are about the spec as it is now.
+    pub current: bool,
+    /// Each peer, and whether nothing is wrong with it.
+    pub peers: Vec<(String, bool)>,
+}
+
+/// One of `status.conditions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionFound {
+    /// What it is about.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Asks for everything.
+pub async fn look(
+    client: &Client,
+    namespace: &str,
+    clock: &Clock,
+) -> Result<FederateFound, ManifestError> {
+    let (deployment, server) = tokio::join!(deployment(client, namespace), spire_server(client));
+    let installation = match deployment {
+        Ok(Some(deployment)) => Ok(Some(installation(client, namespace, clock, deployment).await?)),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    Ok(FederateFound { installation, server })
+}
+
+async fn installation(
+    client: &Client,
+    namespace: &str,
+    clock: &Clock,
+    deployment: DeploymentFound,
+) -> Result<Installation, ManifestError> {
+    let mut needed = rights::of_federate(namespace, spire_namespace(&deployment))?;
+    if !deployment.elects {
+        needed.retain(|right| right.resource != "leases");
+    }
+    if deployment.reviews_tokens {
+        needed.extend(rights::of_metrics());
+    }
+    let user = format!("system:serviceaccount:{namespace}:{}", deployment.account);
+    let (lease, account, policy, spire_server_api, missing_kinds) = tokio::join!(
+        holder::look(client, namespace, FEDERATE_LEASE, clock),
+        gather::review(client, Some(&user), needed),
+        gather::policy(client, policy::ENDPOINT),
+        spire_server_api(client),
+        missing_kinds(client),
+    );
+    let (policy, guarded) = match policy? {
+        Ok(Some((found, spec))) => (Ok(Some(found)), guarded_namespace(&spec).map(str::to_owned)),
+        Ok(None) => (Ok(None), None),
+        Err(error) => (Err(error), None),
+    };
+    Ok(Installation {
+        deployment,
+        lease,
+        account,
+        policy,
+        guarded,
+        spire_server_api: spire_server_api?,
+        missing_kinds,
+    })
+}
+
+/// The Deployment of `trustplane federate`.
+pub async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
+    const VARIABLE: &str = "TRUSTPLANE_SPIRE_NAMESPACE";
+    gather::deployment(client, namespace, FEDERATE_DEPLOYMENT, VARIABLE).await
+}
+
+/// The SpireServer; none where there is no such object or API.
+pub async fn spire_server(client: &Client) -> Answer<Option<SpireServerFound>> {
+    use spire_server::{GROUP, KIND, NAME, VERSION};
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let found = call::bounded(api.get_opt(NAME)).await?;
+    Ok(found.map(|found| {
+        SpireServerFound::read(&found.data, found.metadata.generation.unwrap_or_default())
+    }))
+}
+
+impl SpireServerFound {
+    fn read(object: &Value, generation: i64) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let status = &object["status"];
+        let conditions = list(&status["conditions"]);
+        // Two answers: ours, and that of the SPIRE server itself where it can be seen.
+        let is_well = |peer: &Value| {
+            peer["reachable"] == true
+                && peer["lastError"].is_null()
+                && peer["spireFetch"] != "failing"
+        };
+        let is_current = |it: &Value| it["observedGeneration"].as_i64() >= Some(generation);
+        Self {
+            trust_domain: text(&object["spec"]["trustDomain"]),
+            current: conditions.iter().all(is_current),
+            conditions: conditions
+                .iter()
+                .map(|it| ConditionFound {
+                    kind: text(&it["type"]),
+                    status: text(&it["status"]),
+                    reason: text(&it["reason"]),
+                })
+                .collect(),
+            peers: list(&status["federation"]["peers"])
+                .iter()
+                .map(|peer| (text(&peer["trustDomain"]), is_well(peer)))
+                .collect(),
+        }
+    }
+}
+
+/// The rules for SpireServers are in the schema of their API, so it is compared with ours.
+async fn spire_server_api(client: &Client) -> Result<Answer<Installed>, ManifestError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = format!("spireservers.{}", spire_server::GROUP);
+    match call::bounded(api.get_opt(&name)).await {
+        Err(error) => Ok(Err(error)),
+        Ok(found) => Ok(Ok(compare_crd(found.as_ref())?)),
+    }
+}
+
+fn compare_crd(found: Option<&CustomResourceDefinition>) -> Result<Installed, ManifestError> {
+    let Some(found) = found else { return Ok(Installed::Missing) };
+    // Read as the same type, so that what the type does not know and what is left out weigh the same.
+    let shipped: Value = serde_saphyr::from_str(SPIRE_SERVER_CRD)?;
+    let shipped: CustomResourceDefinition = serde_json::from_value(shipped)?;
+    let version = |crd: &CustomResourceDefinition| {
+        crd.spec.versions.iter().find(|it| it.name == spire_server::VERSION).cloned()
+    };
+    let (Some(shipped), Some(found)) = (version(&shipped), version(found)) else {
+        return Ok(Installed::Altered(vec!["spec.versions".to_owned()]));
+    };
+    let differ = [
+        ("served", shipped.served != found.served),
+        ("schema", shipped.schema != found.schema),
+        ("subresources", shipped.subresources != found.subresources),
+    ];
+    let altered: Vec<String> = differ
+        .iter()
+        .filter(|(_, differs)| *differs)
+        .map(|(field, _)| format!("{field} of {}", spire_server::VERSION))
+        .collect();
+    Ok(if altered.is_empty() { Installed::AsShipped } else { Installed::Altered(altered) })
+}
+
+async fn missing_kinds(client: &Client) -> Answer<Vec<&'static str>> {
+    use federated_trust_domain::{GROUP, VERSION};
+    let version = format!("{GROUP}/{VERSION}");
+    let served = match call::bounded(client.list_api_group_resources(&version)).await {
+        Ok(list) => list.resources,
+        Err(CallError::NotFound) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let is_missing =
+        |(plural, _): &(&str, &str)| !served.iter().any(|resource| resource.name == *plural);
+    Ok(SPIRE_KINDS.into_iter().filter(is_missing).map(|(_, kind)| kind).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn conditions_and_peers_are_read_and_those_about_an_earlier_spec_are_told_apart() {
+        let condition = |generation: i64| {
+            json!({
+                "type": "Ready", "status": "False", "reason": "StatefulSetNotReady", "message": "",
+                "observedGeneration": generation,
+            })
+        };
+        let object = |generation| {
+            json!({
+                "spec": { "trustDomain": "a.test" },
+                "status": {
+                    "conditions": [condition(generation)],
+                    "federation": { "peers": [
+                        { "trustDomain": "b.test", "reachable": true },
+                        { "trustDomain": "c.test", "reachable": true, "lastError": "no bundle" },
+                        { "trustDomain": "d.test", "reachable": false },
+                        { "trustDomain": "e.test", "reachable": true, "spireFetch": "failing" },
+                    ] },
+                },
+            })
+        };
+        let found = SpireServerFound::read(&object(3), 3);
+        assert!(found.current);
+        assert_eq!(found.trust_domain, "a.test");
+        let [ready] = &found.conditions[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (&*ready.kind, &*ready.status, &*ready.reason),
+            ("Ready", "False", "StatefulSetNotReady")
+        );
+        let well: Vec<_> = found.peers.iter().map(|(name, well)| (&**name, *well)).collect();
+        let failing = ["c.test", "d.test", "e.test"].map(|name| (name, false));
+        assert_eq!(well, [&[("b.test", true)], &failing[..]].concat());
+        assert!(!SpireServerFound::read(&object(2), 3).current);
+    }
+
+    #[test]
+    fn a_schema_that_lost_a_rule_is_altered() {
+        let shipped: Value = serde_saphyr::from_str(SPIRE_SERVER_CRD).unwrap();
+        let read = |crd: &Value| serde_json::from_value(crd.clone()).unwrap();
+        assert_eq!(compare_crd(Some(&read(&shipped))).unwrap(), Installed::AsShipped);
+        assert_eq!(compare_crd(None).unwrap(), Installed::Missing);
+        let mut weaker = shipped;
+        let schema = &mut weaker["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["x-kubernetes-validations"] = json!([]);
+        let altered = Installed::Altered(vec!["schema of v1alpha1".to_owned()]);
+        assert_eq!(compare_crd(Some(&read(&weaker))).unwrap(), altered);
+    }
+}
