@@ -29,7 +29,8 @@ use crate::{
     sandbox::session::Injecting,
     uninstall::{
         carry::{self, Order, Outcome},
-        paper,
+        federate::{self, Federate},
+        paper::{self, Ended},
         plan::{Outlook, Pairs},
         running::{self, Running},
     },
@@ -42,6 +43,9 @@ use crate::{
 /// default certificate. Certificates that trustplane did not inject stay in either case. The
 /// annotations and .status.certificate are removed. This cannot be undone: what was kept is no
 /// longer known as injected. With --dry-run alone you see what either choice would do.
+///
+/// What trustplane federate keeps, such as the keys of a trust domain, is not touched. The command lists it,
+/// and prints how to remove it.
 ///
 /// Stop the controller first. It is safe to run this again after an interruption.
 #[derive(Debug, Args)]
@@ -131,13 +135,15 @@ impl Uninstall {
             .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
-        let sandbox = running::sandbox(&client).await;
+        let (sandbox, federate) =
+            tokio::join!(running::sandbox(&client), federate::look(&client, self.installed_in()));
+        let found = Found { outlook, sandbox, federate };
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
-            return self.without_a_choice(&outlook, sandbox);
+            return self.without_a_choice(&found);
         };
         if self.output == Output::Text {
-            print(&paper::table(&outlook, Some(pairs), ask::width()))?;
+            print(&found.table(Some(pairs)))?;
         }
         let runs = match (sandbox, &self.install_namespace) {
             (Some(Injecting::Itself), _) => Err(Running::Sandbox),
@@ -146,15 +152,15 @@ impl Uninstall {
         };
         let runs = runs.err();
         if self.dry_run {
-            return self.dry(&outlook, pairs, runs.map(|runs| runs.to_string()));
+            return self.dry(&found, pairs, runs.map(|runs| runs.to_string()));
         }
         if let Some(runs) = runs.filter(|_| !self.while_running) {
             bail!(Unable(runs.into()));
         }
-        if !outlook.is_nothing() {
-            self.confirm(&paper::question(&outlook, pairs))?;
+        if !found.outlook.is_nothing() {
+            self.confirm(&paper::question(&found.outlook, pairs))?;
         }
-        self.carry_out(&client, &outlook, Order { pairs, status }, sandbox).await
+        self.carry_out(&client, &found, Order { pairs, status }).await
     }
 
     /// A condition that can be read is kept. A controller that runs would put it back.
@@ -166,17 +172,13 @@ impl Uninstall {
         self.install_namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    fn without_a_choice(
-        &self,
-        outlook: &Outlook,
-        sandbox: Option<Injecting>,
-    ) -> anyhow::Result<()> {
+    fn without_a_choice(&self, found: &Found) -> anyhow::Result<()> {
         print(&match self.output {
-            Output::Text => paper::table(outlook, None, ask::width()),
-            Output::Json => paper::document(outlook, None, None, self.installed_in()),
+            Output::Text => found.table(None),
+            Output::Json => found.document(None, None, self.installed_in()),
         })?;
-        if outlook.is_nothing() {
-            return self.say_farewell(sandbox);
+        if found.outlook.is_nothing() {
+            return self.say_farewell(found);
         }
         let choose = "Choose what happens to the injected certificates and keys: --routes=keep or --routes=clear";
         if self.dry_run {
@@ -186,9 +188,9 @@ impl Uninstall {
         bail!(Unable(anyhow!("nothing was changed. {choose}")))
     }
 
-    fn dry(&self, outlook: &Outlook, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
+    fn dry(&self, found: &Found, pairs: Pairs, runs: Option<String>) -> anyhow::Result<()> {
         if self.output == Output::Json {
-            print(&paper::document(outlook, Some(pairs), None, self.installed_in()))?;
+            print(&found.document(Some(pairs), None, self.installed_in()))?;
         }
         ask::say("Nothing was changed.");
         if let Some(runs) = runs.filter(|_| !self.while_running) {
@@ -207,12 +209,11 @@ impl Uninstall {
     async fn carry_out(
         &self,
         client: &kube::Client,
-        outlook: &Outlook,
+        found: &Found,
         order: Order,
-        sandbox: Option<Injecting>,
     ) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
-        let routes = outlook.routes();
+        let routes = found.outlook.routes();
         let mut progress = Progress::of(routes.len());
         let ended =
             carry::carry_out(client, routes, order, &stop, |done| progress.tell(done)).await;
@@ -226,29 +227,49 @@ impl Uninstall {
             Output::Json => {
                 let ended = ended.into_iter().collect();
                 let pairs = Some(order.pairs);
-                let document = paper::document(outlook, pairs, Some(&ended), self.installed_in());
-                print(&document)?;
+                print(&found.document(pairs, Some(&ended), self.installed_in()))?;
             }
         }
         match (all_done, failed) {
-            (true, _) => self.say_farewell(sandbox),
+            (true, _) => self.say_farewell(found),
             (false, true) => bail!(Cut::Told),
             (false, false) => bail!(Cut::Stopped),
         }
     }
 
-    fn say_farewell(&self, sandbox: Option<Injecting>) -> anyhow::Result<()> {
+    fn say_farewell(&self, found: &Found) -> anyhow::Result<()> {
         match self.output {
-            Output::Text if sandbox.is_some() => {
+            Output::Text if found.sandbox.is_some() => {
                 let text = "This is the trustplane sandbox: there is nothing else to remove.";
                 print(&format!("\n{}", page::paragraph(text, ask::width())))
             }
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
-                print(&paper::farewell(self.installed_in(), ask::width()))
+                let width = ask::width();
+                let rest = paper::farewell(self.installed_in(), width);
+                print(&format!("{}{rest}", found.federate.farewell(width)))
             }
             Output::Text | Output::Json => Ok(()),
         }
+    }
+}
+
+/// What was found before anything is done.
+struct Found {
+    outlook: Outlook,
+    sandbox: Option<Injecting>,
+    federate: Federate,
+}
+
+impl Found {
+    fn table(&self, pairs: Option<Pairs>) -> String {
+        let width = ask::width();
+        let table = paper::table(&self.outlook, pairs, width);
+        format!("{table}{}", self.federate.notice(&self.outlook, width))
+    }
+
+    fn document(&self, pairs: Option<Pairs>, ended: Option<&Ended>, namespace: &str) -> String {
+        paper::document(&self.outlook, pairs, ended, &self.federate, namespace)
     }
 }
 

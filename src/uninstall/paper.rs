@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     carry::Outcome,
+    federate::Federate,
     plan::{Effect, Marked, Outlook, Pairs},
 };
 use crate::{
@@ -216,6 +217,7 @@ pub fn document(
     outlook: &Outlook,
     pairs: Option<Pairs>,
     ended: Option<&Ended>,
+    federate: &Federate,
     namespace: &str,
 ) -> String {
     let marked: Vec<_> = outlook.marked.iter().map(|marked| entry(marked, ended)).collect();
@@ -234,6 +236,7 @@ pub fn document(
         "leftAlone": left_alone.collect::<Vec<_>>(),
         "undecodable": undecodable.collect::<Vec<_>>(),
         "next": next(namespace),
+        "federate": federate.document(),
     });
     printable::json(&format!("{report}\n"))
 }
@@ -359,7 +362,7 @@ Routes that lose .status.certificate and nothing else: 1
         outlook.marked[1].asks_for = Some(HOSTILE.into());
         let shown = strip_str(&table(&outlook, None, 100)).to_string();
         assert!(is_harmless(&shown) && shown.contains("\\u{1b}[31mred"), "{shown:?}");
-        let text = document(&outlook, None, None, "trustplane");
+        let text = document(&outlook, None, None, &Federate::default(), "trustplane");
         assert!(is_harmless(&text), "{text:?}");
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["plan"][1]["secret"], HOSTILE);
@@ -386,7 +389,13 @@ Routes that lose .status.certificate and nothing else: 1
     #[test]
     fn scripts_get_one_object_with_names_that_do_not_change() {
         let ended = Ended::from([(ObjectRef::new("web", "shop"), Outcome::Done)]);
-        let text = document(&outlook(), Some(Pairs::Clear), Some(&ended), "trustplane");
+        let text = document(
+            &outlook(),
+            Some(Pairs::Clear),
+            Some(&ended),
+            &Federate::default(),
+            "trustplane",
+        );
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(document["routes"], "clear");
         let expected = json!({
@@ -399,7 +408,7 @@ Routes that lose .status.certificate and nothing else: 1
         for field in ["leftAlone", "undecodable"] {
             assert_eq!(document[field], json!([]));
         }
-        let planned = super::document(&outlook(), None, None, "trustplane");
+        let planned = super::document(&outlook(), None, None, &Federate::default(), "trustplane");
         let planned: Value = serde_json::from_str(&planned).unwrap();
         assert_eq!(
             (&planned["routes"], &planned["plan"][0]["result"]),

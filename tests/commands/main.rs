@@ -3,6 +3,7 @@
 mod check;
 mod check_policy;
 mod check_routes;
+mod federate;
 mod metrics;
 mod program;
 mod sandbox;

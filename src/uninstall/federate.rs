@@ -1,0 +1,210 @@
+//! `trustplane federate` and its trust domain. They are not touched: the keys of a trust domain can't be
+//! made again. What is there is told, with the commands that remove it.
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::plan::Outlook;
+use crate::{
+    check::{
+        facts::DeploymentFound,
+        federate::{self, SpireServerFound, spire_namespace},
+    },
+    federate::render::ROUTE,
+    kit::paper::{command, paragraph},
+    names::{FEDERATE_DEPLOYMENT, SPIRE_NAMESPACE},
+};
+
+/// What is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Federate {
+    /// Where the controller is installed, if it is.
+    installed_in: Option<String>,
+    /// Whether it runs.
+    runs: bool,
+    /// Where the SPIRE server runs.
+    spire_namespace: String,
+    /// The SpireServer's trust domain, if there is one.
+    trust_domain: Option<String>,
+}
+
+/// Looks for it. Whoever may not see it can't remove it either, and is told nothing.
+pub async fn look(client: &Client, namespace: &str) -> Federate {
+    let (deployment, server) =
+        tokio::join!(federate::deployment(client, namespace), federate::spire_server(client),);
+    Federate::of(namespace, deployment.ok().flatten(), server.ok().flatten())
+}
+
+impl Federate {
+    fn of(
+        namespace: &str,
+        deployment: Option<DeploymentFound>,
+        server: Option<SpireServerFound>,
+    ) -> Self {
+        Self {
+            installed_in: deployment.is_some().then(|| namespace.to_owned()),
+            runs: deployment.as_ref().is_some_and(|it| it.replicas > 0),
+            spire_namespace: deployment
+                .as_ref()
+                .map_or(SPIRE_NAMESPACE, spire_namespace)
+                .to_owned(),
+            trust_domain: server.map(|server| server.trust_domain),
+        }
+    }
+
+    /// Whether there is anything to tell.
+    fn is_nothing(&self) -> bool {
+        self.installed_in.is_none() && self.trust_domain.is_none()
+    }
+
+    /// The command that removes the controller, and leaves the trust domain as it is.
+    fn removes(&self) -> Option<&'static str> {
+        self.installed_in.as_ref().map(|_| "kubectl delete --ignore-not-found -k deploy/federate")
+    }
+
+    /// The commands that end the trust domain.
+    fn destroys(&self) -> [String; 3] {
+        [
+            "kubectl delete --ignore-not-found spireserver cluster".to_owned(),
+            format!("kubectl delete --ignore-not-found namespace {}", self.spire_namespace),
+            "kubectl delete --ignore-not-found crd spireservers.operator.openshift.io".to_owned(),
+        ]
+    }
+
+    /// What is said before anything is done.
+    pub fn notice(&self, outlook: &Outlook, width: usize) -> String {
+        if self.is_nothing() {
+            return String::new();
+        }
+        let controller = self.installed_in.as_ref();
+        let controller =
+            controller.map(|namespace| format!("Deployment {namespace}/{FEDERATE_DEPLOYMENT}"));
+        let server = self.trust_domain.as_ref();
+        let server = server.map(|name| format!("SpireServer cluster (trust domain {name})"));
+        let found: Vec<_> = controller.into_iter().chain(server).collect();
+        let mut text =
+            format!("This command leaves trustplane federate alone: {}.", found.join(" and "));
+        let is_its_route = |namespace: &str, name: &str| {
+            self.runs && namespace == self.spire_namespace && name == ROUTE
+        };
+        if outlook.marked.iter().any(|it| is_its_route(&it.at.namespace, &it.at.name)) {
+            text = format!(
+                "{text} While it runs, it sets the annotation of Route {}/{ROUTE} again.",
+                self.spire_namespace
+            );
+        }
+        format!("\n{}", paragraph(&text, width))
+    }
+
+    /// How to remove it, before the rest is removed.
+    pub fn farewell(&self, width: usize) -> String {
+        if self.is_nothing() {
+            return String::new();
+        }
+        let lines = |commands: &[String]| -> String {
+            let parts = commands.iter().flat_map(|line| command(line, width - 2));
+            parts.map(|part| format!("  {part}\n")).collect()
+        };
+        let mut text = "\n".to_owned();
+        if let Some(removes) = self.removes() {
+            text += &paragraph(
+                "First remove trustplane federate. The SPIRE server goes on without it, and the trust \
+                 domain keeps its keys. helm removes it with the rest:",
+                width,
+            );
+            text += &lines(&[removes.to_owned()]);
+        }
+        text += &paragraph(
+            "Run these only if the trust domain is to end. They delete ITS KEYS, for good: workloads \
+             lose their identities, and every peer has to be bootstrapped again:",
+            width,
+        );
+        text + &lines(&self.destroys())
+    }
+
+    /// The same for scripts; null where there is nothing of it.
+    pub fn document(&self) -> Value {
+        match self.is_nothing() {
+            true => Value::Null,
+            false => json!({
+                "installed": self.installed_in.is_some(),
+                "trustDomain": self.trust_domain,
+                "namespace": self.spire_namespace,
+                "next": self.removes().into_iter().collect::<Vec<_>>(),
+                "destroysKeys": self.destroys(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        inject::facts::ObjectRef,
+        kit::paper::fits,
+        uninstall::plan::{Effect, Marked},
+    };
+
+    fn installed() -> Federate {
+        Federate {
+            installed_in: Some("trustplane".into()),
+            runs: true,
+            spire_namespace: "spire".into(),
+            trust_domain: Some("a.test".into()),
+        }
+    }
+
+    #[test]
+    fn where_there_is_nothing_of_it_nothing_is_said() {
+        let nothing = Federate::of("trustplane", None, None);
+        assert_eq!(nothing.notice(&Outlook::default(), 80), "");
+        assert_eq!(nothing.farewell(80), "");
+        assert_eq!(nothing.document(), Value::Null);
+    }
+
+    #[test]
+    fn what_stays_is_named_and_what_destroys_keys_stands_apart() {
+        let federate = installed();
+        let notice = federate.notice(&Outlook::default(), 200);
+        let found = "Deployment trustplane/trustplane-federate and SpireServer cluster (trust domain a.test)";
+        assert!(notice.contains(found), "{notice}");
+        let farewell = federate.farewell(200);
+        let (before, after) = farewell.split_once("Run these only").unwrap();
+        assert!(before.contains("kubectl delete --ignore-not-found -k deploy/federate\n"));
+        assert!(!before.contains("spireserver") && after.contains("ITS KEYS"), "{farewell}");
+        assert!(after.contains("delete --ignore-not-found namespace spire\n"), "{farewell}");
+        let document = federate.document();
+        assert_eq!(document["next"].as_array().map(Vec::len), Some(1));
+        assert_eq!(document["destroysKeys"].as_array().map(Vec::len), Some(3));
+        for width in [50, 80] {
+            assert!(fits(&federate.farewell(width), width), "{}", federate.farewell(width));
+            let notice = federate.notice(&Outlook::default(), width);
+            assert!(fits(&notice, width), "{notice}");
+        }
+    }
+
+    #[test]
+    fn a_trust_domain_without_a_controller_is_told_of_too() {
+        let left = Federate { installed_in: None, runs: false, ..installed() };
+        assert!(!left.farewell(80).contains("deploy/federate"), "{}", left.farewell(80));
+        assert!(left.farewell(80).contains("kubectl delete"));
+        assert_eq!(left.document()["next"], json!([]));
+    }
+
+    #[test]
+    fn a_route_whose_annotation_comes_back_is_named() {
+        let marked = Marked {
+            at: ObjectRef::new("spire", ROUTE),
+            asks_for: Some("federation-tls".into()),
+            keep: Effect::PairStays,
+            clear: Effect::PairGoes,
+            drops_status: false,
+        };
+        let outlook = Outlook { marked: vec![marked], ..Outlook::default() };
+        let again = "Route spire/spire-server-federation again";
+        assert!(installed().notice(&outlook, 300).contains(again));
+        let stopped = Federate { runs: false, ..installed() };
+        assert!(!stopped.notice(&outlook, 300).contains(again));
+    }
+}
