@@ -20,7 +20,7 @@ use crate::{
         apply::Mode,
         metrics::Metrics,
         peers::Peers,
-        render::Setting,
+        render::{Proxy, Setting},
         run::{Federator, Options},
         validate::is_host,
     },
@@ -113,9 +113,13 @@ impl Federate {
             apps_domain: self.apps_domain.filter(|domain| !domain.is_empty()),
             server_image: self.server_image,
             controller_manager_image: self.controller_manager_image,
+            proxy: Proxy::from_env(|name| std::env::var(name).ok()),
         };
         let resync = self.resync;
         self.serving.run(FEDERATE_LEASE, move |serving, ground| {
+            if let Some(note) = setting.proxy.withheld() {
+                tracing::warn!("{note}");
+            }
             let options = Options {
                 setting,
                 mode,

@@ -4,6 +4,7 @@
 //! in the cluster.
 
 mod config;
+mod proxy;
 mod rights;
 mod workload;
 
@@ -19,7 +20,7 @@ use crate::{
     names::{CONFIG_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
-pub use self::config::server_conf;
+pub use self::{config::server_conf, proxy::Proxy};
 
 /// The name of the server and of nearly everything around it.
 pub const SERVER: &str = "spire-server";
@@ -45,6 +46,8 @@ pub struct Setting {
     pub server_image: String,
     /// The image of the controller manager.
     pub controller_manager_image: String,
+    /// How the server reaches other clusters.
+    pub proxy: Proxy,
 }
 
 /// One kind of object that is made of a SpireServer.

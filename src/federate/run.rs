@@ -420,6 +420,10 @@ impl Federator {
             let message = message(server, about, verdict.message.clone());
             self.publisher.stands(&message, Said::NotYet).await?;
         }
+        if let Some(note) = self.options.setting.proxy.withheld() {
+            let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
+            self.publisher.stands(&message, Said::NotYet).await?;
+        }
         for (trust_domain, error) in self.peers.failing() {
             // One for each: those that come and go must not have the others told anew. And what a peer
             // has a say in may be another text each time.

@@ -37,7 +37,7 @@ use trustplane::{
         merge,
         metrics::Metrics,
         peers::Peers,
-        render::{self, Part, Setting},
+        render::{self, Part, Proxy, Setting},
         run::{Federator, Options},
     },
     kit::{
@@ -211,6 +211,7 @@ fn setting() -> Setting {
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server:1".to_owned(),
         controller_manager_image: "spire-controller-manager:1".to_owned(),
+        proxy: Proxy::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trustplane::api::spire_server::SpireServer as Wanted;
-use trustplane::federate::render::{Part, Setting, render};
+use trustplane::federate::render::{Part, Proxy, Setting, render};
 
 use crate::real_spire::{
     NAMESPACE, create, federated_trust_domain, refused, spiffe_server, until_known,
@@ -90,6 +90,7 @@ pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server".to_owned(),
         controller_manager_image: "spire-controller-manager".to_owned(),
+        proxy: Proxy::default(),
     };
     render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
 }

@@ -36,6 +36,7 @@ pub(in crate::federate) fn setting() -> Setting {
         apps_domain: Some("apps.example.com".to_owned()),
         server_image: "spire-server:1".to_owned(),
         controller_manager_image: "spire-controller-manager:1".to_owned(),
+        proxy: Proxy::default(),
     }
 }
 
@@ -357,6 +358,36 @@ fn what_may_hold_a_password_is_not_printed() {
 fn pod(server: &SpireServer) -> Value {
     let set = render(server, &setting()).into_iter().find(|it| it.part == Part::StatefulSet);
     set.unwrap().object["spec"]["template"]["spec"].clone()
+}
+
+fn pod_with(setting: Setting) -> Value {
+    let set = render(&server(spiffe()), &setting).into_iter();
+    let set = set.map(|it| (it.part, it.object)).find(|(part, _)| *part == Part::StatefulSet);
+    set.unwrap().1["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn the_proxy_of_the_controller_is_the_servers_and_another_replaces_its_pod() {
+    let with = |address: &str| {
+        let variable = |name: &str| (name == "HTTPS_PROXY").then(|| address.to_owned());
+        pod_with(Setting { proxy: Proxy::from_env(variable), ..setting() })
+    };
+    let pod = with("http://proxy.example:3128");
+    let environment = pod["containers"][0]["env"].clone();
+    assert_eq!(
+        environment,
+        json!([
+            { "name": "HTTPS_PROXY", "value": "http://proxy.example:3128" },
+            {
+                "name": "NO_PROXY",
+                "value": "localhost,127.0.0.1,.svc,.cluster.local,$(KUBERNETES_SERVICE_HOST)",
+            },
+        ])
+    );
+    // It speaks to the API server and to a socket alone.
+    assert!(!pod["containers"][1]["env"].to_string().contains("PROXY"), "{pod}");
+    assert_ne!(pod, with("http://other.example:3128"));
+    assert!(pod_with(setting())["containers"][0]["env"].is_null());
 }
 
 fn affinity(wanted: &Value) -> Value {

@@ -119,6 +119,10 @@ fn server(spec: &SpireServerSpec, setting: &Setting) -> Value {
         "readinessProbe": probe("/ready", 5),
         "securityContext": security(),
     });
+    let environment = setting.proxy.environment();
+    if !environment.is_empty() {
+        container["env"] = environment.into();
+    }
     if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
         container["resources"] = resources;
     }

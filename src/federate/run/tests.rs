@@ -11,7 +11,10 @@ use crate::{
     bundle::fetch::FetchError,
     federate::{
         anchors::anchors,
-        render::tests::{server, setting, spiffe},
+        render::{
+            Proxy,
+            tests::{server, setting, spiffe},
+        },
         validate::Problem,
     },
     kit::client,
@@ -23,11 +26,24 @@ fn federator(
     setting: Setting,
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> Arc<Federator> {
+    federator_reading(setting, move |path, _| answer(path))
+}
+
+/// The same where it reads what it is sent, too.
+fn federator_reading(
+    setting: Setting,
+    answer: impl Fn(&str, String) -> (u16, Value) + Send + Sync + 'static,
+) -> Arc<Federator> {
+    let answer = Arc::new(answer);
     let wire = service_fn(move |request: Request<Body>| {
-        let (code, body) = answer(request.uri().path());
-        let body = Body::from(body.to_string().into_bytes());
-        let response = Response::builder().status(code).body(body);
-        async move { response }
+        let answer = answer.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let sent = request.into_body().collect_bytes().await.unwrap_or_default();
+            let (code, body) = answer(&path, String::from_utf8_lossy(&sent).into_owned());
+            let body = Body::from(body.to_string().into_bytes());
+            Response::builder().status(code).body(body)
+        }
     });
     let (clock, gate) = (Clock::from_fn(testing::noon), Gate::open());
     let peers = Peers::new(clock.clone(), gate.clone(), Arc::new(RootCertStore::empty()));
@@ -220,4 +236,24 @@ fn an_object_whose_class_is_empty_has_none_as_for_the_controller_manager() {
     let ca = Ca::new("b");
     let domains = BTreeMap::from([domain("b", 2025, json!(""), &ca)]);
     assert!(anchors(&domains).contains_key("td-b.test"));
+}
+
+#[tokio::test]
+async fn a_proxy_with_credentials_is_told_of_without_them() {
+    let variable =
+        |name: &str| (name == "HTTPS_PROXY").then(|| "http://me:hunter2@proxy.example".to_owned());
+    let setting = Setting { proxy: Proxy::from_env(variable), ..setting() };
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = events.clone();
+    let federator = federator_reading(setting, move |path, body| {
+        if path.ends_with("/events") {
+            lock(&seen).push(body);
+            return (201, json!({ "metadata": {} }));
+        }
+        (404, json!({ "code": 404, "reason": "NotFound", "status": "Failure" }))
+    });
+    federator.warn(&server(spiffe()), &[]).await.unwrap();
+    let told = lock(&events).join("\n");
+    assert!(told.contains("ProxyWithheld") && told.contains("HTTPS_PROXY"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
 }
