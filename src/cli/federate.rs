@@ -20,7 +20,7 @@ use crate::{
         apply::Mode,
         metrics::Metrics,
         peers::Peers,
-        render::{Proxy, Setting},
+        render::{PodUser, Proxy, Setting},
         run::{Federator, Options},
         validate::is_host,
     },
@@ -78,6 +78,11 @@ pub struct Federate {
     )]
     controller_manager_image: String,
 
+    /// The user of the server's Pod: a number, or `assigned` for whom the cluster assigns [default: `assigned` where
+    /// OpenShift assigns users to the namespace, else 1000, as in the official images]
+    #[arg(long, env = "TRUSTPLANE_RUN_AS_USER", value_parser = pod_user, value_name = "USER")]
+    run_as_user: Option<PodUser>,
+
     /// How often to check everything again even if nothing changed
     #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "5m", value_name = "DURATION")]
     resync: Duration,
@@ -97,6 +102,17 @@ fn domain(text: &str) -> Result<String, String> {
     }
 }
 
+fn pod_user(text: &str) -> Result<PodUser, String> {
+    // The largest that Kubernetes accepts.
+    const LARGEST: u32 = i32::MAX as u32;
+    match text.parse() {
+        _ if text == "assigned" => Ok(PodUser::Assigned),
+        Ok(id @ 1..=LARGEST) => Ok(PodUser::Id(id)),
+        Ok(0) => Err("the server does not run as root".to_owned()),
+        _ => Err("write the number of a user, or assigned".to_owned()),
+    }
+}
+
 impl Federate {
     /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
@@ -113,6 +129,7 @@ impl Federate {
             apps_domain: self.apps_domain.filter(|domain| !domain.is_empty()),
             server_image: self.server_image,
             controller_manager_image: self.controller_manager_image,
+            pod_user: self.run_as_user,
             proxy: Proxy::from_env(|name| std::env::var(name).ok()),
         };
         let resync = self.resync;

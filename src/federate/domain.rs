@@ -1,16 +1,20 @@
-//! The domain below which a cluster's Routes get their hosts, as OpenShift's own configuration has it.
+//! What the command line leaves open and the cluster knows: the domain below which its Routes get their
+//! hosts, and whether it assigns users to Pods.
 
 use http::Request;
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use serde::Deserialize;
 
-use super::render::{self, Setting};
+use super::render::{self, PodUser, Setting};
 use crate::{
     api::spire_server::Federation,
     kit::call::{self, CallError},
 };
 
 const INGRESS: &str = "/apis/config.openshift.io/v1/ingresses/cluster";
+/// The users that OpenShift lets Pods of a namespace run as; it assigns the first of them.
+const USERS_ANNOTATION: &str = "openshift.io/sa.scc.uid-range";
 
 #[derive(Deserialize)]
 struct Ingress {
@@ -28,7 +32,7 @@ struct Domains {
     domain: String,
 }
 
-/// What the command line chose, completed by what the cluster knows where a Route needs it.
+/// What the command line chose, completed by what the cluster knows.
 pub async fn completed(
     setting: &Setting,
     federation: Option<&Federation>,
@@ -39,7 +43,28 @@ pub async fn completed(
     if federation.filter(homeless).is_some() {
         setting.apps_domain = of_cluster(client).await?;
     }
+    if setting.pod_user.is_none() {
+        setting.pod_user = Some(pod_user(&setting.namespace, client).await?);
+    }
     Ok(setting)
+}
+
+/// Whether a user must be named for Pods of this namespace, or must not.
+///
+/// The annotation is what OpenShift itself goes by. That an API is not served says less: it may be
+/// that it is not served yet, and a wrong answer here replaces a server that runs by one that can't.
+async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, CallError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let annotations = match call::bounded(namespaces.get(namespace)).await {
+        Ok(found) => found.metadata.annotations.unwrap_or_default(),
+        // Nothing can be made in it, and that is told elsewhere.
+        Err(CallError::NotFound) => return Ok(PodUser::default()),
+        Err(error) => return Err(error),
+    };
+    Ok(match annotations.contains_key(USERS_ANNOTATION) {
+        true => PodUser::Assigned,
+        false => PodUser::default(),
+    })
 }
 
 /// The domain; none where this is no OpenShift, or where we may not ask.

@@ -46,8 +46,29 @@ pub struct Setting {
     pub server_image: String,
     /// The image of the controller manager.
     pub controller_manager_image: String,
+    /// Whose processes the server's Pod runs; none where what kind of cluster this is decides.
+    pub pod_user: Option<PodUser>,
     /// How the server reaches other clusters.
     pub proxy: Proxy,
+}
+
+/// Whose processes the server's Pod runs. Both containers have the same user: the server's socket is
+/// for its own user and group alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodUser {
+    /// A user and a group that the cluster assigns, as OpenShift's `restricted-v2` does. It refuses
+    /// Pods that name another.
+    Assigned,
+    /// This user, in a group of the same number. Elsewhere one has to be named: the controller
+    /// manager's image has none, and the kubelet refuses to run such an image but as root.
+    Id(u32),
+}
+
+impl Default for PodUser {
+    /// The user of the official image of the server.
+    fn default() -> Self {
+        Self::Id(1000)
+    }
 }
 
 /// One kind of object that is made of a SpireServer.

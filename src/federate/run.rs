@@ -234,7 +234,7 @@ impl Federator {
         let setting = match domain::completed(&self.options.setting, federation, &self.client).await
         {
             Ok(setting) => setting,
-            Err(error) => return (self.failed("the domain of Routes", &error), false),
+            Err(error) => return (self.failed("the kind of cluster", &error), false),
         };
         let asked = lock(&self.passed).replace(version_of(&server));
         let findings = self.put_everything(&server, &setting).await;

@@ -211,6 +211,7 @@ fn setting() -> Setting {
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server:1".to_owned(),
         controller_manager_image: "spire-controller-manager:1".to_owned(),
+        pod_user: None,
         proxy: Proxy::default(),
     }
 }

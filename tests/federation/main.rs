@@ -8,6 +8,7 @@
 //! - [`edit_rights`]: what the right to edit a SpireServer is worth, field by field;
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
+//! - [`pod`]: the Pod that we render, run as a kubelet runs it;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`dark`]: a peer that goes dark beside others that do not;
@@ -26,6 +27,7 @@ mod support;
 mod tools;
 
 mod issuing;
+mod kubelet;
 mod only;
 mod side;
 mod spire;
@@ -41,6 +43,7 @@ mod deputy;
 mod edit_rights;
 mod life;
 mod mixed;
+mod pod;
 mod real_spire;
 mod removal;
 mod rendered;

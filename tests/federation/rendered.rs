@@ -88,8 +88,9 @@ pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
     let setting = Setting {
         namespace: NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
-        server_image: "spire-server".to_owned(),
-        controller_manager_image: "spire-controller-manager".to_owned(),
+        server_image: "spire-server:1.13.3".to_owned(),
+        controller_manager_image: "spire-controller-manager:0.6.4".to_owned(),
+        pod_user: None,
         proxy: Proxy::default(),
     };
     render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
@@ -97,6 +98,11 @@ pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
 
 fn rendered(wanted: &Wanted, part: Part) -> Value {
     objects(wanted).remove(&part).expect("what is always rendered")
+}
+
+/// What is rendered of a short SpireServer, with the official images.
+pub fn rendered_for_tests(part: Part) -> Value {
+    rendered(&wanted(endpoints()["https_spiffe"].clone(), 0), part)
 }
 
 /// The content of a file in a rendered ConfigMap.

@@ -36,6 +36,7 @@ pub(in crate::federate) fn setting() -> Setting {
         apps_domain: Some("apps.example.com".to_owned()),
         server_image: "spire-server:1".to_owned(),
         controller_manager_image: "spire-controller-manager:1".to_owned(),
+        pod_user: None,
         proxy: Proxy::default(),
     }
 }
@@ -364,6 +365,29 @@ fn pod_with(setting: Setting) -> Value {
     let set = render(&server(spiffe()), &setting).into_iter();
     let set = set.map(|it| (it.part, it.object)).find(|(part, _)| *part == Part::StatefulSet);
     set.unwrap().1["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn a_user_is_named_for_images_that_name_none_but_not_where_the_cluster_assigns_one() {
+    let context =
+        |user| pod_with(Setting { pod_user: user, ..setting() })["securityContext"].clone();
+    let named = |id: u32| {
+        json!({
+            "runAsUser": id, "runAsGroup": id, "fsGroup": id,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        })
+    };
+    assert_eq!(context(None), named(1000));
+    assert_eq!(context(Some(PodUser::Id(7))), named(7));
+    let assigned = json!({ "fsGroupChangePolicy": "OnRootMismatch" });
+    assert_eq!(context(Some(PodUser::Assigned)), assigned);
+}
+
+#[test]
+fn the_arguments_follow_the_entrypoint_of_the_official_image() {
+    let server = &pod_with(setting())["containers"][0];
+    assert_eq!(server["args"], json!(["-config", "/run/spire/config/server.conf"]));
+    assert!(server["command"].is_null(), "images of others have the program elsewhere");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    CONTROLLER_MANAGER, FEDERATION_PORT, SERVER, SERVING_CERT, Setting, config, digest,
+    CONTROLLER_MANAGER, FEDERATION_PORT, PodUser, SERVER, SERVING_CERT, Setting, config, digest,
     serving_cert,
 };
 use crate::{
@@ -49,6 +49,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &Setting) -> Value {
     let mut pod = json!({
         "serviceAccountName": SERVER,
         "shareProcessNamespace": true,
+        "securityContext": user(setting),
         "containers": [server(spec, setting), controller_manager(spec, setting)],
         "volumes": volumes(spec),
     });
@@ -93,6 +94,8 @@ fn server(spec: &SpireServerSpec, setting: &Setting) -> Value {
     let mut ports = vec![port("grpc", 8081), port("healthz", 8080), port("metrics", 9402)];
     let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
     let mut mounts = vec![
+        // For what SQLite does not keep in memory; the rest of the container can't be written.
+        mount("spire-server-tmp", "/tmp"),
         mount("spire-server-socket", "/tmp/spire-server/private"),
         json!({ "name": "spire-config", "mountPath": "/run/spire/config", "readOnly": true }),
         mount("spire-data", config::DATA),
@@ -112,7 +115,8 @@ fn server(spec: &SpireServerSpec, setting: &Setting) -> Value {
     let mut container = json!({
         "name": SERVER,
         "image": setting.server_image,
-        "args": ["run", "-config", "/run/spire/config/server.conf"],
+        // The image's entrypoint is `spire-server run`.
+        "args": ["-config", "/run/spire/config/server.conf"],
         "ports": ports,
         "volumeMounts": mounts,
         "livenessProbe": probe("/live", 60),
@@ -154,6 +158,7 @@ fn volumes(spec: &SpireServerSpec) -> Vec<Value> {
     let secret =
         |name: &str, secret: &str| json!({ "name": name, "secret": { "secretName": secret } });
     let mut volumes = vec![
+        json!({ "name": "spire-server-tmp", "emptyDir": {} }),
         json!({ "name": "spire-server-socket", "emptyDir": {} }),
         json!({ "name": "spire-config", "configMap": { "name": SERVER } }),
         json!({ "name": "controller-manager-config", "configMap": { "name": CONTROLLER_MANAGER } }),
@@ -205,6 +210,19 @@ fn pruned(value: Value) -> Value {
         Value::Array(items) => items.into_iter().map(pruned).collect(),
         value => value,
     }
+}
+
+/// Whose the processes and the volumes are.
+fn user(setting: &Setting) -> Value {
+    // By default the kubelet opens all files of the volume to the group whenever the Pod starts: also
+    // the keys, which the server keeps for itself.
+    let mut context = json!({ "fsGroupChangePolicy": "OnRootMismatch" });
+    if let PodUser::Id(id) = setting.pod_user.unwrap_or_default() {
+        for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+            context[field] = json!(id);
+        }
+    }
+    context
 }
 
 fn security() -> Value {

@@ -12,7 +12,7 @@ use crate::{
     federate::{
         anchors::anchors,
         render::{
-            Proxy,
+            PodUser, Proxy,
             tests::{server, setting, spiffe},
         },
         validate::Problem,
@@ -236,6 +236,38 @@ fn an_object_whose_class_is_empty_has_none_as_for_the_controller_manager() {
     let ca = Ca::new("b");
     let domains = BTreeMap::from([domain("b", 2025, json!(""), &ca)]);
     assert!(anchors(&domains).contains_key("td-b.test"));
+}
+
+/// What is decided of the server's Pod where the namespace is this, and whether there was a question.
+async fn pod_user(chosen: Option<PodUser>, annotations: Value) -> (Option<PodUser>, bool) {
+    let asked = Arc::new(Mutex::new(false));
+    let seen = asked.clone();
+    let federator = federator(setting(), move |path| {
+        *lock(&seen) = true;
+        assert_eq!(path, "/api/v1/namespaces/spire");
+        (200, json!({ "metadata": { "name": "spire", "annotations": annotations } }))
+    });
+    let setting = Setting { pod_user: chosen, ..setting() };
+    let completed = domain::completed(&setting, None, &federator.client).await.unwrap();
+    (completed.pod_user, *lock(&asked))
+}
+
+#[tokio::test]
+async fn no_user_is_named_where_openshift_assigns_them_unless_somebody_says_so() {
+    let openshift = json!({ "openshift.io/sa.scc.uid-range": "1000650000/10000" });
+    assert_eq!(pod_user(None, openshift.clone()).await, (Some(PodUser::Assigned), true));
+    assert_eq!(pod_user(None, json!({})).await, (Some(PodUser::Id(1000)), true));
+    let chosen = Some(PodUser::Id(7));
+    assert_eq!(pod_user(chosen, openshift).await, (chosen, false));
+}
+
+#[tokio::test]
+async fn nothing_is_guessed_of_the_pods_user_where_the_namespace_can_t_be_read() {
+    for code in [403, 503] {
+        let federator = federator(setting(), move |_| (code, json!({ "code": code })));
+        let completed = domain::completed(&setting(), None, &federator.client).await;
+        assert!(completed.is_err(), "{code}: {completed:?}");
+    }
 }
 
 #[tokio::test]

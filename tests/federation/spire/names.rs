@@ -40,6 +40,11 @@ impl Names {
         self.table.lock().expect("the table").remove(name);
     }
 
+    /// Where the proxy is.
+    pub fn address(&self) -> SocketAddr {
+        self.proxy
+    }
+
     /// The environment of a program that uses these names.
     pub fn environment(&self) -> Vec<(String, String)> {
         vec![("HTTPS_PROXY".to_owned(), format!("http://{}", self.proxy))]

@@ -1,0 +1,34 @@
+//! The official images, as far as they decide how a container runs. Taken from their Dockerfiles.
+
+/// What an image says of the container that is made of it.
+#[derive(Debug)]
+pub struct Image {
+    /// Its name, with its version.
+    pub name: &'static str,
+    /// The first of it is where the program is; the toolbox has it under its last part.
+    pub entrypoint: &'static [&'static str],
+    /// `USER`: user and group.
+    pub user: Option<(u32, u32)>,
+    pub work_folder: &'static str,
+}
+
+pub const SPIRE_SERVER_1_13_3: Image = Image {
+    name: "spire-server:1.13.3",
+    entrypoint: &["/opt/spire/bin/spire-server", "run"],
+    user: Some((1000, 1000)),
+    work_folder: "/opt/spire",
+};
+
+pub const SPIRE_CONTROLLER_MANAGER_0_6_4: Image = Image {
+    name: "spire-controller-manager:0.6.4",
+    entrypoint: &["/spire-controller-manager"],
+    user: None,
+    work_folder: "/",
+};
+
+/// The image of this name, wherever it is pulled from.
+pub fn find(name: &str) -> Result<&'static Image, String> {
+    let all = [&SPIRE_SERVER_1_13_3, &SPIRE_CONTROLLER_MANAGER_0_6_4];
+    let last = name.rsplit('/').next().unwrap_or(name);
+    all.into_iter().find(|it| it.name == last).ok_or_else(|| format!("ErrImagePull: {name}"))
+}
