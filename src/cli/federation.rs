@@ -1,5 +1,7 @@
 //! `trustplane federation`.
 
+mod exchange;
+
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -12,7 +14,10 @@ use super::{
     sandbox::{Output, block_on, print},
 };
 use crate::{
-    federate::bootstrap::{Cluster, Offer, Taking},
+    federate::{
+        bootstrap::{Cluster, Listing, Offer, Taking},
+        exchange::digits,
+    },
     kit::{
         client::{self, Gate},
         clock::Clock,
@@ -21,10 +26,11 @@ use crate::{
     },
 };
 
-/// Copies the first trust bundle of one cluster to another, after a person has compared its
+/// Brings the first trust bundle of one cluster to another, after a person has compared its
 /// fingerprint.
 ///
-/// From then on the two SPIRE servers keep each other's bundles current by themselves.
+/// From then on the two SPIRE servers keep each other's bundles current by themselves. bootstrap is for
+/// somebody who can reach both clusters; export and import are for two who send each other a file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,8 +41,13 @@ Examples:
   Show the fingerprint of cluster a's bundle, to compare it:
     trustplane federation fingerprint a
 
+  The same between two organisations, by a file:
+    trustplane federation export --out a.json
+    trustplane federation import a.json --fingerprint 2c90:81e4:...
+
 Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was changed: the command line
-is wrong or incomplete, a cluster could not be reached, or the fingerprint is a different one.")]
+is wrong or incomplete, a cluster could not be reached, the fingerprint is a different one, the other
+trust domain is not listed in the SpireServer, or the file is not to be trusted.")]
 pub struct Federation {
     #[command(subcommand)]
     command: Command,
@@ -45,14 +56,16 @@ pub struct Federation {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bootstrap(Bootstrap),
+    Export(exchange::Export),
     Fingerprint(Fingerprint),
+    Import(exchange::Import),
 }
 
 /// Writes the bundle of one cluster into another, as a ClusterFederatedTrustDomain.
 ///
 /// The bundle is read from FROM with the rights that you have there, so that nobody in between can
 /// replace it. Its fingerprint is shown; compare it with what the administrators of
-/// FROM see, and type yes.
+/// FROM see, and type yes. The SpireServer of TO should list the trust domain under federatesWith.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -80,6 +93,10 @@ struct Bootstrap {
     /// Do not ask for confirmation; needs --fingerprint
     #[arg(long, short, requires_if("true", "fingerprint"))]
     yes: bool,
+
+    /// Also with --yes, where the SpireServer of TO does not list the trust domain
+    #[arg(long)]
+    unlisted: bool,
 
     /// Show what would be written, and write nothing
     #[arg(long)]
@@ -124,7 +141,9 @@ impl Federation {
         block_on(async {
             match self.command {
                 Command::Bootstrap(command) => command.run().await,
+                Command::Export(command) => command.run().await,
                 Command::Fingerprint(command) => command.run().await,
+                Command::Import(command) => command.run().await,
             }
         })
     }
@@ -132,36 +151,27 @@ impl Federation {
 
 impl Bootstrap {
     async fn run(self) -> anyhow::Result<()> {
-        let (from, to) = (cluster(&self.from).await?, cluster(&self.to).await?);
+        let (from, to) = (cluster(Some(&self.from)).await?, cluster(Some(&self.to)).await?);
         let offer = self.source.offer(&from).await?;
-        self.source.show(&offer)?;
+        let facts = to.facts().await.map_err(|error| Unable(error.into()))?;
+        let listing = Listing::of(&facts.server, &offer);
+        print(&self.source.shown(&offer, Some(&listing)))?;
         let fingerprint = offer.bundle.fingerprint();
         if let Some(wanted) = &self.fingerprint
-            && plain(wanted) != plain(&fingerprint)
+            && digits(wanted) != digits(&fingerprint)
         {
             bail!(Unable(anyhow!(
                 "nothing was changed: the fingerprint of the bundle is not {wanted}. Ask the administrators of {} which is right",
                 self.from
             )));
         }
-        let taking = to.consider(&offer).await.map_err(|error| Unable(error.into()))?;
-        let what = match &taking {
-            Taking::Nothing => {
-                ask::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
-                return Ok(());
-            }
-            Taking::Create { others, .. } => {
-                for other in others {
-                    ask::say(&format!(
-                        "ClusterFederatedTrustDomain {} in {} is left as it is: its className {} belongs to another controller manager. If it was meant for this one, delete it.",
-                        printable(other.metadata.name.as_deref().unwrap_or_default()),
-                        self.to,
-                        printable(other.spec.class_name.as_deref().unwrap_or_default()),
-                    ));
-                }
-                "create"
-            }
-            Taking::Change { .. } => "change",
+        let taking = facts.consider(&offer).map_err(|error| Unable(error.into()))?;
+        for remark in remarks(&taking, &listing, &self.to, &offer.trust_domain) {
+            ask::say(&remark);
+        }
+        let Some(what) = verb(&taking) else {
+            ask::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
+            return Ok(());
         };
         if self.dry_run {
             ask::say(&format!(
@@ -170,33 +180,95 @@ impl Bootstrap {
             ));
             return Ok(());
         }
-        self.confirm(&offer)?;
+        self.confirm(&offer, &listing)?;
         to.take(&taking).await?;
-        ask::say(&format!("{} trusts {} now.", self.to, printable(&offer.trust_domain)));
+        ask::say(&done(&self.to, &offer.trust_domain, &listing));
         Ok(())
     }
 
-    fn confirm(&self, offer: &Offer) -> anyhow::Result<()> {
+    fn confirm(&self, offer: &Offer, listing: &Listing) -> anyhow::Result<()> {
+        let is_unlisted = *listing == Listing::Unlisted && !self.unlisted;
+        let trust_domain = printable(&offer.trust_domain);
+        if self.yes && is_unlisted {
+            bail!(Unable(anyhow!(
+                "nothing was changed: the SpireServer in {} does not list {trust_domain}. List it there first, or add --unlisted",
+                self.to
+            )));
+        }
         if self.yes {
             return Ok(());
         }
         let question = format!(
-            "Compare the fingerprint with what the administrators of {} see. Make {} trust {}?",
+            "Compare the fingerprint with what the administrators of {} see. Make {} trust {trust_domain}{}?",
             self.from,
             self.to,
-            printable(&offer.trust_domain)
+            if is_unlisted { ", which its SpireServer does not list" } else { "" },
         );
-        let fingerprint = plain(&offer.bundle.fingerprint());
-        let instead =
-            format!("Compare the fingerprint, then add --yes --fingerprint {fingerprint}");
+        let instead = format!(
+            "Compare the fingerprint, then add --yes --fingerprint {}{}",
+            digits(&offer.bundle.fingerprint()),
+            if is_unlisted { " --unlisted" } else { "" },
+        );
         ask::confirm(&question, self.source.output, &instead)
+    }
+}
+
+/// What is to be done with the object, if anything.
+fn verb(taking: &Taking) -> Option<&'static str> {
+    match taking {
+        Taking::Nothing => None,
+        Taking::Create { .. } => Some("create"),
+        Taking::Change { .. } => Some("change"),
+    }
+}
+
+/// What somebody should know before a bundle is brought to a cluster.
+fn remarks(taking: &Taking, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
+    let trust_domain = printable(trust_domain);
+    let mut remarks = match listing {
+        Listing::Listed => Vec::new(),
+        Listing::Unlisted => vec![format!(
+            "The SpireServer in {to} does not list {trust_domain} under spec.federation.federatesWith. With this bundle its SPIRE server trusts {trust_domain} all the same, and nothing in the SpireServer's status tells how that peer is."
+        )],
+        Listing::Differently(differences) => {
+            let remark = |it: &crate::federate::bootstrap::Difference| {
+                format!(
+                    "The SpireServer in {to} lists {trust_domain} with the {} {}, and this is {}. SPIRE goes by the SpireServer.",
+                    it.field,
+                    printable(&it.listed),
+                    printable(&it.offered),
+                )
+            };
+            differences.iter().map(remark).collect()
+        }
+    };
+    if let Taking::Create { others, .. } = taking {
+        remarks.extend(others.iter().map(|other| {
+            format!(
+                "ClusterFederatedTrustDomain {} in {to} is left as it is: its className {} belongs to another controller manager. If it was meant for this one, delete it.",
+                printable(other.metadata.name.as_deref().unwrap_or_default()),
+                printable(other.spec.class_name.as_deref().unwrap_or_default()),
+            )
+        }));
+    }
+    remarks
+}
+
+/// What there is to say once a bundle was brought.
+fn done(to: &str, trust_domain: &str, listing: &Listing) -> String {
+    let trust_domain = printable(trust_domain);
+    match listing {
+        Listing::Unlisted => format!(
+            "The SPIRE server of {to} is told to trust {trust_domain}, although its SpireServer does not list it."
+        ),
+        Listing::Listed | Listing::Differently(_) => format!("{to} trusts {trust_domain} now."),
     }
 }
 
 impl Fingerprint {
     async fn run(self) -> anyhow::Result<()> {
-        let offer = self.source.offer(&cluster(&self.cluster).await?).await?;
-        self.source.show(&offer)
+        let offer = self.source.offer(&cluster(Some(&self.cluster)).await?).await?;
+        print(&self.source.shown(&offer, None))
     }
 }
 
@@ -207,25 +279,24 @@ impl Source {
         offer.map_err(|error| Unable(error.into()).into())
     }
 
-    fn show(&self, offer: &Offer) -> anyhow::Result<()> {
-        print(&self.shown(offer))
-    }
-
-    fn shown(&self, offer: &Offer) -> String {
+    fn shown(&self, offer: &Offer, listing: Option<&Listing>) -> String {
         let Offer { trust_domain, url, bundle, .. } = offer;
         let fingerprint = bundle.fingerprint();
         let expiry = bundle.earliest_expiry();
         match self.output {
             Output::Json => {
-                let page = json!({
+                let mut page = json!({
                     "trustDomain": trust_domain,
                     "bundleEndpointUrl": url,
-                    "fingerprint": plain(&fingerprint),
+                    "fingerprint": digits(&fingerprint),
                     "x509Authorities": bundle.x509.len(),
                     "jwtAuthorities": bundle.jwt.len(),
                     "sequence": bundle.sequence,
                     "earliestExpiry": expiry,
                 });
+                if let Some(listing) = listing {
+                    page["listed"] = json!(*listing != Listing::Unlisted);
+                }
                 printable::json(&format!("{page:#}\n"))
             }
             Output::Text => {
@@ -242,24 +313,23 @@ impl Source {
     }
 }
 
-/// A fingerprint without what makes it easier to read.
-fn plain(fingerprint: &str) -> String {
-    fingerprint.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase()
-}
-
-async fn cluster(context: &str) -> anyhow::Result<Cluster> {
+/// The cluster of a context, or of the current one.
+async fn cluster(context: Option<&str>) -> anyhow::Result<Cluster> {
     let read = Kubeconfig::read().context("no usable kubeconfig. Set KUBECONFIG");
     let read = read.map_err(Unable)?;
     let known = || read.contexts.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
+    let Some(context) = context.map(str::to_owned).or_else(|| read.current_context.clone()) else {
+        bail!(Unable(anyhow!("the kubeconfig has no current context. Name one of: {}", known())));
+    };
     if !read.contexts.iter().any(|it| it.name == context) {
         bail!(Unable(anyhow!("the kubeconfig has no context {context}, only: {}", known())));
     }
-    let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
+    let options = KubeConfigOptions { context: Some(context.clone()), ..Default::default() };
     let config = kube::Config::from_custom_kubeconfig(read, &options).await;
     let config = config.with_context(|| format!("context {context}")).map_err(Unable)?;
     let client = client::connect(config, Gate::open(), SILENCE);
     let client = client.with_context(|| format!("context {context}")).map_err(Unable)?;
-    Ok(Cluster { context: context.to_owned(), client })
+    Ok(Cluster { context, client })
 }
 
 #[cfg(test)]
@@ -283,7 +353,7 @@ mod tests {
         };
         for output in [Output::Text, Output::Json] {
             let source = Source { namespace: "spire".into(), url: None, output };
-            let shown = source.shown(&offer);
+            let shown = source.shown(&offer, None);
             assert!(is_harmless(&shown) && shown.contains("[31mred"), "{shown:?}");
         }
     }

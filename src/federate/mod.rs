@@ -2,7 +2,7 @@
 //!
 //! `validate`, `render`, `merge` and `conditions` decide, `apply` does, `run` says when,
 //! `references` and `domain` look at what is not ours, and `peers` asks each trust domain that we federate with how it is; `memory` keeps what the next leader
-//! must know of them.
+//! must know of them. `bootstrap` and `exchange` bring the first bundle of a peer.
 
 mod anchors;
 pub mod apply;
@@ -10,6 +10,7 @@ pub mod bootstrap;
 pub mod conditions;
 mod contest;
 mod domain;
+pub mod exchange;
 mod memory;
 pub mod merge;
 pub mod metrics;

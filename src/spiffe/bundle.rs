@@ -229,7 +229,7 @@ fn without_content(error: &serde_json::Error) -> String {
 }
 
 /// Hexadecimal digits in groups of four.
-fn in_groups(digest: &[u8]) -> String {
+pub(crate) fn in_groups(digest: &[u8]) -> String {
     let mut text = String::new();
     for (index, pair) in digest.chunks(2).enumerate() {
         let separator = if index == 0 { "" } else { ":" };

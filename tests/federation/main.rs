@@ -26,6 +26,7 @@ mod support;
 #[path = "../deploy/tools.rs"]
 mod tools;
 
+mod administrator;
 mod issuing;
 mod kubelet;
 mod only;

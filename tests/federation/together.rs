@@ -1,17 +1,19 @@
 //! Clusters that federate by https_spiffe.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
+use trustplane::federate::exchange::Export;
+
 use crate::{
+    administrator::{Administrator, beside},
     side::{HINT, Side, Site, well},
     spire::Names,
     stage::Stage,
-    support::{Access, suite},
     workload::Workload,
 };
 
@@ -34,77 +36,6 @@ async fn side(stage: Stage, peer: Value, names: &Names) -> Side {
     Site::of(stage).await.side(federation, names, None).await
 }
 
-/// An administrator of several clusters, each a context.
-struct Administrator {
-    kubeconfig: PathBuf,
-    environment: Vec<(String, String)>,
-}
-
-/// Exit code, standard output and error.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Administrator {
-    fn of(sides: &[(&str, &Side)], names: &Names) -> Self {
-        let entry = |(name, side): &(&str, &Side)| {
-            let Access { url, authority, token } = side.stage.cluster.admin_access();
-            let authority =
-                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, authority);
-            (
-                json!({ "name": name, "cluster": { "server": url, "certificate-authority-data": authority } }),
-                json!({ "name": name, "user": { "token": token } }),
-                json!({ "name": name, "context": { "cluster": name, "user": name } }),
-            )
-        };
-        let (mut clusters, mut users, mut contexts) = (Vec::new(), Vec::new(), Vec::new());
-        for (cluster, user, context) in sides.iter().map(entry) {
-            clusters.push(cluster);
-            users.push(user);
-            contexts.push(context);
-        }
-        let config = json!({ "apiVersion": "v1", "kind": "Config", "clusters": clusters, "users": users, "contexts": contexts, "current-context": sides[0].0 });
-        let path =
-            sides[0].1.stage.cluster.scratch().join(format!("{}.contexts", suite::next_number()));
-        suite::write_private(&path, &config.to_string());
-        Self { kubeconfig: path, environment: names.environment() }
-    }
-
-    async fn run(&self, arguments: &[&str]) -> Said {
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_trustplane"));
-        command.env("KUBECONFIG", &self.kubeconfig).envs(self.environment.iter().cloned());
-        command
-            .arg("federation")
-            .args(arguments)
-            .stdin(std::process::Stdio::null())
-            .kill_on_drop(true);
-        let output = command.output().await.expect("the program runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said {
-            code: output.status.code().unwrap_or(-1),
-            out: text(&output.stdout),
-            err: text(&output.stderr),
-        }
-    }
-
-    /// As the manual says: the fingerprint from one side, the bundle to the other.
-    async fn bootstrap(&self, from: &str, to: &str) {
-        let asked = self.run(&["bootstrap", from, to]).await;
-        assert_eq!(asked.code, 2, "nobody could be asked: {}", asked.err);
-        assert!(asked.err.contains("nothing was changed"), "{}", asked.err);
-        let wrong = self.run(&["bootstrap", from, to, "--yes", "--fingerprint", "00"]).await;
-        assert_eq!(wrong.code, 2, "{}{}", wrong.out, wrong.err);
-        let shown = self.run(&["fingerprint", from, "-o", "json"]).await;
-        assert_eq!(shown.code, 0, "{}", shown.err);
-        let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
-        let fingerprint = shown["fingerprint"].as_str().expect("a fingerprint");
-        let done = self.run(&["bootstrap", from, to, "--yes", "--fingerprint", fingerprint]).await;
-        assert_eq!(done.code, 0, "{}{}", done.out, done.err);
-    }
-}
-
 #[tokio::test]
 async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told_of() {
     let names = Names::start().await;
@@ -123,7 +54,11 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
 
     let administrator = Administrator::of(&[("a", &a), ("b", &b)], &names);
     administrator.bootstrap("a", "b").await;
-    administrator.bootstrap("b", "a").await;
+    // The other way round, as two who can't reach each other's cluster.
+    let there = Administrator::of(&[("b", &b)], &names);
+    let here = Administrator::of(&[("a", &a)], &names);
+    let export = there.export("b.json").await;
+    exchange(&here, &export).await;
     a.until_bundle("td-b.test", 1).await;
     b.until_bundle("td-a.test", 1).await;
     assert_eq!(a.spire.bundle_list().await.keys().collect::<Vec<_>>(), ["td-b.test"]);
@@ -148,6 +83,8 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     // The next process has to know b by authorities that nobody brought.
     let kept = a.stage.until_kept("td-b.test").await;
     assert_eq!(kept.matches("BEGIN CERTIFICATE").count(), 2, "{kept}");
+    // The file from before the rotation is as right as ever, and old.
+    here.import_refused(&export.0, &export.1, "the file is old: the sequence").await;
 
     b.spire.stop();
     let dark = a
@@ -162,5 +99,77 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     );
     b.spire.start_again().await;
     a.until_peer("td-b.test", "it is back", 2 * HINT, well).await;
+    unlisted(&administrator, &a).await;
     drop((a, b));
+}
+
+/// Imports what b exported, after everything that somebody could send in its place.
+async fn exchange(here: &Administrator, (file, fingerprint): &(PathBuf, String)) {
+    let text = std::fs::read_to_string(file).expect("a file");
+    let cut = beside(file, "cut", &text[..text.len() / 2]);
+    here.import_refused(&cut, fingerprint, "the file was cut").await;
+    let host = text.replace("https://", "https://mallory.");
+    let changed = beside(file, "changed", &host);
+    here.import_refused(&changed, fingerprint, "was changed after it was made").await;
+    let right = read(file, fingerprint);
+    let of = |change: fn(&mut Export)| {
+        let mut export = right.clone();
+        change(&mut export);
+        (beside(file, "other", &export.text()), export.fingerprint())
+    };
+    let (swapped, other) = of(|it| it.offer.url = "https://mallory.example".to_owned());
+    here.import_refused(&swapped, fingerprint, &format!("its fingerprint is {other}")).await;
+    let (foreign, its) = of(|it| {
+        it.offer.trust_domain = "td-c.test".to_owned();
+        it.offer.endpoint_id = Some("spiffe://td-c.test/spire/server".to_owned());
+    });
+    here.import_refused(&foreign, &its, "does not list").await;
+    let (own, its) = of(|it| {
+        it.offer.trust_domain = "td-a.test".to_owned();
+        it.offer.endpoint_id = Some("spiffe://td-a.test/spire/server".to_owned());
+    });
+    here.import_refused(&own, &its, "the trust domain of this cluster itself").await;
+    let (old, its) = of(|it| it.made_at -= Duration::from_secs(8 * 24 * 3_600));
+    here.import_refused(&old, &its, "the file is old: it was made at").await;
+
+    let unasked = here.import(file, fingerprint, &[]).await;
+    assert_eq!(unasked.code, 2, "nobody could be asked: {}", unasked.err);
+    let dry = here.import(file, fingerprint, &["--dry-run", "-o", "json"]).await;
+    assert_eq!(dry.code, 0, "{}", dry.err);
+    let page: Value = serde_json::from_str(&dry.out).expect("JSON");
+    assert_eq!((&page["action"], &page["listed"]), (&json!("create"), &json!(true)), "{page}");
+    let done = here.import(file, fingerprint, &["--yes"]).await;
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert!(done.err.contains("a trusts td-b.test now"), "{}", done.err);
+    let again = here.import(file, fingerprint, &["--yes"]).await;
+    assert!(again.err.contains("has this bundle already"), "{}", again.err);
+}
+
+fn read(file: &Path, fingerprint: &str) -> Export {
+    let text = std::fs::read(file).expect("a file");
+    Export::read(&text, fingerprint).expect("what was exported can be read")
+}
+
+/// Brings the bundle of b to a, whose SpireServer lists it no more.
+async fn unlisted(administrator: &Administrator, a: &Side) {
+    a.stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
+    let gone = ["delete", "clusterfederatedtrustdomain", "td-b.test"];
+    a.stage.cluster.kubectl(&gone).await.expect("it can be deleted");
+    let shown = administrator.run(&["fingerprint", "b", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
+    let fingerprint = shown["fingerprint"].as_str().expect("a fingerprint");
+    let run = ["bootstrap", "b", "a", "--yes", "--fingerprint", fingerprint];
+    for flags in [&[][..], &["-o", "json"]] {
+        let said = administrator.run(&[&run, flags].concat()).await;
+        assert_eq!(said.code, 2, "{}{}", said.out, said.err);
+        assert!(said.err.contains("does not list td-b.test"), "{}", said.err);
+        assert!(!said.err.contains("trusts td-b.test now"), "{}", said.err);
+        println!("{}", said.err.trim());
+    }
+    let objects = ["get", "clusterfederatedtrustdomains", "-o", "name"];
+    let objects = a.stage.cluster.kubectl(&objects).await.expect("a list");
+    assert_eq!(objects.trim(), "", "nothing was changed");
+    let done = administrator.run(&[&run[..], &["--unlisted"]].concat()).await;
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert!(done.err.contains("although its SpireServer does not list it"), "{}", done.err);
 }

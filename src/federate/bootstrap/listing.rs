@@ -1,0 +1,81 @@
+//! Whether the SpireServer of a cluster lists the trust domain whose bundle is brought there. Pure.
+//!
+//! The SPIRE server trusts whatever it is told of, by its SpireServer or by a ClusterFederatedTrustDomain.
+//! Of a trust domain that only the latter names, nobody sees anything in the SpireServer.
+
+use http::Uri;
+
+use super::Offer;
+use crate::api::spire_server::{Peer, SpireServer};
+
+/// What a SpireServer says of an offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// It lists the trust domain just so.
+    Listed,
+    /// It lists the trust domain, and these of its fields are others.
+    Differently(Vec<Difference>),
+    /// It does not list it.
+    Unlisted,
+}
+
+/// A field of a peer that is another than offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// As kubectl names it.
+    pub field: &'static str,
+    /// In the SpireServer.
+    pub listed: String,
+    /// In the offer.
+    pub offered: String,
+}
+
+impl Listing {
+    /// What this SpireServer says.
+    pub fn of(server: &SpireServer, offer: &Offer) -> Self {
+        let peers = server.spec.federation.as_ref().map(|it| &*it.federates_with);
+        let mut peers = peers.unwrap_or_default().iter();
+        match peers.find(|peer| peer.trust_domain == offer.trust_domain) {
+            None => Self::Unlisted,
+            Some(peer) => match differences(peer, offer) {
+                none if none.is_empty() => Self::Listed,
+                some => Self::Differently(some),
+            },
+        }
+    }
+}
+
+fn differences(peer: &Peer, offer: &Offer) -> Vec<Difference> {
+    let none = || "none".to_owned();
+    let same_url = match (peer.bundle_endpoint_url.parse(), offer.url.parse()) {
+        (Ok(listed), Ok(offered)) => place(&listed) == place(&offered),
+        _ => peer.bundle_endpoint_url == offer.url,
+    };
+    let id = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+    let (listed_id, offered_id) = (id(&peer.endpoint_spiffe_id), id(&offer.endpoint_id));
+    let all = [
+        (!same_url).then(|| Difference {
+            field: "bundleEndpointUrl",
+            listed: peer.bundle_endpoint_url.clone(),
+            offered: offer.url.clone(),
+        }),
+        (peer.bundle_endpoint_profile != offer.profile).then(|| Difference {
+            field: "bundleEndpointProfile",
+            listed: peer.bundle_endpoint_profile.as_str().to_owned(),
+            offered: offer.profile.as_str().to_owned(),
+        }),
+        (listed_id != offered_id).then(|| Difference {
+            field: "endpointSpiffeId",
+            listed: listed_id.unwrap_or_else(none),
+            offered: offered_id.unwrap_or_else(none),
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// What a URL leads to: `https://B.example:443` and `https://b.example/` are one.
+fn place(url: &Uri) -> (Option<String>, u16, Option<&str>) {
+    let host = url.host().map(|host| host.trim_end_matches('.').to_ascii_lowercase());
+    let path = url.path_and_query().map(|it| it.as_str());
+    (host, url.port_u16().unwrap_or(443), path.filter(|path| *path != "/"))
+}
