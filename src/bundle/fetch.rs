@@ -3,6 +3,7 @@
 //! Each fetch stands alone: a connection of its own, no session that is taken up again, no redirect
 //! that is remembered. A peer that is slow or says too much is let go.
 
+mod address;
 mod error;
 mod target;
 mod trust;
@@ -20,8 +21,9 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::spiffe::bundle::Bundle;
+use crate::spiffe::{bundle::Bundle, svid::SvidWarning};
 use target::Target;
+use trust::Warnings;
 
 pub use error::{FetchError, Stage};
 pub use target::UrlError;
@@ -53,20 +55,44 @@ pub struct Fetched {
     pub document: String,
 }
 
+/// A fetch, and what there is to know of it beside what came of it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The bundle.
+    pub outcome: Result<Fetched, FetchError>,
+    /// What was odd about the certificate.
+    pub warnings: Vec<SvidWarning>,
+    /// Whether what went wrong may tell of a network that is not public: an address on the way was
+    /// a private one, or nobody knows which it was.
+    pub internal: bool,
+}
+
 /// Fetches the bundle, within [`PATIENCE`]. It is `now` when it begins; certificates are judged as of
 /// when they are seen.
 pub async fn fetch(endpoint: &Endpoint, now: DateTime<Utc>) -> Result<Fetched, FetchError> {
-    fetch_within(PATIENCE, endpoint, now).await
+    attempt(endpoint, now).await.outcome
 }
 
-async fn fetch_within(
-    limit: Duration,
-    endpoint: &Endpoint,
-    now: DateTime<Utc>,
-) -> Result<Fetched, FetchError> {
-    let mut stage = Stage::Began;
-    let fetched = timeout(limit, follow(endpoint, now, &mut stage)).await;
-    fetched.unwrap_or(Err(FetchError::TooSlow { after: limit, stage }))
+/// The same, for whoever has to tell others of it.
+pub async fn attempt(endpoint: &Endpoint, now: DateTime<Utc>) -> Attempt {
+    attempt_within(PATIENCE, endpoint, now).await
+}
+
+async fn attempt_within(limit: Duration, endpoint: &Endpoint, now: DateTime<Utc>) -> Attempt {
+    let mut progress = Progress { stage: Stage::Began, internal: false };
+    let warnings = Warnings::default();
+    let fetched = timeout(limit, follow(endpoint, now, &warnings, &mut progress)).await;
+    let Progress { stage, internal } = progress;
+    let outcome = fetched.unwrap_or(Err(FetchError::TooSlow { after: limit, stage }));
+    Attempt { outcome, warnings: warnings.take(), internal }
+}
+
+/// How far a fetch came.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    stage: Stage,
+    /// As in [`Attempt`]. It never becomes false again: the first of two hosts may be the private one.
+    internal: bool,
 }
 
 /// What an endpoint answers.
@@ -79,12 +105,13 @@ enum Answer {
 async fn follow(
     endpoint: &Endpoint,
     now: DateTime<Utc>,
-    stage: &mut Stage,
+    warnings: &Warnings,
+    progress: &mut Progress,
 ) -> Result<Fetched, FetchError> {
-    let tls = TlsConnector::from(endpoint.trust.client_config(now)?);
+    let tls = TlsConnector::from(endpoint.trust.client_config(now, warnings)?);
     let mut url = endpoint.url.clone();
     for followed in 0..=REDIRECTS {
-        let answer = get(&url, &tls, stage).await;
+        let answer = get(&url, &tls, progress).await;
         match answer {
             Ok(Answer::Bundle(fetched)) => return Ok(fetched),
             Ok(Answer::Elsewhere(target)) => url = target,
@@ -94,20 +121,20 @@ async fn follow(
                 return Err(FetchError::Redirected { to, cause });
             }
         }
-        *stage = Stage::Connected;
+        progress.stage = Stage::Connected;
     }
     Err(FetchError::ManyRedirects)
 }
 
-async fn get(url: &Uri, tls: &TlsConnector, stage: &mut Stage) -> Result<Answer, FetchError> {
+async fn get(url: &Uri, tls: &TlsConnector, progress: &mut Progress) -> Result<Answer, FetchError> {
     let target = Target::of(url)?;
-    let stream = way::connect(url, &target).await?;
-    *stage = Stage::Connected;
+    let stream = way::connect(url, &target, &mut progress.internal).await?;
+    progress.stage = Stage::Connected;
     let stream = tls
         .connect(target.name.clone(), stream)
         .await
         .map_err(|error| FetchError::of_handshake(&error, &target.host))?;
-    *stage = Stage::Verified;
+    progress.stage = Stage::Verified;
     ask(stream, &target, |response| read(response, url)).await
 }
 

@@ -55,8 +55,8 @@ pub enum SvidError {
     /// Its key may not be used as an SVID's is.
     #[error("the certificate has no critical key usage with digitalSignature")]
     KeyUsage,
-    /// It says what it is for, and leaves TLS out.
-    #[error("the certificate is not for both sides of TLS (extended key usage)")]
+    /// It says what it is for, and leaves servers out.
+    #[error("the certificate is not for TLS servers (extended key usage)")]
     ExtendedKeyUsage,
     /// A certificate between it and the authority is no CA's. The first of the chain is 1.
     #[error("certificate {number} of the chain {flaw}")]
@@ -69,19 +69,19 @@ pub enum SvidError {
     /// There is nothing to verify it with.
     #[error(
         "the bundle of {0} has no CA certificate that is valid now: fetch it anew with trustplane \
-         federation bootstrap"
+         federation bootstrap or import"
     )]
     NoAuthority(TrustDomain),
     /// Only a CA that is no longer trusted has signed it, or one that is not trusted yet.
     #[error(
         "the certificate is signed by an authority of {0} whose own certificate is expired or not \
-         yet valid: fetch the bundle anew with trustplane federation bootstrap"
+         yet valid: fetch the bundle anew with trustplane federation bootstrap or import"
     )]
     AuthorityNotValid(TrustDomain),
     /// None of the bundle's authorities has signed it.
     #[error(
         "the certificate is signed by no authority of the bundle of {0}: fetch it anew with \
-         trustplane federation bootstrap"
+         trustplane federation bootstrap or import"
     )]
     UnknownAuthority(TrustDomain),
     /// Out of date.
@@ -95,7 +95,18 @@ pub enum SvidError {
     Path(String),
 }
 
-/// Verifies that the first certificate of a chain is an X.509-SVID for exactly this ID.
+/// What SPIFFE asks of a certificate's issuer and SPIRE does not look at, so that the certificate is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum SvidWarning {
+    /// serverAuth without clientAuth.
+    #[error(
+        "its certificate is for TLS servers alone. SPIRE accepts that, but SPIFFE asks for both sides of TLS (extended key usage: serverAuth and clientAuth), and other clients may refuse it"
+    )]
+    ServerAuthAlone,
+}
+
+/// Verifies that the first certificate of a chain is an X.509-SVID for exactly this ID. It may be one
+/// that others refuse: then it is returned why.
 ///
 /// The bundle must be the one of the ID's own trust domain; no other may vouch for it.
 pub fn verify(
@@ -103,11 +114,11 @@ pub fn verify(
     expected: &SpiffeId,
     bundle: &Bundle,
     now: DateTime<Utc>,
-) -> Result<(), SvidError> {
+) -> Result<Option<SvidWarning>, SvidError> {
     let (leaf, intermediates) = chain.split_first().ok_or(SvidError::Empty)?;
     let svid = Certificate::read(leaf).map_err(|_| SvidError::Unreadable)?;
     check_id(&svid, expected)?;
-    check_leaf(&svid)?;
+    let warning = check_leaf(&svid)?;
     for (number, intermediate) in (2..).zip(intermediates) {
         let flaw = match Certificate::read(intermediate) {
             Ok(certificate) => certificate.flaw_as_authority(),
@@ -117,7 +128,8 @@ pub fn verify(
             return Err(SvidError::Intermediate { number, flaw });
         }
     }
-    check_path(leaf, intermediates, expected.trust_domain(), bundle, now)
+    check_path(leaf, intermediates, expected.trust_domain(), bundle, now)?;
+    Ok(warning)
 }
 
 fn check_id(svid: &Certificate<'_>, expected: &SpiffeId) -> Result<(), SvidError> {
@@ -135,7 +147,7 @@ fn check_id(svid: &Certificate<'_>, expected: &SpiffeId) -> Result<(), SvidError
     }
 }
 
-fn check_leaf(svid: &Certificate<'_>) -> Result<(), SvidError> {
+fn check_leaf(svid: &Certificate<'_>) -> Result<Option<SvidWarning>, SvidError> {
     if svid.is_authority() {
         return Err(SvidError::OfAuthority);
     }
@@ -146,9 +158,10 @@ fn check_leaf(svid: &Certificate<'_>) -> Result<(), SvidError> {
     if !usage.digital_signature() {
         return Err(SvidError::KeyUsage);
     }
-    match svid.extended_key_usage().is_none_or(|usage| usage.server_auth && usage.client_auth) {
-        true => Ok(()),
-        false => Err(SvidError::ExtendedKeyUsage),
+    match svid.extended_key_usage().map(|usage| (usage.server_auth, usage.client_auth)) {
+        None | Some((true, true)) => Ok(None),
+        Some((true, false)) => Ok(Some(SvidWarning::ServerAuthAlone)),
+        Some((false, _)) => Err(SvidError::ExtendedKeyUsage),
     }
 }
 

@@ -27,10 +27,11 @@ pub enum UrlError {
 
 /// What a connection and a request need to know of a URL.
 pub(super) struct Target {
-    /// Without the brackets of an IPv6 address.
+    /// Without the brackets of an IPv6 address. A full stop at its end stays: no other domain is tried then.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What the server is asked for, and must prove where the profile is https_web.
+    /// What the server is asked for, and must prove where the profile is https_web: without the full stop,
+    /// which neither SNI nor certificates have.
     pub(super) name: ServerName<'static>,
     /// Host and port as in the URL.
     pub(super) authority: String,
@@ -49,7 +50,9 @@ impl Target {
         }
         let host = authority.host();
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| UrlError::Host)?;
+        let relative = host.strip_suffix('.').unwrap_or(host);
+        let name = ServerName::try_from(relative.to_owned()).ok();
+        let name = name.filter(|_| !relative.ends_with('.')).ok_or(UrlError::Host)?;
         Ok(Self {
             host: host.to_owned(),
             port: url.port_u16().unwrap_or(443),
@@ -106,6 +109,14 @@ mod tests {
         assert_eq!(of("https://me@td-b.test/").err(), Some(UrlError::UserInfo));
         assert_eq!(of("https://me:secret@td-b.test/").err(), Some(UrlError::UserInfo));
         assert_eq!(of("https://a..b/").err(), Some(UrlError::Host));
+        assert_eq!(of("https://b../").err(), Some(UrlError::Host));
+    }
+
+    #[test]
+    fn a_full_stop_at_the_end_of_a_host_is_for_dns_and_not_for_certificates() {
+        let target = of("https://b.example.:8443/").unwrap();
+        assert_eq!((&*target.host, &*target.authority), ("b.example.", "b.example.:8443"));
+        assert_eq!(target.name.to_str(), "b.example");
     }
 
     #[test]

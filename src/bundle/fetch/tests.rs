@@ -10,7 +10,7 @@ use super::*;
 use crate::spiffe::{
     bundle::BundleError,
     id::TrustDomain,
-    svid::SvidError,
+    svid::{SvidError, SvidWarning},
     testing::{Ca, Issued, bundle, document, id, noon, svid_params},
 };
 use server::{Reply, Server, redirect};
@@ -89,6 +89,58 @@ async fn an_endpoint_of_profile_https_web_is_read_and_asked_for_by_its_name() {
     let request = server.requests().remove(0);
     assert!(request.starts_with("GET /bundle?x=y HTTP/1.1\r\n"), "{request}");
     assert!(request.contains(&format!("host: localhost:{}\r\n", server.port)), "{request}");
+}
+
+#[tokio::test]
+async fn a_host_with_a_full_stop_at_its_end_is_asked_for_without_it() {
+    let (ca, authority) = (Ca::new("web"), Ca::new("td-b"));
+    let server = Server::start(host_certificate(&ca), good(&authority)).await;
+    let url = format!("https://localhost.:{}/", server.port).parse().unwrap();
+
+    let fetched = fetch(&Endpoint { url, trust: web(&ca) }, noon()).await;
+
+    assert!(fetched.is_ok(), "{fetched:?}");
+    assert_eq!(server.names(), ["localhost"]);
+    // As Go has it, and as the URL does.
+    let request = server.requests().remove(0);
+    assert!(request.contains(&format!("host: localhost.:{}\r\n", server.port)), "{request}");
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_for_servers_alone_is_read_with_a_warning() {
+    let ca = Ca::new("td-b");
+    let mut params = svid_params(&[SERVER]);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let server = Server::start(ca.issue(params), good(&ca)).await;
+    let endpoint = Endpoint { url: server.url("/bundle"), trust: spiffe(&ca) };
+
+    let attempt = attempt(&endpoint, noon()).await;
+
+    assert!(attempt.outcome.is_ok(), "{:?}", attempt.outcome);
+    assert_eq!(attempt.warnings, [SvidWarning::ServerAuthAlone]);
+}
+
+#[tokio::test]
+async fn what_went_wrong_at_a_private_address_is_marked_as_such_however_far_it_came() {
+    let ca = Ca::new("td-b");
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let verified = Server::start(ca.svid(SERVER), Reply::text("404 Not Found", "", "")).await;
+    let redirecting =
+        Server::start(ca.svid(SERVER), redirect("https://nowhere.example.org/")).await;
+    for url in [
+        format!("https://{free}/"),
+        format!("https://localhost:{}/", free.port()),
+        format!("https://[::ffff:127.0.0.1]:{}/", free.port()),
+        format!("https://{}/", silent.local_addr().unwrap()),
+        verified.url("/").to_string(),
+        redirecting.url("/").to_string(),
+        "https://db.shop/".to_owned(),
+    ] {
+        let endpoint = Endpoint { url: url.parse().unwrap(), trust: spiffe(&ca) };
+        let attempt = attempt_within(Duration::from_millis(500), &endpoint, noon()).await;
+        assert!(attempt.outcome.is_err() && attempt.internal, "{url}: {attempt:?}");
+    }
 }
 
 #[tokio::test]
@@ -269,7 +321,7 @@ async fn a_server_that_stays_silent_is_given_up() {
     let endpoint = Endpoint { url: server.url("/"), trust: spiffe(&ca) };
 
     let limit = Duration::from_millis(500);
-    let error = fetch_within(limit, &endpoint, noon()).await.unwrap_err();
+    let error = attempt_within(limit, &endpoint, noon()).await.outcome.unwrap_err();
 
     assert_eq!(error, FetchError::TooSlow { after: limit, stage: Stage::Verified });
     assert!(error.reached() && error.verified());
@@ -285,7 +337,7 @@ async fn a_server_that_never_begins_tls_is_given_up() {
     let endpoint = Endpoint { url, trust: spiffe(&Ca::new("td-b")) };
 
     let limit = Duration::from_millis(300);
-    let error = fetch_within(limit, &endpoint, noon()).await.unwrap_err();
+    let error = attempt_within(limit, &endpoint, noon()).await.outcome.unwrap_err();
 
     assert!(error.reached() && !error.verified(), "{error:?}");
 }

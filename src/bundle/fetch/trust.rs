@@ -1,6 +1,6 @@
 //! How an endpoint proves who it is: the two profiles as TLS configurations.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rustls::{
@@ -23,7 +23,7 @@ use super::FetchError;
 use crate::spiffe::{
     bundle::Bundle,
     id::{SpiffeId, TrustDomain},
-    svid,
+    svid::{self, SvidWarning},
 };
 
 /// This machine trusts nobody.
@@ -41,6 +41,24 @@ pub fn web_roots() -> Result<Arc<RootCertStore>, RootsError> {
         return Err(RootsError(why));
     }
     Ok(Arc::new(roots))
+}
+
+/// What was odd about the certificates of a fetch that was done all the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Warnings(Arc<Mutex<Vec<SvidWarning>>>);
+
+impl Warnings {
+    fn add(&self, warning: SvidWarning) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where a redirect leads may be as odd.
+        if !all.contains(&warning) {
+            all.push(warning);
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<SvidWarning> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The profile of an endpoint.
@@ -73,6 +91,7 @@ impl Trust {
     pub(super) fn client_config(
         &self,
         now: DateTime<Utc>,
+        warnings: &Warnings,
     ) -> Result<Arc<ClientConfig>, FetchError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let algorithms = provider.signature_verification_algorithms;
@@ -83,12 +102,13 @@ impl Trust {
         let mut config = match self {
             Self::Web(roots) => builder.with_root_certificates(roots.clone()),
             Self::Spiffe { id, bundle } => {
-                let (id, bundle) = (id.clone(), bundle.clone());
+                let (id, bundle, warnings) = (id.clone(), bundle.clone(), warnings.clone());
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Svid {
                     id,
                     bundle,
                     time,
                     algorithms,
+                    warnings,
                 }))
             }
         }
@@ -127,6 +147,7 @@ struct Svid {
     bundle: Arc<Bundle>,
     time: Moment,
     algorithms: WebPkiSupportedAlgorithms,
+    warnings: Warnings,
 }
 
 impl ServerCertVerifier for Svid {
@@ -140,7 +161,10 @@ impl ServerCertVerifier for Svid {
     ) -> Result<ServerCertVerified, Error> {
         let chain: Vec<_> = std::iter::once(end_entity).chain(intermediates).cloned().collect();
         match svid::verify(&chain, &self.id, &self.bundle, self.time.now()) {
-            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Ok(warning) => {
+                warning.into_iter().for_each(|it| self.warnings.add(it));
+                Ok(ServerCertVerified::assertion())
+            }
             Err(error) => Err(CertificateError::Other(OtherError(Arc::new(error))).into()),
         }
     }

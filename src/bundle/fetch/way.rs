@@ -2,8 +2,14 @@
 //!
 //! `HTTPS_PROXY` and `NO_PROXY` mean what they mean to the SPIRE server, which fetches the same
 //! bundles. A proxy passes bytes on; who is at the other end proves itself to us, not to it.
+//!
+//! What is connected to is judged here, where its address is known: a name that leads to a public
+//! address when it is checked may lead to a private one a moment later.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use http::Uri;
 use hyper_util::client::{
@@ -16,16 +22,23 @@ use tokio::{
 };
 use tower::Service;
 
-use super::{FetchError, Stage, target::Target};
+use super::{FetchError, Stage, address, target::Target};
 
 /// For one address of several: where one leads nowhere, such as IPv6 often does, another may lead there.
 const EACH: Duration = Duration::from_secs(10);
 
-/// Connects.
-pub(super) async fn connect(url: &Uri, target: &Target) -> Result<TcpStream, FetchError> {
+/// Connects. Says whether that had to do with an address that is not public.
+pub(super) async fn connect(
+    url: &Uri,
+    target: &Target,
+    internal: &mut bool,
+) -> Result<TcpStream, FetchError> {
     match Matcher::from_env().intercept(url) {
-        None => straight(target).await,
+        None => straight(target, internal).await,
         Some(proxy) => {
+            // The proxy looks the name up, and somebody whose name it is can answer it otherwise
+            // than us.
+            *internal |= target.host.parse().map_or(true, address::is_internal);
             let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpConnector::new());
             if let Some(credentials) = proxy.basic_auth() {
                 tunnel = tunnel.with_auth(credentials.clone());
@@ -37,12 +50,18 @@ pub(super) async fn connect(url: &Uri, target: &Target) -> Result<TcpStream, Fet
     }
 }
 
-async fn straight(target: &Target) -> Result<TcpStream, FetchError> {
-    let place = (&*target.host, target.port);
-    let addresses =
-        lookup_host(place).await.map_err(|_| FetchError::NoSuchHost(target.host.clone()))?;
+async fn straight(target: &Target, internal: &mut bool) -> Result<TcpStream, FetchError> {
+    let is_name = target.host.parse::<IpAddr>().is_err();
+    let known = *internal || (is_name && address::is_internal_name(&target.host));
+    // Until it is known where a name leads, it may be one of the cluster's own.
+    *internal = known || (is_name && address::may_be_internal_name(&target.host));
+    let addresses = look_up(target).await;
+    if !addresses.is_empty() {
+        *internal = known;
+    }
     let mut error = FetchError::NoSuchHost(target.host.clone());
     for address in addresses {
+        *internal |= address::is_internal(address.ip());
         match timeout(EACH, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(refused)) => error = FetchError::of_connect(&refused),
@@ -50,4 +69,18 @@ async fn straight(target: &Target) -> Result<TcpStream, FetchError> {
         }
     }
     Err(error)
+}
+
+/// The addresses of a host. In the file of hosts, Go finds `b.example.` as `b.example`, and the C library
+/// does not.
+async fn look_up(target: &Target) -> Vec<SocketAddr> {
+    let look_up = async |host: &str| {
+        let found = lookup_host((host, target.port)).await;
+        found.map(Iterator::collect::<Vec<_>>).unwrap_or_default()
+    };
+    let found = look_up(&target.host).await;
+    match target.host.strip_suffix('.') {
+        Some(host) if found.is_empty() => look_up(host).await,
+        _ => found,
+    }
 }

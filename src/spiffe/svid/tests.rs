@@ -9,7 +9,7 @@ use crate::spiffe::testing::{Ca, bundle, id, noon, svid_params, uri_name};
 const SERVER: &str = "spiffe://td-b.test/spire/server";
 
 /// What is said of a certificate that is an SVID but for this change.
-fn said_of(change: impl FnOnce(&mut CertificateParams)) -> Result<(), SvidError> {
+fn said_of(change: impl FnOnce(&mut CertificateParams)) -> Result<Option<SvidWarning>, SvidError> {
     let ca = Ca::new("td-b");
     let mut params = svid_params(&[SERVER]);
     change(&mut params);
@@ -22,7 +22,7 @@ fn domain() -> TrustDomain {
 
 #[test]
 fn an_svid_of_the_trust_domain_proves_its_id() {
-    assert_eq!(said_of(|_| {}), Ok(()));
+    assert_eq!(said_of(|_| {}), Ok(None));
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn an_svid_is_signed_through_intermediates() {
     let svid = between.svid(SERVER).der;
     let with = |chain: &[_], ca: &Ca| verify(chain, &id(SERVER), &bundle(&[ca]), noon());
 
-    assert_eq!(with(&[svid.clone(), between.der()], &root), Ok(()));
-    assert_eq!(with(&[svid.clone(), between.der(), root.der()], &root), Ok(()));
+    assert_eq!(with(&[svid.clone(), between.der()], &root), Ok(None));
+    assert_eq!(with(&[svid.clone(), between.der(), root.der()], &root), Ok(None));
     assert_eq!(
         with(std::slice::from_ref(&svid), &root),
         Err(SvidError::UnknownAuthority(domain()))
@@ -70,7 +70,7 @@ fn an_authority_of_another_trust_domain_vouches_for_nothing() {
     assert_eq!(
         said.unwrap_err().to_string(),
         "the certificate is signed by no authority of the bundle of td-b.test: fetch it anew with \
-         trustplane federation bootstrap"
+         trustplane federation bootstrap or import"
     );
 }
 
@@ -161,7 +161,7 @@ fn names_other_than_uris_may_stand_beside_the_id() {
     let said = said_of(|svid| {
         svid.subject_alt_names.push(SanType::DnsName("server.td-b.test".try_into().unwrap()));
     });
-    assert_eq!(said, Ok(()));
+    assert_eq!(said, Ok(None));
 }
 
 #[test]
@@ -216,12 +216,14 @@ fn an_svid_says_critically_that_its_key_signs() {
 }
 
 #[test]
-fn an_svid_is_for_both_sides_of_tls_or_does_not_say() {
-    assert_eq!(said_of(|svid| svid.extended_key_usages.clear()), Ok(()));
-    for usage in [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth] {
-        let said = said_of(|svid| svid.extended_key_usages = vec![usage]);
-        assert_eq!(said, Err(SvidError::ExtendedKeyUsage));
-    }
+fn an_svid_for_servers_alone_is_taken_as_spire_takes_it_with_a_warning() {
+    let with = |usages| said_of(|svid| svid.extended_key_usages = usages);
+    let (server, client) =
+        (ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(with(vec![]), Ok(None));
+    assert_eq!(with(vec![server.clone(), client.clone()]), Ok(None));
+    assert_eq!(with(vec![server]), Ok(Some(SvidWarning::ServerAuthAlone)));
+    assert_eq!(with(vec![client]), Err(SvidError::ExtendedKeyUsage));
 }
 
 #[test]
