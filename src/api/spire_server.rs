@@ -328,6 +328,9 @@ pub struct PeerStatus {
     /// The bundle's sequence number, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
+    /// The number of the bundle before this one, where it was higher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence_went_back_from: Option<u64>,
     /// How often the peer asks to be asked, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh_hint: Option<u64>,
@@ -346,6 +349,9 @@ pub struct PeerStatus {
     /// What went wrong the last time, in plain words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// What is odd about its bundle or its certificate, which are used all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 impl SpireServer {

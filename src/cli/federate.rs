@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{anyhow, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures::{FutureExt, future::BoxFuture};
 use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use crate::{
     federate::{
         apply::Mode,
         metrics::Metrics,
-        peers::Peers,
+        peers::{ErrorDetail, Peers},
         render::{PodUser, Proxy, Setting},
         run::{Federator, Options},
         validate::is_host,
@@ -87,8 +87,27 @@ pub struct Federate {
     #[arg(long, env = "TRUSTPLANE_RESYNC", value_parser = at_least_a_second, default_value = "5m", value_name = "DURATION")]
     resync: Duration,
 
+    /// Of which peers the status says exactly why they cannot be reached; the log always does
+    #[arg(
+        long,
+        env = "TRUSTPLANE_PEER_ERROR_DETAIL",
+        value_enum,
+        default_value = "public",
+        value_name = "WHICH"
+    )]
+    peer_error_detail: PeerErrorDetail,
+
     #[command(flatten)]
     serving: Serving,
+}
+
+/// `--peer-error-detail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PeerErrorDetail {
+    /// Those at public addresses; of private ones, and behind a proxy, it says only: unreachable
+    Public,
+    /// All, for peers in private networks: whoever edits the SpireServer can find out what listens there
+    All,
 }
 
 pub(super) fn spire_namespace(text: &str) -> Result<String, String> {
@@ -133,6 +152,10 @@ impl Federate {
             proxy: Proxy::from_env(|name| std::env::var(name).ok()),
         };
         let resync = self.resync;
+        let detail = match self.peer_error_detail {
+            PeerErrorDetail::Public => ErrorDetail::Public,
+            PeerErrorDetail::All => ErrorDetail::All,
+        };
         self.serving.run(FEDERATE_LEASE, move |serving, ground| {
             if let Some(note) = setting.proxy.withheld() {
                 tracing::warn!("{note}");
@@ -150,7 +173,7 @@ impl Federate {
                 Arc::new(RootCertStore::empty())
             });
             let Ground { client, gate, clock, registry } = ground;
-            let peers = Peers::new(clock.clone(), gate.clone(), roots);
+            let peers = Peers::with_detail(detail, clock.clone(), gate.clone(), roots);
             let metrics = Metrics::register(registry, peers.clone(), clock.clone());
             Ok(Federator::new(client, gate, clock, options, peers, metrics))
         })

@@ -3,6 +3,10 @@
 //! Each peer has a task of its own: one that is slow or dead delays nobody. The SPIRE server
 //! fetches bundles for itself; this asks the same endpoint in the same way, to tell people.
 
+mod error;
+mod state;
+mod warning;
+
 use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
@@ -13,7 +17,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, SubsecRound, Utc};
 use futures::FutureExt;
 use rustls::RootCertStore;
 use tokio::{
@@ -24,198 +27,19 @@ use tokio::{
 
 use crate::{
     api::spire_server::{Peer, PeerStatus, Profile},
-    bundle::fetch::{self, Endpoint, FetchError, Trust},
+    bundle::fetch::{self, Endpoint, Trust},
     federate::{
         memory::{self, Kept, Memory},
         validate,
     },
-    kit::{client::Gate, clock::Clock, printable::printable},
+    kit::{client::Gate, clock::Clock},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
+use state::{ASKED_PER_HINT, Answer, SHORTEST_HINT, told, worth_writing};
 
-/// Without a hint in the bundle, as the specification has it.
-const USUAL_HINT: Duration = Duration::from_secs(300);
-const SHORTEST_HINT: Duration = Duration::from_secs(60);
-const LONGEST_HINT: Duration = Duration::from_secs(24 * 3_600);
-/// So many times a hint a peer is asked, as SPIRE does: a rotation is seen in good time.
-const ASKED_PER_HINT: u32 = 4;
-
-/// What is known of a peer.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// The last good bundle.
-    pub bundle: Option<Arc<Bundle>>,
-    /// Since when it has these keys.
-    pub since: Option<DateTime<Utc>>,
-    /// Whether we saw the keys before these.
-    changed: bool,
-    /// When it was fetched last.
-    pub last_success: Option<DateTime<Utc>>,
-    /// What went wrong the last time.
-    pub last_error: Option<PeerError>,
-}
-
-/// Why a peer's bundle was not fetched.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum PeerError {
-    /// What the SpireServer says of it can't work.
-    #[error("{0}")]
-    Unusable(String),
-    /// There is nothing to know its server by.
-    #[error(
-        "there is no bundle of {trust_domain} to know its server by. Fetch one with: trustplane federation bootstrap FROM TO, where FROM is the kubeconfig's context of that cluster, and TO that of this one"
-    )]
-    NoBootstrap {
-        /// Of whose server.
-        trust_domain: String,
-    },
-    /// The endpoint is to prove an identity of a trust domain that nobody knows, and not of its own.
-    #[error(
-        "endpointSpiffeId is of the trust domain {found}, not of {expected}, and there is no bundle of {found}. Is it a mistake?"
-    )]
-    Elsewhere {
-        /// The trust domain in the identity.
-        found: String,
-        /// The peer's own.
-        expected: String,
-    },
-    /// It offers nothing that is still good.
-    #[error(
-        "all authorities for X.509 in its bundle have ended, so none of its workloads can be verified"
-    )]
-    Ended,
-    /// It offers nothing to verify with.
-    #[error("its bundle has no authority for X.509, so none of its workloads can be verified")]
-    Empty,
-    /// A fault of ours.
-    #[error("trustplane failed on what it answered; its log says more. Please report it")]
-    Panicked,
-    /// The endpoint was asked in vain.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-}
-
-impl PeerError {
-    /// What an Event about it is known by: its words, but where the peer has a say in them.
-    pub fn topic(&self) -> String {
-        use FetchError::{Bundle, Handshake, Redirected, Status, Svid};
-        match self {
-            Self::Fetch(Handshake(_) | Svid(_) | Bundle(_) | Redirected { .. } | Status(_)) => {
-                format!("what it says: {}", self.category())
-            }
-            ours => ours.to_string(),
-        }
-    }
-
-    /// A bounded label for metrics.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::Unusable(_) => "unusable",
-            Self::NoBootstrap { .. } => "no-bootstrap",
-            Self::Elsewhere { .. } => "elsewhere",
-            Self::Ended => "ended",
-            Self::Empty => "empty",
-            Self::Panicked => "panic",
-            Self::Fetch(error) => error.category(),
-        }
-    }
-}
-
-/// How often a peer with this hint is to be asked, as far as we do it.
-pub fn hint(said: Option<Duration>) -> Duration {
-    said.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
-}
-
-impl Known {
-    /// How long to wait until the next try.
-    pub fn interval(&self) -> Duration {
-        self.hint() / ASKED_PER_HINT
-    }
-
-    /// How often the peer asks to be asked.
-    fn hint(&self) -> Duration {
-        hint(self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint))
-    }
-
-    fn learn(&mut self, outcome: Result<Bundle, PeerError>, now: DateTime<Utc>) {
-        match outcome {
-            Ok(bundle) => {
-                let same = self.bundle.as_ref().is_some_and(|known| known.same_keys(&bundle));
-                if !same {
-                    self.changed = self.bundle.is_some();
-                    self.since = Some(now);
-                }
-                self.bundle = Some(Arc::new(bundle));
-                self.last_success = Some(now);
-                self.last_error = None;
-            }
-            // The last good bundle stays, as it does in the SPIRE server.
-            Err(error) => self.last_error = Some(error),
-        }
-    }
-
-    /// In the words of `status.federation.peers`.
-    pub fn status(&self, trust_domain: &str) -> PeerStatus {
-        let bundle = self.bundle.as_deref();
-        let (reachable, verified) = match &self.last_error {
-            None => (self.last_success.is_some(), self.last_success.is_some()),
-            Some(PeerError::Fetch(error)) => (error.reached(), error.verified()),
-            Some(PeerError::Empty | PeerError::Ended) => (true, true),
-            Some(_) => (false, false),
-        };
-        let whole = |time: Option<DateTime<Utc>>| time.map(|time| time.trunc_subsecs(0));
-        PeerStatus {
-            trust_domain: trust_domain.to_owned(),
-            reachable,
-            profile_verified: verified,
-            last_success_time: whole(self.last_success),
-            bundle_since: whole(self.since),
-            // The API holds numbers of 63 bits, and would refuse all of the status.
-            sequence: bundle.and_then(|it| it.sequence).map(|it| it.min(i64::MAX as u64)),
-            refresh_hint: bundle.and_then(|it| it.refresh_hint).map(|hint| hint.as_secs()),
-            x509_authorities: bundle.map(|it| it.x509.len()),
-            jwt_authorities: bundle.map(|it| it.jwt.len()),
-            earliest_expiry: whole(bundle.and_then(Bundle::earliest_expiry)),
-            latest_expiry: whole(bundle.and_then(Bundle::latest_expiry)),
-            last_error: self.last_error.as_ref().map(|it| printable(&it.to_string()).into_owned()),
-        }
-    }
-}
-
-/// What is known of a peer: where this process knows nothing of its bundle, what an earlier one told.
-fn told(standing: Option<&PeerStatus>, known: Option<&Known>, trust_domain: &str) -> PeerStatus {
-    let now = known.map(|known| known.status(trust_domain));
-    let (Some(old), Some(now), Some(known)) = (standing, &now, known) else {
-        let one = standing.cloned().or(now);
-        return one.unwrap_or_else(|| Known::default().status(trust_domain));
-    };
-    if known.bundle.is_none() {
-        let PeerStatus { reachable, profile_verified, last_error, .. } = now.clone();
-        return PeerStatus { reachable, profile_verified, last_error, ..old.clone() };
-    }
-    let content = |it: &PeerStatus| {
-        (it.sequence, it.x509_authorities, it.jwt_authorities, it.earliest_expiry)
-    };
-    let same = !known.changed && content(old) == content(now);
-    let bundle_since = if same { old.bundle_since } else { now.bundle_since };
-    PeerStatus { bundle_since, ..now.clone() }
-}
-
-/// What to write of a peer: what stands there, unless there is news. A time of success that is only
-/// a little newer is none.
-fn worth_writing(
-    standing: Option<&PeerStatus>,
-    known: Option<&Known>,
-    trust_domain: &str,
-) -> PeerStatus {
-    let new = told(standing, known, trust_domain);
-    let (Some(old), Some(known)) = (standing, known) else { return new };
-    let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
-    let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
-    // One in the future, from a clock that was wrong, does not stand.
-    let little = passed.and_then(|it| it.to_std().ok()).is_some_and(|it| it < known.hint());
-    if aged == *old && little { aged } else { new }
-}
+pub use error::{ErrorDetail, PeerError};
+pub use state::{Known, hint};
+pub use warning::PeerWarning;
 
 /// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
 pub type Anchors = BTreeMap<String, Arc<Bundle>>;
@@ -237,6 +61,7 @@ pub struct Peers {
     clock: Clock,
     gate: Gate,
     roots: Arc<RootCertStore>,
+    detail: ErrorDetail,
     wanted: Mutex<Vec<Peer>>,
     known: Mutex<BTreeMap<String, Known>>,
     anchors: Mutex<Anchors>,
@@ -253,10 +78,21 @@ pub struct Peers {
 impl Peers {
     /// Nobody so far.
     pub fn new(clock: Clock, gate: Gate, roots: Arc<RootCertStore>) -> Arc<Self> {
+        Self::with_detail(ErrorDetail::default(), clock, gate, roots)
+    }
+
+    /// The same, and so much is told of what goes wrong.
+    pub fn with_detail(
+        detail: ErrorDetail,
+        clock: Clock,
+        gate: Gate,
+        roots: Arc<RootCertStore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             clock,
             gate,
             roots,
+            detail,
             known: Mutex::default(),
             anchors: Mutex::default(),
             remembered: Mutex::default(),
@@ -378,6 +214,17 @@ impl Peers {
         failing.collect()
     }
 
+    /// What is odd about peers of which something was told.
+    pub fn warnings(&self) -> Vec<(String, PeerWarning)> {
+        let (all, standing) = (lock(&self.known), lock(&self.told));
+        let of = |it: &PeerStatus| {
+            let name = it.trust_domain.clone();
+            let warnings = state::warnings(it, all.get(&name));
+            warnings.into_iter().map(move |warning| (name.clone(), warning)).collect::<Vec<_>>()
+        };
+        standing.iter().flat_map(of).collect()
+    }
+
     /// Keeps asking. Ends only when it is dropped.
     pub async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
@@ -419,22 +266,41 @@ impl Peers {
             // A standby asks nobody: it has nothing to tell.
             self.gate.clone().opened().await;
             let started = Instant::now();
-            let outcome = AssertUnwindSafe(self.ask(&asked.peer)).catch_unwind().await;
-            let interval = self.learn(&asked, outcome.unwrap_or(Err(PeerError::Panicked)));
+            let answer = AssertUnwindSafe(self.ask(&asked.peer)).catch_unwind().await;
+            let answer = answer.unwrap_or_else(|_| Err(PeerError::Panicked).into());
+            if matches!(answer.outcome, Err(PeerError::Unreachable(_))) {
+                // Who refuses does so at once, and who drops what comes has us wait. Where the one is not to
+                // be told from the other, it must not show in how long it takes either.
+                tokio::time::sleep_until(started + fetch::PATIENCE).await;
+            }
+            let interval = self.learn(&asked, answer);
             tokio::time::sleep_until(started + interval).await;
         }
     }
 
-    async fn ask(&self, peer: &Peer) -> Result<Bundle, PeerError> {
-        let endpoint = self.endpoint(peer)?;
-        let bundle = fetch::fetch(&endpoint, self.clock.now()).await?.bundle;
+    async fn ask(&self, peer: &Peer) -> Answer {
+        let endpoint = match self.endpoint(peer) {
+            Ok(endpoint) => endpoint,
+            Err(error) => return Err(error).into(),
+        };
+        let attempt = fetch::attempt(&endpoint, self.clock.now()).await;
+        let outcome = attempt.outcome.map_err(|error| self.detail.of(error, attempt.internal));
+        let outcome = outcome.and_then(|fetched| self.usable(fetched.bundle));
+        Answer { outcome, warnings: attempt.warnings }
+    }
+
+    /// A bundle with which somebody can be verified.
+    fn usable(&self, bundle: Bundle) -> Result<Bundle, PeerError> {
         // With none, every identity of that trust domain would be invalid.
         if bundle.x509.is_empty() {
             return Err(PeerError::Empty);
         }
         let now = self.clock.now();
-        let ended = bundle.x509.iter().all(|authority| authority.not_after < now);
-        if ended { Err(PeerError::Ended) } else { Ok(bundle) }
+        if bundle.x509.iter().any(|authority| authority.is_valid_at(now)) {
+            return Ok(bundle);
+        }
+        let coming = bundle.x509.iter().map(|it| it.not_before).filter(|it| *it > now).min();
+        Err(coming.map_or(PeerError::Ended, |from| PeerError::NotYetValid { from }))
     }
 
     fn endpoint(&self, peer: &Peer) -> Result<Endpoint, PeerError> {
@@ -473,7 +339,7 @@ impl Peers {
         Some(remembered.map_or(anchor, |kept| kept.bundle))
     }
 
-    fn learn(&self, asked: &Asked, outcome: Result<Bundle, PeerError>) -> Duration {
+    fn learn(&self, asked: &Asked, answer: Answer) -> Duration {
         let peer = &asked.peer;
         let wanted = lock(&self.wanted);
         let mut all = lock(&self.known);
@@ -485,10 +351,11 @@ impl Peers {
         }
         let known = all.entry(peer.trust_domain.clone()).or_default();
         let before = known.status(&peer.trust_domain);
-        if let Err(error) = &outcome {
+        if let Err(error) = &answer.outcome {
+            let error = error.detail();
             tracing::warn!(trust_domain = %peer.trust_domain, %error, "bundle not fetched");
         }
-        known.learn(outcome, self.clock.now());
+        known.learn(answer, self.clock.now());
         let after = known.status(&peer.trust_domain);
         let interval = known.interval();
         drop((wanted, all));

@@ -432,6 +432,13 @@ impl Federator {
             let message = message(server, about, format!("{trust_domain}: {error}"));
             self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
         }
+        for (trust_domain, warning) in self.peers.warnings() {
+            // The peer chooses the numbers in its text.
+            let topic = Some(trust_domain.clone());
+            let about = ("Warning", warning.reason(), "Fetch");
+            let message = message(server, about, format!("{trust_domain}: {warning}"));
+            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+        }
         self.publisher.tidy();
         Ok(())
     }

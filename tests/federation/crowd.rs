@@ -2,7 +2,7 @@
 //! servers of this process.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -55,6 +55,8 @@ fn crowd() -> Vec<(String, Peer)> {
 pub struct Served {
     acceptor: TlsAcceptor,
     bundle: String,
+    /// What they serve in its place.
+    instead: Mutex<Option<String>>,
 }
 
 impl Served {
@@ -81,12 +83,18 @@ impl Served {
             "spiffe_sequence": 7,
             "spiffe_refresh_hint": hint.as_secs(),
         });
-        Arc::new(Self { acceptor: TlsAcceptor::from(Arc::new(config)), bundle: bundle.to_string() })
+        let (acceptor, bundle) = (TlsAcceptor::from(Arc::new(config)), bundle.to_string());
+        Arc::new(Self { acceptor, bundle, instead: Mutex::default() })
     }
 
     /// The document that they serve.
     pub fn bundle(&self) -> &str {
         &self.bundle
+    }
+
+    /// They serve this one from now on.
+    pub fn serve(&self, document: &Value) {
+        *self.instead.lock().expect("the document") = Some(document.to_string());
     }
 
     /// Starts a peer. Answers its port.
@@ -122,7 +130,9 @@ impl Served {
             request.push(stream.read_u8().await?);
         }
         tokio::time::sleep(after).await;
-        let (length, bundle) = (self.bundle.len(), &self.bundle);
+        let instead = self.instead.lock().expect("the document").clone();
+        let bundle = instead.as_deref().unwrap_or(&self.bundle);
+        let length = bundle.len();
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{bundle}");
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
@@ -192,7 +202,9 @@ async fn of_fifty_peers_the_slow_and_the_dead_delay_nobody() {
         ("SSL_CERT_FILE".to_owned(), trusted.display().to_string()),
         ("NO_PROXY".to_owned(), "localhost".to_owned()),
     ];
-    let controller = stage.controller_with(&[], &environment).await;
+    // They are all on this machine, and each is to say what is wrong with it.
+    let flags = ["--peer-error-detail=all"];
+    let controller = stage.controller_with(&flags, &environment).await;
 
     let (early, quickly) = until_told(&stage, 47, LATENCY).await;
     assert_eq!(early.iter().filter(well).count(), 44, "{early:#?}");

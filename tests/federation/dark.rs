@@ -136,6 +136,8 @@ async fn a_peer_that_goes_dark_is_told_of_while_the_others_go_on_and_it_comes_ba
     let before: Vec<usize> = others.iter().map(Way::taken).collect();
     let told = until(&stage, DARK, "it is dark", |peer| peer["lastError"].is_string()).await;
     assert_eq!(told["reachable"], false, "{told}");
+    let error = told["lastError"].as_str().unwrap_or_default();
+    assert!(error.starts_with("unreachable. "), "it is on this machine: {error}");
     assert_eq!(told["x509Authorities"], 1, "what is known of it stays: {told}");
     assert_eq!(told["sequence"], 7, "what is known of it stays: {told}");
     assert_eq!(up(&mut controller, DARK).await, Some(false));

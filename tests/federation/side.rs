@@ -63,7 +63,9 @@ impl Site {
             suite::write_private(&file, authorities);
             environment.push(("SSL_CERT_FILE".to_owned(), file.display().to_string()));
         }
-        let controller = stage.controller_with(&[], &environment).await;
+        // The proxy that knows the names would make a secret of what goes wrong.
+        let flags = ["--peer-error-detail=all"];
+        let controller = stage.controller_with(&flags, &environment).await;
         stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
         stage.until_condition("RBACAvailable", "True", "Available").await;
         names.point(&stage.host(), router.address());

@@ -1,4 +1,6 @@
-use chrono::TimeDelta;
+mod telling;
+
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::*;
 use crate::spiffe::testing::{self, Ca};
@@ -18,7 +20,7 @@ fn bundle(authorities: &[&Ca], sequence: u64) -> Bundle {
 fn learned(outcomes: Vec<(i64, Result<Bundle, PeerError>)>) -> Known {
     let mut known = Known::default();
     for (minutes, outcome) in outcomes {
-        known.learn(outcome, noon() + TimeDelta::minutes(minutes));
+        known.learn(outcome.into(), noon() + TimeDelta::minutes(minutes));
     }
     known
 }
@@ -75,7 +77,7 @@ fn a_success_is_written_once_a_hint_and_everything_else_at_once() {
     let first = written(None, Some(&learned(vec![(0, Ok(bundle(&[&ca], 1)))])));
     let after = |seconds: i64, sequence| {
         let mut known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
-        known.learn(Ok(bundle(&[&ca], sequence)), noon() + TimeDelta::seconds(seconds));
+        known.learn(Ok(bundle(&[&ca], sequence)).into(), noon() + TimeDelta::seconds(seconds));
         written(Some(&first), Some(&known))
     };
     assert_eq!(after(59, 1), first);
@@ -130,7 +132,7 @@ impl Peers {
     /// This comes of asking a peer now.
     pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
         let asked = self.would_ask(peer, &lock(&self.anchors).clone());
-        self.learn(&asked, outcome);
+        self.learn(&asked, outcome.into());
     }
 
     fn known(&self) -> BTreeMap<String, Known> {
@@ -141,6 +143,12 @@ impl Peers {
 fn peers() -> Arc<Peers> {
     let clock = Clock::from_fn(noon);
     Peers::new(clock, Gate::open(), Arc::new(RootCertStore::empty()))
+}
+
+/// The same where whatever goes wrong is told at once.
+fn open_peers(gate: Gate) -> Arc<Peers> {
+    let roots = Arc::new(RootCertStore::empty());
+    Peers::with_detail(ErrorDetail::All, Clock::from_fn(noon), gate, roots)
 }
 
 #[test]
@@ -203,7 +211,7 @@ fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_mo
     // answer comes in before the task that asks is ended.
     let asked = peers.asked().remove(0);
     peers.trust(anchor(&new));
-    peers.learn(&asked, Ok(testing::bundle(&[&stolen])));
+    peers.learn(&asked, Ok(testing::bundle(&[&stolen])).into());
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
@@ -388,7 +396,7 @@ async fn after_the_lease_was_lost_for_a_moment_peers_are_asked_at_once() {
     let (listener, b) = listening(Profile::HttpsWeb).await;
     let lease = tokio::sync::watch::Sender::new(leading());
     let gate = Gate::until(lease.subscribe());
-    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let peers = open_peers(gate);
     peers.want(std::slice::from_ref(&b));
     let asking = tokio::spawn(peers.clone().run());
     drop(listener.accept().await.unwrap());
@@ -451,7 +459,7 @@ fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key
     };
     let mut known = learned(vec![(0, Ok(with_key("old")))]);
     let standing = written(None, Some(&known));
-    known.learn(Ok(with_key("new")), noon() + TimeDelta::minutes(10));
+    known.learn(Ok(with_key("new")).into(), noon() + TimeDelta::minutes(10));
     let told = written(Some(&standing), Some(&known));
     assert_eq!(told.bundle_since, Some(noon() + TimeDelta::minutes(10)));
 }
