@@ -51,7 +51,7 @@ pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
     }
     problems.extend(url::issuer_problem(&spec.jwt_issuer));
     problems.extend(duration::problems(spec));
-    problems.extend(datastore::problem(&spec.datastore));
+    problems.extend(datastore::problems(&spec.datastore));
     if let Some(federation) = &spec.federation {
         problems.extend(endpoint(federation));
         problems.extend(peers(spec, federation));

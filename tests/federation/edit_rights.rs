@@ -175,7 +175,7 @@ fn rows() -> Vec<Row> {
             Spiffe,
             set("datastore.tlsSecretName", json!("others-tls")),
         ),
-        database("datastore.maxOpenConns", json!(1)),
+        database("datastore.maxOpenConns", json!(2)),
         database("datastore.maxIdleConns", json!(1)),
         database("datastore.connMaxLifetime", json!(1)),
         database("datastore.disableMigration", json!("true")),

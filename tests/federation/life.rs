@@ -309,7 +309,10 @@ async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_cha
     let stage = Stage::start("federation-invalid").await;
     let mut wrong = stage::spiffe();
     wrong["federatesWith"] = json!([
-        { "trustDomain": "td-b.test", "bundleEndpointUrl": "https://[1:2]", "bundleEndpointProfile": "https_web" },
+        {
+            "trustDomain": "td-b.test", "bundleEndpointUrl": "https://b.test", "bundleEndpointProfile": "https_spiffe",
+            "endpointSpiffeId": "spiffe://TD-B.test/spire/server",
+        },
         {
             "trustDomain": "td-c.test", "bundleEndpointUrl": "https://c.test", "bundleEndpointProfile": "https_spiffe",
             "endpointSpiffeId": "spiffe://td-c.test",
@@ -321,7 +324,7 @@ async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_cha
         .until_condition("ConfigurationValid", "False", "InvalidFederationConfiguration")
         .await;
     let told = [
-        "federatesWith[0].bundleEndpointUrl: it names no host",
+        "federatesWith[0].endpointSpiffeId: write it in lower case",
         "federatesWith[1].endpointSpiffeId: it names no server",
     ];
     assert!(told.iter().all(|told| message.contains(told)), "{message}");

@@ -39,8 +39,20 @@ pub const POSTGRES_SAYS: &str = "for postgres write host=HOST user=USER password
      postgres://USER:PASSWORD@HOST/DATABASE, and of other options only port, sslmode, \
      connect_timeout and application_name; certificates come from tlsSecretName";
 
+/// With one alone the server waits for itself, and never starts.
+const LEAST_CONNECTIONS: i32 = 2;
+
+/// What is wrong with the database.
+pub fn problems(datastore: &Datastore) -> impl Iterator<Item = Problem> {
+    let too_few = (datastore.max_open_conns < LEAST_CONNECTIONS).then(|| {
+        let why = "write 2 or more: with one connection the server waits for itself";
+        Problem::new("spec.datastore.maxOpenConns", why)
+    });
+    connection_problem(datastore).into_iter().chain(too_few)
+}
+
 /// What is wrong with the connection string. It may hold a password, so it is not repeated.
-pub fn problem(datastore: &Datastore) -> Option<Problem> {
+fn connection_problem(datastore: &Datastore) -> Option<Problem> {
     let text = datastore.connection_string.expose();
     let (accepted, says) = match &*datastore.database_type {
         "sqlite3" => (SQLITE.accepts(text), SQLITE_SAYS),

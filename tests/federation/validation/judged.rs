@@ -57,7 +57,7 @@ async fn crd_and_controller_judge_databases_alike(turn: Turn) {
     let of = |kind: &str, texts: &[&str]| -> Vec<Value> {
         let one = |text: &&str| {
             json!({
-                "databaseType": kind, "connectionString": text, "maxOpenConns": 1, "maxIdleConns": 1,
+                "databaseType": kind, "connectionString": text, "maxOpenConns": 2, "maxIdleConns": 1,
                 "disableMigration": "false",
             })
         };

@@ -138,9 +138,9 @@ async fn numbers_and_sizes_have_bounds(turn: Turn) {
         ),
         rule(
             spec("/datastore/maxOpenConns"),
-            [json!(1), json!(10_000)],
-            [json!(0)],
-            "should be greater than or equal to 1",
+            [json!(2), json!(10_000)],
+            [json!(1), json!(0)],
+            "should be greater than or equal to 2",
         ),
         rule(
             spec("/datastore/maxIdleConns"),

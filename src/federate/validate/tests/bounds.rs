@@ -105,6 +105,17 @@ fn a_connection_string_that_could_read_files_is_refused_and_not_repeated() {
 }
 
 #[test]
+fn a_database_has_more_than_one_connection() {
+    let with = |count: i32| {
+        let mut spec = server(None);
+        spec.datastore.max_open_conns = count;
+        blamed(&spec)
+    };
+    assert_eq!(with(2), Vec::<String>::new());
+    assert_eq!(with(1), ["spec.datastore.maxOpenConns"]);
+}
+
+#[test]
 fn labels_that_steer_the_cluster_are_for_nobody_and_a_wrong_one_is_named() {
     let with = |labels: &[(&str, &str)]| {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
