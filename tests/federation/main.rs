@@ -7,6 +7,7 @@
 //! - [`deputy`]: who may have a Secret's key, or a host, put into its Route;
 //! - [`edit_rights`]: what the right to edit a SpireServer is worth, field by field;
 //! - [`hostile_database`]: a database that asks for the server's keys;
+//! - [`generated`]: whatever is accepted, the real SPIRE server accepts and starts with;
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`pod`]: the Pod that we render, run as a kubelet runs it;
@@ -43,6 +44,7 @@ mod crowd;
 mod dark;
 mod deputy;
 mod edit_rights;
+mod generated;
 mod hostile_database;
 mod life;
 mod mixed;
