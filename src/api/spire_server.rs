@@ -309,6 +309,18 @@ pub struct FederationStatus {
     pub peers: Vec<PeerStatus>,
 }
 
+/// Whether the SPIRE server itself fetches a peer's bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SpireFetch {
+    /// Its last fetch succeeded.
+    Ok,
+    /// Its last fetches failed.
+    Failing,
+    /// That can't be seen.
+    Unknown,
+}
+
 /// One of `status.federation.peers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -352,6 +364,12 @@ pub struct PeerStatus {
     /// What is odd about its bundle or its certificate, which are used all the same.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Whether the SPIRE server itself fetches its bundle; none while its metrics have not shown it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spire_fetch: Option<SpireFetch>,
+    /// Why it is not `ok`, in plain words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spire_detail: Option<String>,
 }
 
 impl SpireServer {

@@ -19,4 +19,6 @@ pub mod peers;
 pub mod references;
 pub mod render;
 pub mod run;
+pub mod server_metrics;
+pub mod spire_fetches;
 pub mod validate;

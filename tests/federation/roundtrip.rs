@@ -241,6 +241,8 @@ fn status() -> Value {
                 "latestExpiry": "2026-01-04T03:04:05Z",
                 "lastError": "the endpoint did not answer within 10 s",
                 "warnings": ["the sequence of its bundle went back"],
+                "spireFetch": "failing",
+                "spireDetail": "its last fetch ended with the status NotFound",
             }],
         },
     })

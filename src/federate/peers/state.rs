@@ -114,6 +114,7 @@ impl Known {
             latest_expiry: whole(bundle.and_then(Bundle::latest_expiry)),
             last_error: self.last_error.as_ref().map(|it| printable(&it.to_string()).into_owned()),
             warnings: texts(&self.warnings),
+            ..PeerStatus::default()
         }
     }
 }
