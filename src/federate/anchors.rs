@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use super::{peers::Anchors, render};
+use super::{peers::Anchors, trust};
 use crate::{
     api::federated_trust_domain::{FederatedTrustDomain, FederatedTrustDomainSpec},
     spiffe::bundle::Bundle,
@@ -10,12 +10,7 @@ use crate::{
 
 /// The bundles that can be read; one that can't is as good as none, and its peer says so.
 pub fn anchors(domains: &BTreeMap<String, FederatedTrustDomain>) -> Anchors {
-    let is_ours = |domain: &&FederatedTrustDomain| {
-        // One of another class is not heeded by our controller manager either.
-        let class = domain.spec.class_name.as_deref().filter(|class| !class.is_empty());
-        class.is_none_or(|class| class == render::CONTROLLER_MANAGER)
-    };
-    let mut domains: Vec<_> = domains.values().filter(is_ours).collect();
+    let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
     // Of several for a trust domain the controller manager takes the oldest, so that comes last.
     domains.sort_by_key(|it| {
         Reverse((it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))

@@ -21,4 +21,5 @@ pub mod render;
 pub mod run;
 pub mod server_metrics;
 pub mod spire_fetches;
+pub mod trust;
 pub mod validate;
