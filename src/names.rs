@@ -56,6 +56,10 @@ pub const FIELDS_ANNOTATION: &str = "trustplane.dev/fields";
 /// The digest of the server's configuration on its Pods: a change rolls them out.
 pub const CONFIG_ANNOTATION: &str = "trustplane.dev/server-config";
 
+/// The spec that the server's configuration was made from, on its ConfigMap: what counts while a newer one
+/// is invalid.
+pub const LAST_VALID_SPEC_ANNOTATION: &str = "trustplane.dev/last-valid-spec";
+
 /// Source of the Events of `trustplane federate`.
 pub const FEDERATE_REPORTER: &str = "trustplane.dev/federate";
 

@@ -277,6 +277,9 @@ pub struct SpireServerStatus {
     /// What became of the federation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub federation: Option<FederationStatus>,
+    /// A digest of the last valid spec, its peers aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_valid_spec: Option<String>,
 }
 
 /// One of `status.conditions`.

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::names::FIELDS_ANNOTATION;
+use crate::names::{FIELDS_ANNOTATION, LAST_VALID_SPEC_ANNOTATION};
 
 type Fields = Map<String, Value>;
 
@@ -35,6 +35,23 @@ pub fn patch(live: &Value, wanted: &Value) -> Option<Value> {
     Some(patch)
 }
 
+/// What becomes of an object by a merge patch (RFC 7396).
+pub fn patched(live: &Value, patch: &Value) -> Value {
+    let Value::Object(changes) = patch else { return patch.clone() };
+    let mut fields = live.as_object().cloned().unwrap_or_default();
+    for (name, change) in changes {
+        match change {
+            Value::Null => fields.remove(name),
+            change => {
+                let before = fields.get(name).unwrap_or(&Value::Null);
+                let after = patched(before, change);
+                fields.insert(name.clone(), after)
+            }
+        };
+    }
+    fields.into()
+}
+
 /// The names of the fields in a patch, for people: `spec.host`, `data.server.conf`.
 pub fn named(patch: &Value) -> Vec<String> {
     fn walk(value: &Value, path: &str, found: &mut Vec<String>) {
@@ -48,9 +65,11 @@ pub fn named(patch: &Value) -> Vec<String> {
     }
     let mut found = Vec::new();
     walk(patch, "", &mut found);
-    let bookkeeping = format!("metadata.annotations.{FIELDS_ANNOTATION}");
+    let bookkeeping = [FIELDS_ANNOTATION, LAST_VALID_SPEC_ANNOTATION]
+        .map(|name| format!("metadata.annotations.{name}"));
     found.retain(|path| {
-        !["metadata.uid", "metadata.resourceVersion", &bookkeeping].contains(&&**path)
+        !["metadata.uid", "metadata.resourceVersion"].contains(&&**path)
+            && !bookkeeping.contains(path)
     });
     found
 }

@@ -11,6 +11,7 @@ pub mod conditions;
 mod contest;
 mod domain;
 pub mod exchange;
+pub mod last_valid;
 mod memory;
 pub mod merge;
 pub mod metrics;

@@ -14,10 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::memory;
+use super::{last_valid, memory};
 use crate::{
     api::spire_server::{self, Federation, HttpsWeb, Profile, ServingCert, SpireServer},
-    names::{CONFIG_ANNOTATION, SECRET_NAME_ANNOTATION},
+    names::{CONFIG_ANNOTATION, LAST_VALID_SPEC_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
 pub use self::{config::server_conf, proxy::Proxy};
@@ -135,7 +135,7 @@ pub fn render(server: &SpireServer, setting: &Setting) -> Vec<Rendered> {
         Part::Role => Some(rights::role()),
         Part::RoleBinding => Some(rights::role_binding(setting)),
         Part::BundleConfigMap => Some(config::bundle()),
-        Part::ServerConfigMap => Some(config::server(&server.spec, setting)),
+        Part::ServerConfigMap => Some(noting_spec(config::server(&server.spec, setting), server)),
         Part::ControllerManagerConfigMap => Some(config::controller_manager(&server.spec)),
         Part::Service => Some(workload::service(&server.spec)),
         Part::StatefulSet => Some(workload::stateful_set(&server.spec, setting)),
@@ -146,6 +146,14 @@ pub fn render(server: &SpireServer, setting: &Setting) -> Vec<Rendered> {
         Some(Rendered { part, object: common(object(part)?, part, server, &setting.namespace) })
     };
     Part::ALL.into_iter().filter_map(rendered).collect()
+}
+
+/// With the spec that it was made from, which counts while a newer one is invalid.
+fn noting_spec(mut config_map: Value, server: &SpireServer) -> Value {
+    if let Some(spec) = last_valid::written(&server.spec) {
+        config_map["metadata"]["annotations"] = json!({ LAST_VALID_SPEC_ANNOTATION: spec });
+    }
+    config_map
 }
 
 /// The ConfigMap with what is remembered of peers.
@@ -282,7 +290,7 @@ fn labels(server: &SpireServer, part: Part) -> Value {
 }
 
 /// What changes with a text.
-pub(super) fn digest(text: &str) -> String {
+pub(in crate::federate) fn digest(text: &str) -> String {
     hex::encode(Sha256::digest(text))
 }
 

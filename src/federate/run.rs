@@ -349,6 +349,7 @@ impl Federator {
         let status = SpireServerStatus {
             conditions: conditions::stamped(&standing.conditions, &verdicts, generation, now),
             federation,
+            last_valid_spec: standing.last_valid_spec.clone(),
         };
         // The next pass finds what was put right in place, and has nothing to tell of it.
         let told = self.tell_of_updates(server, findings).await;

@@ -224,6 +224,7 @@ fn status() -> Value {
             "lastTransitionTime": "2026-01-02T03:04:05Z",
             "observedGeneration": 1,
         }],
+        "lastValidSpec": "2c9081e4",
         "federation": {
             "endpointUrl": "https://federation.a.example.com",
             "peers": [{
