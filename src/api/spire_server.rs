@@ -308,6 +308,9 @@ pub struct FederationStatus {
     /// Where others find the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_url: Option<String>,
+    /// How many of all peers are well, such as `3/4`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers_summary: Option<String>,
     /// What is known of each peer.
     pub peers: Vec<PeerStatus>,
 }

@@ -2,17 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use futures::{FutureExt, future::BoxFuture};
+use http::Uri;
 use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Unable,
+    Cut, Unable,
+    check::SILENCE,
     inject::namespace_name,
     rules::at_least_a_second,
-    serving::{Ground, Job, Serving},
+    sandbox::{Output, block_on, print},
+    serving::{Ground, Job, Serving, no_cluster},
 };
 use crate::{
     bundle::fetch,
@@ -20,9 +23,14 @@ use crate::{
         apply::Mode,
         metrics::Metrics,
         peers::{ErrorDetail, Peers},
-        render::{PodUser, Proxy, Setting},
+        preview::preview,
+        render::{PodUser, Proxy, SERVER, Setting},
         run::{Federator, Options},
         validate::is_host,
+    },
+    kit::{
+        client::{self, Gate},
+        log::{self, LogFormat, Loudness},
     },
     names::FEDERATE_LEASE,
 };
@@ -31,8 +39,9 @@ use crate::{
 ///
 /// It renders the server's configuration, exposes the bundle endpoint through a Route, and reports
 /// in the object's status whether each peer's bundle can be fetched, and how old it is. It
-/// runs until it is stopped, also with --dry-run.
+/// runs until it is stopped. With --dry-run it shows once what it would do, and ends.
 #[derive(Debug, Args)]
+#[command(mut_arg("dry_run", |it| it.help("Show once what would be made or changed, write nothing, and end")))]
 #[command(after_help = "\
 Examples:
   See what would be made from the SpireServer of the current context:
@@ -44,7 +53,9 @@ Examples:
   See the state of its peers:
     kubectl get spireserver cluster -o jsonpath='{.status.federation.peers}'
 
-Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wrong.
+Exit codes: 0 stopped as asked, or shown with --dry-run, whether or not anything would change; 1
+something went wrong, or could not be read; 2 the command line is wrong, or with --dry-run there is no
+cluster.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Federate {
     /// The namespace that the SPIRE server runs in
@@ -97,6 +108,20 @@ pub struct Federate {
     )]
     peer_error_detail: PeerErrorDetail,
 
+    /// How many trust domains may be federated with, 1 to 50; those in ClusterFederatedTrustDomains alone
+    /// count, too
+    #[arg(long, env = "TRUSTPLANE_MAX_PEERS", value_parser = clap::value_parser!(u8).range(1..=50), default_value = "50", value_name = "NUMBER")]
+    max_peers: u8,
+
+    /// Where the metrics of the SPIRE server are, to see which bundles it fetches itself
+    /// [default: http://spire-server.NAMESPACE.svc:9402/metrics]
+    #[arg(long, env = "TRUSTPLANE_SERVER_METRICS_URL", value_parser = metrics_url, value_name = "URL")]
+    server_metrics_url: Option<Uri>,
+
+    /// The output format of --dry-run
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+
     #[command(flatten)]
     serving: Serving,
 }
@@ -108,6 +133,17 @@ enum PeerErrorDetail {
     Public,
     /// All, for peers in private networks: whoever edits the SpireServer can find out what listens there
     All,
+}
+
+/// It is asked inside the cluster, where SPIRE serves no TLS.
+fn metrics_url(text: &str) -> Result<Uri, String> {
+    let url: Option<Uri> = text.parse().ok();
+    let url = url.filter(|it| it.scheme_str() == Some("http") && it.host().is_some());
+    let clean = |it: &Uri| it.authority().is_some_and(|it| !it.as_str().contains('@'));
+    url.filter(clean).ok_or_else(|| {
+        "write an address without a user, such as http://spire-server.spire.svc:9402/metrics"
+            .to_owned()
+    })
 }
 
 pub(super) fn spire_namespace(text: &str) -> Result<String, String> {
@@ -133,15 +169,14 @@ fn pod_user(text: &str) -> Result<PodUser, String> {
 }
 
 impl Federate {
-    /// Runs the controller until it is asked to stop.
+    /// Runs the controller until it is asked to stop, or shows once what it would do.
     pub fn run(self) -> anyhow::Result<()> {
         let mode = match (self.serving.dry_run, self.create_only) {
             (true, true) => {
                 bail!(Unable(anyhow!("--create-only and --dry-run exclude each other")))
             }
-            (true, false) => Mode::DryRun,
-            (false, true) => Mode::CreateOnly,
-            (false, false) => Mode::Full,
+            (_, true) => Mode::CreateOnly,
+            (_, false) => Mode::Full,
         };
         let setting = Setting {
             namespace: self.namespace,
@@ -151,11 +186,17 @@ impl Federate {
             pod_user: self.run_as_user,
             proxy: Proxy::from_env(|name| std::env::var(name).ok()),
         };
+        let max_peers = usize::from(self.max_peers);
+        if self.serving.dry_run {
+            log::init(LogFormat::Text, Loudness::Quiet);
+            return block_on(show(setting, max_peers, self.output));
+        }
         let resync = self.resync;
         let detail = match self.peer_error_detail {
             PeerErrorDetail::Public => ErrorDetail::Public,
             PeerErrorDetail::All => ErrorDetail::All,
         };
+        let server_metrics = self.server_metrics_url.or_else(|| usual_metrics(&setting.namespace));
         self.serving.run(FEDERATE_LEASE, move |serving, ground| {
             if let Some(note) = setting.proxy.withheld() {
                 tracing::warn!("{note}");
@@ -166,6 +207,8 @@ impl Federate {
                 resync,
                 watch_timeout: serving.watch_timeout,
                 instance: serving.instance(),
+                max_peers,
+                server_metrics,
             };
             // Peers with https_spiffe need none, and those with https_web report what they lack.
             let roots = fetch::web_roots().unwrap_or_else(|error| {
@@ -180,6 +223,31 @@ impl Federate {
     }
 }
 
+/// The Service that we render.
+fn usual_metrics(namespace: &str) -> Option<Uri> {
+    format!("http://{SERVER}.{namespace}.svc:9402/metrics").parse().ok()
+}
+
+/// `--dry-run`.
+async fn show(setting: Setting, max_peers: usize, output: Output) -> anyhow::Result<()> {
+    let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
+    let client = client::connect(config, Gate::open(), SILENCE)
+        .context("cannot use the cluster's configuration")
+        .map_err(Unable)?;
+    let Some(preview) = preview(&client, &setting, max_peers).await? else {
+        let nothing = "There is no SpireServer: nothing would be done.\n";
+        return print(match output {
+            Output::Text => nothing,
+            Output::Json => "{ \"objects\": [], \"conditions\": [] }\n",
+        });
+    };
+    match output {
+        Output::Text => print(&preview.to_string())?,
+        Output::Json => print(&preview.document())?,
+    }
+    if preview.is_complete() { Ok(()) } else { bail!(Cut::Told) }
+}
+
 impl Job for Federator {
     fn waiting_for(&self) -> Vec<String> {
         self.waiting_for()
@@ -191,5 +259,43 @@ impl Job for Federator {
             Ok(())
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        federate: Federate,
+    }
+
+    fn parsed(flag: &str) -> Result<Federate, String> {
+        let line = Line::try_parse_from(["trustplane", flag]);
+        line.map(|it| it.federate).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_limit_of_peers_is_at_least_one_and_at_most_what_the_crd_takes() {
+        assert_eq!(parsed("--max-peers=1").unwrap().max_peers, 1);
+        assert_eq!(parsed("--max-peers=50").unwrap().max_peers, 50);
+        assert_eq!(parsed("--namespace=spire").unwrap().max_peers, 50);
+        for wrong in ["--max-peers=0", "--max-peers=51"] {
+            assert!(parsed(wrong).unwrap_err().contains("1..=50"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_read_at_a_plain_address_and_nobody_s_password_is_sent_there() {
+        assert!(parsed("--server-metrics-url=http://127.0.0.1:9402/metrics").is_ok());
+        for wrong in ["https://a/metrics", "http://u:p@a/metrics", "/metrics", "a b", ""] {
+            assert!(parsed(&format!("--server-metrics-url={wrong}")).is_err(), "{wrong}");
+        }
+        let usual = usual_metrics("spire").unwrap();
+        assert_eq!(usual, "http://spire-server.spire.svc:9402/metrics");
     }
 }

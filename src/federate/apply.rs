@@ -26,8 +26,26 @@ pub enum Mode {
     Full,
     /// Nothing: only what is missing is made.
     CreateOnly,
-    /// Nothing at all: what would be done is logged.
-    DryRun,
+}
+
+/// How what stands in the cluster compares to what is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Comparison {
+    /// There is none.
+    Missing,
+    /// It is as wanted.
+    Same(Value),
+    /// This patch brings it to what is wanted.
+    Differs {
+        /// What stands there.
+        live: Value,
+        /// Of RFC 7396.
+        patch: Value,
+    },
+    /// It is not ours, but this one's.
+    Taken(String),
+    /// It is being deleted.
+    Going,
 }
 
 /// Writes the objects of a SpireServer.
@@ -51,8 +69,7 @@ impl Writer {
 
     /// Makes the object if it is not there, and leaves it as it is if it is.
     pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> Outcome {
-        let mode = if self.mode == Mode::DryRun { Mode::DryRun } else { Mode::CreateOnly };
-        self.put_as(mode, rendered, owner).await
+        self.put_as(Mode::CreateOnly, rendered, owner).await
     }
 
     async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> Outcome {
@@ -75,34 +92,23 @@ impl Writer {
         let Rendered { part, object } = rendered;
         let api = self.api(*part);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let live = call::bounded(api.get_opt(name)).await;
-        let Some(live) = live.map_err(|error| (Doing::Read, error))? else {
-            let created = self.create(*part, &api, object).await;
-            return created.map_err(|error| (Doing::Create, error));
-        };
-        let (live, had_pair) = without_pair(json!(live));
-        if let Some(other) = other_owner(&live, owner) {
-            return Ok(Outcome::Taken(other));
-        }
-        if !live["metadata"]["deletionTimestamp"].is_null() {
+        let compared = self.compare(rendered, owner).await;
+        let (live, patch) = match compared.map_err(|error| (Doing::Read, error))? {
+            Comparison::Missing => {
+                let created = self.create(*part, &api, object).await;
+                return created.map_err(|error| (Doing::Create, error));
+            }
+            Comparison::Taken(other) => return Ok(Outcome::Taken(other)),
             // Whatever is written to it now goes with it; it is made anew once it is gone.
-            return Err((Doing::Update, CallError::Conflict));
-        }
-        let Some(mut patch) = merge::patch(&live, object) else {
-            return Ok(Outcome::InPlace(live));
+            Comparison::Going => return Err((Doing::Update, CallError::Conflict)),
+            Comparison::Same(live) => return Ok(Outcome::InPlace(live)),
+            Comparison::Differs { live, patch } => (live, patch),
         };
-        if had_pair && object["spec"]["tls"]["termination"] == "passthrough" {
-            // OpenShift refuses a passthrough Route that still holds a pair.
-            patch["spec"]["tls"]["certificate"] = Value::Null;
-            patch["spec"]["tls"]["key"] = Value::Null;
-        }
         let fields = merge::named(&patch);
         match mode {
+            // Where only our own notes are older, nobody has to know.
+            Mode::CreateOnly if fields.is_empty() => Ok(Outcome::InPlace(live)),
             Mode::CreateOnly => Ok(Outcome::OutOfStep(fields, live)),
-            Mode::DryRun => {
-                tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "would change");
-                Ok(Outcome::Updated(fields))
-            }
             Mode::Full => {
                 let (params, patch) = (patch_params(), Patch::Merge(patch));
                 let patched = call::bounded(api.patch(name, &params, &patch)).await;
@@ -114,9 +120,34 @@ impl Writer {
                     return Ok(Outcome::InPlace(live));
                 }
                 tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "changed");
-                Ok(Outcome::Updated(fields))
+                Ok(Outcome::Updated(fields, without_pair(json!(patched)).0))
             }
         }
+    }
+
+    /// Holds an object against what is wanted, from a read of this moment.
+    pub async fn compare(&self, rendered: &Rendered, owner: &str) -> Result<Comparison, CallError> {
+        let Rendered { part, object } = rendered;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let Some(live) = call::bounded(self.api(*part).get_opt(name)).await? else {
+            return Ok(Comparison::Missing);
+        };
+        let (live, had_pair) = without_pair(json!(live));
+        if let Some(other) = other_owner(&live, owner) {
+            return Ok(Comparison::Taken(other));
+        }
+        if !live["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(Comparison::Going);
+        }
+        let Some(mut patch) = merge::patch(&live, object) else {
+            return Ok(Comparison::Same(live));
+        };
+        if had_pair && object["spec"]["tls"]["termination"] == "passthrough" {
+            // OpenShift refuses a passthrough Route that still holds a pair.
+            patch["spec"]["tls"]["certificate"] = Value::Null;
+            patch["spec"]["tls"]["key"] = Value::Null;
+        }
+        Ok(Comparison::Differs { live, patch })
     }
 
     async fn create(
@@ -126,10 +157,6 @@ impl Writer {
         object: &Value,
     ) -> Result<Outcome, CallError> {
         let name = &object["metadata"]["name"];
-        if self.mode == Mode::DryRun {
-            tracing::info!(object = %name, ?part, "would create");
-            return Ok(Outcome::Created);
-        }
         let created = serde_json::from_value(merge::creation(object));
         let created: DynamicObject = created.map_err(|_| CallError::Undecodable)?;
         let params =
@@ -151,17 +178,20 @@ impl Writer {
         server: &SpireServer,
         status: &SpireServerStatus,
     ) -> Result<(), CallError> {
-        if self.mode == Mode::DryRun {
-            return Ok(());
-        }
         let meta = &server.metadata;
         let mut patch = json!({
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
             "status": status,
         });
         // A merge patch keeps what it does not name.
-        if status.federation.as_ref().is_some_and(|it| it.endpoint_url.is_none()) {
-            patch["status"]["federation"]["endpointUrl"] = Value::Null;
+        if let Some(federation) = &status.federation {
+            let absent = [
+                ("endpointUrl", federation.endpoint_url.is_none()),
+                ("peersSummary", federation.peers_summary.is_none()),
+            ];
+            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
+                patch["status"]["federation"][name] = Value::Null;
+            }
         }
         let api: Api<SpireServer> = Api::all(self.client.clone());
         let name = meta.name.as_deref().unwrap_or_default();

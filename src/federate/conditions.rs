@@ -1,4 +1,9 @@
 //! What a SpireServer's conditions say. Pure.
+//!
+//! `exposure` has those about the Route and the endpoint, `trust` those about other trust domains.
+
+mod exposure;
+mod trust;
 
 use std::borrow::Cow;
 
@@ -6,17 +11,17 @@ use chrono::{DateTime, SubsecRound, Utc};
 use serde_json::Value;
 
 use super::{
-    references::Unread,
-    render::{Part, ROUTE},
-    validate::Problem,
+    own_endpoint::View, references::Unread, render::Part, trust::Unlisted, validate::Problem,
 };
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
-    kit::{
-        call::CallError,
-        printable::{self, printable},
-    },
+    kit::{call::CallError, printable},
     names::ADOPT_ANNOTATION,
+};
+
+pub use self::{
+    exposure::{ENDPOINT, is_admitted},
+    trust::{PEERS, SPIRE_CANNOT_FETCH, TRUST, UNREACHABLE, is_well, is_wrong, summary},
 };
 
 /// What became of one object in a pass.
@@ -24,8 +29,8 @@ use crate::{
 pub enum Outcome {
     /// It was not there.
     Created,
-    /// It differed in these fields, and they were put right.
-    Updated(Vec<String>),
+    /// It differed in these fields, and they were put right; this is what stands there now.
+    Updated(Vec<String>, Value),
     /// It was as wanted; this is what stands there.
     InPlace(Value),
     /// It differs in these fields, and nobody puts them right now; this is what stands there.
@@ -55,7 +60,8 @@ pub enum Doing {
 /// Everything that a pass found out.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What is wrong with the object itself; nothing was rendered then.
+    /// What is wrong with the object itself. What was rendered then, if anything, is the last valid
+    /// spec.
     pub problems: Vec<Problem>,
     /// What is wrong with what it refers to.
     pub references: Vec<Problem>,
@@ -69,23 +75,35 @@ pub struct Findings {
     pub host: Option<String>,
     /// What is known of each peer.
     pub peers: Vec<PeerStatus>,
+    /// What SPIRE is told of and the SpireServer does not list.
+    pub unlisted: Vec<Unlisted>,
+    /// What our own endpoint answers; none where there is none, or nobody knows where.
+    pub endpoint: Option<View>,
 }
 
 impl Findings {
+    /// Whether objects were rendered and looked at.
+    pub fn is_rendered(&self) -> bool {
+        !self.outcomes.is_empty()
+    }
+
+    /// What became of one of the objects.
+    pub fn outcome(&self, part: Part) -> Option<&Outcome> {
+        self.outcomes.iter().find(|(it, _)| *it == part).map(|(_, outcome)| outcome)
+    }
+
     /// Whether what the server reads at its start is as wanted.
     pub fn configured(&self) -> bool {
         let configs = [Part::ServerConfigMap, Part::ControllerManagerConfigMap];
         let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
         let mut outcomes = of_these.map(|(_, outcome)| outcome);
         outcomes
-            .all(|it| matches!(it, Outcome::Created | Outcome::Updated(_) | Outcome::InPlace(_)))
+            .all(|it| matches!(it, Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)))
     }
-}
 
-impl Findings {
     /// Where the endpoint is; what was told before where nobody knows now.
     pub fn endpoint_url(&self, federation: &Federation, told: Option<String>) -> Option<String> {
-        if !self.problems.is_empty() {
+        if !self.is_rendered() {
             return told;
         }
         let url = |host: &str| format!("https://{host}");
@@ -94,9 +112,8 @@ impl Findings {
             // Where the endpoint is not ours to expose, only its owner can say where it is.
             return wanted().filter(|_| federation.route_host.is_some());
         }
-        let route = self.outcomes.iter().find(|(part, _)| *part == Part::Route);
-        match route.map(|(_, outcome)| outcome) {
-            Some(Outcome::Created | Outcome::Updated(_)) => wanted(),
+        match self.outcome(Part::Route) {
+            Some(Outcome::Created | Outcome::Updated(..)) => wanted(),
             Some(Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) => {
                 live["spec"]["host"].as_str().map(url)
             }
@@ -119,11 +136,6 @@ pub struct Verdict {
     pub message: String,
 }
 
-/// The condition that tells of peers.
-pub const PEERS: &str = "PeersReachable";
-/// Why it is False, and why an Event tells of one of them.
-pub const UNREACHABLE: &str = "PeersUnreachable";
-
 impl Verdict {
     fn new(
         about: &'static str,
@@ -141,7 +153,7 @@ impl Verdict {
 pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
     let mut verdicts = vec![configuration(findings)];
     // Where nothing was rendered, nothing is known of the objects.
-    if findings.problems.is_empty() {
+    if findings.is_rendered() {
         let groups: [(&str, &[Part]); 4] = [
             (
                 "RBACAvailable",
@@ -161,24 +173,39 @@ pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
             ("StatefulSetAvailable", &[Part::StatefulSet]),
         ];
         verdicts.extend(groups.map(|(about, parts)| objects(about, parts, findings)));
-        verdicts.extend(route(server, findings));
+        verdicts.extend(exposure::route(server, findings));
+        verdicts.extend(exposure::endpoint(server, findings));
     }
-    verdicts.extend(peers(findings));
+    verdicts.extend(trust::peers(findings));
+    verdicts.push(trust::matches_spec(findings));
     verdicts.push(create_only(findings));
-    let ready = ready(&verdicts);
+    let ready = ready(server, &verdicts);
     verdicts.push(ready);
     verdicts
 }
 
 fn configuration(findings: &Findings) -> Verdict {
     let all: Vec<_> = findings.problems.iter().chain(&findings.references).collect();
-    let listed: Vec<_> = all.iter().map(ToString::to_string).collect();
+    let mut listed: Vec<_> = all.iter().map(ToString::to_string).collect();
+    if !findings.problems.is_empty() {
+        listed.push(meanwhile(findings).to_owned());
+    }
     let (status, reason, message) = match &findings.unread {
         _ if !all.is_empty() => ("False", "InvalidFederationConfiguration", listed.join("\n")),
         Some(unread) => ("Unknown", "SecretUnreadable", unread.to_string()),
         None => ("True", "ValidConfiguration", String::new()),
     };
     Verdict::new("ConfigurationValid", status, reason, message)
+}
+
+/// What counts while the spec is invalid.
+fn meanwhile(findings: &Findings) -> &'static str {
+    match findings.is_rendered() {
+        true => {
+            "Until that is mended the last valid spec counts, without the peers that are no longer listed"
+        }
+        false => "Until that is mended nothing is made or changed",
+    }
 }
 
 fn objects(about: &'static str, parts: &[Part], findings: &Findings) -> Verdict {
@@ -252,97 +279,6 @@ fn not_ready(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// Nothing is said where there are no peers, or none was asked yet.
-fn peers(findings: &Findings) -> Option<Verdict> {
-    // Of one whose endpoint changed, only the time of an earlier success is known.
-    let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
-    let asked: Vec<_> = findings.peers.iter().filter(asked).collect();
-    let wrong = asked
-        .iter()
-        .filter_map(|it| Some(format!("{}: {}", it.trust_domain, it.last_error.as_deref()?)));
-    let wrong: Vec<_> = wrong.collect();
-    let ever = findings.peers.iter().any(|it| it.last_success_time.is_some());
-    if asked.is_empty() && !ever {
-        None
-    } else if wrong.is_empty() && asked.len() < findings.peers.len() {
-        let message = "some peers were not asked yet";
-        Some(Verdict::new(PEERS, "Unknown", "NotAllPeersAsked", message))
-    } else if wrong.is_empty() {
-        Some(Verdict::new(PEERS, "True", "AllPeersReachable", ""))
-    } else {
-        let all = findings.peers.len();
-        let message = format!("{} of {all} peers: {}", wrong.len(), wrong.join("\n"));
-        Some(Verdict::new(PEERS, "False", UNREACHABLE, message))
-    }
-}
-
-/// Nothing is said where there is no federation: there is no Route to speak of.
-fn route(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
-    const ABOUT: &str = "RouteAvailable";
-    let federation = server.spec.federation.as_ref()?;
-    if !federation.manages_route() {
-        let message = "managedRoute is \"false\": whoever set it exposes the bundle endpoint, and we do not look";
-        return Some(Verdict::new(ABOUT, "Unknown", "ManagedRouteDisabled", message));
-    }
-    if findings.host.is_none() {
-        let message = "nobody knows the domain for the Route's host, and this is no OpenShift that could tell. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
-        return Some(Verdict::new(ABOUT, "False", "FederationRouteHostUnknown", message));
-    }
-    let (_, outcome) = findings.outcomes.iter().find(|(part, _)| *part == Part::Route)?;
-    Some(match outcome {
-        Outcome::Created => Verdict::new(ABOUT, "True", "FederationRouteCreated", ""),
-        Outcome::Updated(_) => Verdict::new(ABOUT, "True", "FederationRouteUpdated", ""),
-        Outcome::InPlace(live) | Outcome::OutOfStep(_, live) => match refusal(live) {
-            Some(why) => Verdict::new(ABOUT, "False", "FederationRouteNotAdmitted", why),
-            None => Verdict::new(ABOUT, "True", standing_reason(server), ""),
-        },
-        Outcome::Taken(owner) => {
-            Verdict::new(ABOUT, "False", "FederationRouteTaken", taken(Part::Route, owner))
-        }
-        Outcome::NoNamespace(namespace) => {
-            let message = no_namespace(Part::Route, namespace);
-            Verdict::new(ABOUT, "False", "NoNamespace", message)
-        }
-        Outcome::Failed(doing, error) => {
-            let reason = match doing {
-                Doing::Read => "FederationRouteRetrievalFailed",
-                Doing::Create => "FederationRouteCreationFailed",
-                Doing::Update => "FederationRouteUpdateFailed",
-            };
-            Verdict::new(ABOUT, "False", reason, format!("Route {ROUTE}: {error}"))
-        }
-    })
-}
-
-/// That the Route was created or updated stays said: another word for the same would be a write.
-fn standing_reason(server: &SpireServer) -> &'static str {
-    let is_route = |it: &&Condition| it.r#type == "RouteAvailable" && it.status == "True";
-    let standing = server.status.conditions.iter().find(is_route).map(|it| &*it.reason);
-    match standing {
-        Some("FederationRouteCreated") => "FederationRouteCreated",
-        Some("FederationRouteUpdated") => "FederationRouteUpdated",
-        _ => "RouteAvailable",
-    }
-}
-
-/// What the routers that refuse a Route say.
-fn refusal(route: &Value) -> Option<String> {
-    let ingress = route.pointer("/status/ingress").and_then(Value::as_array)?;
-    let refused = |ingress: &Value| {
-        let conditions = ingress["conditions"].as_array()?;
-        let refused =
-            conditions.iter().find(|it| it["type"] == "Admitted" && it["status"] == "False")?;
-        Some(format!(
-            "router {} does not serve it: {}",
-            printable(ingress["routerName"].as_str().unwrap_or("(without a name)")),
-            printable(refused["message"].as_str().unwrap_or("it does not say why")),
-        ))
-    };
-    let refusals: Vec<_> = ingress.iter().filter_map(refused).collect();
-    // One router that serves it is enough.
-    (!refusals.is_empty() && refusals.len() == ingress.len()).then(|| refusals.join("; "))
-}
-
 fn create_only(findings: &Findings) -> Verdict {
     const ABOUT: &str = "CreateOnlyMode";
     if !findings.create_only {
@@ -364,16 +300,27 @@ fn create_only(findings: &Findings) -> Verdict {
     Verdict::new(ABOUT, "True", "OutOfStep", message)
 }
 
-/// What was chosen is no failure: `Unknown` and create-only mode leave it True. Nor is what goes wrong
-/// in another cluster: this one is ready all the same.
-fn ready(verdicts: &[Verdict]) -> Verdict {
-    let apart = ["CreateOnlyMode", PEERS];
-    let wrong = |it: &&Verdict| !apart.contains(&it.about) && it.status == "False";
-    let wrong: Vec<_> = verdicts.iter().filter(wrong).map(|it| it.about).collect();
-    if wrong.is_empty() {
-        return Verdict::new("Ready", "True", "Ready", "");
+/// Create-only mode, a Route that the administrator keeps and the order in which somebody ends trust are
+/// choices and no failures; what goes wrong in another cluster leaves this one ready. `Unknown` counts
+/// of the Route alone: until a router has admitted it, nobody can fetch the bundle.
+fn ready(server: &SpireServer, verdicts: &[Verdict]) -> Verdict {
+    let ours = server.spec.federation.as_ref().is_none_or(Federation::manages_route);
+    let counts = |it: &&Verdict| match it.about {
+        "CreateOnlyMode" | PEERS | TRUST => false,
+        exposure::ROUTE | ENDPOINT => ours,
+        _ => true,
+    };
+    let counting: Vec<_> = verdicts.iter().filter(counts).collect();
+    let wrong: Vec<_> =
+        counting.iter().filter(|it| it.status == "False").map(|it| it.about).collect();
+    if !wrong.is_empty() {
+        return Verdict::new("Ready", "False", "NotReady", format!("see {}", wrong.join(", ")));
     }
-    Verdict::new("Ready", "False", "NotReady", format!("see {}", wrong.join(", ")))
+    let waits = counting.iter().any(|it| it.about == exposure::ROUTE && it.status == "Unknown");
+    match waits {
+        true => Verdict::new("Ready", "Unknown", "RouteNotAdmitted", "see RouteAvailable"),
+        false => Verdict::new("Ready", "True", "Ready", ""),
+    }
 }
 
 /// The conditions with their times: a time moves with its status alone. Those of others stay.
@@ -408,8 +355,10 @@ fn is_ours(about: &str) -> bool {
         "ServerConfigMapAvailable",
         "ServiceAvailable",
         "StatefulSetAvailable",
-        "RouteAvailable",
-        "PeersReachable",
+        exposure::ROUTE,
+        ENDPOINT,
+        PEERS,
+        TRUST,
         "CreateOnlyMode",
         "Ready",
     ]

@@ -77,6 +77,11 @@ pub fn same_authorities(one: &Bundle, other: &Bundle) -> bool {
     authorities(one) == authorities(other)
 }
 
+/// Whether an authority of the one is in the other.
+pub fn share_an_authority(one: &Bundle, other: &Bundle) -> bool {
+    !authorities(one).is_disjoint(&authorities(other))
+}
+
 /// In an order of their own: that in which they are served may change.
 fn authorities(bundle: &Bundle) -> BTreeSet<&[u8]> {
     bundle.x509.iter().map(|authority| authority.der().as_ref()).collect()

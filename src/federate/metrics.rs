@@ -54,7 +54,7 @@ impl Metrics {
     pub fn put(&self, outcome: &Outcome) {
         let label = match outcome {
             Outcome::Created => "created",
-            Outcome::Updated(_) => "updated",
+            Outcome::Updated(..) => "updated",
             Outcome::InPlace(_) => "in-place",
             Outcome::OutOfStep(..) => "out-of-step",
             Outcome::Taken(_) => "taken",

@@ -104,6 +104,11 @@ impl Peers {
         })
     }
 
+    /// The CAs that peers by https_web are known by.
+    pub fn roots(&self) -> Arc<RootCertStore> {
+        self.roots.clone()
+    }
+
     /// These are the peers from now on. Who is no longer one is forgotten; who changed is asked
     /// at once.
     pub fn want(&self, peers: &[Peer]) {

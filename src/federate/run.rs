@@ -4,6 +4,7 @@
 //! is decided from a cache.
 
 mod follow;
+mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use http::Uri;
 use kube::{Api, Client};
 use tokio::{
     sync::Notify,
@@ -21,18 +23,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     apply::{Mode, Writer},
-    conditions::{self, Findings, Outcome, Verdict},
+    conditions::{Findings, Outcome, Verdict},
     contest::Contest,
-    domain, memory,
+    domain,
+    effective::{self, Effective},
+    memory,
+    own_endpoint::OwnEndpoint,
     peers::Peers,
     references,
     render::{self, Part, Setting},
-    validate,
+    server_metrics::ServerMetrics,
+    trust::Told,
 };
 use crate::{
     api::{
         federated_trust_domain::FederatedTrustDomain,
-        spire_server::{self, FederationStatus, SpireServer, SpireServerStatus},
+        spire_server::{self, SpireServer},
     },
     federate::metrics::Metrics,
     kit::{
@@ -40,7 +46,7 @@ use crate::{
         call::{self, CallError},
         client::Gate,
         clock::Clock,
-        events::{Message, Publisher, Said},
+        events::Publisher,
     },
     names::FEDERATE_REPORTER,
 };
@@ -58,6 +64,10 @@ pub struct Options {
     pub watch_timeout: Duration,
     /// Who we are in Events.
     pub instance: String,
+    /// So many trust domains may be federated with.
+    pub max_peers: usize,
+    /// Where the SPIRE server's metrics are; none where nobody is to look.
+    pub server_metrics: Option<Uri>,
 }
 
 /// Changes come in groups: one pass sees them all.
@@ -78,8 +88,12 @@ pub struct Federator {
     options: Options,
     metrics: Metrics,
     peers: Arc<Peers>,
+    own_endpoint: Arc<OwnEndpoint>,
+    server_metrics: Arc<ServerMetrics>,
     server: Mutex<Option<SpireServer>>,
     anchors: Mutex<BTreeMap<String, FederatedTrustDomain>>,
+    /// What SPIRE is told of by them.
+    told: Mutex<Told>,
     /// Which SpireServer the last pass was about.
     passed: Mutex<Option<Version>>,
     /// The conditions that were logged last.
@@ -117,6 +131,12 @@ impl Federator {
         Arc::new(Self {
             writer: Writer::new(client.clone(), setting, options.mode),
             publisher: Publisher::new(client.clone(), clock.clone(), FEDERATE_REPORTER, instance),
+            own_endpoint: OwnEndpoint::new(clock.clone(), gate.clone(), peers.roots()),
+            server_metrics: ServerMetrics::new(
+                clock.clone(),
+                gate.clone(),
+                options.server_metrics.clone(),
+            ),
             client,
             clock,
             gate,
@@ -125,6 +145,7 @@ impl Federator {
             peers,
             server: Mutex::default(),
             anchors: Mutex::default(),
+            told: Mutex::default(),
             passed: Mutex::default(),
             logged: Mutex::default(),
             unlisted: Mutex::new(BTreeSet::from([SERVERS, ANCHORS])),
@@ -150,6 +171,8 @@ impl Federator {
         others.spawn(self.clone().follow_server());
         others.spawn(self.clone().follow_anchors());
         others.spawn(self.peers.clone().run());
+        others.spawn(self.own_endpoint.clone().run());
+        others.spawn(self.server_metrics.clone().run());
         self.clone().follow_owned(&mut others);
         let (mut failures, mut next) = (0, Instant::now());
         let mut contest = Contest::default();
@@ -161,6 +184,8 @@ impl Federator {
                 Some(_) = others.join_next() => return,
                 () = self.changed.notified() => {}
                 () = self.peers.news.notified() => {}
+                () = self.own_endpoint.news.notified() => {}
+                () = self.server_metrics.news.notified() => {}
                 () = self.gate.clone().closed() => {}
                 () = sleep_until(next) => {}
             }
@@ -172,6 +197,8 @@ impl Federator {
             if !self.gate.is_open() {
                 // What was known goes stale while another replica leads.
                 self.peers.forget();
+                self.own_endpoint.forget();
+                self.server_metrics.forget();
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -228,25 +255,35 @@ impl Federator {
         let living = server.filter(|server| server.metadata.deletion_timestamp.is_none());
         let Some(server) = living else {
             self.peers.want(&[]);
+            self.own_endpoint.forget();
+            self.server_metrics.set_peers(Vec::new());
             return (Pass::Settled, false);
         };
+        let Options { setting, max_peers, .. } = &self.options;
+        let told = lock(&self.told).clone();
+        let counts =
+            effective::effective(&self.client, &setting.namespace, server, &told, *max_peers).await;
+        let counts = match counts {
+            Ok(counts) => counts,
+            Err(error) => return (self.failed("the last valid spec", &error), false),
+        };
+        let server = &counts.server;
         let federation = server.spec.federation.as_ref();
-        let setting = match domain::completed(&self.options.setting, federation, &self.client).await
-        {
+        let setting = match domain::completed(setting, federation, &self.client).await {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the kind of cluster", &error), false),
         };
-        let asked = lock(&self.passed).replace(version_of(&server));
-        let findings = self.put_everything(&server, &setting).await;
-        let kept = self.tend_peers(&server).await;
-        let reported = self.report(&server, &findings).await;
+        let asked = lock(&self.passed).replace(version_of(server));
+        let findings = self.put_everything(&counts, &setting).await;
+        let kept = self.tend_peers(server).await;
+        let reported = self.report(server, &findings).await;
         if let Err(error) = &reported {
             self.failed("status or Event", error);
         }
         let any = |is: fn(&Outcome) -> bool| findings.outcomes.iter().any(|(_, it)| is(it));
         // What changes because the SpireServer did is nobody's fault.
         let put_right =
-            asked == Some(version_of(&server)) && any(|it| matches!(it, Outcome::Updated(_)));
+            asked == Some(version_of(server)) && any(|it| matches!(it, Outcome::Updated(..)));
         let failed = reported.is_err() || kept.is_err() || findings.unread.is_some();
         let pass = if failed || any(|it| matches!(it, Outcome::Failed(..))) {
             Pass::Failed
@@ -271,7 +308,9 @@ impl Federator {
         let before = memory::data(&recalled);
         // Before anybody is asked: they may be known by nothing else.
         self.peers.remember(recalled);
-        self.peers.want(federation.map(|it| &*it.federates_with).unwrap_or_default());
+        let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
+        self.peers.want(peers);
+        self.server_metrics.set_peers(peers.iter().map(|it| it.trust_domain.clone()).collect());
         let after = memory::data(&self.peers.memory());
         if before == after || *mode != Mode::Full {
             return Ok(());
@@ -300,15 +339,17 @@ impl Federator {
         Pass::Failed
     }
 
-    async fn put_everything(&self, server: &SpireServer, setting: &Setting) -> Findings {
+    async fn put_everything(&self, counts: &Effective, setting: &Setting) -> Findings {
+        let Effective { server, problems, unlisted, counts } = counts;
         let federation = server.spec.federation.as_ref();
         let mut findings = Findings {
-            problems: validate::problems(&server.spec),
+            problems: problems.clone(),
+            unlisted: unlisted.clone(),
             create_only: self.options.mode == Mode::CreateOnly,
             host: federation.and_then(|federation| render::host(federation, setting)),
             ..Findings::default()
         };
-        if !findings.problems.is_empty() {
+        if !counts {
             return findings;
         }
         match references::problems(&self.client, &setting.namespace, federation).await {
@@ -335,123 +376,6 @@ impl Federator {
         }
         findings
     }
-
-    /// Status and Events.
-    async fn report(&self, server: &SpireServer, findings: &Findings) -> Result<(), CallError> {
-        let federation = self.federation_status(server, findings);
-        let peers = federation.as_ref().map(|it| it.peers.clone()).unwrap_or_default();
-        let findings = &Findings { peers, ..findings.clone() };
-        let verdicts = conditions::verdicts(server, findings);
-        self.log(&verdicts);
-        let standing = &server.status;
-        let generation = server.metadata.generation.unwrap_or_default();
-        let now = self.clock.now();
-        let status = SpireServerStatus {
-            conditions: conditions::stamped(&standing.conditions, &verdicts, generation, now),
-            federation,
-            last_valid_spec: standing.last_valid_spec.clone(),
-        };
-        // The next pass finds what was put right in place, and has nothing to tell of it.
-        let told = self.tell_of_updates(server, findings).await;
-        if status != *standing {
-            self.writer.write_status(server, &status).await?;
-        }
-        self.warn(server, &verdicts).await.and(told)
-    }
-
-    fn federation_status(
-        &self,
-        server: &SpireServer,
-        findings: &Findings,
-    ) -> Option<FederationStatus> {
-        let federation = server.spec.federation.as_ref()?;
-        let standing = server.status.federation.as_ref();
-        let told = standing.map(|it| &*it.peers).unwrap_or_default();
-        let peers = self.peers.statuses(&federation.federates_with, told);
-        let told = standing.and_then(|it| it.endpoint_url.clone());
-        Some(FederationStatus { endpoint_url: findings.endpoint_url(federation, told), peers })
-    }
-
-    /// Once where it goes wrong, and once where it is well again.
-    fn log(&self, verdicts: &[Verdict]) {
-        let mut logged = lock(&self.logged);
-        for Verdict { about, status, reason, message } in
-            verdicts.iter().filter(|it| !logged.contains(it))
-        {
-            let was_wrong = logged.iter().any(|it| it.about == *about && it.status == "False");
-            match *status {
-                "False" if !message.is_empty() => {
-                    tracing::warn!(condition = about, reason, "{message}")
-                }
-                "True" if was_wrong => tracing::info!(condition = about, reason, "well again"),
-                _ => {}
-            }
-        }
-        *logged = verdicts.to_vec();
-    }
-
-    async fn tell_of_updates(
-        &self,
-        server: &SpireServer,
-        findings: &Findings,
-    ) -> Result<(), CallError> {
-        let mut told = Ok(());
-        for (part, outcome) in &findings.outcomes {
-            if let Outcome::Updated(fields) = outcome
-                && self.options.mode != Mode::DryRun
-            {
-                let fields = fields.join(", ");
-                let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
-                let message = message(server, ("Normal", "Updated", "Update"), note);
-                told = told.and(self.publisher.happened(&message).await);
-            }
-        }
-        told
-    }
-
-    async fn warn(&self, server: &SpireServer, verdicts: &[Verdict]) -> Result<(), CallError> {
-        if self.options.mode == Mode::DryRun {
-            return Ok(());
-        }
-        let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
-        let apart = ["Ready", "StatefulSetAvailable", conditions::PEERS];
-        let worth = |it: &&Verdict| !apart.contains(&it.about);
-        for verdict in verdicts.iter().filter(wrong).filter(worth) {
-            let about = ("Warning", verdict.reason, "Reconcile");
-            let message = message(server, about, verdict.message.clone());
-            self.publisher.stands(&message, Said::NotYet).await?;
-        }
-        if let Some(note) = self.options.setting.proxy.withheld() {
-            let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
-            self.publisher.stands(&message, Said::NotYet).await?;
-        }
-        for (trust_domain, error) in self.peers.failing() {
-            // One for each: those that come and go must not have the others told anew. And what a peer
-            // has a say in may be another text each time.
-            let topic = Some(format!("{trust_domain} {}", error.topic()));
-            let about = ("Warning", conditions::UNREACHABLE, "Fetch");
-            let message = message(server, about, format!("{trust_domain}: {error}"));
-            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
-        }
-        for (trust_domain, warning) in self.peers.warnings() {
-            // The peer chooses the numbers in its text.
-            let topic = Some(trust_domain.clone());
-            let about = ("Warning", warning.reason(), "Fetch");
-            let message = message(server, about, format!("{trust_domain}: {warning}"));
-            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
-        }
-        self.publisher.tidy();
-        Ok(())
-    }
-}
-
-/// An Event of this kind, reason and action.
-fn message(
-    server: &SpireServer,
-    (kind, reason, action): (&'static str, &'static str, &'static str),
-    note: String,
-) -> Message {
-    Message { regarding: server.reference(), kind, reason, action, note, topic: None }
 }
 
 fn version_of(server: &SpireServer) -> Version {

@@ -223,6 +223,8 @@ fn options() -> Options {
         resync: Duration::from_secs(300),
         watch_timeout: Duration::from_secs(60),
         instance: "one".to_owned(),
+        max_peers: 50,
+        server_metrics: None,
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::{
 
 use crate::{
     crowd::{Peer, Served, told_of},
+    figures::Figures,
     side::{HINT, well},
     stage::{self, Stage},
     support::{Controller, Pair, eventually, free_port, pair, suite},
@@ -127,7 +128,10 @@ async fn a_peer_that_goes_dark_is_told_of_while_the_others_go_on_and_it_comes_ba
     let peers = OTHERS.iter().zip(&others).map(|(name, way)| way.as_peer(name));
     federation["federatesWith"] = std::iter::once(dark.as_peer(DARK)).chain(peers).collect();
     stage.create(federation).await;
-    let mut controller = stage.controller_with(&[], &trusting(&stage, &pair)).await;
+    let figures = Figures::start().await;
+    figures.count("OK", &[&OTHERS[..], &[DARK]].concat());
+    let flag = figures.flag();
+    let mut controller = stage.controller_with(&[&flag], &trusting(&stage, &pair)).await;
     for name in [DARK].into_iter().chain(OTHERS) {
         until(&stage, name, "it is well", well).await;
     }

@@ -161,7 +161,7 @@ async fn what_stays_as_it_was_is_asked_of_nobody_and_neither_is_naming_no_secret
     assert!(told.contains(&no_host(NOBODY)), "{told}");
 
     let _controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     assert_eq!(stage.refused(), Vec::<String>::new(), "its own status, too");
 }
 
@@ -185,7 +185,7 @@ async fn every_object_of_ours_can_be_put_back_and_no_other_can_be_changed() {
     let stage = Stage::start("federation-deputy-names").await;
     stage.create(stage::spiffe()).await;
     let _controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     const LABEL: &str = "app.kubernetes.io/managed-by";
     for part in Part::ALL {
         stage.meddle(part, json!({ "metadata": { "labels": { LABEL: "them" } } })).await;

@@ -58,7 +58,7 @@ async fn each_object_is_written_once_and_then_nothing_until_something_changes() 
     let stage = Stage::start("federation-once").await;
     stage.create(stage::spiffe()).await;
     let controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     let writes = stage.writes().await;
     assert_eq!(writes.len(), first_writes().len(), "one write an object: {writes:#?}");
     assert_eq!(writes.iter().cloned().collect::<BTreeSet<_>>(), first_writes());
@@ -186,7 +186,7 @@ async fn terms_that_are_not_accepted_are_told_and_nothing_is_made_until_they_are
     assert_eq!(
         told,
         "spec.federation.bundleEndpoint.httpsWeb.acme.tosAccepted: the authority's terms are not \
-         accepted; read them, then set it to \"true\""
+         accepted; read them, then set it to \"true\"\nUntil that is mended nothing is made or changed"
     );
     assert_eq!(
         stage.writes().await,
@@ -209,7 +209,7 @@ async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
     let stage = Stage::start("federation-drift").await;
     stage.create(stage::spiffe()).await;
     let _controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     let foreign = json!({ "labels": { "team": "theirs" }, "annotations": { "note": "theirs" } });
     let host = stage.object(Part::Route).await["spec"]["host"].clone();
     assert_eq!(host, "spire-server-federation-spire.apps.test");
@@ -268,7 +268,7 @@ async fn peers_come_and_go_and_each_change_rolls_the_server_out() {
     let stage = Stage::start("federation-peers").await;
     stage.create(stage::spiffe()).await;
     let _controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     const HASH: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
     let hash =
         async || stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
@@ -339,7 +339,7 @@ async fn a_route_that_the_administrator_keeps_is_left_alone_and_reported_as_chos
     let stage = Stage::start("federation-own-route").await;
     stage.create(stage::spiffe()).await;
     let _controller = stage.controller(&[]).await;
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     stage.change(json!({ "spec": { "federation": { "managedRoute": "false" } } })).await;
     stage.until_condition("RouteAvailable", "Unknown", "ManagedRouteDisabled").await;
     stage.meddle(Part::Route, json!({ "spec": { "host": "mine.test" } })).await;
@@ -402,16 +402,45 @@ async fn in_create_only_mode_what_is_missing_is_made_and_what_differs_is_named()
 }
 
 #[tokio::test]
-async fn a_dry_run_writes_nothing_at_all() {
+async fn a_dry_run_shows_each_object_once_as_a_difference_writes_nothing_and_ends() {
     let stage = Stage::start("federation-dry").await;
+    let (code, out) = stage.run(&["--dry-run"]).await;
+    assert_eq!((code, &*out), (0, "There is no SpireServer: nothing would be done.\n"));
+
     stage.create(stage::spiffe()).await;
-    let controller = stage.controller(&["--dry-run"]).await;
-    eventually(Duration::from_secs(30), "it says what it would do", async || {
-        let log = controller.log();
-        if log.matches("would create").count() >= 11 { Ok(()) } else { Err(log) }
-    })
-    .await;
+    const PASSWORD: &str = "not-for-eyes";
+    let secret = json!({ "databaseType": "postgres", "connectionString": format!("host=db user=u password={PASSWORD}") });
+    stage.change(json!({ "spec": { "datastore": secret } })).await;
+    let (code, out) = stage.run(&["--dry-run"]).await;
+    assert_eq!(code, 0, "{out}");
+    assert_eq!(out.matches(" would be created\n").count(), 11, "{out}");
+    for part in [
+        "+ Route spire/spire-server-federation would be created\n",
+        "    +   host: spire-server-federation-spire.apps.test\n",
+        "  RouteAvailable             Unknown  FederationRouteCreated\n",
+        "Objects that would be created: 11, changed: 0.\n",
+    ] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    assert!(!out.contains(PASSWORD), "{out}");
     assert_eq!(stage.writes().await, Vec::<String>::new());
+
+    let controller = stage.controller(&[]).await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
+    drop(controller);
+    let (code, out) = stage.run(&["--dry-run"]).await;
+    assert!(code == 0 && out.contains("Nothing was changed, and nothing would be."), "{out}");
+    let writes = stage.writes().await;
+    stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
+    let (code, out) = stage.run(&["--dry-run", "-o", "json"]).await;
+    let shown: Value = serde_json::from_str(&out).expect("JSON");
+    let objects = shown["objects"].as_array().cloned().unwrap_or_default();
+    let changed: Vec<_> = objects.iter().filter(|it| it["action"] != "keep").collect();
+    assert_eq!((code, changed.len()), (0, 1), "{out}");
+    let diff = changed[0]["diff"].to_string();
+    assert!(diff.contains("-   host: other.test"), "{diff}");
+    assert!(!out.contains(PASSWORD), "{out}");
+    assert_eq!(stage.writes().await, writes);
 }
 
 #[tokio::test]
@@ -438,7 +467,7 @@ async fn a_route_that_can_t_be_read_made_or_changed_is_told_and_made_up_for() {
     refuse(Some(Method::POST));
     stage.until_condition("RouteAvailable", "False", "FederationRouteCreationFailed").await;
     refuse(None);
-    stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
+    stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     refuse(Some(Method::PATCH));
     stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
     stage.until_condition("RouteAvailable", "False", "FederationRouteUpdateFailed").await;

@@ -12,6 +12,8 @@
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`pod`]: the Pod that we render, run as a kubelet runs it;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
+//! - [`kept`]: what counts while a SpireServer is invalid, and what SPIRE trusts beside it;
+//! - [`readiness`]: what Ready and PeersReachable wait for;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`dark`]: a peer that goes dark beside others that do not;
 //! - [`removal`]: the controller is removed, and the SPIRE server goes on;
@@ -29,6 +31,7 @@ mod support;
 mod tools;
 
 mod administrator;
+mod figures;
 mod issuing;
 mod kubelet;
 mod only;
@@ -46,9 +49,11 @@ mod deputy;
 mod edit_rights;
 mod generated;
 mod hostile_database;
+mod kept;
 mod life;
 mod mixed;
 mod pod;
+mod readiness;
 mod real_spire;
 mod removal;
 mod rendered;

@@ -13,6 +13,7 @@ use trustplane::{federate::render::Part, names::FEDERATE_LEASE};
 use crate::{
     crowd::{Peer, Served},
     dark::{Way, trusting, up},
+    figures::Figures,
     life::first_writes,
     stage::{self, ACCOUNT, Stage},
     support::{Controller, Entry, Pair, eventually, eventually_equals, pair},
@@ -24,11 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const RARELY: Duration = Duration::from_secs(3_600);
 const PEER: &str = "td-b.test";
 
-async fn replica(stage: &Stage, name: &str, pair: &Pair) -> Controller {
+async fn replica(stage: &Stage, name: &str, pair: &Pair, figures: &Figures) -> Controller {
     let pod = [("POD_NAME", name), ("POD_NAMESPACE", "trustplane")];
     let pod = pod.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let environment = [pod, trusting(stage, pair)].concat();
-    stage.controller_with(&["--leader-elect"], &environment).await
+    stage.controller_with(&["--leader-elect", &figures.flag()], &environment).await
 }
 
 async fn until_led_by(stage: &Stage, name: &str) {
@@ -68,6 +69,7 @@ struct Two {
     /// All that the first wrote.
     writes: Vec<String>,
     _peer: JoinSet<()>,
+    _figures: Figures,
 }
 
 impl Two {
@@ -76,16 +78,18 @@ impl Two {
         let served = Served::asking_for(RARELY, &pair).start(Peer::Good, &mut peer).await;
         let way = Way::to(served).await;
         let stage = Stage::start(name).await;
-        let first = replica(&stage, "first", &pair).await;
+        let figures = Figures::start().await;
+        figures.count("OK", &[PEER]);
+        let first = replica(&stage, "first", &pair, &figures).await;
         until_led_by(&stage, "first").await;
-        let second = replica(&stage, "second", &pair).await;
+        let second = replica(&stage, "second", &pair, &figures).await;
         let mut federation = stage::spiffe();
         federation["federatesWith"] = json!([way.as_peer(PEER)]);
         stage.create(federation).await;
         stage.until_condition("PeersReachable", "True", "AllPeersReachable").await;
         let writes = stage.writes().await;
         assert_eq!(way.taken(), 1, "one replica asked the peer");
-        Self { stage, first, second, way, writes, _peer: peer }
+        Self { stage, first, second, way, writes, _peer: peer, _figures: figures }
     }
 
     /// Waits until the second leads, has asked the peer for itself, and tells of it.

@@ -227,6 +227,7 @@ fn status() -> Value {
         "lastValidSpec": "2c9081e4",
         "federation": {
             "endpointUrl": "https://federation.a.example.com",
+            "peersSummary": "0/1",
             "peers": [{
                 "trustDomain": "b.example.com",
                 "reachable": true,

@@ -52,6 +52,19 @@ impl Site {
     /// Creates the SpireServer, and starts everything else. `trusted` is PEM of authorities in place
     /// of the machine's.
     pub async fn side(self, federation: Value, names: &Names, trusted: Option<&str>) -> Side {
+        let mut side = self.side_without_manager(federation, names, trusted).await;
+        side.start_manager().await;
+        side
+    }
+
+    /// The same without the controller manager: nobody tells the SPIRE server what an administrator
+    /// brought.
+    pub async fn side_without_manager(
+        self,
+        federation: Value,
+        names: &Names,
+        trusted: Option<&str>,
+    ) -> Side {
         let Self { stage, router, port, serving } = self;
         let crds = ControllerManager::crds().display().to_string();
         let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
@@ -63,8 +76,10 @@ impl Site {
             suite::write_private(&file, authorities);
             environment.push(("SSL_CERT_FILE".to_owned(), file.display().to_string()));
         }
+        let metrics = free_port().expect("a free port");
+        let metrics_url = format!("--server-metrics-url=http://127.0.0.1:{metrics}/metrics");
         // The proxy that knows the names would make a secret of what goes wrong.
-        let flags = ["--peer-error-detail=all"];
+        let flags = [&*metrics_url, "--peer-error-detail=all"];
         let controller = stage.controller_with(&flags, &environment).await;
         stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
         stage.until_condition("RBACAvailable", "True", "Available").await;
@@ -73,14 +88,13 @@ impl Site {
         let conf = server_conf(&stage).await;
         let account = account(&stage).await;
         let launch = Launch::new(&stage.trust_domain, conf).in_cluster(&account);
-        let launch = launch.through(names).serving(&serving);
+        let launch = launch.through(names).serving(&serving).metrics_at(metrics);
         let launch = match trusted {
             Some(authorities) => launch.trusting(authorities),
             None => launch,
         };
         let spire = launch.federating_at(port).start().await;
-        let manager = manager(&stage, &spire, &account).await;
-        Side { stage, controller, spire, router, _manager: manager }
+        Side { stage, controller, spire, router, manager: None }
     }
 }
 
@@ -90,7 +104,7 @@ pub struct Side {
     pub controller: Controller,
     pub spire: SpireServer,
     pub router: Router,
-    _manager: ControllerManager,
+    manager: Option<ControllerManager>,
 }
 
 /// What we rendered for the server.
@@ -117,6 +131,12 @@ async fn manager(stage: &Stage, spire: &SpireServer, account: &Path) -> Controll
 }
 
 impl Side {
+    /// Starts the controller manager.
+    pub async fn start_manager(&mut self) {
+        let account = account(&self.stage).await;
+        self.manager = Some(manager(&self.stage, &self.spire, &account).await);
+    }
+
     pub async fn peer(&self, trust_domain: &str) -> Value {
         let server = self.stage.server().await;
         let peers = server["status"]["federation"]["peers"].as_array().cloned().unwrap_or_default();

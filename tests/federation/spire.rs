@@ -46,6 +46,7 @@ pub struct Launch {
     name: String,
     conf: Value,
     federation_port: Option<u16>,
+    metrics_port: Option<u16>,
     serving: Option<Pair>,
     trusted: Option<String>,
     proxy: Vec<(String, String)>,
@@ -59,6 +60,7 @@ impl Launch {
             name: name.to_owned(),
             conf,
             federation_port: None,
+            metrics_port: None,
             serving: None,
             trusted: None,
             proxy: Vec::new(),
@@ -81,6 +83,12 @@ impl Launch {
     /// Its bundle endpoint is where somebody already expects it.
     pub fn federating_at(mut self, port: u16) -> Self {
         self.federation_port = Some(port);
+        self
+    }
+
+    /// Its metrics are where somebody already looks for them.
+    pub fn metrics_at(mut self, port: u16) -> Self {
+        self.metrics_port = Some(port);
         self
     }
 
@@ -152,7 +160,7 @@ impl SpireServer {
     fn prepare(launch: &Launch) -> Self {
         let folder = scratch_folder().expect("a folder");
         suite::private_folder(&folder.join("data"));
-        let ports = Ports::choose(launch.federation_port);
+        let ports = Ports::choose(launch.federation_port, launch.metrics_port);
         let conf = mapped(launch.conf.clone(), &folder, ports, launch.kubeconfig.as_deref());
         suite::write_private(&folder.join("server.conf"), &format!("{conf:#}"));
         let mut environment = launch.proxy.clone();

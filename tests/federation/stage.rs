@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
@@ -83,6 +84,56 @@ impl Stage {
         let mut controller = environment.iter().fold(launch, set).start();
         controller.ready().await;
         controller
+    }
+
+    /// Runs `trustplane federate` to its end, as the controller's account. Answers its exit code and
+    /// what it said on standard output.
+    pub async fn run(&self, flags: &[&str]) -> (i32, String) {
+        let kubeconfig = self.cluster.kubeconfig(&self.account().await);
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_trustplane"));
+        command.args(["federate", "--namespace=spire"]).args(flags).env("KUBECONFIG", kubeconfig);
+        command.arg(format!("--apps-domain={}", self.domain)).kill_on_drop(true);
+        let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = ended.expect("it ends by itself").expect("the program runs");
+        let code = output.status.code().unwrap_or(-1);
+        (code, String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// What its Events say of the SpireServer, as `Warning PeersUnreachable: ...`.
+    pub async fn events(&self) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
+        let events = events.list(&Default::default()).await.expect("the Events").items;
+        let words = |it: &Event| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let count = it.series.as_ref().map_or(1, |series| series.count);
+            let words = format!("{} {}: {}", text(&it.type_), text(&it.reason), text(&it.note));
+            if count > 1 { format!("{words} (x{count})") } else { words }
+        };
+        events.iter().map(words).collect()
+    }
+
+    /// As if a controller or a router had written an object's status.
+    pub async fn report(&self, part: Part, status: Value) {
+        let (api, patch) = (self.api(part), Patch::Merge(json!({ "status": status })));
+        let written = api.patch_status(name_of(part), &PatchParams::default(), &patch).await;
+        written.expect("the status is taken");
+    }
+
+    /// As if a router served the Route by the host that it has.
+    pub async fn admit_route(&self) {
+        let host = self.object(Part::Route).await["spec"]["host"].clone();
+        let conditions = json!([{ "type": "Admitted", "status": "True" }]);
+        let ingress = json!([{ "routerName": "test", "host": host, "conditions": conditions }]);
+        self.report(Part::Route, json!({ "ingress": ingress })).await;
+    }
+
+    /// As if the server's Pod ran with the newest configuration.
+    pub async fn run_pod(&self) {
+        let generation = self.object(Part::StatefulSet).await["metadata"]["generation"].clone();
+        let status = json!({
+            "observedGeneration": generation, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
+        });
+        self.report(Part::StatefulSet, status).await;
     }
 
     /// The account that the controller has.

@@ -31,9 +31,15 @@ fn peer(trust_domain: &str, host: &str) -> Value {
 
 /// Starts a cluster whose endpoint proves itself by SVID.
 async fn side(stage: Stage, peer: Value, names: &Names) -> Side {
+    let mut side = side_without_manager(stage, peer, names).await;
+    side.start_manager().await;
+    side
+}
+
+async fn side_without_manager(stage: Stage, peer: Value, names: &Names) -> Side {
     let endpoint = json!({ "profile": "https_spiffe", "refreshHint": HINT.as_secs() });
     let federation = json!({ "bundleEndpoint": endpoint, "federatesWith": [peer] });
-    Site::of(stage).await.side(federation, names, None).await
+    Site::of(stage).await.side_without_manager(federation, names, None).await
 }
 
 #[tokio::test]
@@ -44,7 +50,8 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
         Stage::of("td-b.test", "apps.b.test", "together-b"),
     );
     let (peer_a, peer_b) = (peer("td-a.test", &a.host()), peer("td-b.test", &b.host()));
-    let (mut a, mut b) = tokio::join!(side(a, peer_b, &names), side(b, peer_a, &names));
+    let (mut a, mut b) =
+        tokio::join!(side_without_manager(a, peer_b, &names), side(b, peer_a, &names));
 
     let told = a
         .until_peer("td-b.test", "how to bootstrap", A_FETCH, |peer| peer["lastError"].is_string())
@@ -59,6 +66,14 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     let here = Administrator::of(&[("a", &a)], &names);
     let export = there.export("b.json").await;
     exchange(&here, &export).await;
+    let told = a.stage.until_condition("PeersReachable", "False", "SpireCannotFetch").await;
+    println!("while a's controller manager does not run: {told}");
+    assert!(well(&a.peer("td-b.test").await), "we can fetch it, and SPIRE can't");
+    assert_eq!(a.spire.bundle_of("td-b.test").await, None);
+    for side in [&a, &b] {
+        side.stage.until_condition("EndpointReachable", "True", "EndpointServesBundle").await;
+    }
+    a.start_manager().await;
     a.until_bundle("td-b.test", 1).await;
     b.until_bundle("td-a.test", 1).await;
     assert_eq!(a.spire.bundle_list().await.keys().collect::<Vec<_>>(), ["td-b.test"]);
@@ -67,6 +82,12 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
     workload.until_it_trusts(&b.spire).await;
     let first = a.until_peer("td-b.test", "all is well", A_FETCH, well).await;
     b.until_peer("td-a.test", "all is well", A_FETCH, well).await;
+    // A server that could not fetch a bundle tries again after a minute.
+    a.spire.refresh("td-b.test").await.expect("it knows its peer now");
+    b.spire.refresh("td-a.test").await.expect("it knows its peer now");
+    for side in [&a, &b] {
+        side.stage.until_condition("PeersReachable", "True", "AllPeersReachable").await;
+    }
 
     b.spire.rotate().await;
     let rotated = Instant::now();
@@ -92,6 +113,7 @@ async fn two_clusters_federate_a_rotation_arrives_and_one_that_goes_dark_is_told
         .await;
     assert_eq!(dark["x509Authorities"], 2, "what is known of it stays: {dark}");
     assert!(a.spire.bundle_of("td-b.test").await.is_some(), "the cached bundle stays");
+    b.stage.until_condition("EndpointReachable", "False", "EndpointFails").await;
     let metrics = a.controller.metrics().await;
     assert!(
         metrics.contains("trustplane_federation_peer_up{trust_domain=\"td-b.test\"} 0"),

@@ -3,7 +3,12 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    federate::render::tests::{server, spiffe},
+    api::spire_server::{FederationStatus, SpireFetch},
+    bundle::fetch::FetchError,
+    federate::{
+        own_endpoint::EndpointError,
+        render::tests::{server, spiffe},
+    },
     kit::printable::{HOSTILE, is_harmless},
 };
 
@@ -18,10 +23,20 @@ fn running() -> Value {
     })
 }
 
+/// A Route that a router serves by this host.
+fn admitted(host: &str) -> Value {
+    let conditions = json!([{ "type": "Admitted", "status": "True" }]);
+    json!({
+        "spec": { "host": "spire.example" },
+        "status": { "ingress": [{ "routerName": "r", "host": host, "conditions": conditions }] },
+    })
+}
+
 /// Everything is there and the server runs.
 fn well() -> Findings {
     let outcome = |part| match part {
         Part::StatefulSet => Outcome::InPlace(running()),
+        Part::Route => Outcome::InPlace(admitted("spire.example")),
         _ => Outcome::InPlace(json!({})),
     };
     Findings {
@@ -54,6 +69,7 @@ fn a_server_that_runs_with_everything_in_place_is_ready() {
         ("ServiceAvailable", "True", "Available"),
         ("StatefulSetAvailable", "True", "Available"),
         ("RouteAvailable", "True", "RouteAvailable"),
+        ("TrustMatchesSpec", "True", "OnlyListedTrustDomains"),
         ("CreateOnlyMode", "False", "CreateOnlyModeDisabled"),
         ("Ready", "True", "Ready"),
     ];
@@ -66,9 +82,12 @@ fn every_problem_of_a_configuration_is_told_and_nothing_is_claimed_of_objects() 
     let findings = Findings { problems, ..Findings::default() };
     let (status, reason, message) = of("ConfigurationValid", &findings);
     assert_eq!((status, reason), ("False", "InvalidFederationConfiguration"));
-    assert_eq!(message, "spec.a: is wrong\nspec.b: too");
+    assert_eq!(
+        message,
+        "spec.a: is wrong\nspec.b: too\nUntil that is mended nothing is made or changed"
+    );
     let all: Vec<_> = verdicts(&server(spiffe()), &findings).iter().map(|it| it.about).collect();
-    assert_eq!(all, ["ConfigurationValid", "CreateOnlyMode", "Ready"]);
+    assert_eq!(all, ["ConfigurationValid", "TrustMatchesSpec", "CreateOnlyMode", "Ready"]);
     assert_eq!(of("Ready", &findings).0, "False");
 }
 
@@ -105,7 +124,7 @@ fn a_route_that_the_administrator_keeps_is_a_choice_and_no_failure() {
 fn the_route_s_fate_has_a_reason_of_its_own() {
     let route = |outcome| of("RouteAvailable", &with(Part::Route, outcome));
     assert_eq!(route(Outcome::Created).1, "FederationRouteCreated");
-    assert_eq!(route(Outcome::Updated(vec![])).1, "FederationRouteUpdated");
+    assert_eq!(route(Outcome::Updated(vec![], json!({}))).1, "FederationRouteUpdated");
     for (doing, reason) in [
         (Doing::Read, "FederationRouteRetrievalFailed"),
         (Doing::Create, "FederationRouteCreationFailed"),
@@ -154,7 +173,7 @@ fn the_server_is_available_when_its_pod_runs_with_the_newest_configuration() {
     let set = |outcome| of("StatefulSetAvailable", &with(Part::StatefulSet, outcome)).0;
     assert_eq!(set(Outcome::InPlace(running())), "True");
     assert_eq!(set(Outcome::Created), "False");
-    assert_eq!(set(Outcome::Updated(vec!["spec".into()])), "False");
+    assert_eq!(set(Outcome::Updated(vec!["spec".into()], running())), "False");
     let mut behind = running();
     behind["status"]["observedGeneration"] = json!(1);
     assert_eq!(set(Outcome::InPlace(behind)), "False");
@@ -218,6 +237,7 @@ fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
         reachable: error.is_none(),
         last_success_time: Some(noon()),
         last_error: error.map(str::to_owned),
+        spire_fetch: Some(SpireFetch::Ok),
         ..PeerStatus::default()
     };
     let findings = Findings {
@@ -283,4 +303,119 @@ fn nobody_is_told_to_delete_the_spire_server_while_an_earlier_one_s_objects_go()
         message.contains("still being deleted") && !message.contains("give it up"),
         "{message}"
     );
+}
+
+#[test]
+fn while_the_spec_is_invalid_the_objects_of_the_last_valid_one_are_told_of() {
+    let problems = vec![Problem::new("spec.a", "is wrong")];
+    let findings = Findings { problems, ..well() };
+    let (status, _, message) = of("ConfigurationValid", &findings);
+    assert_eq!(status, "False");
+    assert!(message.contains("the last valid spec counts"), "{message}");
+    assert_eq!(of("ServiceAvailable", &findings).0, "True");
+    assert_eq!(of("Ready", &findings).0, "False");
+}
+
+#[test]
+fn until_a_router_has_admitted_the_route_nobody_knows_and_ready_is_not_true() {
+    let elsewhere = admitted("before.example");
+    for (outcome, reason) in [
+        (Outcome::Created, "FederationRouteCreated"),
+        (Outcome::Updated(Vec::new(), elsewhere.clone()), "FederationRouteUpdated"),
+        (Outcome::InPlace(json!({})), "RouteAvailable"),
+        (Outcome::InPlace(elsewhere), "RouteAvailable"),
+    ] {
+        let findings = with(Part::Route, outcome);
+        let found = of("RouteAvailable", &findings);
+        assert_eq!((found.0, found.1), ("Unknown", reason), "{findings:?}");
+        let ready = of("Ready", &findings);
+        assert_eq!((ready.0, ready.1), ("Unknown", "RouteNotAdmitted"));
+    }
+    let updated = Outcome::Updated(Vec::new(), admitted("spire.example"));
+    assert_eq!(of("Ready", &with(Part::Route, updated)).0, "True", "by its host of now");
+}
+
+#[test]
+fn a_route_that_the_administrator_keeps_does_not_count_nor_does_what_answers_there() {
+    let mut federation = spiffe();
+    federation["managedRoute"] = json!("false");
+    let answer = View::Asked("https://a".to_owned(), Err(EndpointError::Foreign));
+    let findings = Findings { endpoint: Some(answer), ..well() };
+    let verdicts = verdicts(&server(federation), &findings);
+    let status = |about: &str| verdicts.iter().find(|it| it.about == about).unwrap().status;
+    assert_eq!((status("RouteAvailable"), status(ENDPOINT)), ("Unknown", "False"));
+    assert_eq!(status("Ready"), "True");
+}
+
+#[test]
+fn what_answers_at_our_endpoint_counts_and_what_cannot_be_reached_from_inside_does_not() {
+    let asked = |answer: Result<(), EndpointError>| {
+        let endpoint = Some(View::Asked("https://a".to_owned(), answer));
+        let findings = Findings { endpoint, ..well() };
+        (of(ENDPOINT, &findings).0, of("Ready", &findings).0)
+    };
+    assert_eq!(asked(Ok(())), ("True", "True"));
+    assert_eq!(asked(Err(FetchError::Status(503).into())), ("False", "False"));
+    assert_eq!(asked(Err(FetchError::Refused.into())), ("Unknown", "True"));
+}
+
+#[test]
+fn what_an_earlier_process_found_at_our_endpoint_stays_told_until_this_one_has_asked() {
+    let answer = View::Asked("https://a".to_owned(), Err(EndpointError::Foreign));
+    let told = Findings { endpoint: Some(answer), ..well() };
+    let mut server = server(spiffe());
+    server.status.conditions = stamped(&[], &verdicts(&server, &told), 1, noon());
+    let endpoint_url = Some("https://a".to_owned());
+    server.status.federation =
+        Some(FederationStatus { endpoint_url, ..FederationStatus::default() });
+    let unasked = |url: &str| Findings { endpoint: Some(View::NotYet(url.to_owned())), ..well() };
+    assert_eq!(verdicts(&server, &unasked("https://a")), verdicts(&server, &told));
+    let moved = verdicts(&server, &unasked("https://b"));
+    assert_eq!(moved.iter().find(|it| it.about == ENDPOINT).unwrap().status, "Unknown");
+}
+
+#[test]
+fn peers_are_not_reachable_while_the_spire_server_itself_cannot_fetch_or_nobody_knows() {
+    let peer = |fetch: Option<SpireFetch>| PeerStatus {
+        trust_domain: "td-b.test".to_owned(),
+        reachable: true,
+        last_success_time: Some(noon()),
+        spire_fetch: fetch,
+        spire_detail: Some("so says SPIRE".to_owned()),
+        ..PeerStatus::default()
+    };
+    for (fetch, status, reason) in [
+        (Some(SpireFetch::Ok), "True", "AllPeersReachable"),
+        (Some(SpireFetch::Failing), "False", "SpireCannotFetch"),
+        (Some(SpireFetch::Unknown), "Unknown", "SpireNotSeen"),
+        (None, "Unknown", "SpireNotSeen"),
+    ] {
+        let findings = Findings { peers: vec![peer(fetch)], ..well() };
+        let found = of(PEERS, &findings);
+        assert_eq!((found.0, found.1), (status, reason));
+        assert_eq!(found.2.contains("so says SPIRE"), status != "True", "{}", found.2);
+        assert_eq!(of("Ready", &findings).0, "True");
+    }
+    let peers = [peer(Some(SpireFetch::Ok)), peer(Some(SpireFetch::Failing)), peer(None)];
+    assert_eq!(summary(&peers), "2/3", "of which nothing wrong is known");
+}
+
+#[test]
+fn what_spire_trusts_and_nobody_lists_is_named_with_the_way_out_and_leaves_this_cluster_ready() {
+    let unlisted = |number: usize| Unlisted {
+        trust_domain: format!("td-{number}.test"),
+        objects: vec![format!("object-{number}")],
+    };
+    let findings = Findings { unlisted: (0..12).map(unlisted).collect(), ..well() };
+    let (status, reason, message) = of(TRUST, &findings);
+    assert_eq!((status, reason), ("False", "UnlistedTrustDomains"));
+    for part in [
+        "td-0.test (ClusterFederatedTrustDomain object-0), td-1.test",
+        "and 2 more",
+        "ClusterSPIFFEID",
+        "bundle delete -id spiffe://TRUST-DOMAIN -mode dissociate",
+    ] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+    assert_eq!(of("Ready", &findings).0, "True");
 }

@@ -14,7 +14,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use super::{ANCHORS, Federator, SERVERS, lock};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
-    federate::{anchors::anchors, noticed::Noticed, render},
+    federate::{anchors::anchors, noticed::Noticed, render, trust},
     kit::{
         call::CallError,
         decode::Guarded,
@@ -80,7 +80,15 @@ impl Federator {
                 Change::Failing(CallError::NotFound, _) => true,
                 _ => return,
             };
-            this.peers.trust(anchors(&lock(&this.anchors)));
+            let told = {
+                let domains = lock(&this.anchors);
+                this.peers.trust(anchors(&domains));
+                trust::told(&domains)
+            };
+            // What SPIRE is told of is in the status, too.
+            if std::mem::replace(&mut *lock(&this.told), told.clone()) != told {
+                this.changed.notify_one();
+            }
             if listed {
                 this.listed(ANCHORS);
             }

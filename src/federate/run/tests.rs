@@ -7,10 +7,11 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    api::spire_server::{Peer, PeerStatus},
+    api::spire_server::{FederationStatus, Peer, PeerStatus, SpireFetch},
     bundle::fetch::FetchError,
     federate::{
         anchors::anchors,
+        conditions,
         render::{
             PodUser, Proxy,
             tests::{server, setting, spiffe},
@@ -54,6 +55,8 @@ fn federator_reading(
         resync: Duration::from_secs(300),
         watch_timeout: Duration::from_secs(60),
         instance: "test".to_owned(),
+        max_peers: 50,
+        server_metrics: None,
     };
     Federator::new(client::over(wire, gate.clone()), gate, clock, options, peers, metrics)
 }
@@ -83,7 +86,8 @@ async fn a_peer_that_goes_dark_is_told_although_something_else_in_the_object_is_
         last_success_time: Some(testing::noon()),
         ..PeerStatus::default()
     };
-    server.status.federation = Some(FederationStatus { endpoint_url: None, peers: vec![well] });
+    server.status.federation =
+        Some(FederationStatus { peers: vec![well], ..FederationStatus::default() });
     let federator = federator(setting(), |_| (404, json!({})));
     federator.peers.want(&[peer]);
     let asking = tokio::spawn(federator.peers.clone().run());
@@ -135,7 +139,7 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
     };
     let standing: Vec<_> = peers.iter().map(told).collect();
     server.status.federation =
-        Some(FederationStatus { endpoint_url: None, peers: standing.clone() });
+        Some(FederationStatus { peers: standing.clone(), ..FederationStatus::default() });
     let federator = federator(setting(), |_| (503, json!({ "code": 503 })));
     assert!(federator.tend_peers(&server).await.is_err());
     let status = federator.federation_status(&server, &Findings::default()).unwrap();
@@ -154,18 +158,18 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
         let to = format!("https://c.test/{number}");
         federator.peers.hears(&peers[0], Err(FetchError::Refused.into()));
         federator.peers.hears(&peers[1], Err(FetchError::Redirected { to, cause }.into()));
-        federator.warn(&server, &[]).await.unwrap();
+        federator.warn(&server, &[], &[]).await.unwrap();
     }
     assert_eq!(*lock(&told), 2, "one of each peer");
     federator.peers.hears(&peers[0], Err(FetchError::Expired.into()));
-    federator.warn(&server, &[]).await.unwrap();
+    federator.warn(&server, &[], &[]).await.unwrap();
     assert_eq!(*lock(&told), 3, "something else is the matter with it");
 }
 
 #[tokio::test]
 async fn what_was_put_right_is_told_although_the_status_can_t_be_written() {
     let (federator, told) = counting_events(409, "Conflict");
-    let put_right = (Part::Route, Outcome::Updated(vec!["spec.host".to_owned()]));
+    let put_right = (Part::Route, Outcome::Updated(vec!["spec.host".to_owned()], json!({})));
     let findings = Findings { outcomes: vec![put_right], ..Findings::default() };
     assert!(federator.report(&server(spiffe()), &findings).await.is_err());
     assert_eq!(*lock(&told), 1);
@@ -225,7 +229,13 @@ async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid
         true => (503, json!({ "code": 503 })),
         false => (404, json!({ "code": 404 })),
     });
-    let findings = federator.put_everything(&server, &setting()).await;
+    let counts = Effective {
+        server: server.clone(),
+        problems: Vec::new(),
+        unlisted: Vec::new(),
+        counts: true,
+    };
+    let findings = federator.put_everything(&counts, &setting()).await;
     let verdicts = conditions::verdicts(&server, &findings);
     let verdict = verdicts.iter().find(|it| it.about == "ConfigurationValid").unwrap();
     assert_ne!(verdict.status, "False", "nobody knows: {}", verdict.message);
@@ -284,8 +294,37 @@ async fn a_proxy_with_credentials_is_told_of_without_them() {
         }
         (404, json!({ "code": 404, "reason": "NotFound", "status": "Failure" }))
     });
-    federator.warn(&server(spiffe()), &[]).await.unwrap();
+    federator.warn(&server(spiffe()), &[], &[]).await.unwrap();
     let told = lock(&events).join("\n");
     assert!(told.contains("ProxyWithheld") && told.contains("HTTPS_PROXY"), "{told}");
     assert!(!told.contains("hunter2"), "{told}");
+}
+
+fn peers(standing: &[PeerStatus]) -> SpireServer {
+    let mut server = server(spiffe());
+    let federation = FederationStatus { peers: standing.to_vec(), ..FederationStatus::default() };
+    server.status.federation = Some(federation);
+    server
+}
+
+#[tokio::test]
+async fn a_peer_that_is_well_again_is_told_once_and_one_that_was_never_wrong_is_not() {
+    let (federator, told) = counting_events(200, "");
+    let well = PeerStatus {
+        trust_domain: "td-b.test".to_owned(),
+        reachable: true,
+        spire_fetch: Some(SpireFetch::Ok),
+        ..PeerStatus::default()
+    };
+    let wrong = PeerStatus { last_error: Some("dark".to_owned()), ..well.clone() };
+    let without_spire = PeerStatus { spire_fetch: Some(SpireFetch::Failing), ..well.clone() };
+    let now = std::slice::from_ref(&well);
+    for (before, events) in [(&wrong, 1), (&without_spire, 2), (&well, 2)] {
+        let server = peers(std::slice::from_ref(before));
+        federator.tell_of_recoveries(&server, now).await.unwrap();
+        assert_eq!(*lock(&told), events, "{before:?}");
+    }
+    let server = peers(std::slice::from_ref(&wrong));
+    federator.tell_of_recoveries(&server, &[without_spire]).await.unwrap();
+    assert_eq!(*lock(&told), 2, "SPIRE itself does not fetch it yet");
 }

@@ -24,14 +24,14 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Free ones, but for a bundle endpoint that has to be somewhere.
-    pub fn choose(federation: Option<u16>) -> Self {
+    /// Free ones, but for a bundle endpoint or metrics that have to be somewhere.
+    pub fn choose(federation: Option<u16>, metrics: Option<u16>) -> Self {
         let free = || free_port().expect("a free port");
         Self {
             api: free(),
             federation: federation.unwrap_or_else(free),
             health: free(),
-            metrics: free(),
+            metrics: metrics.unwrap_or_else(free),
         }
     }
 }

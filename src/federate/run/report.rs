@@ -1,0 +1,221 @@
+//! What people are told after a pass: status, Events and the log.
+
+use super::{Federator, lock};
+use crate::{
+    api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
+    federate::{
+        conditions::{self, Findings, Outcome, Verdict},
+        last_valid, own_endpoint,
+        render::Part,
+        spire_fetches,
+    },
+    kit::{
+        call::CallError,
+        events::{Message, Said},
+    },
+};
+
+/// The condition that tells whether the server's Pod runs.
+const SERVER_RUNS: &str = "StatefulSetAvailable";
+
+impl Federator {
+    /// Status and Events.
+    pub(super) async fn report(
+        &self,
+        server: &SpireServer,
+        findings: &Findings,
+    ) -> Result<(), CallError> {
+        let federation = self.federation_status(server, findings);
+        let peers = federation.as_ref().map(|it| it.peers.clone()).unwrap_or_default();
+        let endpoint = self.follow_endpoint(server, findings, federation.as_ref());
+        let findings = &Findings { peers, endpoint, ..findings.clone() };
+        let verdicts = conditions::verdicts(server, findings);
+        self.log(&verdicts);
+        let standing = &server.status;
+        let generation = server.metadata.generation.unwrap_or_default();
+        let now = self.clock.now();
+        let status = SpireServerStatus {
+            conditions: conditions::stamped(&standing.conditions, &verdicts, generation, now),
+            federation,
+            last_valid_spec: last_valid_spec(server, findings),
+        };
+        // The next pass finds what was put right in place, and has nothing to tell of it.
+        let told = self.tell_of_updates(server, findings).await;
+        let told = told.and(self.tell_of_recoveries(server, &findings.peers).await);
+        if status != *standing {
+            self.writer.write_status(server, &status).await?;
+        }
+        self.warn(server, &verdicts, &findings.peers).await.and(told)
+    }
+
+    /// Has our own endpoint asked, where that can be done. Answers what is known of it.
+    fn follow_endpoint(
+        &self,
+        server: &SpireServer,
+        findings: &Findings,
+        federation: Option<&FederationStatus>,
+    ) -> Option<own_endpoint::View> {
+        let url = federation.and_then(|it| it.endpoint_url.as_deref());
+        let plan = match findings.is_rendered() {
+            true => own_endpoint::plan(server, findings, url),
+            false => own_endpoint::Plan::Keep,
+        };
+        self.own_endpoint.follow(plan, url)
+    }
+
+    pub(super) fn federation_status(
+        &self,
+        server: &SpireServer,
+        findings: &Findings,
+    ) -> Option<FederationStatus> {
+        let federation = server.spec.federation.as_ref()?;
+        let standing = server.status.federation.as_ref();
+        let told = standing.map(|it| &*it.peers).unwrap_or_default();
+        let ours: Vec<_> = told.iter().map(spire_fetches::without_answer).collect();
+        let peers = self.peers.statuses(&federation.federates_with, &ours);
+        let with_spire = |peer: PeerStatus| {
+            let told = told.iter().find(|it| it.trust_domain == peer.trust_domain);
+            let answer = self.server_metrics.answer(&peer.trust_domain);
+            spire_fetches::with_answer(peer, told, answer)
+        };
+        let peers: Vec<_> = peers.into_iter().map(with_spire).collect();
+        let url = standing.and_then(|it| it.endpoint_url.clone());
+        Some(FederationStatus {
+            endpoint_url: findings.endpoint_url(federation, url),
+            peers_summary: (!peers.is_empty()).then(|| conditions::summary(&peers)),
+            peers,
+        })
+    }
+
+    /// Once where it goes wrong, and once where it is well again.
+    fn log(&self, verdicts: &[Verdict]) {
+        let mut logged = lock(&self.logged);
+        for Verdict { about, status, reason, message } in
+            verdicts.iter().filter(|it| !logged.contains(it))
+        {
+            let was_wrong = logged.iter().any(|it| it.about == *about && it.status == "False");
+            match *status {
+                "False" if !message.is_empty() => {
+                    tracing::warn!(condition = about, reason, "{message}")
+                }
+                "True" if was_wrong => tracing::info!(condition = about, reason, "well again"),
+                _ => {}
+            }
+        }
+        *logged = verdicts.to_vec();
+    }
+
+    async fn tell_of_updates(
+        &self,
+        server: &SpireServer,
+        findings: &Findings,
+    ) -> Result<(), CallError> {
+        let mut told = Ok(());
+        for (part, outcome) in &findings.outcomes {
+            // Where only our own notes changed there is nothing to tell.
+            if let Outcome::Updated(fields, _) = outcome
+                && !fields.is_empty()
+            {
+                let fields = fields.join(", ");
+                let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
+                let message = message(server, ("Normal", "Updated", "Update"), note);
+                told = told.and(self.publisher.happened(&message).await);
+            }
+        }
+        told
+    }
+
+    /// Once for each peer that was told of as failing, by whichever process, and is well now.
+    pub(super) async fn tell_of_recoveries(
+        &self,
+        server: &SpireServer,
+        peers: &[PeerStatus],
+    ) -> Result<(), CallError> {
+        let standing = server.status.federation.as_ref().map(|it| &*it.peers).unwrap_or_default();
+        let was_wrong = |peer: &&PeerStatus| {
+            let before = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
+            before.is_some_and(conditions::is_wrong)
+        };
+        let mut told = Ok(());
+        for peer in peers.iter().filter(|it| conditions::is_well(it)).filter(was_wrong) {
+            let note = format!("{}: all is well, its bundle is fetched", peer.trust_domain);
+            let message = message(server, ("Normal", conditions::PEERS, "Fetch"), note);
+            told = told.and(self.publisher.happened(&message).await);
+        }
+        told
+    }
+
+    pub(super) async fn warn(
+        &self,
+        server: &SpireServer,
+        verdicts: &[Verdict],
+        peers: &[PeerStatus],
+    ) -> Result<(), CallError> {
+        let runs = verdicts.iter().any(|it| it.about == SERVER_RUNS && it.status == "True");
+        let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
+        let worth = |it: &&Verdict| match it.about {
+            "Ready" | SERVER_RUNS | conditions::PEERS => false,
+            // Nothing can answer there before.
+            conditions::ENDPOINT => runs,
+            _ => true,
+        };
+        for verdict in verdicts.iter().filter(wrong).filter(worth) {
+            let about = ("Warning", verdict.reason, "Reconcile");
+            let message = message(server, about, verdict.message.clone());
+            // What answers at our endpoint may say something else each time.
+            let topic = (verdict.about == conditions::ENDPOINT).then(|| verdict.reason.to_owned());
+            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+        }
+        if let Some(note) = self.options.setting.proxy.withheld() {
+            let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
+            self.publisher.stands(&message, Said::NotYet).await?;
+        }
+        // Where we can't fetch a bundle either, that is told already.
+        let spire_alone = |it: &&PeerStatus| {
+            it.spire_fetch == Some(SpireFetch::Failing) && it.last_error.is_none()
+        };
+        for PeerStatus { trust_domain, spire_detail, .. } in peers.iter().filter(spire_alone) {
+            let note = format!("{trust_domain}: {}", spire_detail.as_deref().unwrap_or_default());
+            let about = ("Warning", conditions::SPIRE_CANNOT_FETCH, "Fetch");
+            let topic = Some(trust_domain.clone());
+            let message = Message { topic, ..message(server, about, note) };
+            self.publisher.stands(&message, Said::NotYet).await?;
+        }
+        for (trust_domain, error) in self.peers.failing() {
+            // One for each: those that come and go must not have the others told anew. And what a peer
+            // has a say in may be another text each time.
+            let topic = Some(format!("{trust_domain} {}", error.topic()));
+            let about = ("Warning", conditions::UNREACHABLE, "Fetch");
+            let message = message(server, about, format!("{trust_domain}: {error}"));
+            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+        }
+        for (trust_domain, warning) in self.peers.warnings() {
+            // The peer chooses the numbers in its text.
+            let topic = Some(trust_domain.clone());
+            let about = ("Warning", warning.reason(), "Fetch");
+            let message = message(server, about, format!("{trust_domain}: {warning}"));
+            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+        }
+        self.publisher.tidy();
+        Ok(())
+    }
+}
+
+/// A digest of what was rendered last, once the ConfigMap has it.
+fn last_valid_spec(server: &SpireServer, findings: &Findings) -> Option<String> {
+    match findings.outcome(Part::ServerConfigMap) {
+        Some(Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)) => {
+            last_valid::digest(&server.spec)
+        }
+        _ => server.status.last_valid_spec.clone(),
+    }
+}
+
+/// An Event of this kind, reason and action.
+fn message(
+    server: &SpireServer,
+    (kind, reason, action): (&'static str, &'static str, &'static str),
+    note: String,
+) -> Message {
+    Message { regarding: server.reference(), kind, reason, action, note, topic: None }
+}
