@@ -16,10 +16,13 @@ pub use self::{
 };
 use super::{names::Syntax, schema::Schema};
 
-/// The CRDs of this repository.
-const CRDS: [&str; 2] = [
+/// The CRDs of this repository, and those that somebody else installs in a cluster.
+const CRDS: [&str; 5] = [
     include_str!("../../crds/route.openshift.io_routes.yaml"),
     include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml"),
+    include_str!("kinds/spire/clusterfederatedtrustdomains.yaml"),
+    include_str!("kinds/spire/clusterspiffeids.yaml"),
+    include_str!("kinds/spire/clusterstaticentries.yaml"),
 ];
 
 /// One kind of objects in one version.

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::call::{Body, Call};
+use crate::spire;
 
 const SECRETS: &str = "/api/v1/namespaces/${a}/secrets";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/${a}/configmaps";
@@ -30,6 +31,7 @@ pub fn scenarios() -> Vec<(&'static str, Vec<Call>)> {
         ("namespaces and their finalizers", namespaces()),
         ("bodies of other kinds", lists_as_bodies()),
         ("whole numbers may have a fraction of zero", whole_numbers()),
+        ("the kinds of the SPIRE controller manager", spire::calls()),
     ]
 }
 

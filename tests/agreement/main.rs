@@ -2,7 +2,7 @@
 //! they say is compared after uids, resourceVersions, times and generated names were taken out.
 //!
 //! - [`generate`] makes the calls up, [`sequence`] sends them to both sides and compares;
-//! - [`cases`] and [`lifecycle`] are sequences that chance would not find;
+//! - [`cases`], [`spire`] and [`lifecycle`] are sequences that chance would not find;
 //! - [`kubectl`] does the same with the real kubectl and what it prints;
 //! - [`differences`] lists what is known to differ, and why it may;
 //! - [`harness`] shows that a difference would be found.
@@ -28,3 +28,4 @@ mod real;
 mod sandbox;
 mod sequence;
 mod side;
+mod spire;

@@ -6,6 +6,7 @@ use std::path::Path;
 use tokio::sync::OnceCell;
 
 use crate::side::Side;
+use crate::spire;
 use crate::support::tied::{self, Tied};
 use crate::support::{Cluster, suite, toolbox};
 
@@ -23,7 +24,7 @@ impl Real {
         SHARED
             .get_or_init(|| async {
                 let cluster = Cluster::get().await;
-                install_spire_servers(&cluster).await;
+                install_federation(&cluster).await;
                 Self::around(cluster, "api")
             })
             .await
@@ -62,12 +63,20 @@ fn start_controllers(kubeconfig: &Path, log: &Path) -> std::io::Result<Tied> {
     Tied::spawn(command)
 }
 
-/// The CRD of ours that comes with a job of its own, as the sandbox has it.
-async fn install_spire_servers(cluster: &Cluster) {
+/// The kinds of job federate, ours and those of the SPIRE controller manager, as the sandbox has them.
+async fn install_federation(cluster: &Cluster) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/federate");
-    let applied = cluster.kubectl(&["apply", "--server-side", "-k", folder]).await;
-    applied.expect("the CRD is accepted");
+    let released = spire::released().display().to_string();
+    for source in [["-k", folder], ["-f", &released]] {
+        let applied = cluster.kubectl(&[&["apply", "--server-side"], &source[..]].concat()).await;
+        applied.expect("the CRDs are accepted");
+    }
     let established = ["wait", "--for=condition=Established", "--timeout=30s"];
-    let crd = "crd/spireservers.operator.openshift.io";
-    cluster.kubectl(&[&established[..], &[crd]].concat()).await.expect("the CRD is served");
+    let crds = [
+        "crd/spireservers.operator.openshift.io",
+        "crd/clusterfederatedtrustdomains.spire.spiffe.io",
+        "crd/clusterspiffeids.spire.spiffe.io",
+        "crd/clusterstaticentries.spire.spiffe.io",
+    ];
+    cluster.kubectl(&[&established[..], &crds].concat()).await.expect("the CRDs are served");
 }

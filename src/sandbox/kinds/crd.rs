@@ -1,8 +1,8 @@
-//! A kind as a CustomResourceDefinition of this repository describes it.
+//! A kind as a CustomResourceDefinition describes it.
 
 use serde_json::Value;
 
-use super::Kind;
+use super::{Kind, library};
 use crate::sandbox::{
     names::Syntax,
     schema::{Schema, SchemaError},
@@ -98,5 +98,18 @@ fn columns(source: &Value) -> Vec<Column> {
         priority: column["priority"].as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
         path: text(&column["jsonPath"]),
     };
-    source.as_array().into_iter().flatten().map(column).collect()
+    let own: Vec<_> = source.as_array().into_iter().flatten().map(column).collect();
+    if own.is_empty() { vec![age()] } else { own }
+}
+
+/// What the API server shows of a kind whose definition names no columns.
+fn age() -> Column {
+    const FIELD: &str = "creationTimestamp";
+    Column {
+        name: "Age".to_owned(),
+        r#type: "date".to_owned(),
+        description: library::metadata_description(FIELD),
+        path: format!(".metadata.{FIELD}"),
+        ..Column::default()
+    }
 }

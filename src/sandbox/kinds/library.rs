@@ -44,11 +44,18 @@ pub fn definitions() -> &'static Map<String, Value> {
     &DEFINITIONS
 }
 
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// What `metadata` of every kind looks like.
 pub fn object_meta() -> &'static Schema {
-    static META: LazyLock<Schema> =
-        LazyLock::new(|| schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    static META: LazyLock<Schema> = LazyLock::new(|| schema(OBJECT_META));
     &META
+}
+
+/// How Kubernetes describes a field of `metadata`.
+pub(super) fn metadata_description(field: &str) -> String {
+    let field = definitions().get(OBJECT_META).map(|meta| &meta["properties"][field]);
+    field.and_then(|it| it["description"].as_str()).unwrap_or_default().to_owned()
 }
 
 fn schema(name: &str) -> Schema {

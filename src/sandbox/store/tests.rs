@@ -46,6 +46,7 @@ fn names(list: &List) -> Vec<&str> {
 #[test]
 fn every_kind_of_the_table_is_known_by_name() {
     let rights = |kind| kinds::named("rbac.authorization.k8s.io/v1", kind).expect("a kind of RBAC");
+    let spire = |kind| kinds::named("spire.spiffe.io/v1alpha1", kind).expect("a kind of SPIRE");
     let known = [
         kinds::namespace(),
         kinds::secret(),
@@ -58,6 +59,9 @@ fn every_kind_of_the_table_is_known_by_name() {
         kinds::stateful_set(),
         kinds::route(),
         kinds::named(spire_server::API_VERSION, spire_server::KIND).expect("the SpireServer"),
+        spire("ClusterFederatedTrustDomain"),
+        spire("ClusterSPIFFEID"),
+        spire("ClusterStaticEntry"),
         rights("Role"),
         rights("RoleBinding"),
         rights("ClusterRole"),
