@@ -181,10 +181,20 @@ pub struct SecureListener {
 impl SecureListener {
     /// Serves TLS on a port that was taken.
     pub fn over(listener: TcpListener, pair: Arc<PairFiles>) -> io::Result<Self> {
-        let versions = ServerConfig::builder_with_provider(pair.provider.clone())
+        Self::resolving(listener, pair.provider.clone(), pair)
+    }
+
+    /// Serves TLS with whatever certificate the resolver names for a handshake.
+    pub fn resolving(
+        listener: TcpListener,
+        provider: Arc<CryptoProvider>,
+        resolver: Arc<dyn ResolvesServerCert>,
+    ) -> io::Result<Self> {
+        // TLS 1.2 and 1.3.
+        let versions = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?;
-        let mut config = versions.with_no_client_auth().with_cert_resolver(pair);
+        let mut config = versions.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let address = listener.local_addr()?;
         let (send, ready) = mpsc::channel(AT_ONCE);
