@@ -33,7 +33,9 @@ pub(super) async fn connect(
     target: &Target,
     internal: &mut bool,
 ) -> Result<TcpStream, FetchError> {
-    match Matcher::from_env().intercept(url) {
+    // To Go, and so to the SPIRE server, no proxy is the way to this machine.
+    let proxied = !is_loopback(&target.host);
+    match Matcher::from_env().intercept(url).filter(|_| proxied) {
         None => straight(target, internal).await,
         Some(proxy) => {
             // The proxy looks the name up, and somebody whose name it is can answer it otherwise
@@ -48,6 +50,10 @@ pub(super) async fn connect(
             through.map(|stream| stream.into_inner()).map_err(|_| FetchError::Proxy)
         }
     }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 async fn straight(target: &Target, internal: &mut bool) -> Result<TcpStream, FetchError> {
@@ -82,5 +88,20 @@ async fn look_up(target: &Target) -> Vec<SocketAddr> {
     match target.host.strip_suffix('.') {
         Some(host) if found.is_empty() => look_up(host).await,
         _ => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_this_machine_is_asked_without_a_proxy() {
+        for here in ["localhost", "127.0.0.1", "127.9.9.9", "::1"] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in ["localhost.test", "10.0.0.1", "127.0.0.1.test", "::2"] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
     }
 }
