@@ -1,9 +1,11 @@
 //! `trustplane demo`.
 
+mod federation;
+
 use std::{io::IsTerminal, time::Duration};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::Instant;
@@ -38,7 +40,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// certificate a TLS client really got, the Route's condition, and its newest Event. On a terminal
 /// the sandbox then stays up, so that you can go on by hand.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   Take the tour, then go on by hand in a second terminal:
     trustplane demo
@@ -46,9 +50,16 @@ Examples:
   For scripts, without pauses, and with an end:
     trustplane demo --exit -o json
 
+  See two clusters come to trust each other:
+    trustplane demo federation
+
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
-line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off.")]
+line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off."
+)]
 pub struct Demo {
+    #[command(subcommand)]
+    job: Option<Job>,
+
     /// End after the tour; otherwise the sandbox stays up [default: true where there is no terminal]
     #[arg(long, default_value_t = !on_a_terminal())]
     exit: bool,
@@ -61,9 +72,19 @@ pub struct Demo {
     settings: Settings,
 }
 
+/// Tours of the other jobs.
+#[derive(Debug, Subcommand)]
+enum Job {
+    // Its help is on its own type.
+    Federation(federation::Federation),
+}
+
 impl Demo {
     /// Takes the tour.
     pub fn run(self) -> anyhow::Result<()> {
+        if let Some(Job::Federation(tour)) = self.job {
+            return tour.run();
+        }
         self.settings.init_log();
         block_on(self.show())
     }
@@ -137,8 +158,13 @@ fn on_a_terminal() -> bool {
 
 /// A tour that did not show what it should is a failure.
 fn verdict(outcomes: &[Outcome]) -> anyhow::Result<()> {
-    let failed = outcomes.iter().filter(|outcome| !outcome.holds());
-    let failed: Vec<_> = failed.map(|outcome| outcome.number.to_string()).collect();
+    all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
+}
+
+/// The numbers of steps, and whether each showed what it should.
+fn all_hold(steps: impl IntoIterator<Item = (usize, bool)>) -> anyhow::Result<()> {
+    let failed = steps.into_iter().filter(|(_, holds)| !holds);
+    let failed: Vec<_> = failed.map(|(number, _)| number.to_string()).collect();
     if failed.is_empty() {
         return Ok(());
     }

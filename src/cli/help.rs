@@ -27,8 +27,14 @@ fn finish_below(command: Command, parents: &str, width: usize) -> Command {
 fn short_usage(command: Command, path: &str, width: usize) -> Command {
     const TITLE: &str = "Usage: ";
     let usage = command.clone().bin_name(path).render_usage().to_string();
-    let lines = page::wrapped(usage.trim_start_matches(TITLE), width - TITLE.len());
-    if lines.len() == 1 { command } else { command.override_usage(lines.join("\n       ")) }
+    // A command that has both flags of its own and commands below it is used in two ways.
+    let ways: Vec<_> = usage.trim_start_matches(TITLE).lines().collect();
+    let wrapped = |way: &&str| page::wrapped(way, width - TITLE.len());
+    let lines: Vec<_> = ways.iter().flat_map(wrapped).collect();
+    match lines.len() == ways.len() {
+        true => command,
+        false => command.override_usage(lines.join("\n       ")),
+    }
 }
 
 /// `--flag`, `--flag=true` and `--flag=false`. The last one wins, so that an overlay can switch off

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -62,6 +62,8 @@ pub struct Peers {
     gate: Gate,
     roots: Arc<RootCertStore>,
     detail: ErrorDetail,
+    /// Nobody waits longer than this for being asked again.
+    longest_pause: OnceLock<Duration>,
     wanted: Mutex<Vec<Peer>>,
     known: Mutex<BTreeMap<String, Known>>,
     anchors: Mutex<Anchors>,
@@ -93,6 +95,7 @@ impl Peers {
             gate,
             roots,
             detail,
+            longest_pause: OnceLock::new(),
             known: Mutex::default(),
             anchors: Mutex::default(),
             remembered: Mutex::default(),
@@ -107,6 +110,12 @@ impl Peers {
     /// The CAs that peers by https_web are known by.
     pub fn roots(&self) -> Arc<RootCertStore> {
         self.roots.clone()
+    }
+
+    /// Has peers asked at least so often, whatever they ask for: for a demonstration, where nobody
+    /// wants to wait. The first word counts.
+    pub fn ask_at_least_every(&self, pause: Duration) {
+        let _ = self.longest_pause.set(pause);
     }
 
     /// These are the peers from now on. Who is no longer one is forgotten; who changed is asked
@@ -362,7 +371,8 @@ impl Peers {
         }
         known.learn(answer, self.clock.now());
         let after = known.status(&peer.trust_domain);
-        let interval = known.interval();
+        let usual = known.interval();
+        let interval = self.longest_pause.get().map_or(usual, |longest| usual.min(*longest));
         drop((wanted, all));
         let same = PeerStatus { last_success_time: after.last_success_time, ..before };
         if same != after {

@@ -1,14 +1,14 @@
 //! Certificates that the sandbox makes for itself: for its API server, its edge, its backend and
-//! the tour. Their keys are made at start and end with the process.
+//! the tours. Their keys are made at start and end with the process.
 
 use chrono::{DateTime, Datelike, Days, Utc};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, date_time_ymd,
+    KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::kit::redact::PrivateKeyPem;
+use crate::{kit::redact::PrivateKeyPem, spiffe::id::SpiffeId};
 
 /// As long as a certificate of Let's Encrypt lives.
 const LIFETIME: Days = Days::new(90);
@@ -46,7 +46,21 @@ impl Issued {
 impl Authority {
     /// A new root with this common name.
     pub fn new(name: &str, now: DateTime<Utc>) -> Result<Self, rcgen::Error> {
+        Self::root(named(name, &[], now)?)
+    }
+
+    /// A new root of the trust domain with this ID.
+    pub fn of_trust_domain(
+        id: &SpiffeId,
+        name: &str,
+        now: DateTime<Utc>,
+    ) -> Result<Self, rcgen::Error> {
         let mut params = named(name, &[], now)?;
+        params.subject_alt_names = vec![uri(id)?];
+        Self::root(params)
+    }
+
+    fn root(mut params: CertificateParams) -> Result<Self, rcgen::Error> {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
@@ -69,6 +83,23 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         Ok(Issued::new(&params.signed_by(&key, &self.0)?, &key))
     }
+
+    /// An X509-SVID, which serves both sides of TLS.
+    pub fn issue_svid(&self, id: &SpiffeId, now: DateTime<Utc>) -> Result<Issued, rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = named("trustplane sandbox", &[], now)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.subject_alt_names = vec![uri(id)?];
+        params.use_authority_key_identifier_extension = true;
+        Ok(Issued::new(&params.signed_by(&key, &self.0)?, &key))
+    }
+}
+
+fn uri(id: &SpiffeId) -> Result<SanType, rcgen::Error> {
+    Ok(SanType::URI(id.to_string().try_into()?))
 }
 
 /// A server's certificate that nobody vouches for.

@@ -22,5 +22,6 @@ pub mod select;
 pub mod serve;
 pub mod session;
 pub mod shown;
+pub mod spire;
 pub mod store;
 pub mod tour;

@@ -5,6 +5,7 @@
 //! newest Event. What it sees is never our own state.
 
 pub mod expect;
+pub mod federation;
 pub mod paper;
 pub mod probe;
 pub mod steps;

@@ -5,6 +5,7 @@ mod broken_tour;
 mod edge;
 mod edge_behind;
 mod edge_status;
+mod federation_tour;
 mod program;
 mod stage;
 #[path = "../cluster/support/tied.rs"]

@@ -17,11 +17,21 @@ const NARROW_INDENT: usize = 5;
 
 /// What is shown when a step begins.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
-    let title = wrapped(step.title, width - 3).join("\n   ");
+    heading(number, step.title, step.commands.iter().copied(), width)
+}
+
+/// A step's number and title, and what a user would type. A comment says what nobody has to type.
+pub fn heading<'a>(
+    number: usize,
+    title: &str,
+    commands: impl IntoIterator<Item = &'a str>,
+    width: usize,
+) -> String {
+    let title = wrapped(title, width - 3).join("\n   ");
     let mut text = format!("\n{BOLD}{number}  {title}{BOLD:#}\n");
-    for line in step.commands {
+    for line in commands {
         for (index, part) in command(line, width - 5).iter().enumerate() {
-            let prompt = if index == 0 { "$" } else { " " };
+            let prompt = if index == 0 && !line.starts_with('#') { "$" } else { " " };
             let _ = writeln!(text, "   {FAINT}{prompt} {part}{FAINT:#}");
         }
     }
@@ -30,10 +40,7 @@ pub fn begins(number: usize, step: &Step, width: usize) -> String {
 
 /// What is shown when it is over.
 pub fn ends(outcome: &Outcome, width: usize) -> String {
-    let (mark, style) = if outcome.holds() { ("✓", GOOD) } else { ("✗", BAD) };
-    let time = format!("{mark} {:.2} s", outcome.seconds);
-    let first = format!("{style}{time:<10}{style:#}");
-    let mut rows = Rows { text: String::new(), first, width };
+    let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
     let state = if managed { GOOD } else { WARNING };
     match &outcome.seen.served {
@@ -66,21 +73,38 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
 
 /// What is shown when all are over.
 pub fn summary(outcomes: &[Outcome], seconds: f64, width: usize) -> String {
-    let (held, all) = (outcomes.iter().filter(|it| it.holds()).count(), outcomes.len());
+    counted(outcomes.iter().map(Outcome::holds), seconds, width)
+}
+
+/// How many steps showed what they should.
+pub fn counted(held: impl IntoIterator<Item = bool>, seconds: f64, width: usize) -> String {
+    let outcomes: Vec<bool> = held.into_iter().collect();
+    let (held, all) = (outcomes.iter().filter(|it| **it).count(), outcomes.len());
     let style = if held == all { GOOD } else { BAD };
     let text = format!("{held} of {all} steps showed what they should, in {seconds:.1} s.");
     let text = wrapped(&text, width).join("\n");
     format!("\n{style}{text}{style:#}\n")
 }
 
-struct Rows {
-    text: String,
+/// What was seen, a row each.
+pub struct Rows {
+    /// The rows so far.
+    pub text: String,
     first: String,
     width: usize,
 }
 
 impl Rows {
-    fn add(&mut self, label: &str, style: Style, value: &str) {
+    /// None yet. The first will say whether the step showed what it should, and how long it took.
+    pub fn new(holds: bool, seconds: f64, width: usize) -> Self {
+        let (mark, style) = if holds { ("✓", GOOD) } else { ("✗", BAD) };
+        let time = format!("{mark} {seconds:.2} s");
+        let first = format!("{style}{time:<10}{style:#}");
+        Self { text: String::new(), first, width }
+    }
+
+    /// One more. Labels have ten letters at most.
+    pub fn add(&mut self, label: &str, style: Style, value: &str) {
         if self.width < NARROW {
             return self.add_narrow(label, style, value);
         }

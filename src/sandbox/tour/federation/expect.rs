@@ -1,0 +1,333 @@
+//! What a step of the tour should show, against what was seen. Pure.
+
+use serde::{Serialize, Serializer};
+
+use crate::federate::conditions::PEERS;
+
+/// What a step should show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Sequence and number of authorities of the bundle that a client in b gets from a; none where it
+    /// gets nothing.
+    pub received: Option<(u64, usize)>,
+    /// Whether b accepts workloads of a.
+    pub a_in_b: bool,
+    /// Whether a accepts workloads of b.
+    pub b_in_a: bool,
+    /// What b's SpireServer says of a.
+    pub peer_in_b: State,
+    /// What a's says of b.
+    pub peer_in_a: State,
+    /// What b's SpireServer says of all its peers together.
+    pub peers_reachable: Verdict,
+}
+
+/// What a condition should say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// That something is wrong.
+    Wrong,
+    /// Nothing of the kind.
+    NothingWrong,
+    /// It should not be there.
+    Absent,
+}
+
+/// How a peer is, as a SpireServer's status has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its bundle was fetched, with this sequence.
+    Well(u64),
+    /// Its bundle can't be fetched.
+    Failing,
+    /// It is no peer.
+    Unlisted,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// By a client in b, from a's endpoint; or why it got nothing.
+    #[serde(serialize_with = "or_error")]
+    pub received: Result<Received, String>,
+    /// The workload of a that b accepts, or why it does not.
+    #[serde(serialize_with = "or_error")]
+    pub a_in_b: Result<String, String>,
+    /// The workload of b that a accepts, or why it does not.
+    #[serde(serialize_with = "or_error")]
+    pub b_in_a: Result<String, String>,
+    /// The same for an SVID of a from before the rotation, once there was one.
+    #[serde(serialize_with = "some_or_error", skip_serializing_if = "Option::is_none")]
+    pub outdated: Option<Result<String, String>>,
+    /// In the status of b's SpireServer.
+    pub peer_in_b: Option<Peer>,
+    /// In the status of a's.
+    pub peer_in_a: Option<Peer>,
+    /// Of b's SpireServer.
+    pub conditions: Vec<Condition>,
+}
+
+/// A bundle that a client got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Received {
+    /// Whose.
+    pub trust_domain: String,
+    /// Its number.
+    pub sequence: u64,
+    /// How many CA certificates.
+    pub authorities: usize,
+    /// What tells its keys from others.
+    pub fingerprint: String,
+}
+
+/// One of `status.federation.peers`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Peer {
+    /// Which.
+    pub trust_domain: String,
+    /// Whether it answered.
+    pub reachable: bool,
+    /// Whether it proved who it is.
+    pub verified: bool,
+    /// The number of its bundle.
+    pub sequence: Option<u64>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// One of `status.conditions`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Condition {
+    /// What it is about.
+    pub r#type: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, for machines.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+}
+
+fn or_error<S: Serializer, T: Serialize>(
+    seen: &Result<T, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match seen {
+        Ok(seen) => seen.serialize(serializer),
+        Err(why) => serializer.collect_map([("error", why)]),
+    }
+}
+
+fn some_or_error<S: Serializer, T: Serialize>(
+    seen: &Option<Result<T, String>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match seen {
+        Some(seen) => or_error(seen, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl Expected {
+    /// What was seen otherwise; nothing if all is as it should be.
+    pub fn differences(&self, seen: &Seen) -> Vec<String> {
+        let mut differences = Vec::new();
+        let received = seen.received.as_ref().ok().map(|it| (it.sequence, it.authorities));
+        if received != self.received {
+            differences.push(match self.received {
+                Some((sequence, authorities)) => format!(
+                    "the client should get sequence {sequence} with {}",
+                    counted(authorities)
+                ),
+                None => "the client should get nothing".to_owned(),
+            });
+        }
+        for (what, wanted, got) in
+            [("a in b", self.a_in_b, &seen.a_in_b), ("b in a", self.b_in_a, &seen.b_in_a)]
+        {
+            if got.is_ok() != wanted {
+                let wanted = if wanted { "trusted" } else { "refused" };
+                differences.push(format!("{what} should be {wanted}"));
+            }
+        }
+        if let Some(Ok(_)) = &seen.outdated {
+            differences.push("the SVID of the old authority should be refused".to_owned());
+        }
+        for (whose, wanted, got) in [
+            ("b", self.peer_in_b, seen.peer_in_b.as_ref()),
+            ("a", self.peer_in_a, seen.peer_in_a.as_ref()),
+        ] {
+            if !wanted.is(got) {
+                differences.push(format!("the status in {whose} should be: {}", wanted.words()));
+            }
+        }
+        let reachable = seen.conditions.iter().find(|it| it.r#type == PEERS);
+        if !self.peers_reachable.is(reachable) {
+            let wanted = self.peers_reachable.words();
+            differences.push(format!("the condition {PEERS} should {wanted}"));
+        }
+        differences
+    }
+}
+
+impl State {
+    fn is(self, seen: Option<&Peer>) -> bool {
+        match (self, seen) {
+            (Self::Unlisted, seen) => seen.is_none(),
+            (Self::Failing, Some(peer)) => peer.error.is_some(),
+            (Self::Well(sequence), Some(peer)) => {
+                let proven = peer.reachable && peer.verified && peer.error.is_none();
+                proven && peer.sequence == Some(sequence)
+            }
+            (_, None) => false,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Well(sequence) => format!("verified, with sequence {sequence}"),
+            Self::Failing => "failing".to_owned(),
+            Self::Unlisted => "no such peer".to_owned(),
+        }
+    }
+}
+
+impl Verdict {
+    fn is(self, seen: Option<&Condition>) -> bool {
+        match self {
+            Self::Wrong => seen.is_some_and(|it| it.status == "False"),
+            Self::NothingWrong => seen.is_some_and(|it| it.status != "False"),
+            Self::Absent => seen.is_none(),
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Wrong => "be False",
+            Self::NothingWrong => "be there and not be False",
+            Self::Absent => "not be there",
+        }
+    }
+}
+
+/// So many authorities, in words.
+pub fn counted(authorities: usize) -> String {
+    match authorities {
+        1 => "1 authority".to_owned(),
+        many => format!("{many} authorities"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn expected() -> Expected {
+        Expected {
+            received: Some((2, 1)),
+            a_in_b: true,
+            b_in_a: true,
+            peer_in_b: State::Well(2),
+            peer_in_a: State::Well(1),
+            peers_reachable: Verdict::NothingWrong,
+        }
+    }
+
+    pub fn peer(trust_domain: &str, sequence: u64) -> Peer {
+        Peer {
+            trust_domain: trust_domain.to_owned(),
+            reachable: true,
+            verified: true,
+            sequence: Some(sequence),
+            error: None,
+        }
+    }
+
+    pub fn seen() -> Seen {
+        Seen {
+            received: Ok(Received {
+                trust_domain: "cluster-a.example".to_owned(),
+                sequence: 2,
+                authorities: 1,
+                fingerprint: ["0123"; 16].join(":"),
+            }),
+            a_in_b: Ok("spiffe://cluster-a.example/shop".to_owned()),
+            b_in_a: Ok("spiffe://cluster-b.example/shop".to_owned()),
+            outdated: Some(Err("signed by no authority".to_owned())),
+            peer_in_b: Some(peer("cluster-a.example", 2)),
+            peer_in_a: Some(peer("cluster-b.example", 1)),
+            conditions: vec![Condition {
+                r#type: "PeersReachable".to_owned(),
+                status: "True".to_owned(),
+                reason: "AllPeersReachable".to_owned(),
+                message: String::new(),
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_has_no_differences() {
+        assert_eq!(expected().differences(&seen()), Vec::<String>::new());
+        let alone = Expected {
+            received: None,
+            peer_in_b: State::Unlisted,
+            peer_in_a: State::Failing,
+            peers_reachable: Verdict::Wrong,
+            ..expected()
+        };
+        let failing = Peer { error: Some("refused".to_owned()), ..peer("cluster-b.example", 1) };
+        let mut seen = Seen {
+            received: Err("there is no bundle".to_owned()),
+            peer_in_b: None,
+            peer_in_a: Some(failing),
+            outdated: None,
+            ..seen()
+        };
+        seen.conditions[0].status = "False".to_owned();
+        assert_eq!(alone.differences(&seen), Vec::<String>::new());
+    }
+
+    #[test]
+    fn whatever_is_otherwise_is_told() {
+        let got = |change: fn(&mut Received)| {
+            let mut seen = seen();
+            seen.received.as_mut().map(change).unwrap();
+            seen
+        };
+        let status = |change: fn(&mut Peer)| {
+            let mut seen = seen();
+            seen.peer_in_b.as_mut().map(change).unwrap();
+            seen
+        };
+        let refused = || Err("refused".to_owned());
+        let mut unreachable = seen();
+        unreachable.conditions[0].status = "False".to_owned();
+        let cases = [
+            got(|it| it.sequence = 1),
+            got(|it| it.authorities = 2),
+            Seen { received: Err("refused".to_owned()), ..seen() },
+            Seen { a_in_b: refused(), ..seen() },
+            Seen { b_in_a: refused(), ..seen() },
+            Seen { outdated: Some(Ok("an ID".to_owned())), ..seen() },
+            status(|it| it.sequence = Some(1)),
+            status(|it| it.verified = false),
+            status(|it| it.error = Some("refused".to_owned())),
+            Seen { peer_in_b: None, ..seen() },
+            Seen { peer_in_a: None, ..seen() },
+            Seen { conditions: Vec::new(), ..seen() },
+            unreachable,
+        ];
+        for seen in cases {
+            assert_eq!(expected().differences(&seen).len(), 1, "{seen:?}");
+        }
+        let distrusted = Expected { a_in_b: false, peer_in_b: State::Failing, ..expected() };
+        assert_eq!(
+            distrusted.differences(&seen()),
+            ["a in b should be refused", "the status in b should be: failing"]
+        );
+        for verdict in [Verdict::Wrong, Verdict::Absent] {
+            let other = Expected { peers_reachable: verdict, ..expected() };
+            assert_eq!(other.differences(&seen()).len(), 1, "{verdict:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The built program: `trustplane demo federation`.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
+/// Nobody waits for minutes to see a rotation.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(["demo", "federation"]).args(arguments).stdin(Stdio::null());
+    for name in ["RUST_LOG", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8(output.to_vec()).unwrap()
+}
+
+/// What a step is about, and what came of it: the bundle that b's client got, whether b trusts a, and a
+/// trusts b, and what b's SpireServer says of a.
+type Told<'a> = (&'a str, Option<(u64, u64)>, bool, bool, &'a str);
+
+fn told(step: &Value) -> Told<'_> {
+    let trusted = |which: &str| step[which].is_string();
+    let received = &step["received"];
+    let received = received["sequence"].as_u64().zip(received["authorities"].as_u64());
+    let peer = &step["peer_in_b"];
+    let peer = match (peer.is_object(), peer["error"].is_string()) {
+        (false, _) => "no peer",
+        (true, true) => "failing",
+        (true, false) => "well",
+    };
+    let title = step["title"].as_str().unwrap();
+    (title, received, trusted("a_in_b"), trusted("b_in_a"), peer)
+}
+
+#[test]
+fn two_clusters_come_to_trust_each_other_and_stop_again() {
+    let start = Instant::now();
+    let ended = run(&["-o", "json"], &[]);
+    assert!(ended.status.success(), "{}{}", text(&ended.stdout), text(&ended.stderr));
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("JSON alone");
+    assert_eq!(report["holds"], true);
+    let steps = report["steps"].as_array().unwrap();
+    let steps: Vec<_> = steps.iter().map(told).collect();
+    let expected = [
+        (
+            "Two clusters list each other as peers. Neither knows the other yet",
+            None,
+            false,
+            false,
+            "failing",
+        ),
+        (
+            "b gets the first bundle of a, after its fingerprint was compared",
+            Some((1, 1)),
+            true,
+            false,
+            "well",
+        ),
+        (
+            "a gets the first bundle of b, and workloads trust each other",
+            Some((1, 1)),
+            true,
+            true,
+            "well",
+        ),
+        (
+            "a prepares a new authority: it is in the bundle before it signs",
+            Some((2, 2)),
+            true,
+            true,
+            "well",
+        ),
+        (
+            "The new authority signs, the old one is gone, and b has followed",
+            Some((3, 1)),
+            true,
+            true,
+            "well",
+        ),
+        (
+            "a's endpoint is dark: b says so, and trusts the bundle that it has",
+            None,
+            true,
+            true,
+            "failing",
+        ),
+        ("a's endpoint is back, and all is well again", Some((3, 1)), true, true, "well"),
+        (
+            "b no longer lists a. SPIRE trusts it all the same, as long as it is told to",
+            Some((3, 1)),
+            true,
+            true,
+            "no peer",
+        ),
+        (
+            "Its ClusterFederatedTrustDomain and its bundle go: b no longer trusts a",
+            None,
+            false,
+            true,
+            "no peer",
+        ),
+    ];
+    assert_eq!(steps, expected);
+    let after_rotation = &report["steps"][4]["outdated"]["error"];
+    assert!(after_rotation.as_str().is_some_and(|it| it.contains("no authority")), "{report}");
+    assert!(!text(&ended.stdout).contains("PRIVATE KEY"), "a key is shown");
+}
+
+#[test]
+fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_columns() {
+    for width in [50, 80] {
+        let ended = run(&[], &[("COLUMNS", &width.to_string())]);
+        let (shown, said) = (text(&ended.stdout), text(&ended.stderr));
+        assert!(ended.status.success() && said.is_empty(), "{shown}{said}");
+        assert!(shown.contains("9 of 9 steps showed what they should"), "{shown}");
+        let one_word = |line: &str| {
+            let line = line.trim().trim_end_matches(" \\");
+            line.starts_with('\'') || !line.contains(' ')
+        };
+        let too_long = |line: &&str| line.chars().count() > width && !one_word(line);
+        assert_eq!(shown.lines().find(too_long), None, "{width}:\n{shown}");
+        assert!(!shown.contains('\x1b'), "colours in a file: {shown:?}");
+    }
+}
+
+#[test]
+fn who_wants_colours_gets_them_and_a_proxy_is_not_asked_for_the_way_to_this_machine() {
+    // Nobody listens there.
+    let proxy = [("HTTPS_PROXY", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")];
+    let colours = [("CLICOLOR_FORCE", "1")];
+    let ended = run(&[], &[&colours[..], &proxy].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stdout));
+    assert!(ended.stdout.contains(&0x1b));
+    let none = run(&[], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]);
+    assert!(none.status.success() && !none.stdout.contains(&0x1b));
+}
+
+#[test]
+fn flags_of_the_other_tour_are_refused() {
+    let ended = run(&["--api-port", "0"], &[]);
+    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+}
