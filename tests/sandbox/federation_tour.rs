@@ -95,7 +95,7 @@ fn two_clusters_come_to_trust_each_other_and_stop_again() {
         ),
         ("a's endpoint is back, and all is well again", Some((3, 1)), true, true, "well"),
         (
-            "b no longer lists a. SPIRE trusts it all the same, as long as it is told to",
+            "b no longer lists a. SPIRE trusts it all the same, and b's status says so",
             Some((3, 1)),
             true,
             true,
@@ -112,6 +112,14 @@ fn two_clusters_come_to_trust_each_other_and_stop_again() {
     assert_eq!(steps, expected);
     let after_rotation = &report["steps"][4]["outdated"]["error"];
     assert!(after_rotation.as_str().is_some_and(|it| it.contains("no authority")), "{report}");
+    let trust = report["steps"].as_array().unwrap().iter().map(|step| {
+        let mut conditions = step["conditions"].as_array().unwrap().iter();
+        conditions.find(|it| it["type"] == "TrustMatchesSpec").expect("it is always told")
+    });
+    let trust: Vec<_> = trust.collect();
+    let unlisted: Vec<_> = (1..).zip(&trust).filter(|(_, it)| it["status"] == "False").collect();
+    assert!(matches!(unlisted[..], [(8, _)]), "{trust:?}");
+    assert!(unlisted[0].1["message"].as_str().unwrap().contains("cluster-a.example"), "{trust:?}");
     assert!(!text(&ended.stdout).contains("PRIVATE KEY"), "a key is shown");
 }
 

@@ -24,12 +24,15 @@ use self::{
     expect::{Condition, Peer, Received, Seen},
     steps::{ActError, Step},
 };
-use crate::{federate::conditions::PEERS, spiffe::id::SpiffeId};
+use crate::{
+    federate::conditions::{PEERS, TRUST},
+    spiffe::id::SpiffeId,
+};
 
 /// The path of the workload that each cluster has.
 pub const WORKLOAD: &str = "/shop";
 /// The conditions that are shown.
-const CONDITIONS: [&str; 1] = [PEERS];
+const CONDITIONS: [&str; 2] = [PEERS, TRUST];
 
 /// What a tour needs.
 pub struct Tour {

@@ -19,7 +19,7 @@ use crate::{
         peers::{ErrorDetail, Peers},
         render::{Proxy, Setting},
         run::{Federator, Options},
-        validate::MOST_PEERS,
+        validate,
     },
     kit::{
         call::{self, CallError},
@@ -183,8 +183,8 @@ fn federator(client: &Client, clock: Clock) -> Arc<Federator> {
         resync: Duration::from_secs(300),
         watch_timeout: Duration::from_secs(60),
         instance: "sandbox".to_owned(),
-        max_peers: MOST_PEERS,
-        // No SPIRE server runs here that could say what it fetches.
+        max_peers: validate::MOST_PEERS,
+        // The stand-in for SPIRE has none.
         server_metrics: None,
     };
     // No peer here has a certificate of a public authority.

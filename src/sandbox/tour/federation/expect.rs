@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::federate::conditions::PEERS;
+use crate::federate::conditions::{PEERS, TRUST};
 
 /// What a step should show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Expected {
     pub peer_in_a: State,
     /// What b's SpireServer says of all its peers together.
     pub peers_reachable: Verdict,
+    /// Whether it says that SPIRE trusts somebody whom it does not list.
+    pub unlisted: bool,
 }
 
 /// What a condition should say.
@@ -166,6 +168,10 @@ impl Expected {
             let wanted = self.peers_reachable.words();
             differences.push(format!("the condition {PEERS} should {wanted}"));
         }
+        let wanted = if self.unlisted { "False" } else { "True" };
+        if !seen.conditions.iter().any(|it| it.r#type == TRUST && it.status == wanted) {
+            differences.push(format!("the condition {TRUST} should be {wanted}"));
+        }
         differences
     }
 }
@@ -230,7 +236,13 @@ pub(super) mod tests {
             peer_in_b: State::Well(2),
             peer_in_a: State::Well(1),
             peers_reachable: Verdict::NothingWrong,
+            unlisted: false,
         }
+    }
+
+    fn condition(about: &str, reason: &str) -> Condition {
+        let (r#type, reason) = (about.to_owned(), reason.to_owned());
+        Condition { r#type, status: "True".to_owned(), reason, message: "told".to_owned() }
     }
 
     pub fn peer(trust_domain: &str, sequence: u64) -> Peer {
@@ -256,12 +268,10 @@ pub(super) mod tests {
             outdated: Some(Err("signed by no authority".to_owned())),
             peer_in_b: Some(peer("cluster-a.example", 2)),
             peer_in_a: Some(peer("cluster-b.example", 1)),
-            conditions: vec![Condition {
-                r#type: "PeersReachable".to_owned(),
-                status: "True".to_owned(),
-                reason: "AllPeersReachable".to_owned(),
-                message: String::new(),
-            }],
+            conditions: vec![
+                condition(PEERS, "AllPeersReachable"),
+                condition(TRUST, "OnlyListedTrustDomains"),
+            ],
         }
     }
 
@@ -300,8 +310,10 @@ pub(super) mod tests {
             seen
         };
         let refused = || Err("refused".to_owned());
-        let mut unreachable = seen();
+        let [mut unreachable, mut unlisted, mut silent] = [seen(), seen(), seen()];
         unreachable.conditions[0].status = "False".to_owned();
+        unlisted.conditions[1].status = "False".to_owned();
+        silent.conditions.remove(0);
         let cases = [
             got(|it| it.sequence = 1),
             got(|it| it.authorities = 2),
@@ -314,8 +326,9 @@ pub(super) mod tests {
             status(|it| it.error = Some("refused".to_owned())),
             Seen { peer_in_b: None, ..seen() },
             Seen { peer_in_a: None, ..seen() },
-            Seen { conditions: Vec::new(), ..seen() },
+            silent,
             unreachable,
+            unlisted,
         ];
         for seen in cases {
             assert_eq!(expected().differences(&seen).len(), 1, "{seen:?}");

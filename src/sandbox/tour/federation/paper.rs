@@ -8,6 +8,7 @@ use super::{
     steps::Step,
 };
 use crate::{
+    federate::conditions::TRUST,
     kit::paper::{BAD, FAINT, GOOD, WARNING},
     sandbox::tour::paper::{Rows, heading},
 };
@@ -51,7 +52,10 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
     }
     for condition in &seen.conditions {
         let style = if condition.status == "True" { GOOD } else { WARNING };
-        let text = format!("{}={} ({})", condition.r#type, condition.status, condition.reason);
+        let mut text = format!("{}={} ({})", condition.r#type, condition.status, condition.reason);
+        if condition.r#type == TRUST && condition.status == "False" {
+            text = format!("{text}: {}", condition.message);
+        }
         rows.add("condition", style, &text);
     }
     for difference in &outcome.differences {
@@ -108,6 +112,7 @@ mod tests {
               b's status cluster-a.example verified, sequence 2
               a's status cluster-b.example verified, sequence 1
               condition  PeersReachable=True (AllPeersReachable)
+              condition  TrustMatchesSpec=True (OnlyListedTrustDomains)
 ";
         assert_eq!(shown, expected);
     }

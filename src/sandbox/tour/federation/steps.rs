@@ -96,6 +96,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         peer_in_b: State::Failing,
         peer_in_a: State::Failing,
         peers_reachable: Verdict::Wrong,
+        unlisted: false,
     };
     let well = Expected {
         received: Some((1, 1)),
@@ -104,6 +105,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         peer_in_b: State::Well(1),
         peer_in_a: State::Well(1),
         peers_reachable: Verdict::NothingWrong,
+        unlisted: false,
     };
     let rotated = Expected { received: Some((3, 1)), peer_in_b: State::Well(3), ..well };
     let removed =
@@ -160,12 +162,12 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
             expected: rotated,
         },
         Step {
-            title: "b no longer lists a. SPIRE trusts it all the same, as long as it is told to",
+            title: "b no longer lists a. SPIRE trusts it all the same, and b's status says so",
             commands: own(&[
                 r#"kubectl --context b patch spireserver cluster --type=merge -p '{"spec":{"federation":{"federatesWith":null}}}'"#,
             ]),
             act: Act::RemovePeer,
-            expected: removed,
+            expected: Expected { unlisted: true, ..removed },
         },
         Step {
             title: "Its ClusterFederatedTrustDomain and its bundle go: b no longer trusts a",
