@@ -68,6 +68,11 @@ bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.
 	mkdir -p target
 	$(CARGO) bench --locked --bench sandbox -- --json target/bench-sandbox.json
 
+.PHONY: bench-federate
+bench-federate: needs toolbox ## Figures of federation with 1, 10 and 50 peers, tables into docs/performance.md
+	mkdir -p target
+	$(CARGO) bench --locked --bench federate -- --json target/bench-federate.json --docs docs $(BENCH)
+
 .PHONY: toolbox
 toolbox: ## Build the real components for the tests (kube-apiserver, cert-manager, helm, SPIRE ...), once
 	@e2e/toolbox/build >/dev/null

@@ -239,6 +239,11 @@ impl SpireServer {
         SocketAddr::from(([127, 0, 0, 1], self.ports.federation))
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.process.as_ref().expect("it runs").pid()
+    }
+
     /// Where agents find it.
     pub fn agent_port(&self) -> u16 {
         self.ports.api

@@ -1,0 +1,149 @@
+//! What was measured, for people and for machines.
+
+use std::{fmt, fs};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+const BEGIN: &str = "<!-- federate: written by make bench-federate -->\n";
+const END: &str = "<!-- federate: end -->\n";
+
+/// All figures of a run.
+#[derive(Serialize, Deserialize)]
+pub struct Report {
+    pub subject: String,
+    pub machine: String,
+    pub date: String,
+    /// Why the figures are worth nothing, where they are.
+    pub void: Option<String>,
+    pub tables: Vec<Table>,
+}
+
+/// Figures side by side.
+#[derive(Serialize, Deserialize)]
+pub struct Table {
+    pub about: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<Row>,
+}
+
+/// The same figure in every column.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub what: String,
+    pub values: Vec<f64>,
+    pub unit: String,
+    pub remark: String,
+}
+
+impl Row {
+    pub fn is_finite(&self) -> bool {
+        self.values.iter().all(|value| value.is_finite())
+    }
+}
+
+impl Table {
+    pub fn new(about: &str, columns: Vec<String>) -> Self {
+        Self { about: about.to_owned(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row; each of `of` is a column.
+    pub fn row<T>(
+        &mut self,
+        what: &str,
+        unit: &str,
+        of: &[T],
+        value: impl Fn(&T) -> f64,
+        remark: impl Into<String>,
+    ) {
+        self.rows.push(Row {
+            what: what.to_owned(),
+            values: of.iter().map(value).collect(),
+            unit: unit.to_owned(),
+            remark: remark.into(),
+        });
+    }
+}
+
+impl Report {
+    pub fn about(subject: String) -> Self {
+        Self {
+            subject,
+            machine: machine(),
+            date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
+            void: None,
+            tables: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}. {}, {}.", self.subject, self.machine, self.date)?;
+        if let Some(why) = &self.void {
+            writeln!(f, "\n**This run is void: {why}**")?;
+        }
+        self.tables.iter().try_for_each(|table| write!(f, "\n{table}"))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| {} | {} | |", self.about, self.columns.join(" | "))?;
+        writeln!(f, "|---|{}---|", "--:|".repeat(self.columns.len()))?;
+        for Row { what, values, unit, remark } in &self.rows {
+            let values: Vec<String> = values.iter().map(|value| with_unit(*value, unit)).collect();
+            writeln!(f, "| {what} | {} | {remark} |", values.join(" | "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The page with these figures in their place.
+pub fn placed(page: &str, report: &Report) -> anyhow::Result<String> {
+    let (before, rest) = page.split_once(BEGIN).context("the page has no place for the figures")?;
+    let (_, after) = rest.split_once(END).context("the page has no end of that place")?;
+    Ok(format!("{before}{BEGIN}\n{report}\n{END}{after}"))
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        small if small < 0.1 => 3,
+        medium if medium < 10.0 => 2,
+        large if large < 100.0 => 1,
+        _ => 0,
+    };
+    let gap = if unit.is_empty() || unit.starts_with('/') { "" } else { " " };
+    format!("{value:.digits$}{gap}{unit}")
+}
+
+/// Durations in milliseconds, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Times(Vec<f64>);
+
+impl Times {
+    pub fn of(mut milliseconds: Vec<f64>) -> Self {
+        milliseconds.sort_by(f64::total_cmp);
+        Self(milliseconds)
+    }
+
+    /// The time within which such a part of them was through.
+    pub fn at(&self, part: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1) as f64;
+        self.0.get((part * last).ceil() as usize).copied().unwrap_or(f64::NAN)
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("a machine", |(_, model)| model.trim());
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
+    format!("{cores} cores of {model}, {build}")
+}
