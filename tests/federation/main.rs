@@ -21,6 +21,7 @@
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
 //! - [`web`]: the same by https_web;
 //! - [`workload`]: what a workload gets of it;
+//! - [`walk`]: docs/federate.md, command by command, up to mTLS between workloads of two clusters;
 //! - [`real_spire`]: SPIRE servers with configurations written by hand: what the others stand on.
 
 #[path = "../cluster/support/mod.rs"]
@@ -61,4 +62,5 @@ mod replicas;
 mod roundtrip;
 mod together;
 mod validation;
+mod walk;
 mod web;

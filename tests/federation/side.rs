@@ -65,7 +65,7 @@ impl Site {
         names: &Names,
         trusted: Option<&str>,
     ) -> Side {
-        let Self { stage, router, port, serving } = self;
+        let stage = &self.stage;
         let crds = ControllerManager::crds().display().to_string();
         let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
         applied.expect("SPIRE's CRDs");
@@ -81,6 +81,19 @@ impl Site {
         // The proxy that knows the names would make a secret of what goes wrong.
         let flags = [&*metrics_url, "--peer-error-detail=all"];
         let controller = stage.controller_with(&flags, &environment).await;
+        self.with_controller(controller, metrics, names, trusted).await
+    }
+
+    /// Starts the SPIRE server from what this controller rendered of the SpireServer that is there, with its
+    /// metrics at this port.
+    pub async fn with_controller(
+        self,
+        controller: Controller,
+        metrics: u16,
+        names: &Names,
+        trusted: Option<&str>,
+    ) -> Side {
+        let Self { stage, router, port, serving } = self;
         stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
         stage.until_condition("RBACAvailable", "True", "Available").await;
         names.point(&stage.host(), router.address());

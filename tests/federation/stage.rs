@@ -50,6 +50,11 @@ impl Stage {
         for folder in ["/deploy/trust-domain", "/deploy/federate"] {
             install(&cluster, folder).await;
         }
+        Self::on(cluster, trust_domain, domain).await
+    }
+
+    /// The same where somebody else installs.
+    pub async fn on(cluster: Cluster, trust_domain: &str, domain: &str) -> Self {
         let admin = cluster.admin().await;
         Self { cluster, admin, trust_domain: trust_domain.to_owned(), domain: domain.to_owned() }
     }
@@ -137,7 +142,7 @@ impl Stage {
     }
 
     /// The account that the controller has.
-    async fn account(&self) -> Access {
+    pub async fn account(&self) -> Access {
         let token = self.cluster.token_of("trustplane", "trustplane-federate").await;
         self.cluster.admin_access().with_token(token)
     }

@@ -28,6 +28,8 @@ use crate::{
 
 /// The account of agents in the configuration that we render, and the name of its Pod.
 const AGENT: &str = "spire-agent";
+/// Where Pods run.
+pub const NODE: &str = "worker";
 /// The controller manager looks every ten seconds, an agent every five.
 const GIVEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -41,9 +43,9 @@ impl Workload {
     /// Brings a node with an agent into the cluster, and an entry that federates for what runs on it.
     pub async fn of(side: &Side, federates_with: &str) -> Self {
         let client = &side.stage.admin;
-        let node: Node =
-            create(&Api::all(client.clone()), json!({ "metadata": { "name": "worker" } })).await;
-        let token = token_of_pod(client).await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+        create(&accounts, json!({ "metadata": { "name": AGENT } })).await;
+        let (node, token) = node_with_agent(client).await;
         let published = side.stage.object(Part::BundleConfigMap).await;
         let credentials = Credentials {
             cluster: CLUSTER_NAME,
@@ -54,7 +56,6 @@ impl Workload {
 
         let trust_domain = side.spire.trust_domain();
         let id = format!("spiffe://{trust_domain}/shop");
-        let node = node.metadata.uid.expect("a node has a uid");
         let parent = format!("spiffe://{trust_domain}/spire/agent/k8s_psat/{CLUSTER_NAME}/{node}");
         let this_user = format!("unix:uid:{}", rustix::process::getuid().as_raw());
         let entry = json!({
@@ -108,14 +109,16 @@ fn is_made_of(der: &[u8], parts: &[Vec<u8>]) -> bool {
         && parts.iter().all(|part| der.windows(part.len()).any(|it| it == part))
 }
 
-/// A token as a kubelet asks for it: for the server alone, and good as long as the Pod is there.
-async fn token_of_pod(client: &Client) -> String {
+/// A node with the Pod of an agent. Answers the node's uid, and a token as a kubelet asks for it: for the
+/// server alone, and good as long as the Pod is there.
+pub async fn node_with_agent(client: &Client) -> (String, String) {
+    let node = json!({ "metadata": { "name": NODE } });
+    let node: Node = create(&Api::all(client.clone()), node).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    create(&accounts, json!({ "metadata": { "name": AGENT } })).await;
     let pod = json!({
         "metadata": { "name": AGENT },
         "spec": {
-            "nodeName": "worker",
+            "nodeName": NODE,
             "serviceAccountName": AGENT,
             "containers": [{ "name": AGENT, "image": AGENT }],
         },
@@ -134,7 +137,8 @@ async fn token_of_pod(client: &Client) -> String {
     };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer = accounts.create_token_request(AGENT, &PostParams::default(), &request).await;
-    answer.expect("a token").status.and_then(|it| it.token).expect("a token in the answer")
+    let token = answer.expect("a token").status.and_then(|it| it.token);
+    (node.metadata.uid.expect("a node has a uid"), token.expect("a token in the answer"))
 }
 
 async fn create<K>(api: &Api<K>, object: Value) -> K

@@ -42,29 +42,40 @@ pub struct Identity {
 impl SpireAgent {
     /// Starts an agent and waits until its server knows it.
     pub async fn start(server: &SpireServer, credentials: Credentials<'_>) -> Self {
+        let attestor = json!({ "k8s_psat": { "plugin_data": { "cluster": credentials.cluster } } });
+        let conf = json!({
+            "agent": { "log_level": "DEBUG", "trust_domain": server.trust_domain() },
+            "plugins": {
+                "KeyManager": [{ "memory": { "plugin_data": {} } }],
+                "NodeAttestor": [attestor],
+            },
+        });
+        Self::start_from(conf, server, credentials).await
+    }
+
+    /// The same from the content of an `agent.conf`, with its paths and ports mapped. There is no kubelet
+    /// to tell which Pod a process belongs to, so processes are known by their user.
+    pub async fn start_from(
+        mut conf: Value,
+        server: &SpireServer,
+        credentials: Credentials<'_>,
+    ) -> Self {
         let folder = scratch_folder().expect("a folder");
         suite::private_folder(&folder.join("data"));
         let file = |name: &str| folder.join(name);
         suite::write_private(&file("token"), credentials.token);
         suite::write_private(&file("bundle.pem"), credentials.bundle);
-        let plugin = |name: &str, data: Value| json!([{ name: { "plugin_data": data } }]);
-        let attestor = json!({ "cluster": credentials.cluster, "token_path": file("token") });
-        let conf = json!({
-            "agent": {
-                "data_dir": file("data"),
-                "log_level": "DEBUG",
-                "server_address": "127.0.0.1",
-                "server_port": server.agent_port(),
-                "socket_path": file("agent.sock"),
-                "trust_bundle_path": file("bundle.pem"),
-                "trust_domain": server.trust_domain(),
-            },
-            "plugins": {
-                "KeyManager": plugin("memory", json!({})),
-                "NodeAttestor": plugin("k8s_psat", attestor),
-                "WorkloadAttestor": plugin("unix", json!({})),
-            },
-        });
+        let agent = &mut conf["agent"];
+        agent["data_dir"] = json!(file("data"));
+        agent["server_address"] = json!("127.0.0.1");
+        agent["server_port"] = json!(server.agent_port());
+        agent["socket_path"] = json!(file("agent.sock"));
+        agent["trust_bundle_path"] = json!(file("bundle.pem"));
+        conf["plugins"]["NodeAttestor"][0]["k8s_psat"]["plugin_data"]["token_path"] =
+            json!(file("token"));
+        conf["plugins"]["WorkloadAttestor"] = json!([{ "unix": { "plugin_data": {} } }]);
+        // On a node it has a port of its own.
+        conf.as_object_mut().expect("sections").remove("health_checks");
         suite::write_private(&file("agent.conf"), &format!("{conf:#}"));
         let number = suite::next_number();
         let log =
@@ -99,7 +110,8 @@ impl SpireAgent {
         Ok(Identity { id: id.to_owned(), federated })
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where workloads find it.
+    pub fn socket(&self) -> PathBuf {
         self.folder.join("agent.sock")
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::with;
 use crate::{on_both, only::Turn};
 
-const MANUAL: &str = include_str!("../../../docs/federate.md");
+const MANUAL: &str = include_str!("../../../docs/federate-reference.md");
 
 on_both! {
     every_example_of_the_manual_is_accepted,
