@@ -150,13 +150,13 @@ fn every_value_for_federate_reaches_its_pods_and_the_program_takes_it() {
 fn the_overlay_that_the_manual_shows_can_be_deleted_without_harm() {
     let manual = text_of("docs/federate.md");
     let shown = manual.split("```yaml\n").skip(1).map(|it| it.split("```").next().unwrap_or(it));
-    let overlay = shown.into_iter().find(|it| it.contains("resources:\n- deploy/federate\n"));
-    let overlay = overlay.expect("an overlay").replace("- deploy/", "- ../../../deploy/");
+    let overlay = shown.into_iter().find(|it| it.contains("resources:\n- ../deploy/federate\n"));
+    let overlay = overlay.expect("an overlay").replace("- ../deploy/", "- ../../../deploy/");
     let objects =
         objects(&kustomize(&folder("manual-federate", &[("kustomization.yaml", &overlay)])));
     assert!(
         arguments(&objects["Deployment trustplane/trustplane-federate"])
-            .contains(&"--apps-domain=apps.example.com")
+            .contains(&"--apps-domain=apps.cluster-a.example.com")
     );
     for name in WITH_KEYS {
         assert!(!objects.contains_key(name), "{name}");
