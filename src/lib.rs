@@ -1,6 +1,5 @@
 //! The map of the rooms. Each says at its top what it is for and what may not enter.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod api;
 pub mod bundle;
@@ -8,8 +7,9 @@ pub mod check;
 pub mod cli;
 pub mod federate;
 pub mod inject;
-pub mod kit;
+pub mod k8s;
 pub mod names;
+pub mod runtime;
 pub mod sandbox;
 pub mod spiffe;
 pub mod tls;

@@ -17,7 +17,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::json;
 use trustplane::{
-    kit::clock::Clock,
+    runtime::clock::Clock,
     sandbox::{
         api::ApiServer,
         loopback::Port,

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use trustplane::inject::capability::StatusField;
-use trustplane::kit::call;
+use trustplane::k8s::api_error;
 
 use super::authority::Authority;
 use super::client::{fingerprint_of, serial_of};
@@ -172,7 +172,7 @@ impl Crowd {
         let mut told = BTreeMap::new();
         for (index, place) in self.places.iter().enumerate() {
             let routes = place.routes();
-            let routes = call::bounded(routes.list(&ListParams::default())).await;
+            let routes = api_error::with_timeout(routes.list(&ListParams::default())).await;
             for route in routes.map(|list| list.items).unwrap_or_default() {
                 let name = route.metadata.name.clone().unwrap_or_default();
                 let route = serde_json::to_value(route).expect("a Route is JSON");

@@ -11,7 +11,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use trustplane::kit::call::{self, CallError};
+use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::{INJECT_REPORTER, SECRET_NAME_ANNOTATION};
 
 use super::sight::{Expected, Seen, Sights, is_admitted};
@@ -77,7 +77,9 @@ impl Place {
     /// Creates any object, and returns what the server made of it.
     pub async fn create(&self, api: &Api<DynamicObject>, object: Value) -> DynamicObject {
         let object = serde_json::from_value(object).expect("an object");
-        call::bounded(api.create(&PostParams::default(), &object)).await.expect("it is accepted")
+        api_error::with_timeout(api.create(&PostParams::default(), &object))
+            .await
+            .expect("it is accepted")
     }
 
     /// Creates a Route.
@@ -88,7 +90,8 @@ impl Place {
     /// Creates a Secret.
     pub async fn secret(&self, secret: SecretFixture) -> Secret {
         let (secrets, secret) = (self.secrets(), secret.secret());
-        let created = call::bounded(secrets.create(&PostParams::default(), &secret)).await;
+        let created =
+            api_error::with_timeout(secrets.create(&PostParams::default(), &secret)).await;
         created.expect("the Secret is accepted")
     }
 
@@ -103,22 +106,25 @@ impl Place {
     }
 
     /// Puts another pair into a TLS Secret, if the API server can be reached.
-    pub async fn try_renew(&self, name: &str, pair: &Pair) -> Result<(), CallError> {
+    pub async fn try_renew(&self, name: &str, pair: &Pair) -> Result<(), ApiError> {
         let (secrets, secret) = (self.secrets(), SecretFixture::tls(name, pair).secret());
-        call::bounded(secrets.replace(name, &PostParams::default(), &secret)).await.map(drop)
+        api_error::with_timeout(secrets.replace(name, &PostParams::default(), &secret))
+            .await
+            .map(drop)
     }
 
     /// Deletes a Secret.
     pub async fn delete_secret(&self, name: &str) {
         let secrets = self.secrets();
-        let deleted = call::bounded(secrets.delete(name, &DeleteParams::default())).await;
+        let deleted = api_error::with_timeout(secrets.delete(name, &DeleteParams::default())).await;
         deleted.expect("the Secret is deleted");
     }
 
     /// Changes a Route with a merge patch.
     pub async fn patch_route(&self, name: &str, patch: Value) -> DynamicObject {
         let (routes, patch) = (self.routes(), Patch::Merge(patch));
-        let patched = call::bounded(routes.patch(name, &PatchParams::default(), &patch)).await;
+        let patched =
+            api_error::with_timeout(routes.patch(name, &PatchParams::default(), &patch)).await;
         patched.expect("the patch is accepted")
     }
 
@@ -129,7 +135,8 @@ impl Place {
 
     /// A Route as JSON.
     pub async fn look_up(&self, route: &str) -> Value {
-        let route = call::bounded(self.routes().get(route)).await.expect("the Route is there");
+        let route =
+            api_error::with_timeout(self.routes().get(route)).await.expect("the Route is there");
         serde_json::to_value(route).expect("a Route is JSON")
     }
 
@@ -143,7 +150,8 @@ impl Place {
     pub async fn label_secret(&self, name: &str, label: &str, value: &str) {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { label: value } } }));
         let secrets = self.secrets();
-        let patched = call::bounded(secrets.patch(name, &PatchParams::default(), &patch)).await;
+        let patched =
+            api_error::with_timeout(secrets.patch(name, &PatchParams::default(), &patch)).await;
         patched.expect("the label is accepted");
     }
 
@@ -169,7 +177,7 @@ impl Place {
     /// What the injector said here, oldest first.
     pub async fn events(&self) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.world.client.clone(), &self.name);
-        let listed = call::bounded(api.list(&ListParams::default())).await;
+        let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
         let mut events = listed.expect("Events are listed").items;
         events.retain(|event| event.reporting_controller.as_deref() == Some(INJECT_REPORTER));
         events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));

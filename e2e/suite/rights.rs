@@ -6,7 +6,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::json;
-use trustplane::kit::call::{self, CallError};
+use trustplane::k8s::api_error::{self, ApiError};
 
 const ROLES: &str = include_str!("../role.yaml");
 
@@ -114,9 +114,9 @@ impl Right {
         let review = json!({ "spec": { "resourceAttributes": attributes } });
         let review: SelfSubjectAccessReview = serde_json::from_value(review).expect("a review");
         let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-        match call::bounded(reviews.create(&PostParams::default(), &review)).await {
+        match api_error::with_timeout(reviews.create(&PostParams::default(), &review)).await {
             Ok(review) => Some(review.status.is_some_and(|status| status.allowed)),
-            Err(CallError::NotFound) => None,
+            Err(ApiError::NotFound) => None,
             Err(_) => Some(false),
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use serde_json::Value;
-use trustplane::kit::call::{self, CallError};
+use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::INJECTED_ANNOTATION;
 
 use super::arguments::Arguments;
@@ -92,9 +92,9 @@ impl Survey {
 
 async fn why_not(client: &Client, role: &Role, path: &str) -> Option<String> {
     let request = http::Request::get(path).body(Vec::new()).expect("a request");
-    match call::bounded(client.request_text(request)).await {
+    match api_error::with_timeout(client.request_text(request)).await {
         Ok(_) => {}
-        Err(CallError::NotFound) => return Some(format!("the cluster has no {path}")),
+        Err(ApiError::NotFound) => return Some(format!("the cluster has no {path}")),
         // Whether we may look is among the rights.
         Err(_) => {}
     }

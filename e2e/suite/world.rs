@@ -15,7 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::json;
 use trustplane::inject::capability::{self, StatusField};
-use trustplane::kit::call::{self, CallError};
+use trustplane::k8s::api_error::{self, ApiError};
 
 use super::client::{self, Ask, Fingerprint, Served, fingerprint_of};
 use crate::reach::Reach;
@@ -145,14 +145,14 @@ impl World {
     }
 
     /// Makes a namespace that goes at the end of the run, if not before.
-    pub async fn make_namespace(&self) -> Result<String, CallError> {
+    pub async fn make_namespace(&self) -> Result<String, ApiError> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let name = format!("trustplane-e2e-{}-{number}", self.run);
         let metadata = json!({ "name": name, "labels": { LABEL: self.run } });
         let namespace =
             serde_json::from_value(json!({ "metadata": metadata })).expect("a namespace");
         self.remembered().insert(name.clone());
-        call::bounded(self.all().create(&PostParams::default(), &namespace)).await?;
+        api_error::with_timeout(self.all().create(&PostParams::default(), &namespace)).await?;
         Ok(name)
     }
 

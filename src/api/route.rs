@@ -7,7 +7,7 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::metadata;
-use crate::kit::redact::PrivateKeyPem;
+use crate::runtime::redact::PrivateKeyPem;
 
 /// The API group of Routes.
 pub const GROUP: &str = "route.openshift.io";

@@ -27,7 +27,7 @@ use rustls::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::{crowd::Crowd, secure::SecureListener};
+use crate::runtime::{connection_limit::LimitedListener, tls_listener::SecureListener};
 
 /// An X509-SVID and its key. It has no `Debug`.
 pub struct ServerSvid {
@@ -73,7 +73,7 @@ impl Endpoint {
             .map_err(ServeError::Listener)?;
         let router = Router::new().fallback(answer).with_state(offer.clone());
         let stop = CancellationToken::new();
-        let serving = axum::serve(Crowd::over(listener), router)
+        let serving = axum::serve(LimitedListener::over(listener), router)
             .with_graceful_shutdown(stop.clone().cancelled_owned());
         let task = tokio::spawn(async move {
             // It never fails: a connection that can't be accepted is tried again.

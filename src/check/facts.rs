@@ -3,12 +3,13 @@
 use crate::{
     check::{federate::FederateFound, probe::Enforcement, rights::Right, routes::RoutesFound},
     inject::capability::StatusField,
-    kit::{call::CallError, lease::holder::Holder},
+    k8s::api_error::ApiError,
+    runtime::lease::holder::Holder,
     sandbox::session::Injecting,
 };
 
 /// What the API server answered, or why it did not.
-pub type Answer<T> = Result<T, CallError>;
+pub type Answer<T> = Result<T, ApiError>;
 
 /// Everything that is judged.
 #[derive(Clone, Debug)]

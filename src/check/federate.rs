@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     api::{federated_trust_domain, spire_server},
-    kit::{
-        call::{self, CallError},
+    k8s::api_error::{self, ApiError},
+    names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE, SPIRE_NAMESPACE},
+    runtime::{
         clock::Clock,
         lease::holder::{self, Holder},
     },
-    names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE, SPIRE_NAMESPACE},
 };
 
 const SPIRE_SERVER_CRD: &str =
@@ -162,7 +162,7 @@ pub async fn spire_server(client: &Client) -> Answer<Option<SpireServerFound>> {
     use spire_server::{GROUP, KIND, NAME, VERSION};
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let found = call::bounded(api.get_opt(NAME)).await?;
+    let found = api_error::with_timeout(api.get_opt(NAME)).await?;
     Ok(found.map(|found| {
         SpireServerFound::read(&found.data, found.metadata.generation.unwrap_or_default())
     }))
@@ -204,7 +204,7 @@ impl SpireServerFound {
 async fn spire_server_api(client: &Client) -> Result<Answer<Installed>, ManifestError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = format!("spireservers.{}", spire_server::GROUP);
-    match call::bounded(api.get_opt(&name)).await {
+    match api_error::with_timeout(api.get_opt(&name)).await {
         Err(error) => Ok(Err(error)),
         Ok(found) => Ok(Ok(compare_crd(found.as_ref())?)),
     }
@@ -237,9 +237,9 @@ fn compare_crd(found: Option<&CustomResourceDefinition>) -> Result<Installed, Ma
 async fn missing_kinds(client: &Client) -> Answer<Vec<&'static str>> {
     use federated_trust_domain::{GROUP, VERSION};
     let version = format!("{GROUP}/{VERSION}");
-    let served = match call::bounded(client.list_api_group_resources(&version)).await {
+    let served = match api_error::with_timeout(client.list_api_group_resources(&version)).await {
         Ok(list) => list.resources,
-        Err(CallError::NotFound) => Vec::new(),
+        Err(ApiError::NotFound) => Vec::new(),
         Err(error) => return Err(error),
     };
     let is_missing =

@@ -33,12 +33,9 @@ use super::{
 use crate::{
     api::route::{API_VERSION, GROUP, VERSION},
     inject::capability,
-    kit::{
-        call::{self, CallError},
-        clock::Clock,
-        lease::holder,
-    },
+    k8s::api_error::{self, ApiError},
     names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE},
+    runtime::{clock::Clock, lease::holder},
     sandbox::session,
 };
 
@@ -50,7 +47,7 @@ const AT_ONCE: usize = 8;
 pub enum GatherError {
     /// No API server answers.
     #[error("{0}")]
-    Call(#[from] CallError),
+    Call(#[from] ApiError),
     /// The program itself is broken.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
@@ -58,7 +55,7 @@ pub enum GatherError {
 
 /// Asks for everything. Fails where the API server does not answer at all.
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
-    let version = call::bounded(client.apiserver_version()).await?;
+    let version = api_error::with_timeout(client.apiserver_version()).await?;
     let sandbox = session::recognise(client, &version).await;
     let server = server(version, url);
     let deployment = deployment(client, namespace, INJECT_DEPLOYMENT, "TRUSTPLANE_NAMESPACE").await;
@@ -122,19 +119,19 @@ fn server(version: Info, url: &str) -> Server {
 
 async fn route_api(client: &Client) -> Answer<RouteApi> {
     let services: Api<APIService> = Api::all(client.clone());
-    let service = call::bounded(services.get_opt(&format!("{VERSION}.{GROUP}"))).await;
+    let service = api_error::with_timeout(services.get_opt(&format!("{VERSION}.{GROUP}"))).await;
     if let Ok(Some(service)) = &service
         && let Some(aggregated) = aggregated(service)
     {
         return Ok(aggregated);
     }
-    match call::bounded(client.list_api_group_resources(API_VERSION)).await {
+    match api_error::with_timeout(client.list_api_group_resources(API_VERSION)).await {
         Ok(list) if list.resources.iter().any(|it| it.name == "routes") => {}
-        Ok(_) | Err(CallError::NotFound) => return Ok(RouteApi::Missing),
+        Ok(_) | Err(ApiError::NotFound) => return Ok(RouteApi::Missing),
         Err(error) => return Err(error),
     }
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definition = call::bounded(definitions.get_opt(&format!("routes.{GROUP}"))).await;
+    let definition = api_error::with_timeout(definitions.get_opt(&format!("routes.{GROUP}"))).await;
     let local = matches!(service, Ok(Some(_))) || matches!(definition, Ok(Some(_)));
     Ok(if local { RouteApi::Crd } else { RouteApi::Served })
 }
@@ -160,7 +157,7 @@ pub(super) async fn deployment(
     served: &str,
 ) -> Answer<Option<DeploymentFound>> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let found = call::bounded(api.get_opt(name)).await?;
+    let found = api_error::with_timeout(api.get_opt(name)).await?;
     Ok(found.as_ref().map(|found| read_deployment(found, served)))
 }
 
@@ -168,7 +165,7 @@ pub(super) async fn deployment(
 async fn elsewhere(client: &Client) -> Vec<String> {
     let api: Api<Deployment> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
-    let found = call::bounded(api.list(&named)).await;
+    let found = api_error::with_timeout(api.list(&named)).await;
     found.into_iter().flatten().filter_map(|it| it.metadata.namespace).collect()
 }
 
@@ -261,7 +258,7 @@ pub(super) async fn review(
     let asked = rights.len();
     let answers = stream::iter(rights).map(async |right| {
         let allowed = is_allowed(client, user, right.attributes()).await?;
-        Ok::<_, CallError>((!allowed).then_some(right))
+        Ok::<_, ApiError>((!allowed).then_some(right))
     });
     let missing: Vec<Option<Right>> = answers.buffered(AT_ONCE).try_collect().await?;
     Ok(Reviewed { asked, missing: missing.into_iter().flatten().collect() })
@@ -281,7 +278,7 @@ async fn is_allowed(
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            call::bounded(api.create(&params, &review)).await?.status
+            api_error::with_timeout(api.create(&params, &review)).await?.status
         }
         Some(user) => {
             let api: Api<SubjectAccessReview> = Api::all(client.clone());
@@ -292,7 +289,7 @@ async fn is_allowed(
                 ..SubjectAccessReviewSpec::default()
             };
             let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-            call::bounded(api.create(&params, &review)).await?.status
+            api_error::with_timeout(api.create(&params, &review)).await?.status
         }
     };
     Ok(status.is_some_and(|status| status.allowed))
@@ -314,7 +311,8 @@ pub(super) async fn policy(
     shipped: Shipped,
 ) -> Result<Answer<Option<(PolicyFound, Value)>>, ManifestError> {
     // A server that does not know the kind answers like one that lacks the object.
-    let known = call::bounded(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
+    let known =
+        api_error::with_timeout(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
     match known.await {
         Ok(list) if list.resources.iter().any(|it| it.kind == policy::POLICY) => {}
         Ok(_) => return Ok(Ok(None)),
@@ -324,7 +322,9 @@ pub(super) async fn policy(
         let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
         let resource = ApiResource::from_gvk(&kind);
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        call::bounded(api.get_opt(shipped.name)).await.map(|found| found.map(|found| found.data))
+        api_error::with_timeout(api.get_opt(shipped.name))
+            .await
+            .map(|found| found.map(|found| found.data))
     };
     let (policy, binding) = match tokio::join!(object(policy::POLICY), object(policy::BINDING)) {
         (Ok(policy), Ok(binding)) => (policy, binding),

@@ -11,9 +11,10 @@ use super::{
     rights::Right,
 };
 use crate::{
-    inject::{capability::StatusField, facts::ObjectRef},
-    kit::{call::CallError, lease::holder::Holder},
+    inject::capability::StatusField,
+    k8s::{api_error::ApiError, object_ref::ObjectRef},
     names::{INJECT_DEPLOYMENT, INJECT_LEASE},
+    runtime::lease::holder::Holder,
     sandbox::session::Injecting,
 };
 
@@ -91,9 +92,9 @@ impl Subject {
     }
 
     /// The answer that was needed did not come.
-    fn unanswered(self, error: &CallError) -> Line {
+    fn unanswered(self, error: &ApiError) -> Line {
         match error {
-            CallError::Forbidden | CallError::Unauthorized => self.warning(
+            ApiError::Forbidden | ApiError::Unauthorized => self.warning(
                 format!("cannot be seen: {error}"),
                 "Run this as somebody who may read it, for example a cluster administrator.",
             ),
@@ -221,7 +222,7 @@ impl Judge<'_> {
             Err(_) if matches!(self.facts.route_api, Ok(RouteApi::Missing)) => {
                 it.note("no Routes to look at")
             }
-            Err(CallError::NotFound) => it.note("no Routes to look at"),
+            Err(ApiError::NotFound) => it.note("no Routes to look at"),
             Err(error) => it.unanswered(error),
         }
     }
@@ -230,7 +231,7 @@ impl Judge<'_> {
         let it = Subject { check: "install-rights", subject: "rights to install" };
         match &self.facts.installer {
             // The sandbox has no permissions at all.
-            Err(CallError::NotFound) => it.note(NO_PERMISSIONS),
+            Err(ApiError::NotFound) => it.note(NO_PERMISSIONS),
             Err(error) => it.unanswered(error),
             Ok(Reviewed { asked, missing }) if missing.is_empty() => {
                 it.ok(format!("all {asked} that are needed to install"))
@@ -248,7 +249,7 @@ impl Judge<'_> {
     fn account(&self) -> Line {
         let it = Subject { check: "account-rights", subject: "controller's rights" };
         match &self.facts.account {
-            Err(CallError::NotFound) => it.note(NO_PERMISSIONS),
+            Err(ApiError::NotFound) => it.note(NO_PERMISSIONS),
             Err(error) => it.unanswered(error),
             Ok(Reviewed { asked, missing }) if missing.is_empty() => {
                 it.ok(format!("all {asked} of deploy/base{}", self.in_served()))
@@ -280,10 +281,10 @@ impl Judge<'_> {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
             // The sandbox has no admission at all, and nothing is ever installed there.
-            Err(CallError::NotFound) if !self.installed || self.in_sandbox() => {
+            Err(ApiError::NotFound) if !self.installed || self.in_sandbox() => {
                 return it.note("this API server has no admission policies");
             }
-            Err(CallError::NotFound) => {
+            Err(ApiError::NotFound) => {
                 return it.failed(
                     "this API server has no admission policies: everybody who may edit a Route can read TLS Secrets through it",
                     "Enable the API admissionregistration.k8s.io/v1.",

@@ -6,9 +6,9 @@ use anstyle::Style;
 use serde_json::json;
 
 use super::lines::{Line, Mark};
-use crate::kit::{
-    paper::{BAD, FAINT, GOOD, WARNING, command, wrapped},
+use crate::runtime::{
     printable::{self, printable},
+    terminal::{BAD, FAINT, GOOD, WARNING, command, wrapped},
 };
 
 /// Where what was found begins.
@@ -104,9 +104,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::kit::{
-        paper::fits,
+    use crate::runtime::{
         printable::{HOSTILE, is_harmless},
+        terminal::fits,
     };
 
     fn line(result: Mark, found: &str, todo: Option<&str>) -> Line {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::facts::Answer;
 use crate::{
     api::route::{GROUP, VERSION},
-    kit::call::{self, Admission, CallError},
+    k8s::api_error::{self, Admission, ApiError},
     names::{FIELD_MANAGER, POLICY, SECRET_NAME_ANNOTATION},
 };
 
@@ -63,7 +63,7 @@ pub enum ProbeError {
         /// What was tried.
         step: &'static str,
         /// Why it failed.
-        cause: CallError,
+        cause: ApiError,
     },
     /// Somebody asked for the end.
     #[error("stopped before its end")]
@@ -74,11 +74,11 @@ pub enum ProbeError {
         /// Which.
         namespace: String,
         /// Why not.
-        cause: CallError,
+        cause: ApiError,
     },
 }
 
-fn at(step: &'static str) -> impl Fn(CallError) -> ProbeError {
+fn at(step: &'static str) -> impl Fn(ApiError) -> ProbeError {
     move |cause| ProbeError::Call { step, cause }
 }
 
@@ -141,7 +141,7 @@ impl Probe {
         let routes = self.routes(user);
         let until = Instant::now() + IN_FORCE_WITHIN;
         while let Err(cause) = create(&routes, false).await {
-            let comes = matches!(cause, CallError::Forbidden | CallError::NotFound);
+            let comes = matches!(cause, ApiError::Forbidden | ApiError::NotFound);
             if !comes || Instant::now() > until {
                 return Err(at("creating a Route as another user")(cause));
             }
@@ -152,7 +152,7 @@ impl Probe {
             match create(&routes, true).await {
                 Ok(()) if Instant::now() > until => return Ok(false),
                 Ok(()) => sleep(PAUSE).await,
-                Err(CallError::Denied { by: Admission::Policy(name), .. }) if name == POLICY => {
+                Err(ApiError::Denied { by: Admission::Policy(name), .. }) if name == POLICY => {
                     let control = create(&routes, false).await;
                     control.map_err(at("creating a Route as another user again"))?;
                     return Ok(true);
@@ -166,7 +166,7 @@ impl Probe {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
         let namespaces: Api<Namespace> = Api::all(admin.clone());
         let namespace = Namespace { metadata: named(&self.name), ..Namespace::default() };
-        let made = call::bounded(namespaces.create(&params, &namespace)).await;
+        let made = api_error::with_timeout(namespaces.create(&params, &namespace)).await;
         made.map_err(at("creating a namespace"))?;
 
         let rule = |resource: &str| PolicyRule {
@@ -178,7 +178,9 @@ impl Probe {
         let rules = Some(vec![rule("routes"), rule("routes/custom-host")]);
         let roles: Api<Role> = Api::namespaced(admin.clone(), &self.name);
         let role = Role { metadata: named(NAME), rules };
-        call::bounded(roles.create(&params, &role)).await.map_err(at("creating a Role"))?;
+        api_error::with_timeout(roles.create(&params, &role))
+            .await
+            .map_err(at("creating a Role"))?;
 
         let group = "rbac.authorization.k8s.io".to_owned();
         let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), &self.name);
@@ -196,7 +198,7 @@ impl Probe {
                 namespace: None,
             }]),
         };
-        let made = call::bounded(bindings.create(&params, &binding)).await;
+        let made = api_error::with_timeout(bindings.create(&params, &binding)).await;
         made.map(|_| ()).map_err(at("creating a RoleBinding"))
     }
 
@@ -223,7 +225,7 @@ async fn create(routes: &Api<DynamicObject>, asks: bool) -> Answer<()> {
     }));
     route.metadata = metadata;
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    call::bounded(routes.create(&params, &route)).await.map(|_| ())
+    api_error::with_timeout(routes.create(&params, &route)).await.map(|_| ())
 }
 
 /// Namespaces of earlier runs. The label alone is not enough: whoever may label a namespace could
@@ -231,7 +233,7 @@ async fn create(routes: &Api<DynamicObject>, asks: bool) -> Answer<()> {
 async fn left_behind(admin: &Client) -> Answer<Vec<String>> {
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let labelled = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let found = call::bounded(namespaces.list(&labelled)).await?;
+    let found = api_error::with_timeout(namespaces.list(&labelled)).await?;
     let ours = found.items.into_iter().map(|it| it.metadata);
     let ours = ours.filter(|it| it.deletion_timestamp.is_none()).filter_map(|it| it.name);
     Ok(ours.filter(|name| name.starts_with(&format!("{NAME}-"))).collect())
@@ -241,13 +243,13 @@ async fn left_behind(admin: &Client) -> Answer<Vec<String>> {
 async fn remove(admin: &Client, namespace: &str) -> Result<(), ProbeError> {
     let params = DeleteParams::default();
     let gone = |deleted: Answer<()>| match deleted {
-        Ok(()) | Err(CallError::NotFound) => Ok(()),
+        Ok(()) | Err(ApiError::NotFound) => Ok(()),
         Err(cause) => Err(ProbeError::NotRemoved { namespace: namespace.to_owned(), cause }),
     };
     let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), namespace);
-    gone(call::bounded(bindings.delete(NAME, &params)).await.map(|_| ()))?;
+    gone(api_error::with_timeout(bindings.delete(NAME, &params)).await.map(|_| ()))?;
     let roles: Api<Role> = Api::namespaced(admin.clone(), namespace);
-    gone(call::bounded(roles.delete(NAME, &params)).await.map(|_| ()))?;
+    gone(api_error::with_timeout(roles.delete(NAME, &params)).await.map(|_| ()))?;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
-    gone(call::bounded(namespaces.delete(namespace, &params)).await.map(|_| ()))
+    gone(api_error::with_timeout(namespaces.delete(namespace, &params)).await.map(|_| ()))
 }

@@ -17,12 +17,13 @@ use crate::{
     },
     inject::{
         condition::Standing,
-        facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Tls, Wanted},
+        facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
         words::Reason,
     },
-    kit::{
-        call::{self, CallError},
+    k8s::{
+        api_error::{self, ApiError},
         decode::Guarded,
+        object_ref::ObjectRef,
         pages::{Pages, Progress},
     },
     tls::{self, Fingerprint, Warning, Wildcard},
@@ -134,7 +135,7 @@ where
     };
     for api in apis {
         let mut pages = Pages::new(&api, fields);
-        while call::bounded(pages.next(&mut take)).await? == Progress::More {}
+        while api_error::with_timeout(pages.next(&mut take)).await? == Progress::More {}
     }
     Ok(())
 }
@@ -190,7 +191,7 @@ impl RoutesFound {
             let found = asking.iter().filter(|route| route.warns(wanted));
             found.map(|route| route.facts.at.clone()).collect()
         };
-        let compared = secrets.as_ref().map_err(CallError::clone);
+        let compared = secrets.as_ref().map_err(ApiError::clone);
         let holds = |route: &&&RouteSeen| match &compared {
             Ok(secrets) => route.is_current(secrets),
             // What may not be compared is not called wrong either.

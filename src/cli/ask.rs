@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use terminal_size::terminal_size_of;
 
 use super::{Unable, sandbox::Output};
-use crate::kit::paper as page;
+use crate::runtime::terminal as page;
 
 /// How wide a text on the standard output may be: as the terminal is, or as COLUMNS says.
 pub(super) fn width() -> usize {

@@ -19,12 +19,12 @@ use crate::{
         paper::{self, Place},
         probe::{Enforcement, Probe, ProbeError},
     },
-    kit::{
-        client::{self, Gate},
+    k8s::client::{self, Gate},
+    names::NAMESPACE,
+    runtime::{
         log::{self, LogFormat, Loudness},
         shutdown,
     },
-    names::NAMESPACE,
 };
 
 /// A connection may be silent for this long; each call has a shorter limit of its own.

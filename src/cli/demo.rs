@@ -16,10 +16,8 @@ use super::{
     sandbox::{NEW_PAIR, Output, RENEW, Settings, block_on, print, until_stopped},
 };
 use crate::{
-    kit::{
-        client::{self, Gate},
-        paper as page, printable, shutdown,
-    },
+    k8s::client::{self, Gate},
+    runtime::{printable, shutdown, terminal as page},
     sandbox::{
         session::{Access, Session},
         tour::{HOST, Outcome, Progress, Tour, paper},

@@ -28,11 +28,9 @@ use crate::{
         run::{Federator, Options},
         validate::is_host,
     },
-    kit::{
-        client::{self, Gate},
-        log::{self, LogFormat, Loudness},
-    },
+    k8s::client::{self, Gate},
     names::FEDERATE_LEASE,
+    runtime::log::{self, LogFormat, Loudness},
 };
 
 /// Keeps a SPIRE server federated with others, as its SpireServer object says.

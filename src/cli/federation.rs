@@ -18,8 +18,8 @@ use crate::{
         bootstrap::{Cluster, Listing, Offer, Taking},
         exchange::digits,
     },
-    kit::{
-        client::{self, Gate},
+    k8s::client::{self, Gate},
+    runtime::{
         clock::Clock,
         log::{self, LogFormat, Loudness},
         printable::{self, printable},
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::{
         api::spire_server::Profile,
-        kit::printable::{HOSTILE, is_harmless},
+        runtime::printable::{HOSTILE, is_harmless},
         spiffe::bundle::Bundle,
     };
 

@@ -9,7 +9,7 @@ use clap::{
     parser::ValueSource,
 };
 
-use crate::kit::paper as page;
+use crate::runtime::terminal as page;
 
 /// The command and all below it, for a terminal of this width.
 pub(super) fn finish(command: Command, width: usize) -> Command {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::kit::printable;
+use crate::runtime::printable;
 
 mod ask;
 pub mod check;

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Cut, ask, rules};
 use crate::{
-    kit::{
+    runtime::{
         log::{self, LogFormat, Loudness},
-        paper as page, shutdown,
+        shutdown, terminal as page,
     },
     sandbox::{
         loopback::Port,

@@ -11,15 +11,17 @@ use tokio::{runtime::Runtime, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Unable, rules::at_least_a_second};
-use crate::kit::{
-    access::Access,
-    client::{self, Gate},
-    clock::Clock,
-    health::{self, Health},
-    lease::{Candidate, Election},
-    log::{self, LogFormat, Loudness},
-    secure::PairFiles,
-    shutdown,
+use crate::{
+    k8s::client::{self, Gate},
+    runtime::{
+        clock::Clock,
+        health::{self, Health},
+        lease::{Candidate, Election},
+        log::{self, LogFormat, Loudness},
+        shutdown,
+        tls_listener::CertReloader,
+        token_auth::TokenAuth,
+    },
 };
 
 /// What is under way at the end gets this long, and then the release of the lease: together less
@@ -180,7 +182,7 @@ impl Serving {
         let health = Arc::new(Health {
             waiting_for: Box::new(move || ready.waiting_for()),
             registry,
-            access: access.map(Access::new),
+            access: access.map(TokenAuth::new),
         });
         let stop_serving = CancellationToken::new();
         let server = tokio::spawn(health::serve(listener, pair, health, stop_serving.clone()));
@@ -200,9 +202,9 @@ impl Serving {
     }
 
     /// The pair for TLS, if there is to be TLS. Tokens cross no network in the clear.
-    fn pair_files(&self) -> anyhow::Result<Option<Arc<PairFiles>>> {
+    fn pair_files(&self) -> anyhow::Result<Option<Arc<CertReloader>>> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
-            let pair = PairFiles::read(certificate, key);
+            let pair = CertReloader::read(certificate, key);
             return Ok(Some(pair.context("cannot serve TLS")?));
         }
         if self.metrics_auth == MetricsAuth::Token && !self.listen.ip().is_loopback() {

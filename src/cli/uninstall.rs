@@ -17,15 +17,16 @@ use super::{
 };
 use crate::{
     inject::{capability::StatusField, survey},
-    kit::{
-        call::CallError,
+    k8s::{
+        api_error::ApiError,
         client::{self, Gate},
-        log::{self, LogFormat, Loudness},
-        paper as page,
-        printable::printable,
-        shutdown,
     },
     names::NAMESPACE,
+    runtime::{
+        log::{self, LogFormat, Loudness},
+        printable::printable,
+        shutdown, terminal as page,
+    },
     sandbox::session::Injecting,
     uninstall::{
         carry::{self, Order, Outcome},
@@ -274,9 +275,9 @@ impl Found {
 }
 
 /// The one thing that is not found when Routes are listed is their API.
-fn no_routes(error: CallError) -> anyhow::Error {
+fn no_routes(error: ApiError) -> anyhow::Error {
     match error {
-        CallError::NotFound => anyhow!(
+        ApiError::NotFound => anyhow!(
             "this cluster has no Route API, so there are no Routes to change. Remove what you installed \
              with kubectl or helm"
         ),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::spire_server::{SpireServer, SpireServerStatus},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     names::{ADOPT_ANNOTATION, FIELD_MANAGER, FIELDS_ANNOTATION},
 };
 
@@ -76,7 +76,7 @@ impl Writer {
         let mut outcome = self.try_put(mode, rendered, owner).await;
         // Somebody else, most often Kubernetes itself, wrote in between.
         for _ in 0..2 {
-            if matches!(outcome, Err((_, CallError::Conflict))) {
+            if matches!(outcome, Err((_, ApiError::Conflict))) {
                 outcome = self.try_put(mode, rendered, owner).await;
             }
         }
@@ -88,7 +88,7 @@ impl Writer {
         mode: Mode,
         rendered: &Rendered,
         owner: &str,
-    ) -> Result<Outcome, (Doing, CallError)> {
+    ) -> Result<Outcome, (Doing, ApiError)> {
         let Rendered { part, object } = rendered;
         let api = self.api(*part);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -100,7 +100,7 @@ impl Writer {
             }
             Comparison::Taken(other) => return Ok(Outcome::Taken(other)),
             // Whatever is written to it now goes with it; it is made anew once it is gone.
-            Comparison::Going => return Err((Doing::Update, CallError::Conflict)),
+            Comparison::Going => return Err((Doing::Update, ApiError::Conflict)),
             Comparison::Same(live) => return Ok(Outcome::InPlace(live)),
             Comparison::Differs { live, patch } => (live, patch),
         };
@@ -111,7 +111,7 @@ impl Writer {
             Mode::CreateOnly => Ok(Outcome::OutOfStep(fields, live)),
             Mode::Full => {
                 let (params, patch) = (patch_params(), Patch::Merge(patch));
-                let patched = call::bounded(api.patch(name, &params, &patch)).await;
+                let patched = api_error::with_timeout(api.patch(name, &params, &patch)).await;
                 let patched = patched.map_err(|error| (Doing::Update, error))?;
                 if patched.metadata.resource_version.as_deref()
                     == live["metadata"]["resourceVersion"].as_str()
@@ -126,10 +126,10 @@ impl Writer {
     }
 
     /// Holds an object against what is wanted, from a read of this moment.
-    pub async fn compare(&self, rendered: &Rendered, owner: &str) -> Result<Comparison, CallError> {
+    pub async fn compare(&self, rendered: &Rendered, owner: &str) -> Result<Comparison, ApiError> {
         let Rendered { part, object } = rendered;
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let Some(live) = call::bounded(self.api(*part).get_opt(name)).await? else {
+        let Some(live) = api_error::with_timeout(self.api(*part).get_opt(name)).await? else {
             return Ok(Comparison::Missing);
         };
         let (live, had_pair) = without_pair(json!(live));
@@ -155,15 +155,15 @@ impl Writer {
         part: Part,
         api: &Api<DynamicObject>,
         object: &Value,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<Outcome, ApiError> {
         let name = &object["metadata"]["name"];
         let created = serde_json::from_value(merge::creation(object));
-        let created: DynamicObject = created.map_err(|_| CallError::Undecodable)?;
+        let created: DynamicObject = created.map_err(|_| ApiError::Undecodable)?;
         let params =
             PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match call::bounded(api.create(&params, &created)).await {
+        match api_error::with_timeout(api.create(&params, &created)).await {
             // Of what is to be created, only its namespace can be missing.
-            Err(CallError::NotFound) => {
+            Err(ApiError::NotFound) => {
                 return Ok(Outcome::NoNamespace(self.setting.namespace.clone()));
             }
             created => created?,
@@ -177,7 +177,7 @@ impl Writer {
         &self,
         server: &SpireServer,
         status: &SpireServerStatus,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), ApiError> {
         let meta = &server.metadata;
         let mut patch = json!({
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
@@ -195,7 +195,8 @@ impl Writer {
         }
         let api: Api<SpireServer> = Api::all(self.client.clone());
         let name = meta.name.as_deref().unwrap_or_default();
-        call::bounded(api.patch_status(name, &patch_params(), &Patch::Merge(patch))).await?;
+        api_error::with_timeout(api.patch_status(name, &patch_params(), &Patch::Merge(patch)))
+            .await?;
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use crate::{
         spire_server::{self, Profile, SpireServer},
     },
     bundle::fetch::{self, Endpoint, FetchError, Fetched, Trust},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     names::FIELD_MANAGER,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
@@ -113,7 +113,7 @@ impl Cluster {
 
     async fn server(&self) -> Result<SpireServer, BootstrapError> {
         let api: Api<SpireServer> = Api::all(self.client.clone());
-        let found = call::bounded(api.get_opt(spire_server::NAME)).await;
+        let found = api_error::with_timeout(api.get_opt(spire_server::NAME)).await;
         let found = found.map_err(|cause| self.failed("SpireServer cluster", cause))?;
         found.ok_or_else(|| BootstrapError::NoServer { context: self.context.clone() })
     }
@@ -121,7 +121,7 @@ impl Cluster {
     /// The authorities that the SPIRE server keeps in its ConfigMap.
     async fn published(&self, namespace: &str) -> Result<Bundle, BootstrapError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let found = call::bounded(api.get_opt(BUNDLE)).await;
+        let found = api_error::with_timeout(api.get_opt(BUNDLE)).await;
         let what = format!("ConfigMap {namespace}/{BUNDLE}");
         let found = found.map_err(|cause| self.failed(&what, cause))?;
         let text = found.and_then(|map| map.data?.remove("bundle.crt")).filter(|it| !it.is_empty());
@@ -136,9 +136,9 @@ impl Cluster {
     /// The objects that stand here, under whatever name.
     async fn standing(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
-        let listed = call::bounded(api.list(&Default::default())).await;
+        let listed = api_error::with_timeout(api.list(&Default::default())).await;
         let objects = listed.map_err(|cause| match cause {
-            CallError::NotFound => BootstrapError::NoApi { context: self.context.clone() },
+            ApiError::NotFound => BootstrapError::NoApi { context: self.context.clone() },
             cause => self.failed("ClusterFederatedTrustDomains", cause),
         })?;
         Ok(objects.items)
@@ -168,7 +168,7 @@ impl Cluster {
                     field_manager: Some(FIELD_MANAGER.into()),
                     ..PostParams::default()
                 };
-                let created = call::bounded(api.create(&params, &object)).await;
+                let created = api_error::with_timeout(api.create(&params, &object)).await;
                 created.map(drop).map_err(|cause| self.failed(what, cause))
             }
             Taking::Change { standing, wanted } => {
@@ -185,13 +185,14 @@ impl Cluster {
                     ..PatchParams::default()
                 };
                 let name = meta.name.as_deref().unwrap_or_default();
-                let changed = call::bounded(api.patch(name, &params, &Patch::Merge(patch))).await;
+                let changed =
+                    api_error::with_timeout(api.patch(name, &params, &Patch::Merge(patch))).await;
                 changed.map(drop).map_err(|cause| self.failed(what, cause))
             }
         }
     }
 
-    fn failed(&self, what: &str, cause: CallError) -> BootstrapError {
+    fn failed(&self, what: &str, cause: ApiError) -> BootstrapError {
         BootstrapError::Call { context: self.context.clone(), what: what.to_owned(), cause }
     }
 }

@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
-    kit::{call::CallError, printable},
+    k8s::api_error::ApiError,
     names::ADOPT_ANNOTATION,
+    runtime::printable,
 };
 
 pub use self::{
@@ -40,7 +41,7 @@ pub enum Outcome {
     /// Somebody else's object has the name: this controller's, or [`SOMEBODY`]'s.
     Taken(String),
     /// The API server was asked in vain.
-    Failed(Doing, CallError),
+    Failed(Doing, ApiError),
 }
 
 /// Whoever made an object that no controller owns.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::kit::backoff::Backoff;
+use crate::k8s::backoff::Backoff;
 
 /// What is undone so soon after it was put right is undone by somebody.
 const WINDOW: Duration = Duration::from_secs(180);

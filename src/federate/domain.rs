@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::render::{self, PodUser, Setting};
 use crate::{
     api::spire_server::Federation,
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
 };
 
 const INGRESS: &str = "/apis/config.openshift.io/v1/ingresses/cluster";
@@ -37,7 +37,7 @@ pub async fn completed(
     setting: &Setting,
     federation: Option<&Federation>,
     client: &Client,
-) -> Result<Setting, CallError> {
+) -> Result<Setting, ApiError> {
     let mut setting = setting.clone();
     let homeless = |it: &&Federation| it.manages_route() && render::host(it, &setting).is_none();
     if federation.filter(homeless).is_some() {
@@ -53,12 +53,12 @@ pub async fn completed(
 ///
 /// The annotation is what OpenShift itself goes by. That an API is not served says less: it may be
 /// that it is not served yet, and a wrong answer here replaces a server that runs by one that can't.
-async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, CallError> {
+async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let annotations = match call::bounded(namespaces.get(namespace)).await {
+    let annotations = match api_error::with_timeout(namespaces.get(namespace)).await {
         Ok(found) => found.metadata.annotations.unwrap_or_default(),
         // Nothing can be made in it, and that is told elsewhere.
-        Err(CallError::NotFound) => return Ok(PodUser::default()),
+        Err(ApiError::NotFound) => return Ok(PodUser::default()),
         Err(error) => return Err(error),
     };
     Ok(match annotations.contains_key(USERS_ANNOTATION) {
@@ -68,13 +68,13 @@ async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, CallError
 }
 
 /// The domain; none where this is no OpenShift, or where we may not ask.
-async fn of_cluster(client: &Client) -> Result<Option<String>, CallError> {
+async fn of_cluster(client: &Client) -> Result<Option<String>, ApiError> {
     let request = Request::get(INGRESS).body(Vec::new()).expect("a constant path is a request");
-    match call::bounded(client.request::<Ingress>(request)).await {
+    match api_error::with_timeout(client.request::<Ingress>(request)).await {
         Ok(Ingress { spec: Domains { apps_domain, domain } }) => {
             Ok([apps_domain, domain].into_iter().find(|it| !it.is_empty()))
         }
-        Err(CallError::NotFound | CallError::Forbidden) => Ok(None),
+        Err(ApiError::NotFound | ApiError::Forbidden) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::spire_server::SpireServer,
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
 };
 
 /// A SpireServer as it counts now.
@@ -34,7 +34,7 @@ pub async fn effective(
     server: SpireServer,
     told: &Told,
     max_peers: usize,
-) -> Result<Effective, CallError> {
+) -> Result<Effective, ApiError> {
     let mut problems = validate::problems(&server.spec);
     problems.extend(trust::over_limit(&server.spec, told, max_peers));
     let unlisted = trust::unlisted(&server.spec, told);
@@ -43,7 +43,7 @@ pub async fn effective(
     }
     let resource = apply::resource(Part::ServerConfigMap);
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let config_map = call::bounded(api.get_opt(SERVER)).await?;
+    let config_map = api_error::with_timeout(api.get_opt(SERVER)).await?;
     let last = config_map.and_then(|it| last_valid::read(&json!(it), &server));
     Ok(match last {
         Some(last) => {

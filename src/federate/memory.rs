@@ -13,7 +13,7 @@ use kube::{Api, Client};
 
 use crate::{
     api::spire_server::{Federation, Profile},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     spiffe::bundle::Bundle,
 };
 
@@ -44,15 +44,15 @@ pub async fn recall(
     client: &Client,
     namespace: &str,
     federation: Option<&Federation>,
-) -> Result<Memory, CallError> {
+) -> Result<Memory, ApiError> {
     let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
     if peers.iter().all(|peer| peer.bundle_endpoint_profile != Profile::HttpsSpiffe) {
         return Ok(Memory::new());
     }
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = match call::bounded(api.get_opt(NAME)).await {
+    let found = match api_error::with_timeout(api.get_opt(NAME)).await {
         // Peers are asked all the same.
-        Err(CallError::Forbidden) => None,
+        Err(ApiError::Forbidden) => None,
         found => found?,
     };
     let data = found.and_then(|it| it.data).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::{
     conditions::Outcome,
     peers::{self, Peers},
 };
-use crate::{api::spire_server::PeerStatus, kit::clock::Clock};
+use crate::{api::spire_server::PeerStatus, runtime::clock::Clock};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 

@@ -26,7 +26,8 @@ use super::{
 use crate::{
     api::spire_server::{Profile, SpireServer},
     bundle::fetch::{self, Endpoint, FetchError, Trust},
-    kit::{client::Gate, clock::Clock},
+    k8s::client::Gate,
+    runtime::clock::Clock,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 

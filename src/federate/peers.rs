@@ -32,7 +32,8 @@ use crate::{
         memory::{self, Kept, Memory},
         validate,
     },
-    kit::{client::Gate, clock::Clock},
+    k8s::client::Gate,
+    runtime::clock::Clock,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 use state::{ASKED_PER_HINT, Answer, SHORTEST_HINT, told, worth_writing};

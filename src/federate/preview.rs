@@ -19,10 +19,8 @@ use crate::{
         federated_trust_domain::FederatedTrustDomain,
         spire_server::{self, SpireServer},
     },
-    kit::{
-        call::{self, CallError},
-        printable,
-    },
+    k8s::api_error::{self, ApiError},
+    runtime::printable,
 };
 
 /// The API server was asked in vain.
@@ -30,7 +28,7 @@ use crate::{
 #[error("{what} could not be read: {error}")]
 pub struct Unread {
     what: &'static str,
-    error: CallError,
+    error: ApiError,
 }
 
 /// What would be done to an object.
@@ -84,17 +82,17 @@ pub async fn preview(
     setting: &Setting,
     max_peers: usize,
 ) -> Result<Option<Preview>, Unread> {
-    let unread = |what: &'static str| move |error: CallError| Unread { what, error };
+    let unread = |what: &'static str| move |error: ApiError| Unread { what, error };
     let api: Api<SpireServer> = Api::all(client.clone());
-    let server = call::bounded(api.get_opt(spire_server::NAME)).await;
+    let server = api_error::with_timeout(api.get_opt(spire_server::NAME)).await;
     let server = server.map_err(unread("the SpireServer"))?;
     let Some(server) = server.filter(|it| it.metadata.deletion_timestamp.is_none()) else {
         return Ok(None);
     };
     let api: Api<FederatedTrustDomain> = Api::all(client.clone());
-    let domains = match call::bounded(api.list(&Default::default())).await {
+    let domains = match api_error::with_timeout(api.list(&Default::default())).await {
         // Nobody installed the API: there are none.
-        Err(CallError::NotFound) => Vec::new(),
+        Err(ApiError::NotFound) => Vec::new(),
         listed => listed.map_err(unread("the ClusterFederatedTrustDomains"))?.items,
     };
     let by_name = |it: FederatedTrustDomain| (it.metadata.name.clone().unwrap_or_default(), it);
@@ -131,7 +129,7 @@ pub async fn preview(
 }
 
 /// What would become of an object, for people and for the conditions.
-fn judge(rendered: &Rendered, compared: Result<Comparison, CallError>) -> (Shown, Outcome) {
+fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown, Outcome) {
     let object = &rendered.object;
     let (action, diff, outcome) = match compared {
         Ok(Comparison::Missing) => {
@@ -152,7 +150,7 @@ fn judge(rendered: &Rendered, compared: Result<Comparison, CallError>) -> (Shown
         }
         Ok(Comparison::Going) => {
             let why = "it is being deleted, and would be made anew then".to_owned();
-            let outcome = Outcome::Failed(Doing::Update, CallError::Conflict);
+            let outcome = Outcome::Failed(Doing::Update, ApiError::Conflict);
             (Action::Leave(why), Vec::new(), outcome)
         }
         Err(error) => {

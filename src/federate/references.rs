@@ -8,7 +8,7 @@ use crate::{
         secret::{Secret, TLS_TYPE},
         spire_server::Federation,
     },
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     tls,
 };
 
@@ -19,7 +19,7 @@ pub struct Unread {
     /// Of the Secret.
     pub name: String,
     /// What went wrong.
-    pub error: CallError,
+    pub error: ApiError,
 }
 
 const FIELD: &str = "spec.federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef";
@@ -34,7 +34,7 @@ pub async fn problems(
     let name = serving_cert.and_then(|it| it.external_secret_ref.as_deref());
     let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let secret = call::bounded(api.get_opt(name)).await;
+    let secret = api_error::with_timeout(api.get_opt(name)).await;
     let why = match secret.map_err(|error| Unread { name: name.to_owned(), error })? {
         Some(secret) => judge(name, &secret),
         None => Some(format!("there is no Secret {name} in namespace {namespace}")),

@@ -41,14 +41,14 @@ use crate::{
         spire_server::{self, SpireServer},
     },
     federate::metrics::Metrics,
-    kit::{
+    k8s::{
+        api_error::{self, ApiError},
         backoff::Backoff,
-        call::{self, CallError},
         client::Gate,
-        clock::Clock,
         events::Publisher,
     },
     names::FEDERATE_REPORTER,
+    runtime::clock::Clock,
 };
 
 /// What the command line chose.
@@ -248,7 +248,7 @@ impl Federator {
         }
         // Read anew: what the watch brought may be older than our own last write.
         let api: Api<SpireServer> = Api::all(self.client.clone());
-        let server = match call::bounded(api.get_opt(spire_server::NAME)).await {
+        let server = match api_error::with_timeout(api.get_opt(spire_server::NAME)).await {
             Ok(server) => server,
             Err(error) => return (self.failed("SpireServer", &error), false),
         };
@@ -298,7 +298,7 @@ impl Federator {
     }
 
     /// Has the peers asked, and keeps what the next leader has to know of them.
-    async fn tend_peers(&self, server: &SpireServer) -> Result<(), CallError> {
+    async fn tend_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
         let Options { setting, mode, .. } = &self.options;
         let federation = server.spec.federation.as_ref();
         let recalled = memory::recall(&self.client, &setting.namespace, federation).await;
@@ -333,7 +333,7 @@ impl Federator {
         }
     }
 
-    fn failed(&self, what: &'static str, error: &CallError) -> Pass {
+    fn failed(&self, what: &'static str, error: &ApiError) -> Pass {
         tracing::warn!(what, %error, "could not be read or written");
         self.metrics.failed(error.category());
         Pass::Failed

@@ -21,10 +21,7 @@ use tokio::{
 };
 
 use super::spire_fetches::{self, Answer, Counts, Fetches};
-use crate::{
-    kit::{client::Gate, clock::Clock},
-    names::USER_AGENT,
-};
+use crate::{k8s::client::Gate, names::USER_AGENT, runtime::clock::Clock};
 
 /// More often than SPIRE's library forgets counters, and as often as SPIRE fetches at most.
 const EVERY: Duration = Duration::from_secs(15);

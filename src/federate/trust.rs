@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, spire_server::SpireServerSpec},
-    kit::printable::printable,
+    runtime::printable::printable,
 };
 
 /// The names of the ClusterFederatedTrustDomains of our controller manager, by trust domain.

@@ -12,17 +12,13 @@ use serde_json::{Value, json};
 
 use crate::{
     api::route::{CertificateCondition, Route},
-    inject::{
-        facts::{ObjectRef, RouteFacts},
-        note::Note,
-        plan::Write,
-        source::Source,
-    },
-    kit::{
-        call::{self, CallError},
-        seeded::{self, Bug},
+    inject::{facts::RouteFacts, note::Note, plan::Write, source::Source},
+    k8s::{
+        api_error::{self, ApiError},
+        object_ref::ObjectRef,
     },
     names::{FIELD_MANAGER, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
+    runtime::failpoints::{self, Bug},
     tls::Pair,
 };
 
@@ -52,7 +48,7 @@ pub enum ApplyError {
         /// The Route.
         route: ObjectRef,
         /// Why.
-        cause: CallError,
+        cause: ApiError,
     },
     /// The condition could not be written.
     #[error("Route {route}: its status could not be patched: {cause}")]
@@ -60,7 +56,7 @@ pub enum ApplyError {
         /// The Route.
         route: ObjectRef,
         /// Why.
-        cause: CallError,
+        cause: ApiError,
     },
     /// The Route could not be read again.
     #[error("Route {route}: could not be read: {cause}")]
@@ -68,7 +64,7 @@ pub enum ApplyError {
         /// The Route.
         route: ObjectRef,
         /// Why.
-        cause: CallError,
+        cause: ApiError,
     },
     /// The Secret could not be read.
     #[error("Secret {secret} of Route {route}: could not be read: {cause}")]
@@ -78,13 +74,13 @@ pub enum ApplyError {
         /// The Secret.
         secret: ObjectRef,
         /// Why.
-        cause: CallError,
+        cause: ApiError,
     },
 }
 
 impl ApplyError {
     /// The call that failed.
-    pub fn cause(&self) -> Option<&CallError> {
+    pub fn cause(&self) -> Option<&ApiError> {
         match self {
             Self::PairMissing { .. } => None,
             Self::Pair { cause, .. }
@@ -96,18 +92,18 @@ impl ApplyError {
 
     /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
-        self.cause().map_or("pair-missing", CallError::category)
+        self.cause().map_or("pair-missing", ApiError::category)
     }
 
     /// Whether the Route that was to be written is gone.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Pair { .. } | Self::Status { .. })
-            && self.cause() == Some(&CallError::NotFound)
+            && self.cause() == Some(&ApiError::NotFound)
     }
 
     /// Whether the write met an object that it was not decided from.
     pub fn is_conflict(&self) -> bool {
-        self.cause() == Some(&CallError::Conflict)
+        self.cause() == Some(&ApiError::Conflict)
     }
 }
 
@@ -140,9 +136,10 @@ impl Writer {
 
     async fn send(&self, route: &RouteFacts, change: Value) -> Result<RouteFacts, ApplyError> {
         let patch = Patch::Merge(with_preconditions(change, route));
-        let written = call::bounded(self.api(route).patch(&route.at.name, &params(), &patch))
-            .await
-            .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
+        let written =
+            api_error::with_timeout(self.api(route).patch(&route.at.name, &params(), &patch))
+                .await
+                .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
     }
 
@@ -179,10 +176,13 @@ impl Writer {
     ) -> Result<RouteFacts, ApplyError> {
         let change = json!({ "status": { "certificate": certificate } });
         let patch = Patch::Merge(with_preconditions(change, route));
-        let written =
-            call::bounded(self.api(route).patch_status(&route.at.name, &params(), &patch))
-                .await
-                .map_err(|cause| ApplyError::Status { route: route.at.clone(), cause })?;
+        let written = api_error::with_timeout(self.api(route).patch_status(
+            &route.at.name,
+            &params(),
+            &patch,
+        ))
+        .await
+        .map_err(|cause| ApplyError::Status { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
     }
 
@@ -203,7 +203,7 @@ fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Option<V
             let read = planned(fingerprint)?;
             let (certificate, key) = (read.pair.certificate(), read.pair.key().expose());
             let mut tls = json!({ "certificate": certificate, "key": key });
-            if seeded::has(Bug::ReplacesWholeTls) {
+            if failpoints::has(Bug::ReplacesWholeTls) {
                 tls["insecureEdgeTerminationPolicy"] = Value::Null;
                 tls["destinationCACertificate"] = Value::Null;
             }
@@ -223,9 +223,9 @@ fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
         rest.pointer_mut(place)?.as_object_mut()?.remove(name)?;
         Some(rest)
     };
-    if seeded::has(Bug::TwoWrites) {
+    if failpoints::has(Bug::TwoWrites) {
         Some((without("/spec/tls", "key")?, change.clone()))
-    } else if seeded::has(Bug::NoteAfterwards) {
+    } else if failpoints::has(Bug::NoteAfterwards) {
         Some((without("", "metadata")?, without("", "spec")?))
     } else {
         None
@@ -253,7 +253,7 @@ fn with_tls(mut change: Value, tls: Value) -> Value {
 }
 
 fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
-    if seeded::has(Bug::NoPrecondition) {
+    if failpoints::has(Bug::NoPrecondition) {
         return change;
     }
     change["metadata"]["uid"] = json!(&*route.uid);

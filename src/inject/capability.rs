@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     api::route::{GROUP, VERSION},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
 };
 
 /// Whether the server stores our condition.
@@ -22,11 +22,11 @@ pub enum StatusField {
 }
 
 /// Asks the API server.
-pub async fn status_field(client: &Client) -> Result<StatusField, CallError> {
+pub async fn status_field(client: &Client) -> Result<StatusField, ApiError> {
     let request = Request::get(format!("/openapi/v3/apis/{GROUP}/{VERSION}"))
         .body(Vec::new())
-        .map_err(|error| CallError::Unreachable { why: error.to_string() })?;
-    let document: Value = call::bounded(client.request(request)).await?;
+        .map_err(|error| ApiError::Unreachable { why: error.to_string() })?;
+    let document: Value = api_error::with_timeout(client.request(request)).await?;
     Ok(read(&document))
 }
 

@@ -10,7 +10,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use crate::{
     api::route::CertificateCondition,
     inject::words::{Reason, State, Verdict},
-    kit::seeded::{self, Bug},
+    runtime::failpoints::{self, Bug},
 };
 
 /// What is remembered of one condition: enough to know it again, in little room. Every Route has
@@ -106,7 +106,7 @@ fn condition(
         message: message(state, verdict).into(),
         // The API keeps whole seconds; a finer time would come back changed and be written again.
         last_transition_time: unchanged_since
-            .filter(|_| !seeded::has(Bug::RestampsStatus))
+            .filter(|_| !failpoints::has(Bug::RestampsStatus))
             .or_else(|| Some(now.trunc_subsecs(0))),
     }
 }

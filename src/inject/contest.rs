@@ -9,10 +9,8 @@ use tokio::time::Instant;
 
 use crate::{
     inject::refusals::Refusals,
-    kit::{
-        backoff::Backoff,
-        seeded::{self, Bug},
-    },
+    k8s::backoff::Backoff,
+    runtime::failpoints::{self, Bug},
 };
 
 /// So many times within `WINDOW` the same write was undone: that is no accident.
@@ -67,7 +65,7 @@ impl Contest {
         repeats.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
         // The waits thin the writes out; only silence ends a contest that has begun.
         let few = repeats.waits == 0 && repeats.earlier.len() < REVERTS;
-        if few || seeded::has(Bug::FightsForEver) {
+        if few || failpoints::has(Bug::FightsForEver) {
             return Ruling::Go;
         }
         let next = self.last.unwrap_or(now) + WAITS.ceiling(repeats.waits + 1);

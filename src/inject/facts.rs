@@ -5,66 +5,21 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
     api::route::{Route, TlsConfig},
     inject::{condition::Standing, note::Note, source::Source, words},
-    kit::{
-        queue,
-        seeded::{self, Bug},
-    },
+    k8s::object_ref::ObjectRef,
     names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
+    runtime::failpoints::{self, Bug},
     tls::{self, Fingerprint, Validity, Warning, Wildcard},
 };
-
-/// An object's place: namespace and name.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectRef {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// The name in it.
-    pub name: Arc<str>,
-}
-
-impl ObjectRef {
-    /// Names an object.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The place of the object with this metadata.
-    pub fn of(meta: &ObjectMeta) -> Self {
-        let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref());
-        Self::new(namespace.unwrap_or_default(), name.unwrap_or_default())
-    }
-}
-
-impl queue::Key for ObjectRef {
-    type Group = Arc<str>;
-
-    fn group(&self) -> Arc<str> {
-        self.namespace.clone()
-    }
-}
-
-impl fmt::Display for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl fmt::Debug for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// A Route as `plan` sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,7 +241,7 @@ impl RouteFacts {
     /// Whether a decision about the other would be the same.
     pub fn same_but_for_version(&self, other: &Self) -> bool {
         let mut ignoring_version = Self { version: self.version.clone(), ..other.clone() };
-        if seeded::has(Bug::GenerationFilter) {
+        if failpoints::has(Bug::GenerationFilter) {
             // Annotations are no part of what a generation counts.
             ignoring_version.wanted = self.wanted.clone();
             ignoring_version.noted = self.noted;
@@ -345,7 +300,9 @@ fn custody(route: &Route) -> Custody {
     let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
     if route.metadata.deletion_timestamp.is_some() {
         Custody::Deleting
-    } else if owners.iter().any(is_controlling_ingress) && !seeded::has(Bug::TouchesIngressOwned) {
+    } else if owners.iter().any(is_controlling_ingress)
+        && !failpoints::has(Bug::TouchesIngressOwned)
+    {
         Custody::Ingress
     } else {
         Custody::Free

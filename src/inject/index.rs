@@ -18,15 +18,18 @@ use tokio::time::Instant;
 pub use secrets::Arrival;
 use secrets::{Content, SecretEntry};
 
-use crate::inject::{
-    contest::Contests,
-    facts::{Description, Holding, ObjectRef, RouteFacts, Wanted},
-    plan::{CompletedWrite, SecretState},
-    source::{Agreement, Revision},
-    words::{self, Reason, State},
-};
-use crate::kit::seeded::{self, Bug};
+use crate::runtime::failpoints::{self, Bug};
 use crate::tls::{Fingerprint, Problem};
+use crate::{
+    inject::{
+        contest::Contests,
+        facts::{Description, Holding, RouteFacts, Wanted},
+        plan::{CompletedWrite, SecretState},
+        source::{Agreement, Revision},
+        words::{self, Reason, State},
+    },
+    k8s::object_ref::ObjectRef,
+};
 
 /// For so long a watch may still bring what was before our own write.
 const OWN_WRITE_WINDOW: Duration = Duration::from_secs(30);
@@ -163,7 +166,7 @@ impl Index {
         // the watch brought before our answer came must not be hidden by it.
         let takes_it = |entry: &RouteEntry| {
             entry.facts.uid == facts.uid
-                && (seeded::has(Bug::WrittenHidesNewer)
+                && (failpoints::has(Bug::WrittenHidesNewer)
                     || !is_older(&facts.version, &entry.facts.version))
         };
         if let Some(entry) = self.routes.get(&facts.at).filter(|entry| takes_it(entry)) {
@@ -380,7 +383,7 @@ impl Index {
         let at = facts.at.clone();
         let before = self.routes.remove(&at);
         // In this order: a Secret that is still named keeps what is remembered of it.
-        let keeps_old = seeded::has(Bug::IndexKeepsOldName) && before.is_some();
+        let keeps_old = failpoints::has(Bug::IndexKeepsOldName) && before.is_some();
         if let Some(secret) = facts.secret().filter(|_| !keeps_old) {
             let routes = &mut self.secrets.entry(secret).or_default().routes;
             if let Err(place) = routes.binary_search(&at.name) {
@@ -446,7 +449,7 @@ impl Index {
 
     fn routes_naming(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
         let Some((secret, entry)) = self.secrets.get_key_value(secret) else { return Vec::new() };
-        let most = if seeded::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
+        let most = if failpoints::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
         let names = entry.routes.iter().take(most);
         names.map(|name| ObjectRef::new(secret.namespace.clone(), name.clone())).collect()
     }
@@ -489,7 +492,7 @@ impl RouteEntry {
     /// and annotations are as they were.
     fn trusts(&self, facts: &RouteFacts) -> bool {
         self.trusted
-            && (self.facts.has_same_claim(facts) || seeded::has(Bug::BelievesForeignChange))
+            && (self.facts.has_same_claim(facts) || failpoints::has(Bug::BelievesForeignChange))
     }
 }
 

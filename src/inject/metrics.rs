@@ -21,8 +21,9 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::{facts::ObjectRef, index::Index, words::State},
-    kit::{client::Gate, clock::Clock, queue::Queue},
+    inject::{index::Index, words::State},
+    k8s::{client::Gate, object_ref::ObjectRef, queue::Queue},
+    runtime::clock::Clock,
 };
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];

@@ -16,7 +16,7 @@ use crate::{
         facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
         words::{self, Notice, Reason, Severity, State, Verdict},
     },
-    kit::seeded::{self, Bug},
+    runtime::failpoints::{self, Bug},
     tls::{self, Fingerprint, Problem},
 };
 
@@ -259,7 +259,7 @@ pub fn event_if_still_true(
     match (write, Row::of(route, secret)) {
         (CompletedWrite::Injected(before), Row::UpToDate) => Some(words::injected(route, before)),
         (CompletedWrite::Cleared, Row::NeverSet(Holding::Nothing)) => Some(words::cleared()),
-        _ if seeded::has(Bug::TellsWhatIsOver) => Some(event_although_over(write, route)),
+        _ if failpoints::has(Bug::TellsWhatIsOver) => Some(event_although_over(write, route)),
         _ => None,
     }
 }
@@ -370,7 +370,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 impl Policy {
     /// When a Secret that is missing since then counts as gone.
     fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
-        if seeded::has(Bug::NoGrace) {
+        if failpoints::has(Bug::NoGrace) {
             return since;
         }
         since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
@@ -481,7 +481,7 @@ impl<'a> Row<'a> {
         let holding = match route.tls {
             Tls::NotSecured => return Self::NotSecured,
             Tls::Passthrough => return Self::Passthrough,
-            Tls::External(_) if seeded::has(Bug::LetsGoWithoutClearing) => {
+            Tls::External(_) if failpoints::has(Bug::LetsGoWithoutClearing) => {
                 return Self::External(LeftOver::Nothing);
             }
             Tls::External(holding) => return Self::External(LeftOver::in_route(holding)),
@@ -502,7 +502,7 @@ impl<'a> Row<'a> {
     fn usable(pair: Fingerprint, holding: Holding) -> Self {
         match holding {
             Holding::Certificate(held, Owner::Ours)
-                if held == pair && !seeded::has(Bug::RewritesAlways) =>
+                if held == pair && !failpoints::has(Bug::RewritesAlways) =>
             {
                 Self::UpToDate
             }
@@ -579,7 +579,8 @@ fn unusable(secret: &SecretState) -> Result<Fingerprint, Unusable<'_>> {
 /// our rules accepted it, and a router serves it.
 fn is_held_already(secret: &SecretState, holding: Holding) -> bool {
     let SecretState::Invalid { pair: Some(pair), .. } = secret else { return false };
-    holding == Holding::Certificate(*pair, Owner::Ours) && !seeded::has(Bug::ClearsByStricterRules)
+    holding == Holding::Certificate(*pair, Owner::Ours)
+        && !failpoints::has(Bug::ClearsByStricterRules)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::{
     inject::{
         apply::{ApplyError, ReadPair, Writer},
         contest::{self, Announcement, Contests, Ruling},
-        facts::{Custody, HeldCertificate, ObjectRef, RouteFacts},
+        facts::{Custody, HeldCertificate, RouteFacts},
         index::{Index, Origin, PendingEvent},
         metrics::Metrics,
         plan::{self, CompletedWrite, Plan, Policy, SecretState, Write},
@@ -37,14 +37,17 @@ use crate::{
         watches::Watches,
         words,
     },
-    kit::{
-        call::{self, CallError},
-        clock::Clock,
+    k8s::{
+        api_error::{self, ApiError},
         events::Publisher,
-        queue::Lane,
-        seeded::{self, Bug},
+        object_ref::ObjectRef,
+        queue::Priority,
     },
     names::FIELD_MANAGER,
+    runtime::{
+        clock::Clock,
+        failpoints::{self, Bug},
+    },
 };
 
 /// A Route that changes under our hands so often in a row has to wait its back-off.
@@ -100,7 +103,7 @@ impl From<Option<Instant>> for Next {
 
 impl Reconciler {
     /// Brings one Route a step nearer to its state.
-    pub async fn turn(&self, at: &ObjectRef, lane: Lane) -> Result<Next, ApplyError> {
+    pub async fn turn(&self, at: &ObjectRef, lane: Priority) -> Result<Next, ApplyError> {
         let Some(mut route) = self.index().route(at) else { return Ok(Next::Nothing) };
         let mut conflicts = 0;
         loop {
@@ -109,7 +112,7 @@ impl Reconciler {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
                     match self.reread(at).await? {
-                        Some(reread) if seeded::has(Bug::BlindRetry) => {
+                        Some(reread) if failpoints::has(Bug::BlindRetry) => {
                             route.version = RouteFacts::read(&reread).version;
                         }
                         Some(reread) => route = RouteFacts::read(&reread),
@@ -144,7 +147,7 @@ impl Reconciler {
         }
     }
 
-    async fn attempt(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
+    async fn attempt(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
         match self.knowledge(route) {
             Knowledge::Secret(secret) => self.decide_from_memory(route, &secret, lane).await,
             Knowledge::CaUnchecked => {
@@ -156,7 +159,7 @@ impl Reconciler {
                     _ => self.read_and_do(&facts, lane).await,
                 }
             }
-            Knowledge::SecretUnreadByOurRules if lane == Lane::Urgent => Ok(Next::Speak),
+            Knowledge::SecretUnreadByOurRules if lane == Priority::High => Ok(Next::Speak),
             Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {
                 self.read_and_do(route, lane).await
             }
@@ -168,7 +171,7 @@ impl Reconciler {
         &self,
         route: &RouteFacts,
         secret: &SecretState,
-        lane: Lane,
+        lane: Priority,
     ) -> Result<Next, ApplyError> {
         let plan = self.plan(route, secret);
         match plan.write {
@@ -178,7 +181,7 @@ impl Reconciler {
     }
 
     /// Decides from a read of the Secret, and of the Route where its own `caCertificate` matters.
-    async fn read_and_do(&self, route: &RouteFacts, lane: Lane) -> Result<Next, ApplyError> {
+    async fn read_and_do(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
         if route.deciding_secret().is_none() || route.ca_certificate().is_none() {
             let read = self.read_secret(route).await?;
             return self.decide_and_do(route, &read.state, read.pair.as_ref(), lane).await;
@@ -200,7 +203,7 @@ impl Reconciler {
         route: &RouteFacts,
         secret: &SecretState,
         pair: Option<&ReadPair>,
-        lane: Lane,
+        lane: Priority,
     ) -> Result<Next, ApplyError> {
         let plan = self.plan(route, secret);
         match plan.write {
@@ -215,7 +218,7 @@ impl Reconciler {
         route: &RouteFacts,
         secret: &SecretState,
         plan: &Plan,
-        lane: Lane,
+        lane: Priority,
     ) -> Result<Next, ApplyError> {
         if route.certificate != HeldCertificate::Unread {
             return self.say(route, secret, plan, lane).await;
@@ -251,7 +254,7 @@ impl Reconciler {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
         }
-        if let (true, Some(conditions)) = (seeded::has(Bug::StatusFirst), &plan.conditions) {
+        if let (true, Some(conditions)) = (failpoints::has(Bug::StatusFirst), &plan.conditions) {
             let early = self.writer.write_status(route, conditions).await?;
             let rest = Plan { conditions: None, ..plan.clone() };
             return Box::pin(self.write(&early, &rest, write, pair)).await;
@@ -261,7 +264,7 @@ impl Reconciler {
             return Ok(Next::At(wait));
         }
         if self.index().is_too_large(&route.at, digest_of(write), Instant::now()) {
-            let cause = CallError::RequestTooLarge;
+            let cause = ApiError::RequestTooLarge;
             return Err(ApplyError::Pair { route: route.at.clone(), cause });
         }
         let now_is = self.write_pair(route, plan, write, pair).await?;
@@ -280,7 +283,7 @@ impl Reconciler {
         route: &RouteFacts,
         secret: &SecretState,
         plan: &Plan,
-        lane: Lane,
+        lane: Priority,
     ) -> Result<Next, ApplyError> {
         if self.dry_run {
             return Ok(self.would_do(route, plan));
@@ -289,7 +292,7 @@ impl Reconciler {
         self.note_state(route, plan);
         // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
         let grace = plan.requeue_at.filter(|_| plan.verdict.is_none());
-        if lane == Lane::Urgent && self.has_words(route, plan) {
+        if lane == Priority::High && self.has_words(route, plan) {
             return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
         }
         let retelling = match grace {
@@ -334,22 +337,22 @@ impl Reconciler {
         let written = self.writer.write(route, write, pair).await;
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let cause = written.as_ref().err().and_then(ApplyError::cause);
-        if cause == Some(&CallError::RequestTooLarge) {
+        if cause == Some(&ApiError::RequestTooLarge) {
             self.contests_of(route, |contests| {
                 let refusals = contests.refusals.get_or_insert_default();
                 refusals.too_large(digest_of(write), Instant::now());
             });
         }
         // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
-        if written.is_ok() || cause.is_some_and(CallError::may_be_done) {
-            let event = plan.event.filter(|_| !seeded::has(Bug::HappenedNeverTold));
+        if written.is_ok() || cause.is_some_and(ApiError::may_be_done) {
+            let event = plan.event.filter(|_| !failpoints::has(Bug::HappenedNeverTold));
             if let Some(write) = event {
                 let event = PendingEvent { write, since: Instant::now() };
                 self.index().keep_pending(&route.at, &route.uid, event);
             }
         }
         let written = written?;
-        if let (true, Some(read)) = (seeded::has(Bug::KeyInLog), pair) {
+        if let (true, Some(read)) = (failpoints::has(Bug::KeyInLog), pair) {
             tracing::debug!(key = read.pair.key().expose(), "written");
         }
         log_write(&written, plan, write);
@@ -401,7 +404,7 @@ impl Reconciler {
 
     async fn newest_other_manager(&self, at: &ObjectRef) -> Option<String> {
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
-        let read = call::bounded(api.get_metadata_opt(&at.name)).await.ok()??;
+        let read = api_error::with_timeout(api.get_metadata_opt(&at.name)).await.ok()??;
         let managers = read.metadata.managed_fields.unwrap_or_default();
         managers
             .into_iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{inject::apply::ApplyError, kit::call::CallError};
+use crate::{inject::apply::ApplyError, k8s::api_error::ApiError};
 
 /// So many failures in a row are told.
 const TOLD_AFTER: u32 = 3;
@@ -63,9 +63,9 @@ impl Refusals {
         match error.cause() {
             // Nobody can do anything about these but wait, and the figures tell of them.
             Some(
-                CallError::TooManyRequests { .. }
-                | CallError::Unreachable { .. }
-                | CallError::NotLeader,
+                ApiError::TooManyRequests { .. }
+                | ApiError::Unreachable { .. }
+                | ApiError::NotLeader,
             ) => false,
             Some(cause) if is_final(cause) => true,
             _ if matches!(error, ApplyError::Status { .. }) => self.status.lasts(now),
@@ -91,8 +91,8 @@ impl Refusals {
         let ApplyError::Pair { cause, .. } = error else { return Retry::BackOff };
         let due = self.too_large.map(|(_, at)| at + TOO_LARGE).filter(|due| *due > now);
         match (cause, due) {
-            (CallError::RequestTooLarge, Some(due)) => Retry::At(due),
-            (CallError::Denied { .. } | CallError::Invalid { .. }, _) => Retry::AtResync,
+            (ApiError::RequestTooLarge, Some(due)) => Retry::At(due),
+            (ApiError::Denied { .. } | ApiError::Invalid { .. }, _) => Retry::AtResync,
             _ => Retry::BackOff,
         }
     }
@@ -104,33 +104,33 @@ impl Refusals {
 }
 
 /// Whether the same request is answered the same until somebody changes something.
-pub fn is_final(cause: &CallError) -> bool {
+pub fn is_final(cause: &ApiError) -> bool {
     matches!(
         cause,
-        CallError::Forbidden
-            | CallError::Denied { .. }
-            | CallError::Invalid { .. }
-            | CallError::RequestTooLarge
+        ApiError::Forbidden
+            | ApiError::Denied { .. }
+            | ApiError::Invalid { .. }
+            | ApiError::RequestTooLarge
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{inject::facts::ObjectRef, kit::call::Admission};
+    use crate::k8s::{api_error::Admission, object_ref::ObjectRef};
 
     const SECOND: Duration = Duration::from_secs(1);
     const PAIR: Option<u64> = Some(1);
 
-    fn pair(cause: CallError) -> ApplyError {
+    fn pair(cause: ApiError) -> ApplyError {
         ApplyError::Pair { route: ObjectRef::new("web", "shop"), cause }
     }
 
-    fn status(cause: CallError) -> ApplyError {
+    fn status(cause: ApiError) -> ApplyError {
         ApplyError::Status { route: ObjectRef::new("web", "shop"), cause }
     }
 
-    fn told(cause: &CallError, times: &[u32]) -> Vec<bool> {
+    fn told(cause: &ApiError, times: &[u32]) -> Vec<bool> {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let error = pair(cause.clone());
         times.iter().map(|&at| refusals.count(&error, start + SECOND * at)).collect()
@@ -140,10 +140,10 @@ mod tests {
     fn the_third_refusal_in_a_row_is_told_and_one_after_thirty_seconds() {
         let webhook = Admission::Webhook("x".into());
         for cause in [
-            CallError::Server { code: 500 },
-            CallError::WebhookFailed { webhook, code: 500 },
-            CallError::Timeout(SECOND * 10),
-            CallError::Conflict,
+            ApiError::Server { code: 500 },
+            ApiError::WebhookFailed { webhook, code: 500 },
+            ApiError::Timeout(SECOND * 10),
+            ApiError::Conflict,
         ] {
             assert_eq!(told(&cause, &[0, 1, 2]), [false, false, true], "{cause}");
             assert_eq!(told(&cause, &[0, 30]), [false, true], "{cause}");
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_condition_that_was_refused_does_not_count_as_a_pair_that_was() {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let failed = || CallError::Server { code: 500 };
+        let failed = || ApiError::Server { code: 500 };
         assert!(!refusals.count(&status(failed()), now));
         assert!(!refusals.count(&status(failed()), now));
         assert!(!refusals.count(&pair(failed()), now));
@@ -164,10 +164,10 @@ mod tests {
     fn what_only_a_person_can_change_is_told_at_once() {
         let by = Admission::Policy("p".into());
         for cause in [
-            CallError::Forbidden,
-            CallError::Denied { by, code: 403 },
-            CallError::Invalid { code: 422, fields: String::new() },
-            CallError::RequestTooLarge,
+            ApiError::Forbidden,
+            ApiError::Denied { by, code: 403 },
+            ApiError::Invalid { code: 422, fields: String::new() },
+            ApiError::RequestTooLarge,
         ] {
             assert_eq!(told(&cause, &[0]), [true], "{cause}");
         }
@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn a_busy_or_unreachable_server_and_a_lost_lease_are_never_told() {
         for cause in [
-            CallError::TooManyRequests { retry_after: SECOND },
-            CallError::Unreachable { why: String::new() },
-            CallError::NotLeader,
+            ApiError::TooManyRequests { retry_after: SECOND },
+            ApiError::Unreachable { why: String::new() },
+            ApiError::NotLeader,
         ] {
             assert_eq!(told(&cause, &[0, 10, 20, 300]), [false; 4], "{cause}");
         }
@@ -189,14 +189,14 @@ mod tests {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let sent = start + SECOND;
         refusals.too_large(PAIR, sent);
-        let too_large = pair(CallError::RequestTooLarge);
+        let too_large = pair(ApiError::RequestTooLarge);
         assert_eq!(refusals.retry(&too_large, sent), Retry::At(sent + TOO_LARGE));
         assert_eq!(
             refusals.retry(&too_large, sent + TOO_LARGE),
             Retry::BackOff,
             "never in the past"
         );
-        let condition = status(CallError::RequestTooLarge);
+        let condition = status(ApiError::RequestTooLarge);
         assert_eq!(refusals.retry(&condition, sent), Retry::BackOff, "that is another write");
         assert!(refusals.is_too_large(PAIR, start, sent + SECOND));
         assert!(!refusals.is_too_large(PAIR, start, sent + TOO_LARGE), "the hour is over");
@@ -209,8 +209,8 @@ mod tests {
         let (refusals, by, now) =
             (Refusals::default(), Admission::Policy("p".into()), Instant::now());
         let retry = |cause| refusals.retry(&pair(cause), now);
-        assert_eq!(retry(CallError::Denied { by, code: 403 }), Retry::AtResync);
-        assert_eq!(retry(CallError::Forbidden), Retry::BackOff);
-        assert_eq!(retry(CallError::Server { code: 500 }), Retry::BackOff);
+        assert_eq!(retry(ApiError::Denied { by, code: 403 }), Retry::AtResync);
+        assert_eq!(retry(ApiError::Forbidden), Retry::BackOff);
+        assert_eq!(retry(ApiError::Server { code: 500 }), Retry::BackOff);
     }
 }

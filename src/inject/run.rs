@@ -25,7 +25,6 @@ use crate::{
     inject::{
         apply::{ApplyError, Writer},
         capability::{self, StatusField},
-        facts::ObjectRef,
         index::{Index, Scope},
         metrics::{Caches, Metrics},
         plan::{Policy, StatusScope},
@@ -34,17 +33,20 @@ use crate::{
         secret_reads::{self, Judge, SharedReads},
         watches::Watches,
     },
-    kit::{
+    k8s::{
+        api_error::ApiError,
         backoff::Backoff,
-        call::CallError,
         client::Gate,
-        clock::Clock,
         events::Publisher,
-        pause::Pause,
-        queue::{Lane, Queue},
-        seeded::{self, Bug},
+        object_ref::ObjectRef,
+        queue::{Priority, Queue},
+        retry_after::RetryAfter,
     },
     names::INJECT_REPORTER,
+    runtime::{
+        clock::Clock,
+        failpoints::{self, Bug},
+    },
 };
 
 /// How often what was remembered only for a while is let go.
@@ -91,7 +93,7 @@ pub struct Injector {
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
-    pause: Pause,
+    pause: RetryAfter,
     /// So many pages are held at once, however many namespaces are served.
     lists: Arc<Semaphore>,
     /// So many conditions, and so many Events, about failures are written at once: an API that takes
@@ -147,7 +149,7 @@ impl Injector {
             relisted: Notify::new(),
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
             failures: Mutex::default(),
-            pause: Pause::default(),
+            pause: RetryAfter::default(),
             lists: Arc::new(Semaphore::new(PAGES_AT_ONCE)),
             failed_conditions: Semaphore::new((options.concurrency / 4).max(1)),
             failed_events: Semaphore::new((options.concurrency / 4).max(1)),
@@ -331,7 +333,7 @@ impl Injector {
                 let words_are_left = self.turn(&at, lane).await;
                 if words_are_left && stop.is_cancelled() {
                     // What is under way is finished, and said.
-                    self.turn(&at, Lane::Later).await;
+                    self.turn(&at, Priority::Low).await;
                 }
             } else {
                 self.queue.put(at.clone(), Instant::now(), lane);
@@ -341,7 +343,7 @@ impl Injector {
     }
 
     /// Answers whether there is something left to be said of it.
-    async fn turn(&self, at: &ObjectRef, lane: Lane) -> bool {
+    async fn turn(&self, at: &ObjectRef, lane: Priority) -> bool {
         let start = Instant::now();
         // A bug that one Route brings out must not stop the others.
         let outcome = AssertUnwindSafe(self.reconciler.turn(at, lane)).catch_unwind().await;
@@ -377,7 +379,7 @@ impl Injector {
         self.reconciler.metrics.failed(error.category());
         let at_least = match error.cause() {
             // Asked of one, meant for all: otherwise each Route would have to hear it for itself.
-            Some(CallError::TooManyRequests { retry_after }) => {
+            Some(ApiError::TooManyRequests { retry_after }) => {
                 self.pause.ask(*retry_after);
                 *retry_after
             }
@@ -422,7 +424,7 @@ impl Injector {
             *failures
         };
         let mut wait = Backoff::OBJECT.after(failures).max(at_least);
-        if seeded::has(Bug::HammersOnFailure) {
+        if failpoints::has(Bug::HammersOnFailure) {
             wait = Duration::from_millis(1);
         }
         self.queue.add_at(at.clone(), Instant::now() + wait);

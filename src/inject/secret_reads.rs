@@ -21,7 +21,8 @@ use tokio::{
 
 use crate::{
     api::secret::{Secret, TLS_TYPE},
-    inject::{apply::ReadPair, facts::ObjectRef, plan::SecretState, source::Revision, words},
+    inject::{apply::ReadPair, plan::SecretState, source::Revision, words},
+    k8s::object_ref::ObjectRef,
     tls::{self, Fingerprint},
 };
 

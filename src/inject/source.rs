@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     inject::note::Note,
-    kit::seeded::{self, Bug},
+    runtime::failpoints::{self, Bug},
     tls,
 };
 
@@ -33,7 +33,7 @@ impl Revision {
 
     /// Whether a pair that was read from the other came from this one.
     fn is(self, other: Self) -> bool {
-        if seeded::has(Bug::BelievesOtherUid) && self.uid != other.uid {
+        if failpoints::has(Bug::BelievesOtherUid) && self.uid != other.uid {
             return true;
         }
         self == other

@@ -4,10 +4,11 @@ use kube::{Api, Client};
 
 use crate::{
     api::route::Route,
-    inject::facts::{ObjectRef, RouteFacts},
-    kit::{
-        call::{self, CallError},
+    inject::facts::RouteFacts,
+    k8s::{
+        api_error::{self, ApiError},
         decode::Guarded,
+        object_ref::ObjectRef,
         pages::{Pages, Progress},
     },
 };
@@ -22,7 +23,7 @@ pub struct Survey {
 }
 
 /// Reads the Routes of these namespaces, or of all where none is named.
-pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, CallError> {
+pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, ApiError> {
     let mut survey = Survey::default();
     for api in apis(client, namespaces) {
         // Page by page, so that no answer is too large to arrive in time.
@@ -31,7 +32,7 @@ pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Survey, Ca
             Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
             Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
         };
-        while call::bounded(pages.next(&mut take)).await? == Progress::More {}
+        while api_error::with_timeout(pages.next(&mut take)).await? == Progress::More {}
     }
     Ok(survey)
 }

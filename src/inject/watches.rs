@@ -6,11 +6,8 @@ use tokio::time::Instant;
 
 use crate::{
     inject::index::Scope,
-    kit::{
-        backoff::Backoff,
-        call::CallError,
-        seeded::{self, Bug},
-    },
+    k8s::{api_error::ApiError, backoff::Backoff},
+    runtime::failpoints::{self, Bug},
 };
 
 /// A watch that fails says so again before its longest back-off is over. One that has not by then
@@ -61,7 +58,7 @@ struct Health {
 
 #[derive(Debug)]
 struct Trouble {
-    error: CallError,
+    error: ApiError,
     failures: u32,
     until: Instant,
 }
@@ -96,7 +93,7 @@ impl Watches {
     }
 
     /// It can't be opened, or broke, so many times in a row.
-    pub fn failing(&mut self, watched: &Watched, error: CallError, failures: u32, now: Instant) {
+    pub fn failing(&mut self, watched: &Watched, error: ApiError, failures: u32, now: Instant) {
         if let Some(health) = self.0.get_mut(watched) {
             let until = now + Backoff::WATCH.ceiling(failures) + SILENCE;
             health.trouble = Some(Trouble { error, failures, until });
@@ -131,8 +128,8 @@ impl Watches {
             .filter(|(watched, _)| watched.kind == Kind::Secret)
             .filter(|(watched, _)| watched.scope.as_deref().is_none_or(|scope| scope == namespace))
             .all(|(_, health)| {
-                let well = health.trouble(now).is_none() || seeded::has(Bug::TrustsDeadWatch);
-                let believed = !health.listing || seeded::has(Bug::TrustsDeadWatch);
+                let well = health.trouble(now).is_none() || failpoints::has(Bug::TrustsDeadWatch);
+                let believed = !health.listing || failpoints::has(Bug::TrustsDeadWatch);
                 health.listed && believed && well
             })
     }
@@ -183,7 +180,7 @@ mod tests {
         watches.listed(&routes);
         assert!(!watches.all_tried());
         assert_eq!(watches.waiting_for(Instant::now()), ["Secrets in namespace web: being listed"]);
-        watches.failing(&secrets("web"), CallError::Forbidden, 1, Instant::now());
+        watches.failing(&secrets("web"), ApiError::Forbidden, 1, Instant::now());
         assert!(watches.all_tried());
         let waiting = watches.waiting_for(Instant::now());
         assert_eq!(waiting, ["Secrets in namespace web: forbidden (HTTP 403)"]);
@@ -193,7 +190,7 @@ mod tests {
     fn a_cache_whose_watch_fails_is_not_believed_until_the_watch_is_well() {
         let (mut watches, now) = listed();
         assert!(watches.secrets_are_current("web", now));
-        watches.failing(&secrets("web"), CallError::Forbidden, 1, now);
+        watches.failing(&secrets("web"), ApiError::Forbidden, 1, now);
         assert!(!watches.secrets_are_current("web", now));
         assert!(watches.secrets_are_current("ops", now), "another namespace's watch is well");
         assert!(watches.secrets_are_current("web", now + Duration::from_secs(60)));
@@ -202,9 +199,9 @@ mod tests {
     #[test]
     fn a_hiccup_does_not_end_readiness_and_a_lasting_failure_does() {
         let (mut watches, now) = listed();
-        watches.failing(&secrets("web"), CallError::Unreachable { why: String::new() }, 1, now);
+        watches.failing(&secrets("web"), ApiError::Unreachable { why: String::new() }, 1, now);
         assert!(watches.waiting_for(now).is_empty());
-        watches.failing(&secrets("web"), CallError::Unreachable { why: String::new() }, 3, now);
+        watches.failing(&secrets("web"), ApiError::Unreachable { why: String::new() }, 3, now);
         assert_eq!(watches.waiting_for(now).len(), 1);
         assert!(watches.waiting_for(now + Duration::from_secs(60)).is_empty());
     }

@@ -13,8 +13,9 @@ use crate::{
         facts::{RouteFacts, Wanted},
         plan::{Before, Unusable, Write},
     },
-    kit::{call::CallError, printable::printable},
+    k8s::api_error::ApiError,
     names::SECRET_NAME_ANNOTATION,
+    runtime::printable::printable,
     tls::{Problem, Warning},
 };
 
@@ -376,9 +377,9 @@ pub fn not_done(route: &RouteFacts, error: &ApplyError) -> Option<Notice> {
     Some(warning(Reason::InjectionFailed, "Inject", note))
 }
 
-fn secret_not_read(secret: &str, cause: &CallError) -> String {
+fn secret_not_read(secret: &str, cause: &ApiError) -> String {
     match cause {
-        CallError::Forbidden => format!(
+        ApiError::Forbidden => format!(
             "trustplane is not allowed to read Secret {secret}. Ask an administrator to grant its \
              account get, list and watch on secrets, by applying again what it was installed with."
         ),
@@ -389,9 +390,9 @@ fn secret_not_read(secret: &str, cause: &CallError) -> String {
     }
 }
 
-fn route_not_read(cause: &CallError) -> String {
+fn route_not_read(cause: &ApiError) -> String {
     match cause {
-        CallError::Forbidden => {
+        ApiError::Forbidden => {
             "trustplane is not allowed to read this Route by itself, so the Route keeps what it has. \
              Ask an administrator to grant its account get on routes, by applying again what it was \
              installed with."
@@ -404,27 +405,27 @@ fn route_not_read(cause: &CallError) -> String {
     }
 }
 
-fn pair_not_written(route: &RouteFacts, cause: &CallError) -> String {
+fn pair_not_written(route: &RouteFacts, cause: &ApiError) -> String {
     let what_to_do = match cause {
-        CallError::Forbidden => {
+        ApiError::Forbidden => {
             return "trustplane is not allowed to write this Route, so the Route keeps what it has. \
                     Ask an administrator to grant its account patch on routes and routes/status, \
                     and create and update on routes/custom-host, by applying again what it was \
                     installed with."
                 .to_owned();
         }
-        CallError::Denied { .. } => {
+        ApiError::Denied { .. } => {
             "Ask an administrator to let the account of trustplane write Routes".to_owned()
         }
-        CallError::WebhookFailed { .. } => {
+        ApiError::WebhookFailed { .. } => {
             "Ask an administrator to repair or remove that webhook".to_owned()
         }
-        CallError::RequestTooLarge => format!(
+        ApiError::RequestTooLarge => format!(
             "Make the Route smaller (annotations, status), or shorten the certificate chain in \
              Secret {}",
             secret_of(route)
         ),
-        CallError::Invalid { .. } => {
+        ApiError::Invalid { .. } => {
             "Look at the Route with kubectl describe; on OpenShift the account of trustplane needs \
              create and update on routes/custom-host"
                 .to_owned()
@@ -439,19 +440,19 @@ fn pair_not_written(route: &RouteFacts, cause: &CallError) -> String {
 }
 
 /// What is served is as it should be; only the condition does not tell of it.
-fn status_not_written(cause: &CallError) -> Option<Notice> {
+fn status_not_written(cause: &ApiError) -> Option<Notice> {
     let so = "so .status.certificate does not say which certificate it has. What the router \
               serves is not affected.";
     let note = match cause {
-        CallError::Forbidden => format!(
+        ApiError::Forbidden => format!(
             "trustplane is not allowed to write the status of this Route, {so} Ask an administrator to grant its \
              account patch on routes/status, by applying again what it was installed with."
         ),
-        CallError::Denied { .. } => format!(
+        ApiError::Denied { .. } => format!(
             "The status of this Route could not be written, {so} Reason: {cause}. Ask an administrator \
              to let the account of trustplane patch routes/status."
         ),
-        CallError::Invalid { .. } => format!(
+        ApiError::Invalid { .. } => format!(
             "The status of this Route could not be written, {so} Reason: {cause}. Apply the CRD of \
              Routes again, or run trustplane with --status=off."
         ),

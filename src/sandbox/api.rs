@@ -39,7 +39,7 @@ use super::{
     refusal::Refusal,
     store::{Call, Store},
 };
-use crate::kit::clock::Clock;
+use crate::runtime::clock::Clock;
 
 /// As much as kube-apiserver reads.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;

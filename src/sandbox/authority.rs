@@ -8,7 +8,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::{kit::redact::PrivateKeyPem, spiffe::id::SpiffeId};
+use crate::{runtime::redact::PrivateKeyPem, spiffe::id::SpiffeId};
 
 /// As long as a certificate of Let's Encrypt lives.
 const LIFETIME: Days = Days::new(90);

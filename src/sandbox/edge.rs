@@ -50,14 +50,14 @@ use super::{
     shown::Shown,
 };
 use crate::{
-    inject::facts::ObjectRef,
-    kit::{
+    k8s::{
+        api_error::{self, ApiError},
         backoff::Backoff,
-        call::{self, CallError},
-        clock::Clock,
+        object_ref::ObjectRef,
         queue::Queue,
-        watch::{Change, Follow},
+        watch::{Change, Watch},
     },
+    runtime::clock::Clock,
 };
 
 pub use status::ROUTER_NAME;
@@ -195,12 +195,8 @@ impl Edge {
 
     async fn follow_routes(self: Arc<Self>) {
         let api = Api::all(self.client.clone());
-        let follow: Follow<Route> = Follow {
-            api,
-            fields: None,
-            timeout: WATCH_TIMEOUT,
-            lists: Arc::new(Semaphore::new(1)),
-        };
+        let follow: Watch<Route> =
+            Watch { api, fields: None, timeout: WATCH_TIMEOUT, lists: Arc::new(Semaphore::new(1)) };
         follow
             .run(|change| {
                 let concerned = match change {
@@ -247,7 +243,7 @@ impl Edge {
             match self.write_one(&at).await {
                 Ok(()) => failures = 0,
                 // The watch brings the newer version, or that there is none, and another turn.
-                Err(CallError::Conflict | CallError::NotFound) => {}
+                Err(ApiError::Conflict | ApiError::NotFound) => {}
                 Err(error) => {
                     failures += 1;
                     tracing::warn!(route = %at, %error, "the edge cannot write .status.ingress");
@@ -259,7 +255,7 @@ impl Edge {
         }
     }
 
-    async fn write_one(&self, at: &ObjectRef) -> Result<(), CallError> {
+    async fn write_one(&self, at: &ObjectRef) -> Result<(), ApiError> {
         let patch = {
             let table = self.table();
             let Some(entry) = table.get(at) else { return Ok(()) };
@@ -268,7 +264,7 @@ impl Edge {
         let Some(patch) = patch else { return Ok(()) };
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
         let params = PatchParams::default();
-        call::bounded(api.patch_status(&at.name, &params, &Patch::Merge(patch))).await?;
+        api_error::with_timeout(api.patch_status(&at.name, &params, &Patch::Merge(patch))).await?;
         Ok(())
     }
 }

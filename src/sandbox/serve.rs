@@ -24,7 +24,7 @@ use tower::{BoxError, Service, ServiceExt};
 use zeroize::Zeroizing;
 
 use crate::{
-    kit::clock::Clock,
+    runtime::clock::Clock,
     sandbox::{
         authority::{Authority, Issued},
         kubeconfig::{Kubeconfig, KubeconfigError},

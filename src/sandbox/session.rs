@@ -26,11 +26,11 @@ use crate::{
         plan::Policy,
         run::{COMPARE_EVERY, Injector, Options as InjectorOptions, RunError},
     },
-    kit::{
-        call::{self, CallError},
+    k8s::{
+        api_error::{self, ApiError},
         client::Gate,
-        clock::Clock,
     },
+    runtime::clock::Clock,
 };
 
 /// How many changes a watch may fall behind.
@@ -77,7 +77,7 @@ pub enum StartError {
     Edge(#[from] EdgeError),
     /// The cluster in this process can't be prepared.
     #[error("cannot prepare the sandbox's cluster")]
-    Prepare(#[source] CallError),
+    Prepare(#[source] ApiError),
 }
 
 /// A part that was to run as long as the sandbox, and did not.
@@ -219,20 +219,20 @@ pub async fn recognise(client: &Client, version: &Info) -> Option<Injecting> {
         return None;
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    match call::bounded(config_maps.get_opt(INJECTOR)).await {
+    match api_error::with_timeout(config_maps.get_opt(INJECTOR)).await {
         Ok(Some(_)) => Some(Injecting::Itself),
         _ => Some(Injecting::Others),
     }
 }
 
 /// Lets users find something: what a `reencrypt` Route needs as destinationCACertificate, for one.
-async fn publish(client: &Client, name: &str, key: &str, text: &str) -> Result<(), CallError> {
+async fn publish(client: &Client, name: &str, key: &str, text: &str) -> Result<(), ApiError> {
     let config_map = ConfigMap {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([(key.to_owned(), text.to_owned())])),
         ..ConfigMap::default()
     };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    call::bounded(api.create(&PostParams::default(), &config_map)).await?;
+    api_error::with_timeout(api.create(&PostParams::default(), &config_map)).await?;
     Ok(())
 }

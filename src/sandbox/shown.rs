@@ -6,7 +6,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, x509::X509Name};
 
-use crate::kit::printable::printable;
+use crate::runtime::printable::printable;
 
 /// What a client learns of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        kit::printable::{HOSTILE, is_harmless},
+        runtime::printable::{HOSTILE, is_harmless},
         sandbox::authority::{Authority, self_signed},
     };
 

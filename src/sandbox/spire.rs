@@ -38,10 +38,8 @@ use crate::{
         serve::{Endpoint, ServeError, ServerSvid},
     },
     federate::render,
-    kit::{
-        call::{self, CallError},
-        clock::Clock,
-    },
+    k8s::api_error::{self, ApiError},
+    runtime::clock::Clock,
     spiffe::{
         bundle::Bundle,
         id::SpiffeId,
@@ -256,11 +254,11 @@ impl Spire {
         }
     }
 
-    async fn look(&self) -> Result<(), CallError> {
+    async fn look(&self) -> Result<(), ApiError> {
         let _turn = self.turn.lock().await;
         self.publish().await?;
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
-        let domains = call::bounded(api.list(&Default::default())).await?.items;
+        let domains = api_error::with_timeout(api.list(&Default::default())).await?.items;
         self.take_brought(&domains);
         let mut peers = self.configured().await?;
         peers.extend(domains.iter().filter_map(relationship));
@@ -274,10 +272,10 @@ impl Spire {
     }
 
     /// The authorities into the ConfigMap for agents, once there is one.
-    async fn publish(&self) -> Result<(), CallError> {
+    async fn publish(&self) -> Result<(), ApiError> {
         const KEY: &str = "bundle.crt";
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let Some(standing) = call::bounded(api.get_opt(render::BUNDLE)).await? else {
+        let Some(standing) = api_error::with_timeout(api.get_opt(render::BUNDLE)).await? else {
             return Ok(());
         };
         let wanted = lock(&self.own).pem();
@@ -285,7 +283,9 @@ impl Spire {
             return Ok(());
         }
         let patch = Patch::Merge(json!({ "data": { KEY: wanted } }));
-        call::bounded(api.patch(render::BUNDLE, &PatchParams::default(), &patch)).await.map(drop)
+        api_error::with_timeout(api.patch(render::BUNDLE, &PatchParams::default(), &patch))
+            .await
+            .map(drop)
     }
 
     /// The bundles that an administrator brought.
@@ -306,9 +306,9 @@ impl Spire {
     }
 
     /// The peers in the rendered configuration.
-    async fn configured(&self) -> Result<Vec<Peer>, CallError> {
+    async fn configured(&self) -> Result<Vec<Peer>, ApiError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let found = call::bounded(api.get_opt(render::SERVER)).await?;
+        let found = api_error::with_timeout(api.get_opt(render::SERVER)).await?;
         let text = found.and_then(|it| it.data?.remove("server.conf")).unwrap_or_default();
         let read: Value = serde_json::from_str(&text).unwrap_or_default();
         let peers = read["server"]["federation"]["federates_with"].as_object();

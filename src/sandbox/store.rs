@@ -116,11 +116,11 @@ impl Store {
         if version < self.compacted {
             return Err(Gone { asked: version, oldest: self.compacted });
         }
-        self.unseen(version)
+        self.unlisted(version)
     }
 
     /// The same for a watch that is open already: compaction does not touch it.
-    pub(super) fn unseen(&self, version: u64) -> Result<impl Iterator<Item = &Change>, Gone> {
+    pub(super) fn unlisted(&self, version: u64) -> Result<impl Iterator<Item = &Change>, Gone> {
         let oldest = self.changes.front().map_or(self.version, |change| change.version - 1);
         let seen = version.checked_sub(oldest).ok_or(Gone { asked: version, oldest })?;
         let seen = usize::try_from(seen).unwrap_or(usize::MAX).min(self.changes.len());

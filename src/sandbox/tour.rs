@@ -25,7 +25,7 @@ use self::{
 use super::shown::Shown;
 use crate::{
     api::route::Route,
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
 };
 
 /// The namespace of the tour.
@@ -60,7 +60,7 @@ pub enum TourError {
         /// Which one.
         number: usize,
         /// Why.
-        source: CallError,
+        source: ApiError,
     },
     /// There are no certificates to show.
     #[error("cannot make the certificates of the tour")]
@@ -147,9 +147,9 @@ impl Tour {
         }
     }
 
-    async fn condition(&self) -> Result<Option<Told>, CallError> {
+    async fn condition(&self) -> Result<Option<Told>, ApiError> {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let route = call::bounded(routes.get(ROUTE)).await?;
+        let route = api_error::with_timeout(routes.get(ROUTE)).await?;
         let condition = route.status.certificate.into_iter().find(|it| it.status == "True");
         Ok(condition.map(|it| Told {
             r#type: it.r#type.into_owned(),
@@ -158,9 +158,9 @@ impl Tour {
         }))
     }
 
-    async fn newest_event(&self) -> Result<Option<Told>, CallError> {
+    async fn newest_event(&self) -> Result<Option<Told>, ApiError> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let events = call::bounded(events.list(&ListParams::default())).await?;
+        let events = api_error::with_timeout(events.list(&ListParams::default())).await?;
         let of_the_route = events.items.into_iter().filter(|event| {
             let regarding = event.regarding.as_ref();
             regarding.is_some_and(|it| it.kind.as_deref() == Some("Route"))

@@ -35,7 +35,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
-use crate::kit::redact::PrivateKeyPem;
+use crate::runtime::redact::PrivateKeyPem;
 
 /// The number of the rules that [`judge`] follows. A pair that was accepted by other rules is read
 /// again, so raise it with every change of what is refused.

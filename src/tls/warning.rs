@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::{CertificateFacts, ChainOrder, Validity};
-use crate::kit::printable::printable;
+use crate::runtime::printable::printable;
 
 /// So many names of a certificate are told.
 const SHOWN: usize = 5;

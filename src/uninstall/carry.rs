@@ -10,11 +10,12 @@ use crate::{
     inject::{
         apply::{ApplyError, Writer},
         capability::StatusField,
-        facts::{ObjectRef, RouteFacts},
+        facts::RouteFacts,
     },
-    kit::{
+    k8s::{
+        api_error::{self, ApiError},
         backoff::Backoff,
-        call::{self, CallError},
+        object_ref::ObjectRef,
     },
 };
 
@@ -101,7 +102,7 @@ async fn patiently(
 /// Reads the Route, decides, writes. After a conflict the next read is decided on.
 async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, ApplyError> {
     let api: Api<Route> = Api::namespaced(client.clone(), &at.namespace);
-    let read = call::bounded(api.get_opt(&at.name)).await;
+    let read = api_error::with_timeout(api.get_opt(&at.name)).await;
     let read = read.map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
     let Some(route) = read.as_ref().map(RouteFacts::read) else { return Ok(Outcome::Gone) };
     let step = step(&route, order.pairs, order.status);
@@ -126,7 +127,7 @@ async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, 
 fn is_passing(error: &ApplyError) -> bool {
     !matches!(
         error.cause(),
-        Some(CallError::Forbidden | CallError::Unauthorized | CallError::Invalid { .. })
+        Some(ApiError::Forbidden | ApiError::Unauthorized | ApiError::Invalid { .. })
     )
 }
 
@@ -134,6 +135,6 @@ fn is_passing(error: &ApplyError) -> bool {
 fn is_hopeless(error: &ApplyError) -> bool {
     matches!(
         error.cause(),
-        Some(CallError::Unauthorized | CallError::Unreachable { .. } | CallError::Timeout(_))
+        Some(ApiError::Unauthorized | ApiError::Unreachable { .. } | ApiError::Timeout(_))
     )
 }

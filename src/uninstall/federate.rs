@@ -11,8 +11,8 @@ use crate::{
         federate::{self, SpireServerFound, spire_namespace},
     },
     federate::render::ROUTE,
-    kit::paper::{command, paragraph},
     names::{FEDERATE_DEPLOYMENT, SPIRE_NAMESPACE},
+    runtime::terminal::{command, paragraph},
 };
 
 /// What is there.
@@ -141,8 +141,8 @@ impl Federate {
 mod tests {
     use super::*;
     use crate::{
-        inject::facts::ObjectRef,
-        kit::paper::fits,
+        k8s::object_ref::ObjectRef,
+        runtime::terminal::fits,
         uninstall::plan::{Effect, Marked},
     };
 

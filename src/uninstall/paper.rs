@@ -10,10 +10,10 @@ use super::{
     plan::{Effect, Marked, Outlook, Pairs},
 };
 use crate::{
-    inject::facts::ObjectRef,
-    kit::{
-        paper::{BAD, BOLD, GOOD, WARNING, command, paragraph, wrapped},
+    k8s::object_ref::ObjectRef,
+    runtime::{
         printable::{self, printable},
+        terminal::{BAD, BOLD, GOOD, WARNING, command, paragraph, wrapped},
     },
 };
 
@@ -272,10 +272,10 @@ mod tests {
     use super::*;
     use crate::{
         inject::apply::ApplyError,
-        kit::{
-            call::CallError,
-            paper::fits,
+        k8s::api_error::ApiError,
+        runtime::{
             printable::{HOSTILE, is_harmless},
+            terminal::fits,
         },
     };
 
@@ -333,7 +333,7 @@ Routes that lose .status.certificate and nothing else: 1
     #[test]
     fn everything_fits_terminals_of_50_and_80_columns() {
         let route = ObjectRef::new("web", "shop");
-        let error = ApplyError::Pair { route: route.clone(), cause: CallError::Forbidden };
+        let error = ApplyError::Pair { route: route.clone(), cause: ApiError::Forbidden };
         let ended = [(route, Outcome::Failed(error))];
         for width in [50, 80] {
             for text in [
@@ -377,7 +377,7 @@ Routes that lose .status.certificate and nothing else: 1
     #[test]
     fn a_failure_is_shown_with_the_route_and_how_to_go_on() {
         let route = ObjectRef::new("web", "shop");
-        let error = ApplyError::Pair { route: route.clone(), cause: CallError::Forbidden };
+        let error = ApplyError::Pair { route: route.clone(), cause: ApiError::Forbidden };
         let ended =
             [(route, Outcome::Failed(error)), (ObjectRef::new("web", "blog"), Outcome::Gone)];
         let shown = strip_str(&result(&ended, 100)).to_string();

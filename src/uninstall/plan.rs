@@ -6,11 +6,14 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::inject::{
-    capability::StatusField,
-    facts::{Custody, Holding, ObjectRef, Owner, RouteFacts, Wanted},
-    plan::{self, Policy, SecretState, StatusScope, Write},
-    survey::Survey,
+use crate::{
+    inject::{
+        capability::StatusField,
+        facts::{Custody, Holding, Owner, RouteFacts, Wanted},
+        plan::{self, Policy, SecretState, StatusScope, Write},
+        survey::Survey,
+    },
+    k8s::object_ref::ObjectRef,
 };
 
 /// What becomes of the pairs that we injected.

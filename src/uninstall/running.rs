@@ -4,12 +4,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, api::ListParams};
 
 use crate::{
-    kit::{
-        call::{self, CallError},
+    k8s::api_error::{self, ApiError},
+    names::{INJECT_DEPLOYMENT, INJECT_LEASE, NAMESPACE},
+    runtime::{
         clock::Clock,
         lease::holder::{self, Holder},
     },
-    names::{INJECT_DEPLOYMENT, INJECT_LEASE, NAMESPACE},
     sandbox::session::{self, Injecting},
 };
 
@@ -62,13 +62,13 @@ pub enum Running {
         /// Where.
         namespace: String,
         /// Why not.
-        cause: CallError,
+        cause: ApiError,
     },
 }
 
 /// Whether the cluster is a sandbox, and who injects there. Whoever may not ask is not in one.
 pub async fn sandbox(client: &Client) -> Option<Injecting> {
-    let version = call::bounded(client.apiserver_version()).await.ok()?;
+    let version = api_error::with_timeout(client.apiserver_version()).await.ok()?;
     session::recognise(client, &version).await
 }
 
@@ -78,7 +78,7 @@ pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
     let unknown = |cause| Running::Unknown { namespace: namespace.to_owned(), cause };
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment =
-        call::bounded(deployments.get_opt(INJECT_DEPLOYMENT)).await.map_err(unknown)?;
+        api_error::with_timeout(deployments.get_opt(INJECT_DEPLOYMENT)).await.map_err(unknown)?;
     let replicas = deployment.as_ref().map_or(0, replicas_of);
     if replicas > 0 {
         return Err(Running::Scaled { namespace: namespace.to_owned(), replicas });
@@ -97,7 +97,7 @@ pub async fn look_around(client: &Client) -> Result<(), Running> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
     // Who may not look everywhere is the owner of some namespaces, and knows what runs there.
-    let Ok(found) = call::bounded(deployments.list(&named)).await else { return Ok(()) };
+    let Ok(found) = api_error::with_timeout(deployments.list(&named)).await else { return Ok(()) };
     let runs = found.items.into_iter().find(|deployment| replicas_of(deployment) > 0);
     match runs.and_then(|deployment| deployment.metadata.namespace) {
         Some(namespace) => Err(Running::Elsewhere { namespace }),

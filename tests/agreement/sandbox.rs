@@ -1,6 +1,6 @@
 //! The sandbox against a real API server.
 
-use trustplane::kit::clock::Clock;
+use trustplane::runtime::clock::Clock;
 use trustplane::sandbox::api::ApiServer;
 use trustplane::sandbox::store::Store;
 

@@ -130,8 +130,8 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     let user = ordinary_user(&cluster).await;
     // Who may not see the Deployment is not told that it is there.
     let ran = fails(&user, &[], &["install-rights"]).await;
-    let unseen = ["account-rights", "deployment", "federate", "lease", "policy", "routes"];
-    assert_eq!(that_are(&results(&ran), "warning"), unseen, "{ran:?}");
+    let unlisted = ["account-rights", "deployment", "federate", "lease", "policy", "routes"];
+    assert_eq!(that_are(&results(&ran), "warning"), unlisted, "{ran:?}");
 
     let without_status = json!([{ "op": "remove", "path": "/rules/1" }]).to_string();
     let role = "clusterrole/trustplane-inject";

@@ -205,7 +205,7 @@ async fn they_ask_for_nothing_that_the_controller_does_not_tell() {
             assert!(labels.contains(label), "label {label} of {query}");
         }
     }
-    // And nothing that it tells is left unseen.
+    // And nothing that it tells is left unlisted.
     let families: BTreeSet<&str> = names
         .iter()
         .map(|name| {

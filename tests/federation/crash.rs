@@ -40,10 +40,8 @@ use trustplane::{
         render::{self, Part, Proxy, Setting},
         run::{Federator, Options},
     },
-    kit::{
-        client::{self, Gate},
-        clock::Clock,
-    },
+    k8s::client::{self, Gate},
+    runtime::clock::Clock,
     sandbox::{api::ApiServer, store::Store},
 };
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::runtime::redact::PrivateKeyPem;
 
 use crate::plan::{CONFIGURATION, Files, Place, Route, Table, render};
 use crate::support::{Pair, pair};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use trustplane::kit::clock::Clock;
+use trustplane::runtime::clock::Clock;
 use trustplane::sandbox::edge::Serving;
 use trustplane::sandbox::loopback::Port;
 

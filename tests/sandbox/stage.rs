@@ -6,7 +6,7 @@ use chrono::Utc;
 use http::{Method, Request, header};
 use kube::Client;
 use serde_json::{Value, json};
-use trustplane::kit::clock::Clock;
+use trustplane::runtime::clock::Clock;
 use trustplane::sandbox::api::ApiServer;
 use trustplane::sandbox::authority::{Authority, Issued};
 use trustplane::sandbox::edge::Serving;

@@ -1,6 +1,6 @@
 //! Bugs that controllers really had, switched on one at a time: each must be caught.
 
-use trustplane::kit::seeded::Bug;
+use trustplane::runtime::failpoints::Bug;
 
 use crate::{
     case::{Case, run},

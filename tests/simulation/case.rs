@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use trustplane::kit::seeded::{self, Bug};
+use trustplane::runtime::failpoints::{self, Bug};
 
 use crate::{faults::Fault, ops::Op, oracle, pool::Content, world::World};
 
@@ -77,7 +77,7 @@ pub struct Outcome {
 
 /// Runs a case with a bug switched on, or none.
 pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
-    seeded::switch(bug);
+    failpoints::switch(bug);
     fastrand::seed(case.seed);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -103,7 +103,7 @@ pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
         violations.extend(oracle::leaks(&world, &log.text()));
         Outcome { violations, busy_calls: world.busy_calls(), digest: oracle::digest(&world) }
     });
-    seeded::switch(None);
+    failpoints::switch(None);
     outcome
 }
 

@@ -57,7 +57,7 @@ pub fn unobserved() -> Vec<Case> {
                 let waits = story.steps[at..at + hidden].iter().map(|step| step.wait);
                 let lasts = waits.sum::<Duration>() + BEAT / 2;
                 for watched in Watched::BOTH {
-                    let name = format!("{watched:?} unseen, {hidden} steps from {at}");
+                    let name = format!("{watched:?} unlisted, {hidden} steps from {at}");
                     let what = What::Gap(watched);
                     plans.push(with(&story, name, vec![Fault { at, lasts, what }]));
                 }

@@ -1,6 +1,6 @@
 //! Makes a case that fails as small as it can be.
 
-use trustplane::kit::seeded::Bug;
+use trustplane::runtime::failpoints::Bug;
 
 use crate::case::{Case, Outcome, run};
 

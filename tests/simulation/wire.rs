@@ -29,7 +29,7 @@ use crate::{
     world::World,
 };
 
-/// The production client gives a connection up that is silent for so long (`kit::client::connect`).
+/// The production client gives a connection up that is silent for so long (`k8s::client::connect`).
 pub const SILENCE: Duration = Duration::from_secs(70);
 
 type Chunk = Result<http_body::Frame<Bytes>, BoxError>;

@@ -31,12 +31,12 @@ use trustplane::{
         plan::{OnInvalid, Policy},
         run::{Injector, Options},
     },
-    kit::{
-        client::{self, Gate},
+    k8s::client::{self, Gate},
+    names::INJECT_LEASE,
+    runtime::{
         clock::Clock,
         lease::{Candidate, Election},
     },
-    names::INJECT_LEASE,
     sandbox::{api::ApiServer, store::Store},
 };
 

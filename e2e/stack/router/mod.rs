@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::runtime::redact::PrivateKeyPem;
 
 use self::follow::Change;
 use self::haproxy::HaProxy;

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use trustplane::kit::call;
+use trustplane::k8s::api_error;
 
 use super::*;
 use crate::suite::authority::Authority;
@@ -110,7 +110,7 @@ fn certificates(place: &Place) -> Api<DynamicObject> {
 /// What cert-manager put into the Secret.
 async fn issued(place: &Place, authority: &Authority) -> Pair {
     eventually(PATIENCE, "cert-manager issues the certificate", async || {
-        let secret = call::bounded(place.secrets().get("shop-tls")).await;
+        let secret = api_error::with_timeout(place.secrets().get("shop-tls")).await;
         let pair = secret.ok().and_then(|secret| pair_in(&secret, authority.root()));
         pair.ok_or("no Secret with a pair")
     })
@@ -128,7 +128,7 @@ fn pair_in(secret: &Secret, authority: String) -> Option<Pair> {
 }
 
 async fn certificate(place: &Place) -> Value {
-    let certificate = call::bounded(certificates(place).get("shop")).await;
+    let certificate = api_error::with_timeout(certificates(place).get("shop")).await;
     serde_json::to_value(certificate.expect("the Certificate is there")).expect("JSON")
 }
 
@@ -161,7 +161,8 @@ async fn renew(place: &Place) {
     }));
     let (api, patch) =
         (certificates(place), Patch::Merge(json!({ "status": { "conditions": conditions } })));
-    let patched = call::bounded(api.patch_status("shop", &PatchParams::default(), &patch)).await;
+    let patched =
+        api_error::with_timeout(api.patch_status("shop", &PatchParams::default(), &patch)).await;
     patched.expect("the renewal is asked for");
 }
 

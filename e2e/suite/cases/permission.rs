@@ -3,7 +3,7 @@
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use trustplane::kit::call;
+use trustplane::k8s::api_error;
 
 use super::*;
 use crate::suite::authority::Authority;
@@ -77,6 +77,6 @@ async fn patch(place: &Place, visitor: &Client, change: Value) -> Result<(), (u1
         Ok(_) => Ok(()),
         // Of a refusal for lack of rights, which has no content in it.
         Err(kube::Error::Api(status)) if status.code == 403 => Err((403, status.message.clone())),
-        Err(error) => Err((0, call::CallError::from(error).to_string())),
+        Err(error) => Err((0, api_error::ApiError::from(error).to_string())),
     }
 }

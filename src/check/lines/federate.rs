@@ -9,8 +9,9 @@ use crate::{
         facts::{Installed, PolicyFound, Reviewed},
         federate::{ConditionFound, Installation, SpireServerFound},
     },
-    kit::{call::CallError, lease::holder::Holder},
+    k8s::api_error::ApiError,
     names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE},
+    runtime::lease::holder::Holder,
 };
 
 impl Judge<'_> {
@@ -71,7 +72,7 @@ impl Judge<'_> {
     fn federate_account(&self, installation: &Installation) -> Line {
         let it = Subject { check: "federate-rights", subject: "federate's rights" };
         match &installation.account {
-            Err(CallError::NotFound) => it.note(NO_PERMISSIONS),
+            Err(ApiError::NotFound) => it.note(NO_PERMISSIONS),
             Err(error) => it.unanswered(error),
             Ok(Reviewed { asked, missing }) if missing.is_empty() => it.ok(format!(
                 "all {asked} of deploy/federate, with the SPIRE server in {}",
@@ -101,7 +102,7 @@ impl Judge<'_> {
             failed(found, "Apply it as this version ships it.")
         };
         let found = match &installation.policy {
-            Err(CallError::NotFound) | Ok(None) => {
+            Err(ApiError::NotFound) | Ok(None) => {
                 return it.failed(
                     "this API server has no admission policies",
                     "Enable the API admissionregistration.k8s.io/v1.",

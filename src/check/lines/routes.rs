@@ -2,14 +2,15 @@
 
 use super::{Judge, Line, Subject, named, some};
 use crate::{
-    check::routes::RoutesFound, inject::facts::ObjectRef, kit::call::CallError,
+    check::routes::RoutesFound,
+    k8s::{api_error::ApiError, object_ref::ObjectRef},
     sandbox::session::Injecting,
 };
 
 /// Where Routes could not be listed, the first line says why and the others this.
-fn not_seen(error: &CallError) -> &'static str {
+fn not_seen(error: &ApiError) -> &'static str {
     match error {
-        CallError::NotFound => "no Routes to look at",
+        ApiError::NotFound => "no Routes to look at",
         _ => "cannot be seen: the Routes could not be listed",
     }
 }
@@ -18,7 +19,7 @@ impl Judge<'_> {
     pub(super) fn routes(&self) -> Line {
         let it = Subject { check: "routes", subject: "Routes" };
         let found = match &self.facts.routes {
-            Err(error @ CallError::NotFound) => return it.note(not_seen(error)),
+            Err(error @ ApiError::NotFound) => return it.note(not_seen(error)),
             Err(error) => return it.unanswered(error),
             Ok(found) => found,
         };

@@ -66,12 +66,12 @@ fn untouched() -> Facts {
     let right = missing("get secrets");
     Facts {
         route_api: Ok(RouteApi::Missing),
-        status_field: Err(CallError::NotFound),
+        status_field: Err(ApiError::NotFound),
         account: Ok(Reviewed { asked: 16, missing: vec![right] }),
         policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
         deployment: Ok(None),
         lease: Ok(Holder::NoLease),
-        routes: Err(CallError::NotFound),
+        routes: Err(ApiError::NotFound),
         ..in_order()
     }
 }
@@ -118,7 +118,7 @@ fn before_installing_only_the_missing_route_api_fails() {
 
 #[test]
 fn a_route_api_that_has_just_gone_fails_once() {
-    let facts = Facts { status_field: Err(CallError::Undecodable), ..untouched() };
+    let facts = Facts { status_field: Err(ApiError::Undecodable), ..untouched() };
     assert_eq!(that_are(&marks(&facts, Expect::Whatever), Mark::Failed), ["route-api"]);
 }
 
@@ -139,17 +139,17 @@ fn where_it_should_be_installed_what_is_missing_fails() {
 #[test]
 fn every_line_that_fails_or_warns_says_what_to_do() {
     let forbidden = Facts {
-        route_api: Err(CallError::Forbidden),
-        status_field: Err(CallError::Forbidden),
-        installer: Err(CallError::Timeout(call_timeout())),
-        account: Err(CallError::Forbidden),
-        policy: Err(CallError::Forbidden),
-        deployment: Err(CallError::Forbidden),
-        lease: Err(CallError::Forbidden),
-        routes: Err(CallError::Forbidden),
+        route_api: Err(ApiError::Forbidden),
+        status_field: Err(ApiError::Forbidden),
+        installer: Err(ApiError::Timeout(call_timeout())),
+        account: Err(ApiError::Forbidden),
+        policy: Err(ApiError::Forbidden),
+        deployment: Err(ApiError::Forbidden),
+        lease: Err(ApiError::Forbidden),
+        routes: Err(ApiError::Forbidden),
         federate: FederateFound {
-            installation: Err(CallError::Forbidden),
-            server: Err(CallError::Forbidden),
+            installation: Err(ApiError::Forbidden),
+            server: Err(ApiError::Forbidden),
         },
         ..in_order()
     };
@@ -162,14 +162,14 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
 }
 
 fn call_timeout() -> std::time::Duration {
-    crate::kit::call::TIMEOUT
+    crate::k8s::api_error::TIMEOUT
 }
 
 #[test]
 fn what_may_not_be_seen_is_a_warning_and_what_is_not_answered_a_failure() {
-    let facts = Facts { policy: Err(CallError::Forbidden), ..in_order() };
+    let facts = Facts { policy: Err(ApiError::Forbidden), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Mark::Warning);
-    let facts = Facts { policy: Err(CallError::Timeout(call_timeout())), ..in_order() };
+    let facts = Facts { policy: Err(ApiError::Timeout(call_timeout())), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Mark::Failed);
 }
 
@@ -279,7 +279,7 @@ fn whether_the_policy_is_enforced_is_claimed_only_after_a_test() {
     let off = policy(Enforcement::NotEnforced);
     assert_eq!(off.result, Mark::Failed);
     assert!(off.todo.is_some_and(|todo| todo.contains("--disable-admission-plugins")));
-    let cause = CallError::Forbidden;
+    let cause = ApiError::Forbidden;
     let unknown = policy(Enforcement::Unknown(ProbeError::Call { step: "creating a Role", cause }));
     assert_eq!(unknown.result, Mark::Warning);
     assert!(unknown.found.ends_with("creating a Role: forbidden (HTTP 403)"), "{unknown:?}");
@@ -288,10 +288,10 @@ fn whether_the_policy_is_enforced_is_claimed_only_after_a_test() {
 #[test]
 fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
     let sandbox = |injecting| {
-        let missing = Err(CallError::NotFound);
+        let missing = Err(ApiError::NotFound);
         let facts = Facts { sandbox: Some(injecting), policy: missing, ..untouched() };
         // It has no permissions to ask about.
-        let facts = Facts { account: Err(CallError::NotFound), ..facts };
+        let facts = Facts { account: Err(ApiError::NotFound), ..facts };
         Facts { route_api: Ok(RouteApi::Crd), routes: in_order().routes, ..facts }
     };
     let facts = sandbox(Injecting::Itself);
@@ -313,7 +313,7 @@ fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
 
 #[test]
 fn a_test_that_was_asked_for_and_not_made_is_not_passed_over_in_silence() {
-    for facts in [untouched(), Facts { policy: Err(CallError::NotFound), ..untouched() }] {
+    for facts in [untouched(), Facts { policy: Err(ApiError::NotFound), ..untouched() }] {
         let asked = Facts { enforcement: Enforcement::NothingToTest, ..facts };
         let line = line(&asked, "policy");
         assert_eq!(line.result, Mark::Warning, "{line:?}");
@@ -368,16 +368,16 @@ fn bad_certificates_and_refused_routes_have_a_line_each() {
 fn routes_that_may_not_be_listed_are_not_called_absent() {
     let found =
         |cause| line(&Facts { routes: Err(cause), ..in_order() }, "certificate-dates").found;
-    assert_eq!(found(CallError::NotFound), "no Routes to look at");
-    assert!(found(CallError::Forbidden).starts_with("cannot be seen"));
+    assert_eq!(found(ApiError::NotFound), "no Routes to look at");
+    assert!(found(ApiError::Forbidden).starts_with("cannot be seen"));
 }
 
 #[test]
 fn where_secrets_may_not_be_read_it_says_so_and_claims_nothing() {
     let mut facts = in_order();
     if let Ok(found) = &mut facts.routes {
-        found.current = Err(CallError::Forbidden);
-        found.without_secret = Err(CallError::Forbidden);
+        found.current = Err(ApiError::Forbidden);
+        found.without_secret = Err(ApiError::Forbidden);
     }
     let routes = line(&facts, "routes").found;
     assert!(routes.contains("cannot be seen whether that is current"), "{routes}");
@@ -448,9 +448,9 @@ fn an_installation_in_another_namespace_is_not_passed_over_in_silence() {
 
 #[test]
 fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
-    let facts = Facts { policy: Err(CallError::NotFound), ..in_order() };
+    let facts = Facts { policy: Err(ApiError::NotFound), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Mark::Failed);
-    let facts = Facts { policy: Err(CallError::NotFound), ..untouched() };
+    let facts = Facts { policy: Err(ApiError::NotFound), ..untouched() };
     assert_eq!(line(&facts, "policy").result, Mark::Note);
 }
 

@@ -98,9 +98,9 @@ fn what_was_injected_once_is_not_taken_for_what_the_secret_has_now() {
 #[test]
 fn without_the_right_to_list_secrets_nothing_is_compared_and_none_is_called_missing() {
     let routes = [route("shop", "shop-tls", true, Some("SecretInjected"))];
-    let found = count(&routes, Err(CallError::Forbidden));
-    assert_eq!(found.without_secret, Err(CallError::Forbidden));
-    assert_eq!((found.injected, found.current.as_ref()), (1, Err(&CallError::Forbidden)));
+    let found = count(&routes, Err(ApiError::Forbidden));
+    assert_eq!(found.without_secret, Err(ApiError::Forbidden));
+    assert_eq!((found.injected, found.current.as_ref()), (1, Err(&ApiError::Forbidden)));
     assert_eq!(reasons(&found), []);
 }
 
@@ -135,7 +135,7 @@ fn expired_certificates_those_for_another_host_and_refused_routes_are_named() {
         passthrough,
     ];
 
-    let found = count(&routes, Err(CallError::Forbidden));
+    let found = count(&routes, Err(ApiError::Forbidden));
 
     assert_eq!(names(&found.expired), ["old"]);
     assert_eq!(names(&found.wrong_host), ["other"]);

@@ -14,9 +14,9 @@ use crate::{
         rules::duration,
         sandbox::{Output, block_on, print},
     },
-    kit::{
+    runtime::{
         log::{self, LogFormat, Loudness},
-        paper as page, printable, shutdown,
+        printable, shutdown, terminal as page,
     },
     sandbox::tour::{
         federation::{Outcome, Progress, Tour, clusters::Clusters, paper},

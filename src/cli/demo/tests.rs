@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    kit::printable::{HOSTILE, is_harmless},
+    runtime::printable::{HOSTILE, is_harmless},
     sandbox::tour::expect::Seen,
 };
 

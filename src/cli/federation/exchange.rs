@@ -20,7 +20,7 @@ use crate::{
         bootstrap::{Listing, Offer},
         exchange::{self, ImportError, ImportPlan, ImportRules, LONGEST, digits},
     },
-    kit::{
+    runtime::{
         clock::Clock,
         printable::{self, printable},
     },

@@ -54,7 +54,7 @@ async fn a_leader_exits_within_ten_seconds_of_sigterm_when_the_api_server_hangs(
             // A write under way: its call gives up after `call::TIMEOUT`.
             tokio::spawn(async move {
                 stop.cancelled().await;
-                sleep(crate::kit::call::TIMEOUT).await;
+                sleep(crate::k8s::api_error::TIMEOUT).await;
                 Ok(())
             })
         };

@@ -4,7 +4,7 @@ use crate::{
     api::spire_server,
     bundle::fetch::{FetchError, RootsError},
     federate::{render::BUNDLE, validate::UrlError},
-    kit::call::CallError,
+    k8s::api_error::ApiError,
     spiffe::{bundle::BundleError, id::IdError},
 };
 
@@ -99,6 +99,6 @@ pub enum BootstrapError {
         /// What for.
         what: String,
         /// Why.
-        cause: CallError,
+        cause: ApiError,
     },
 }

@@ -9,7 +9,7 @@ use crate::{
         own_endpoint::View,
         render::{self, Part},
     },
-    kit::printable::printable,
+    runtime::printable::printable,
 };
 
 /// The condition about the Route.

@@ -9,7 +9,7 @@ use crate::{
         own_endpoint::EndpointError,
         render::tests::{server, spiffe},
     },
-    kit::printable::{HOSTILE, is_harmless},
+    runtime::printable::{HOSTILE, is_harmless},
 };
 
 fn noon() -> DateTime<Utc> {
@@ -100,7 +100,7 @@ fn a_secret_that_can_t_be_used_is_told_and_the_objects_are_made_all_the_same() {
 
 #[test]
 fn a_secret_that_could_not_be_read_just_now_is_told_as_that_and_hides_no_problem() {
-    let unread = Unread { name: "tls".to_owned(), error: CallError::Server { code: 503 } };
+    let unread = Unread { name: "tls".to_owned(), error: ApiError::Server { code: 503 } };
     let findings = Findings { unread: Some(unread), ..well() };
     let (status, reason, message) = of("ConfigurationValid", &findings);
     assert_eq!((status, reason), ("Unknown", "SecretUnreadable"));
@@ -130,7 +130,7 @@ fn the_route_s_fate_has_a_reason_of_its_own() {
         (Doing::Create, "FederationRouteCreationFailed"),
         (Doing::Update, "FederationRouteUpdateFailed"),
     ] {
-        let failed = route(Outcome::Failed(doing, CallError::Forbidden));
+        let failed = route(Outcome::Failed(doing, ApiError::Forbidden));
         assert_eq!((failed.0, failed.1), ("False", reason));
     }
     let refused = json!({ "status": { "ingress": [{ "routerName": "default", "conditions": [
@@ -212,7 +212,7 @@ fn a_time_moves_with_its_status_alone_and_conditions_of_others_stay() {
     let foreign = Condition { r#type: "Theirs".into(), ..standing[0].clone() };
     let standing: Vec<_> = standing.into_iter().chain([foreign.clone()]).collect();
     let later = noon() + TimeDelta::hours(1);
-    let down = with(Part::Service, Outcome::Failed(Doing::Update, CallError::Forbidden));
+    let down = with(Part::Service, Outcome::Failed(Doing::Update, ApiError::Forbidden));
     let after = stamped(&standing, &verdicts(&server(spiffe()), &down), 2, later);
     let time =
         |about: &str| after.iter().find(|it| it.r#type == about).unwrap().last_transition_time;

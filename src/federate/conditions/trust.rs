@@ -66,19 +66,19 @@ pub(super) fn peers(findings: &Findings) -> Option<Verdict> {
         let message = "some peers were not asked yet";
         return Some(Verdict::new(PEERS, "Unknown", "NotAllPeersAsked", message));
     }
-    let unseen: Vec<_> =
-        all.iter().filter(|it| it.spire_fetch != Some(SpireFetch::Ok)).map(unseen).collect();
-    if unseen.is_empty() {
+    let unlisted: Vec<_> =
+        all.iter().filter(|it| it.spire_fetch != Some(SpireFetch::Ok)).map(unlisted).collect();
+    if unlisted.is_empty() {
         return Some(Verdict::new(PEERS, "True", "AllPeersReachable", ""));
     }
     let message = format!(
         "trustplane fetches the bundle of every peer. Whether the SPIRE server does is not known:\n{}",
-        unseen.join("\n")
+        unlisted.join("\n")
     );
     Some(Verdict::new(PEERS, "Unknown", "SpireNotSeen", message))
 }
 
-fn unseen(peer: &PeerStatus) -> String {
+fn unlisted(peer: &PeerStatus) -> String {
     let why = peer.spire_detail.as_deref().unwrap_or("its metrics show no fetch yet");
     format!("{}: {why}", peer.trust_domain)
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::spire_server::PeerStatus,
-    kit::printable::printable,
+    runtime::printable::printable,
     spiffe::{bundle::Bundle, svid::SvidWarning},
 };
 

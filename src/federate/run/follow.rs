@@ -15,10 +15,10 @@ use super::{ANCHORS, Federator, SERVERS, lock};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
     federate::{anchors::anchors, noticed::Noticed, render, trust},
-    kit::{
-        call::CallError,
+    k8s::{
+        api_error::ApiError,
         decode::Guarded,
-        watch::{Change, Follow},
+        watch::{Change, Watch},
     },
 };
 
@@ -77,7 +77,7 @@ impl Federator {
                     true
                 }
                 // Nobody installed the API: there are none.
-                Change::Failing(CallError::NotFound, _) => true,
+                Change::Failing(ApiError::NotFound, _) => true,
                 _ => return,
             };
             let told = {
@@ -159,7 +159,7 @@ impl Federator {
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let follow = Follow {
+        let follow = Watch {
             api,
             fields,
             timeout: self.options.watch_timeout,
@@ -168,7 +168,7 @@ impl Federator {
         follow
             .run(|change| {
                 if let Change::Failing(error, times) = &change {
-                    if *error != CallError::NotFound {
+                    if *error != ApiError::NotFound {
                         tracing::warn!(kind, %error, times, "watch failed");
                     } else if *times == 1 {
                         tracing::warn!(

@@ -9,8 +9,8 @@ use crate::{
         render::Part,
         spire_fetches,
     },
-    kit::{
-        call::CallError,
+    k8s::{
+        api_error::ApiError,
         events::{Message, Said},
     },
 };
@@ -24,7 +24,7 @@ impl Federator {
         &self,
         server: &SpireServer,
         findings: &Findings,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), ApiError> {
         let federation = self.federation_status(server, findings);
         let peers = federation.as_ref().map(|it| it.peers.clone()).unwrap_or_default();
         let endpoint = self.follow_endpoint(server, findings, federation.as_ref());
@@ -109,7 +109,7 @@ impl Federator {
         &self,
         server: &SpireServer,
         findings: &Findings,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), ApiError> {
         let mut told = Ok(());
         for (part, outcome) in &findings.outcomes {
             // Where only our own notes changed there is nothing to tell.
@@ -130,7 +130,7 @@ impl Federator {
         &self,
         server: &SpireServer,
         peers: &[PeerStatus],
-    ) -> Result<(), CallError> {
+    ) -> Result<(), ApiError> {
         let standing = server.status.federation.as_ref().map(|it| &*it.peers).unwrap_or_default();
         let was_wrong = |peer: &&PeerStatus| {
             let before = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
@@ -150,7 +150,7 @@ impl Federator {
         server: &SpireServer,
         verdicts: &[Verdict],
         peers: &[PeerStatus],
-    ) -> Result<(), CallError> {
+    ) -> Result<(), ApiError> {
         let runs = verdicts.iter().any(|it| it.about == SERVER_RUNS && it.status == "True");
         let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
         let worth = |it: &&Verdict| match it.about {

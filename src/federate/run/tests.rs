@@ -18,7 +18,7 @@ use crate::{
         },
         validate::Problem,
     },
-    kit::client,
+    k8s::client,
     spiffe::testing::{self, Ca},
 };
 

@@ -1,7 +1,7 @@
 //! Labels that users give to what is made of a SpireServer, and those that they choose nodes by.
 
 use super::{Problem, pattern::pattern};
-use crate::{api::spire_server::SpireServerSpec, kit::printable::printable};
+use crate::{api::spire_server::SpireServerSpec, runtime::printable::printable};
 
 pattern!(
     KEY,

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use super::Index;
 use crate::{
-    inject::{facts::ObjectRef, plan::SecretState, secret_reads::SecretRead, source::Revision},
-    kit::seeded::{self, Bug},
+    inject::{plan::SecretState, secret_reads::SecretRead, source::Revision},
+    k8s::object_ref::ObjectRef,
+    runtime::failpoints::{self, Bug},
     tls::Fingerprint,
 };
 
@@ -71,12 +72,12 @@ impl Index {
         now: Instant,
     ) -> Vec<ObjectRef> {
         let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
-        if !seeded::has(Bug::GraceNeverRestarts) {
+        if !failpoints::has(Bug::GraceNeverRestarts) {
             entry.missing_since = None;
         }
         let is_missed = arrival == Arrival::Relist
             && entry.revision.is_some()
-            && seeded::has(Bug::BelievesOlderVersion);
+            && failpoints::has(Bug::BelievesOlderVersion);
         if is_missed || entry.revision == Some(revision) && !entry.read_ahead {
             return Vec::new();
         }
@@ -92,10 +93,10 @@ impl Index {
     pub fn secret_gone(&mut self, at: &ObjectRef, now: Instant) -> Vec<ObjectRef> {
         let Some(entry) = self.secrets.get_mut(at) else { return Vec::new() };
         // A new absence has a grace of its own, whatever an outdated answer left behind.
-        if !seeded::has(Bug::GraceNeverRestarts) {
+        if !failpoints::has(Bug::GraceNeverRestarts) {
             entry.missing_since = None;
         }
-        if !seeded::has(Bug::SecretStaysCached) {
+        if !failpoints::has(Bug::SecretStaysCached) {
             entry.forget();
             entry.last_event = Some(LastEvent { at: now, is_change: true });
         }
@@ -132,7 +133,7 @@ impl Index {
     ) {
         let Some(entry) = self.secrets.get_mut(at) else { return };
         match read {
-            Some(_) if seeded::has(Bug::GraceNeverRestarts) => {}
+            Some(_) if failpoints::has(Bug::GraceNeverRestarts) => {}
             Some(_) => entry.missing_since = None,
             None => {
                 entry.missing_since.get_or_insert(now);
@@ -142,7 +143,7 @@ impl Index {
         let is_watched = |read: &&SecretRead| !matches!(read.state, SecretState::WrongType(_));
         let revision = read.filter(is_watched).and_then(|read| read.revision);
         let is_overtaken = entry.last_event.is_some_and(|event| event.at > asked)
-            && !seeded::has(Bug::ReadHidesNewer);
+            && !failpoints::has(Bug::ReadHidesNewer);
         // That there is none of a revision may be a gap in what is known: it confirms no late 404.
         if is_overtaken && (revision.is_none() || revision != entry.revision) {
             // One of the two is behind, and nobody knows which: it has to be read again.

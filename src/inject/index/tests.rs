@@ -8,7 +8,7 @@ use crate::{
         facts::{Description, HeldCertificate, tests::Draft},
         secret_reads::SecretRead,
     },
-    kit::watch::Unseen,
+    k8s::watch::Unlisted,
     tls::Validity,
 };
 
@@ -184,10 +184,10 @@ fn deletes_that_a_relist_swallowed_are_found_in_all_namespaces() {
     let (mut index, now) =
         knowing(&[route("1"), route("1").named("web", "lost"), route("1").named("other", "lost")]);
     index.event(&secret(), "1", now);
-    let mut unseen = Unseen::default();
-    unseen.expect(index.routes_of(&None));
-    unseen.came(&shop());
-    let lost = unseen.rest();
+    let mut unlisted = Unlisted::default();
+    unlisted.expect(index.routes_of(&None));
+    unlisted.seen(&shop());
+    let lost = unlisted.finish();
     assert_eq!(lost, [at("other", "lost"), at("web", "lost")]);
     for at in &lost {
         index.route_gone(at);

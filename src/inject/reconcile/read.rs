@@ -14,15 +14,16 @@ use crate::{
     },
     inject::{
         apply::ApplyError,
-        facts::{Holding, ObjectRef, Owner, RouteFacts},
+        facts::{Holding, Owner, RouteFacts},
         index::KnownSecret,
         plan::SecretState,
         secret_reads::SecretRead,
     },
-    kit::{
-        call::{self, CallError},
-        seeded::{self, Bug},
+    k8s::{
+        api_error::{self, ApiError},
+        object_ref::ObjectRef,
     },
+    runtime::failpoints::{self, Bug},
     tls::{self, Fingerprint},
 };
 
@@ -130,7 +131,7 @@ impl Reconciler {
     pub(super) async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
         let _turn = self.judge.turn_to_read(&at.namespace).await;
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
-        let route = call::bounded(api.get_opt(&at.name))
+        let route = api_error::with_timeout(api.get_opt(&at.name))
             .await
             .map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
         if let Some(route) = &route {
@@ -178,7 +179,7 @@ impl Reconciler {
         route: &RouteFacts,
         at: &ObjectRef,
     ) -> Result<Option<Arc<SecretRead>>, ApplyError> {
-        if seeded::has(Bug::ClearsFromCache)
+        if failpoints::has(Bug::ClearsFromCache)
             && self.index().known_secret(route, at) == KnownSecret::Unread
         {
             return Ok(None);
@@ -186,8 +187,8 @@ impl Reconciler {
         let turn = self.judge.turn_to_read(&at.namespace).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
         let asked = Instant::now();
-        let secret = match call::bounded(api.get_opt(&at.name)).await {
-            Err(CallError::Server { .. }) if seeded::has(Bug::ClearsOnServerError) => None,
+        let secret = match api_error::with_timeout(api.get_opt(&at.name)).await {
+            Err(ApiError::Server { .. }) if failpoints::has(Bug::ClearsOnServerError) => None,
             other => other.map_err(|cause| ApplyError::Secret {
                 route: route.at.clone(),
                 secret: at.clone(),

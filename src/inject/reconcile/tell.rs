@@ -11,16 +11,17 @@ use crate::{
     inject::{
         apply::ApplyError,
         condition,
-        facts::{Custody, ObjectRef, RouteFacts},
+        facts::{Custody, RouteFacts},
         plan::{self, Plan, SecretState},
         refusals::{self, Retry},
         words::{self, Notice, Reason, Severity},
     },
-    kit::{
-        call::CallError,
+    k8s::{
+        api_error::ApiError,
         events::{Message, Said, Standing},
-        seeded::{self, Bug},
+        object_ref::ObjectRef,
     },
+    runtime::failpoints::{self, Bug},
 };
 
 /// A warning that could not be given is tried again after this long.
@@ -83,7 +84,7 @@ impl Reconciler {
         }
     }
 
-    fn could_not_tell(&self, route: &RouteFacts, error: &CallError) {
+    fn could_not_tell(&self, route: &RouteFacts, error: &ApiError) {
         self.metrics.wrote("event", error.category());
         tracing::warn!(route = %route.at, %error, "an Event could not be written");
     }
@@ -111,7 +112,7 @@ impl Reconciler {
             let refusals = contests.refusals.get_or_insert_default();
             (refusals.count(error, now), refusals.retry(error, now))
         });
-        let lasts = lasts && !seeded::has(Bug::SilentWhileWritesFail);
+        let lasts = lasts && !failpoints::has(Bug::SilentWhileWritesFail);
         let notice = words::not_done(&route, error).filter(|_| lasts);
         let is_final = error.cause().is_some_and(refusals::is_final);
         // The pair is in its place, and the status was tried just now.

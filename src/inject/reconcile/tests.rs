@@ -26,7 +26,7 @@ use crate::{
         refusals::Retry,
         source::Revision,
     },
-    kit::{client::Gate, queue::Queue},
+    k8s::{client::Gate, queue::Queue},
 };
 
 /// One Route, one Secret, Events; faults to set.
@@ -249,8 +249,8 @@ impl Stage {
 
     /// Gives the Route its turn, and another one for what is left to be said.
     async fn turn(&self) -> Result<Next, ApplyError> {
-        match self.reconciler.turn(&self.at, Lane::Urgent).await? {
-            Next::Speak => self.reconciler.turn(&self.at, Lane::Later).await,
+        match self.reconciler.turn(&self.at, Priority::High).await? {
+            Next::Speak => self.reconciler.turn(&self.at, Priority::Low).await,
             next => Ok(next),
         }
     }

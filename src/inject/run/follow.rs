@@ -9,15 +9,16 @@ use super::Injector;
 use crate::{
     api::{route::Route, secret::SecretMetadata},
     inject::{
-        facts::{ObjectRef, RouteFacts},
+        facts::RouteFacts,
         index::{Arrival, Origin, Scope},
         source::Revision,
         watches::{Kind, Watched},
     },
-    kit::{
-        call::CallError,
+    k8s::{
+        api_error::ApiError,
         decode::Guarded,
-        watch::{Change, Follow, Place, Unseen},
+        object_ref::ObjectRef,
+        watch::{Change, Unlisted, Watch},
     },
 };
 
@@ -25,25 +26,25 @@ impl Injector {
     pub(super) async fn follow_routes(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Route, scope: scope.clone() };
         let follow = self.follow::<Route>(&scope, None);
-        let mut unseen = Unseen::default();
+        let mut unlisted = Unlisted::default();
         follow
             .run_lean(|change| match change {
                 Change::Applied(route) => {
                     let at = ObjectRef::of(&route.metadata);
-                    unseen.came(&at);
+                    unlisted.seen(&at);
                     self.route_applied(&watched, &at, &route);
                 }
-                Change::Deleted(place) => self.route_gone(&place.into()),
-                Change::Undecodable(place) => {
-                    let at = self.skip_undecodable("Route", place);
+                Change::Deleted(at) => self.route_gone(&at),
+                Change::Undecodable(at) => {
+                    let at = self.skip_undecodable("Route", at);
                     self.route_gone(&at);
                 }
                 Change::Listing => {
-                    unseen.expect(self.index().routes_of(&scope));
+                    unlisted.expect(self.index().routes_of(&scope));
                     self.watches().listing(&watched);
                 }
                 Change::Listed(()) => {
-                    for at in unseen.rest() {
+                    for at in unlisted.finish() {
                         self.route_gone(&at);
                     }
                     self.watch_listed(&watched);
@@ -59,14 +60,14 @@ impl Injector {
         // Only Secrets that a Route names are remembered, so the Routes come first.
         self.until(|watches| watches.is_not_to_be_waited_for(Kind::Route, &scope)).await;
         let follow = self.follow::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
-        let mut unseen = Unseen::default();
+        let mut unlisted = Unlisted::default();
         let mut is_listing = false;
         follow
             .run_lean(|change| {
                 let concerned = match change {
                     Change::Applied(secret) => {
                         let at = ObjectRef::of(&secret.metadata);
-                        unseen.came(&at);
+                        unlisted.seen(&at);
                         let arrival = match is_listing {
                             true if self.watches().has_listed(&watched) => Arrival::Relist,
                             true => Arrival::FirstList,
@@ -74,14 +75,14 @@ impl Injector {
                         };
                         self.secret_applied(&at, &secret, arrival)
                     }
-                    Change::Deleted(place) => self.secret_gone(&place.into()),
-                    Change::Undecodable(place) => {
-                        let at = self.skip_undecodable("Secret", place);
+                    Change::Deleted(at) => self.secret_gone(&at),
+                    Change::Undecodable(at) => {
+                        let at = self.skip_undecodable("Secret", at);
                         self.secret_gone(&at)
                     }
                     Change::Listing => {
                         is_listing = true;
-                        unseen.expect(self.index().secrets_of(&scope));
+                        unlisted.expect(self.index().secrets_of(&scope));
                         self.watches().listing(&watched);
                         Vec::new()
                     }
@@ -89,7 +90,8 @@ impl Injector {
                         is_listing = false;
                         // What went in the gap had no event to end the use of its read.
                         self.reconciler.reads.clear();
-                        let concerned = self.index().secrets_listed(&unseen.rest(), Instant::now());
+                        let concerned =
+                            self.index().secrets_listed(&unlisted.finish(), Instant::now());
                         self.watch_listed(&watched);
                         concerned
                     }
@@ -145,7 +147,7 @@ impl Injector {
         self.index().secret_gone(at, Instant::now())
     }
 
-    fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Follow<K>
+    fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Watch<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -154,20 +156,19 @@ impl Injector {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };
-        Follow { api, fields, timeout: self.options.watch_timeout, lists: self.lists.clone() }
+        Watch { api, fields, timeout: self.options.watch_timeout, lists: self.lists.clone() }
     }
 
-    fn skip_undecodable(&self, kind: &'static str, place: Place) -> ObjectRef {
-        let at = ObjectRef::from(place);
+    fn skip_undecodable(&self, kind: &'static str, at: ObjectRef) -> ObjectRef {
         self.reconciler.metrics.skipped_undecodable(kind);
         tracing::warn!(kind, object = %at, "skipped: it can't be decoded");
         at
     }
 
-    pub(super) fn watch_failing(&self, watched: &Watched, error: CallError, failures: u32) {
+    pub(super) fn watch_failing(&self, watched: &Watched, error: ApiError, failures: u32) {
         self.reconciler.metrics.watch_restarted(watched.kind.as_str());
         let hint = match (&error, &watched.scope) {
-            (CallError::Forbidden, Some(namespace)) => format!(
+            (ApiError::Forbidden, Some(namespace)) => format!(
                 ". Its account needs the rules of deploy/base/role.yaml in {namespace}. The chart's \
                  `namespaces` and deploy/overlays/single-namespace grant them"
             ),
@@ -188,20 +189,14 @@ impl Injector {
     }
 }
 
-pub(super) fn hint(error: &CallError) -> &'static str {
+pub(super) fn hint(error: &ApiError) -> &'static str {
     match error {
-        CallError::Forbidden => {
+        ApiError::Forbidden => {
             ". Apply again what it was installed with, or limit it with --namespace; trustplane check names the missing right"
         }
-        CallError::NotFound => {
+        ApiError::NotFound => {
             ". Is the Route API installed? On plain Kubernetes: kubectl apply -f crds/route.openshift.io_routes.yaml"
         }
         _ => "",
-    }
-}
-
-impl From<Place> for ObjectRef {
-    fn from(place: Place) -> Self {
-        Self::new(place.namespace, place.name)
     }
 }

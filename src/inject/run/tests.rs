@@ -116,7 +116,7 @@ fn asking(injector: &Injector) -> ObjectRef {
 
 /// Gives the Route a turn; answers after how long the next one is due.
 async fn turn(injector: &Injector, at: &ObjectRef) -> Duration {
-    injector.turn(at, Lane::Later).await;
+    injector.turn(at, Priority::Low).await;
     let start = Instant::now();
     assert_eq!(injector.queue.next().await.0, *at);
     injector.queue.done(at);
@@ -160,7 +160,7 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
         assert!(range.contains(&wait), "{wait:?} after {failures}");
     }
     code.store(404, Ordering::SeqCst);
-    injector.turn(&at, Lane::Later).await;
+    injector.turn(&at, Priority::Low).await;
     assert_eq!(injector.index().states().len(), 1, "there is no such Secret, and that is known");
 
     code.store(500, Ordering::SeqCst);
@@ -219,7 +219,7 @@ async fn nothing_is_decided_from_half_a_list_but_a_watch_that_fails_holds_nobody
     assert_eq!(settled().await, 0, "both are being listed");
     injector.watch_listed(routes);
     assert_eq!(settled().await, 0, "one is being listed");
-    injector.watch_failing(secrets, CallError::Forbidden, 1);
+    injector.watch_failing(secrets, ApiError::Forbidden, 1);
     assert_eq!(settled().await, 1);
     worker.abort();
 }
@@ -228,13 +228,13 @@ async fn nothing_is_decided_from_half_a_list_but_a_watch_that_fails_holds_nobody
 async fn a_watch_that_breaks_after_its_list_leaves_the_controller_ready() {
     let injector = starting(refusing(Arc::new(404.into())), Gate::open(), Clock::system());
     let watches = watches();
-    injector.watch_failing(&watches[0], CallError::Gone, 1);
+    injector.watch_failing(&watches[0], ApiError::Gone, 1);
     assert_eq!(injector.waiting_for().len(), 2, "no list came");
     for watched in &watches {
         injector.watch_listed(watched);
     }
     assert_eq!(injector.waiting_for(), Vec::<String>::new());
-    injector.watch_failing(&watches[0], CallError::Gone, 1);
+    injector.watch_failing(&watches[0], ApiError::Gone, 1);
     assert_eq!(injector.waiting_for(), Vec::<String>::new(), "its cache is complete");
 }
 
@@ -246,7 +246,7 @@ async fn every_route_gets_a_turn_at_every_resync() {
     let resync = tokio::spawn(injector.clone().resync());
     for turn in 1..=3 {
         let next = tokio::time::timeout(Duration::from_secs(601), injector.queue.next()).await;
-        assert_eq!(next, Ok((at.clone(), Lane::Urgent)));
+        assert_eq!(next, Ok((at.clone(), Priority::High)));
         injector.queue.done(&at);
         assert_eq!(start.elapsed().as_secs(), 600 * turn);
     }

@@ -2,11 +2,9 @@
 
 use super::*;
 use crate::{
-    inject::facts::{ObjectRef, tests::Draft},
-    kit::{
-        call::Admission,
-        printable::{HOSTILE, is_harmless},
-    },
+    inject::facts::tests::Draft,
+    k8s::{api_error::Admission, object_ref::ObjectRef},
+    runtime::printable::{HOSTILE, is_harmless},
     tls::Field,
 };
 
@@ -32,19 +30,19 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
     let route = || ObjectRef::new("web", "shop");
     let facts = Draft::edge().annotated("shop-tls").facts();
     let told = |cause| not_done(&facts, &ApplyError::Pair { route: route(), cause });
-    let forbidden = told(CallError::Forbidden).unwrap();
+    let forbidden = told(ApiError::Forbidden).unwrap();
     assert_eq!(forbidden.reason, Reason::InjectionFailed);
     assert!(
         forbidden.note.contains("applying again what it was installed with"),
         "{}",
         forbidden.note
     );
-    let refused = CallError::Invalid { code: 422, fields: "spec.tls.key".into() };
+    let refused = ApiError::Invalid { code: 422, fields: "spec.tls.key".into() };
     let refused = told(refused).unwrap().note;
     assert!(refused.contains("refused the content of spec.tls.key (HTTP 422)"), "{refused}");
     assert!(refused.contains("routes/custom-host"), "{refused}");
     let down = Admission::Webhook("routes.example.com".into());
-    let down = told(CallError::WebhookFailed { webhook: down, code: 500 }).unwrap().note;
+    let down = told(ApiError::WebhookFailed { webhook: down, code: 500 }).unwrap().note;
     assert_eq!(
         down,
         "The certificate of this Route could not be changed, so the Route keeps what it has: \
@@ -52,14 +50,14 @@ fn a_refused_write_is_told_where_somebody_can_do_something_about_it() {
          to repair or remove that webhook."
     );
     let by = Admission::Policy("no-tls".into());
-    let denied = told(CallError::Denied { by, code: 403 }).unwrap().note;
+    let denied = told(ApiError::Denied { by, code: 403 }).unwrap().note;
     assert!(denied.contains("admission policy no-tls denied the request"), "{denied}");
     assert!(!denied.contains("grant"), "no right is missing: {denied}");
-    let large = told(CallError::RequestTooLarge).unwrap().note;
+    let large = told(ApiError::RequestTooLarge).unwrap().note;
     assert!(large.contains("shorten the certificate chain in Secret shop-tls"), "{large}");
 
     let secret = ObjectRef::new("web", "shop-tls");
-    let cause = CallError::Forbidden;
+    let cause = ApiError::Forbidden;
     let unread = ApplyError::Secret { route: route(), secret, cause };
     let unread = not_done(&facts, &unread).unwrap().note;
     assert!(unread.contains("not allowed to read Secret shop-tls"), "{unread}");
@@ -71,9 +69,9 @@ fn a_condition_that_can_not_be_written_is_not_told_as_a_pair_that_is_not_there()
         let route = Draft::edge().facts();
         not_done(&route, &ApplyError::Status { route: route.at.clone(), cause })
     };
-    let invalid = CallError::Invalid { code: 422, fields: "status.certificate".into() };
-    let failed = CallError::Server { code: 500 };
-    for cause in [CallError::Forbidden, invalid, CallError::Conflict, failed] {
+    let invalid = ApiError::Invalid { code: 422, fields: "status.certificate".into() };
+    let failed = ApiError::Server { code: 500 };
+    for cause in [ApiError::Forbidden, invalid, ApiError::Conflict, failed] {
         let notice = told(cause).unwrap();
         assert_eq!(notice.reason, Reason::StatusNotWritten);
         assert!(notice.note.contains("What the router serves is not affected."), "{}", notice.note);
@@ -106,7 +104,7 @@ fn line_breaks_and_control_characters_in_a_value_are_escaped() {
 fn whatever_a_tenant_wrote_no_message_can_deceive_its_reader() {
     let route = Draft::edge().annotated(HOSTILE).facts();
     let said = |why| unusable(&route, &why, Consequence::ServesDefault);
-    let invalid = CallError::Invalid { code: 422, fields: HOSTILE.into() };
+    let invalid = ApiError::Invalid { code: 422, fields: HOSTILE.into() };
     let failed = ApplyError::Pair { route: ObjectRef::new("web", "shop"), cause: invalid };
     let texts = [
         contested(Some(HOSTILE)).note,

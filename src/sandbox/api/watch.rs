@@ -140,7 +140,7 @@ impl Watch {
     fn look(&mut self) {
         let from = self.seen;
         let found = self.server.with(|store| {
-            let changes = store.unseen(from)?;
+            let changes = store.unlisted(from)?;
             let concerned = changes.filter(|change| self.concerns(change)).cloned();
             Ok((store.version(), concerned.collect::<Vec<_>>()))
         });

@@ -17,7 +17,7 @@ use super::{
     trust,
 };
 use crate::{
-    kit::redact::PrivateKeyPem,
+    runtime::redact::PrivateKeyPem,
     sandbox::shown::Shown,
     tls::{self, Problem},
 };

@@ -32,8 +32,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{EDGE_HEADER, admit::Certificate, base_config, table::Entry};
 use crate::{
-    inject::facts::ObjectRef,
-    kit::clock::Clock,
+    k8s::object_ref::ObjectRef,
+    runtime::clock::Clock,
     sandbox::{authority::Authority, shown::Shown},
 };
 

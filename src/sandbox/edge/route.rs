@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     api::route::{ExternalCertificate, GROUP, VERSION},
-    kit::redact::PrivateKeyPem,
+    runtime::redact::PrivateKeyPem,
 };
 
 /// A Route, with what the injector has no use for.

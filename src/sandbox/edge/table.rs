@@ -15,7 +15,7 @@ use super::{
     admit::{Certificate, Offer, Termination},
     route::{Route, Spec, comparable},
 };
-use crate::inject::facts::ObjectRef;
+use crate::k8s::object_ref::ObjectRef;
 
 /// A Route as the table keeps it.
 #[derive(Clone, Debug)]

@@ -60,7 +60,7 @@ impl Store {
     pub fn collect(&mut self, since: u64, now: DateTime<Utc>) {
         let mut seen = since;
         while seen < self.version {
-            let Ok(changes) = self.unseen(seen) else { return };
+            let Ok(changes) = self.unlisted(seen) else { return };
             let changes: Vec<Change> =
                 changes.filter(|change| calls_for_work(change)).cloned().collect();
             seen = self.version;

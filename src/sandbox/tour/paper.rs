@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anstyle::Style;
 
 use super::{Outcome, expect::Told, steps::Step};
-use crate::kit::paper::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
+use crate::runtime::terminal::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
 
 /// Where what was seen begins.
 const INDENT: usize = 25;
@@ -138,9 +138,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        kit::{
-            paper::{WIDTH, fits},
+        runtime::{
             printable::{HOSTILE, is_harmless},
+            terminal::{WIDTH, fits},
         },
         sandbox::{
             shown::Shown,

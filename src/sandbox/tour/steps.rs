@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{HOST, NAMESPACE, ROUTE, SECRET, expect::Expected};
 use crate::{
     inject::words::{Reason, State},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     names::SECRET_NAME_ANNOTATION,
     sandbox::{
         authority::{Authority, Issued},
@@ -147,7 +147,7 @@ pub fn all(pairs: &Pairs, default: &Shown) -> Vec<Step> {
 
 impl Act {
     /// Does it.
-    pub async fn carry_out(self, client: &Client, pairs: &Pairs) -> Result<(), CallError> {
+    pub async fn carry_out(self, client: &Client, pairs: &Pairs) -> Result<(), ApiError> {
         let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         let secret = format!("{secrets}/{SECRET}");
         let routes = format!("/apis/route.openshift.io/v1/namespaces/{NAMESPACE}/routes");
@@ -212,7 +212,7 @@ fn key(pair: &Issued) -> Value {
     json!({ "data": { "tls.key": BASE64_STANDARD.encode(pair.key.expose()) } })
 }
 
-async fn send(client: &Client, method: Method, path: String, body: Value) -> Result<(), CallError> {
+async fn send(client: &Client, method: Method, path: String, body: Value) -> Result<(), ApiError> {
     let kind = match method {
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
@@ -223,7 +223,7 @@ async fn send(client: &Client, method: Method, path: String, body: Value) -> Res
         .uri(path)
         .header(header::CONTENT_TYPE, kind)
         .body(body)
-        .map_err(|error| CallError::Unreachable { why: error.to_string() })?;
-    call::bounded(client.request::<Value>(request)).await?;
+        .map_err(|error| ApiError::Unreachable { why: error.to_string() })?;
+    api_error::with_timeout(client.request::<Value>(request)).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::super::{
     CertificateFacts, ChainOrder, Validity, Warning, Wildcard, describe, next_change, warnings,
 };
 use super::material::{Issued, authority, day, leaf};
-use crate::kit::printable::{HOSTILE, is_harmless};
+use crate::runtime::printable::{HOSTILE, is_harmless};
 
 fn facts(names: &[&str], days: i64) -> CertificateFacts {
     let (not_before, not_after) = (day(0), day(days));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use trustplane::kit::clock::Clock;
+use trustplane::runtime::clock::Clock;
 use trustplane::sandbox::api::ApiServer;
 use trustplane::sandbox::loopback::Port;
 use trustplane::sandbox::serve::{Options, Serving};

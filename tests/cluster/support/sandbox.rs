@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::runtime::{Builder, Runtime};
-use trustplane::kit::clock::Clock;
+use trustplane::runtime::clock::Clock;
 use trustplane::sandbox::{
     api::ApiServer,
     loopback::Port,

@@ -8,7 +8,7 @@ use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509VerifyFlags;
 use openssl::x509::{X509, X509Ref, X509StoreContext};
-use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::runtime::redact::PrivateKeyPem;
 
 use super::pem::{self, Block};
 use super::route::Tls;

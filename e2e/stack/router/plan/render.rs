@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::runtime::redact::PrivateKeyPem;
 
 use super::offer::{Offer, Termination};
 use super::table::{At, Entry};

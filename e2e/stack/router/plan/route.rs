@@ -6,7 +6,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
-use trustplane::kit::redact::PrivateKeyPem;
+use trustplane::runtime::redact::PrivateKeyPem;
 
 /// A Route.
 #[derive(Clone, Debug, Deserialize)]

@@ -106,8 +106,8 @@ fn a_spire_server_api_that_is_missing_or_altered_fails_and_missing_ones_of_spire
     let altered = line(&but(|it| it.spire_server_api = Ok(altered)), "federate-apis");
     assert_eq!(altered.result, Mark::Failed);
     assert!(altered.found.ends_with("of another version: schema of v1alpha1"), "{altered:?}");
-    let unseen = but(|it| it.spire_server_api = Err(CallError::Forbidden));
-    assert_eq!(line(&unseen, "federate-apis").result, Mark::Warning);
+    let unlisted = but(|it| it.spire_server_api = Err(ApiError::Forbidden));
+    assert_eq!(line(&unlisted, "federate-apis").result, Mark::Warning);
     let kinds = but(|it| it.missing_kinds = Ok(vec!["ClusterFederatedTrustDomain"]));
     let kinds = line(&kinds, "federate-apis");
     assert_eq!(kinds.result, Mark::Warning);

@@ -102,7 +102,7 @@ fn a_foreign_change_of_pair_note_or_annotations_costs_a_read_and_our_own_write_d
     assert_eq!(
         known,
         KnownSecret::Unread,
-        "a Route that turns up later may have been edited unseen"
+        "a Route that turns up later may have been edited unlisted"
     );
 }
 

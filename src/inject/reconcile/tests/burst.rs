@@ -127,10 +127,10 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
     let stage = asking(&pair(0));
-    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
     assert_eq!(next, Next::Speak, "the pair is in, and words wait behind those of thousands");
     stage.secret(None);
-    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
     let in_time = Instant::now() + Duration::from_secs(5);
     assert!(
         matches!(next, Next::At(at) if at <= in_time),
@@ -145,7 +145,7 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
     let annotations = route.0["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.remove("route.openshift.io/tls-secret-name");
     let stage = Stage::new(route, None, Policy::default());
-    let next = stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
     assert_eq!((next, stage.world().writes.len()), (Next::Speak, 1), "cleared, and not yet told");
     stage.foreign(&json!({"spec": {"tls": {"termination": "passthrough"}}}));
     stage.turn().await.unwrap();
@@ -157,7 +157,7 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
 #[tokio::test(start_paused = true)]
 async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_before() {
     let stage = asking(&pair(0));
-    stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
     stage.foreign(&json!({"metadata": {"annotations": {"trustplane.dev/injected": null}}}));
     stage.turn().await.unwrap();
     let world = stage.world();
@@ -170,7 +170,7 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_before() {
     let issued = pair(0);
     let stage = asking(&issued);
-    stage.reconciler.turn(&stage.at, Lane::Urgent).await.unwrap();
+    stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
     stage.secret(None);
     stage.turn().await.unwrap();
     assert_eq!(stage.world().events.len(), 0, "nothing is certain within the grace");

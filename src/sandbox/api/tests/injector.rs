@@ -12,7 +12,7 @@ use crate::{
         plan::Policy,
         run::{COMPARE_EVERY, Injector, Options},
     },
-    kit::client::Gate,
+    k8s::client::Gate,
     names::SECRET_NAME_ANNOTATION,
 };
 

@@ -21,11 +21,11 @@ use crate::{
         run::{Federator, Options},
         validate,
     },
-    kit::{
-        call::{self, CallError},
+    k8s::{
+        api_error::{self, ApiError},
         client::Gate,
-        clock::Clock,
     },
+    runtime::clock::Clock,
     sandbox::{
         api::ApiServer,
         spire::{Spire, SpireError},
@@ -67,7 +67,7 @@ pub enum StartError {
     Spire(#[from] SpireError),
     /// The cluster in this process can't be prepared.
     #[error("cannot prepare the sandbox's cluster")]
-    Prepare(#[from] CallError),
+    Prepare(#[from] ApiError),
 }
 
 /// A part that was to run as long as the tour, and did not.
@@ -121,7 +121,7 @@ impl Side {
     }
 
     /// Creates the SpireServer, with the other cluster as its peer.
-    pub async fn configure(&self, peer: &Side) -> Result<(), CallError> {
+    pub async fn configure(&self, peer: &Side) -> Result<(), ApiError> {
         let spire_server = self.spire_server(peer);
         create(&self.cluster.client, &servers(), &spire_server).await
     }
@@ -154,7 +154,7 @@ impl Side {
     }
 
     /// Takes all peers out of the SpireServer.
-    pub async fn remove_peers(&self) -> Result<(), CallError> {
+    pub async fn remove_peers(&self) -> Result<(), ApiError> {
         let path = format!("{}/{}", servers(), spire_server::NAME);
         let patch = json!({ "spec": { "federation": { "federatesWith": null } } });
         let request = Request::patch(path).header("content-type", "application/merge-patch+json");
@@ -162,9 +162,9 @@ impl Side {
     }
 
     /// The status of its SpireServer.
-    pub async fn status(&self) -> Result<SpireServerStatus, CallError> {
+    pub async fn status(&self) -> Result<SpireServerStatus, ApiError> {
         let api: Api<SpireServer> = Api::all(self.cluster.client.clone());
-        Ok(call::bounded(api.get(spire_server::NAME)).await?.status)
+        Ok(api_error::with_timeout(api.get(spire_server::NAME)).await?.status)
     }
 }
 
@@ -201,7 +201,7 @@ fn servers() -> String {
     format!("/apis/{}/spireservers", spire_server::API_VERSION)
 }
 
-async fn create(client: &Client, path: &str, object: &Value) -> Result<(), CallError> {
+async fn create(client: &Client, path: &str, object: &Value) -> Result<(), ApiError> {
     let request = Request::post(path).header("content-type", "application/json");
     send(client, request, object.to_string()).await
 }
@@ -210,9 +210,9 @@ async fn send(
     client: &Client,
     request: http::request::Builder,
     body: String,
-) -> Result<(), CallError> {
+) -> Result<(), ApiError> {
     let request = request
         .body(body.into_bytes())
-        .map_err(|error| CallError::Unreachable { why: error.to_string() })?;
-    call::bounded(client.request::<Value>(request)).await.map(drop)
+        .map_err(|error| ApiError::Unreachable { why: error.to_string() })?;
+    api_error::with_timeout(client.request::<Value>(request)).await.map(drop)
 }

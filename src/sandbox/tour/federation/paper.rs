@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     federate::conditions::TRUST,
-    kit::paper::{BAD, FAINT, GOOD, WARNING},
+    runtime::terminal::{BAD, FAINT, GOOD, WARNING},
     sandbox::tour::paper::{Rows, heading},
 };
 
@@ -85,9 +85,9 @@ mod tests {
         super::expect::{Seen, tests::seen},
         *,
     };
-    use crate::kit::{
-        paper::fits,
+    use crate::runtime::{
         printable::{HOSTILE, is_harmless},
+        terminal::fits,
     };
 
     fn outcome(seen: Seen, differences: &[&str]) -> Outcome {

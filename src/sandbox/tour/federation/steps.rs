@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
     federate::bootstrap::{BootstrapError, Offer},
-    kit::call::{self, CallError},
+    k8s::api_error::{self, ApiError},
     sandbox::spire::{SpireError, trust_domain::TrustDomainError},
 };
 
@@ -58,7 +58,7 @@ pub enum Act {
 pub enum ActError {
     /// The API server refused.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(#[from] ApiError),
     /// No first bundle.
     #[error(transparent)]
     Bootstrap(#[from] Box<BootstrapError>),
@@ -208,7 +208,7 @@ impl Tour {
             Act::EndTrust => {
                 let api: Api<FederatedTrustDomain> = Api::all(b.cluster.client.clone());
                 let name = a.spire.trust_domain();
-                call::bounded(api.delete(&name, &Default::default())).await?;
+                api_error::with_timeout(api.delete(&name, &Default::default())).await?;
                 b.spire.delete_bundle(&name).await;
                 Ok(())
             }

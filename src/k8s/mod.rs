@@ -1,0 +1,14 @@
+//! What every controller needs of the Kubernetes API: the client with its gate, lists and watches, the
+//! work queue, Events, errors. Knows no job.
+
+pub mod api_error;
+pub mod backoff;
+pub mod client;
+pub mod decode;
+pub mod events;
+pub mod object_ref;
+pub mod pages;
+pub mod queue;
+pub mod retry_after;
+pub mod watch;
+pub mod watch_throttle;

@@ -1,0 +1,291 @@
+//! Lists objects, then watches them, for ever.
+//!
+//! - Pages of a list are bounded in bytes (`pages.rs`).
+//! - A watch that ends in good order is opened again from the version that it reached. HTTP 410, as
+//!   the answer or as an event, leads to a list.
+//! - Each watch has its own back-off, so one that is forbidden slows no other.
+//! - An object that can't be decoded is reported and skipped. After an event that can't be read at
+//!   all, and may be of any object, everything is listed.
+//! - A silent connection is given up a little after the watch's own time-out.
+//! - Deletes that fall into a relist produce no event: `Watch::run` remembers which names a list
+//!   brought and says at its end which ones are there. Who has many objects, and knows them anyway,
+//!   asks for `Watch::run_lean` and keeps an `Unlisted` instead.
+
+use std::{collections::HashSet, fmt::Debug, hash::Hash, pin::pin, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    api::{WatchEvent, WatchParams},
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    k8s::{
+        api_error::ApiError,
+        backoff::Backoff,
+        decode::Guarded,
+        object_ref::ObjectRef,
+        pages::{Pages, Progress},
+    },
+    runtime::failpoints::{self, Bug},
+};
+
+/// What a watch has to say; at the end of a list, with the names of all objects that it brought or without.
+#[derive(Debug)]
+pub enum Change<K, All = HashSet<ObjectRef>> {
+    /// The object is there, in this version.
+    Applied(K),
+    /// The object is gone.
+    Deleted(ObjectRef),
+    /// The object is there, but it can't be decoded. The reason is not passed on: it may quote
+    /// what it could not decode.
+    Undecodable(ObjectRef),
+    /// A list begins: there was a gap, or nothing is known yet.
+    Listing,
+    /// A list is through: these are all there are.
+    Listed(All),
+    /// The watch can't be opened, or broke, this many times in a row.
+    Failing(ApiError, u32),
+}
+
+/// What was known when a list began and has not come yet; whatever is left at its end is gone. At a
+/// start that is nothing, and later it shares the texts of what is known.
+#[derive(Debug)]
+pub struct Unlisted<T>(HashSet<T>);
+
+impl<T> Default for Unlisted<T> {
+    fn default() -> Self {
+        Self(HashSet::new())
+    }
+}
+
+impl<T: Eq + Hash + Ord> Unlisted<T> {
+    /// A list begins, and this is known.
+    pub fn expect(&mut self, known: impl IntoIterator<Item = T>) {
+        self.0 = known.into_iter().collect();
+    }
+
+    /// The list brought it.
+    pub fn seen(&mut self, one: &T) {
+        self.0.remove(one);
+    }
+
+    /// The list is through: what it did not bring, in order.
+    pub fn finish(&mut self) -> Vec<T> {
+        let rest = std::mem::take(&mut self.0).into_iter();
+        let mut rest: Vec<T> =
+            rest.filter(|_| !failpoints::has(Bug::RelistForgetsNothing)).collect();
+        rest.sort_unstable();
+        rest
+    }
+}
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct Watch<K> {
+    /// Where.
+    pub api: Api<Guarded<K>>,
+    /// Which of them; the API server chooses.
+    pub fields: Option<&'static str>,
+    /// The watch is opened anew after this long, and given up when silent for a little longer.
+    pub timeout: Duration,
+    /// A permit for each page: lists that share it hold so many pages in memory at once.
+    pub lists: Arc<Semaphore>,
+}
+
+/// A watch that did not fail for so long is well.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// A server that lives ends a watch at its time-out; one that is silent for longer is given up.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Why a list or a watch ended.
+enum Failure {
+    /// The server works, but our place in its history is lost: everything is listed.
+    Lost(ApiError),
+    /// The same is tried again.
+    Failed(ApiError),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match ApiError::from(error) {
+            ApiError::Gone => Self::Lost(ApiError::Gone),
+            error => Self::Failed(error),
+        }
+    }
+}
+
+/// Failures in a row.
+struct Failures {
+    all: u32,
+    lost: u32,
+    last: Instant,
+}
+
+impl Failures {
+    /// Counts one more; answers which it is of all, and of its kind.
+    fn count(&mut self, is_lost: bool) -> (u32, u32) {
+        // A list is no sign of success where the watch after it fails every time, and a healthy
+        // watch may have nothing to say: only time tells.
+        if self.last.elapsed() > HEALTHY {
+            (self.all, self.lost) = (0, 0);
+        }
+        self.last = Instant::now();
+        self.all += 1;
+        self.lost += u32::from(is_lost);
+        (self.all, if is_lost { self.lost } else { self.all })
+    }
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    /// Follows the objects for ever.
+    pub async fn run(self, mut tell: impl FnMut(Change<K>)) {
+        let mut listed = HashSet::new();
+        let mut is_listing = false;
+        self.run_lean(|change| {
+            match &change {
+                Change::Listing => {
+                    listed.clear();
+                    is_listing = true;
+                }
+                Change::Applied(object) if is_listing => {
+                    listed.insert(ObjectRef::of(object.meta()));
+                }
+                Change::Undecodable(place) if is_listing => {
+                    listed.insert(place.clone());
+                }
+                Change::Listed(()) => is_listing = false,
+                _ => {}
+            }
+            tell(change.with(|| std::mem::take(&mut listed)));
+        })
+        .await;
+    }
+
+    /// As `run`, but keeps no places: at the end of a list it is told that it is through, no more.
+    pub async fn run_lean(self, mut tell: impl FnMut(Change<K, ()>)) {
+        let mut pages = Pages::new(&self.api, self.fields);
+        let mut failures = Failures { all: 0, lost: 0, last: Instant::now() };
+        // Where the next watch begins; none where everything is to be listed first.
+        let mut version = None;
+        loop {
+            let ended = match &mut version {
+                None => self.list(&mut pages, &mut tell).await.map(|listed| version = Some(listed)),
+                Some(version) => self.watch(version, &mut tell).await,
+            };
+            let (error, is_lost) = match ended {
+                Ok(()) => continue,
+                Err(Failure::Failed(error)) => (error, false),
+                Err(Failure::Lost(error)) => (error, true),
+            };
+            if is_lost {
+                version = None;
+            }
+            let (all, of_its_kind) = failures.count(is_lost);
+            tell(Change::Failing(error, all));
+            tokio::time::sleep(Backoff::WATCH.after(of_its_kind)).await;
+        }
+    }
+
+    /// Lists everything; answers the version of it.
+    async fn list(
+        &self,
+        pages: &mut Pages<K>,
+        tell: &mut impl FnMut(Change<K, ()>),
+    ) -> Result<String, Failure> {
+        tell(Change::Listing);
+        loop {
+            // The semaphore is never closed.
+            let _permit = self.lists.acquire().await;
+            if let Progress::Complete(version) = pages.next(|object| tell(applied(object))).await? {
+                let version = version.ok_or(Failure::Failed(ApiError::Undecodable))?;
+                tell(Change::Listed(()));
+                return Ok(version);
+            }
+        }
+    }
+
+    /// Watches from this version on, and moves it along, until the watch ends in good order.
+    async fn watch(
+        &self,
+        version: &mut String,
+        tell: &mut impl FnMut(Change<K, ()>),
+    ) -> Result<(), Failure> {
+        let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
+        let params = WatchParams {
+            field_selector: self.fields.map(str::to_owned),
+            timeout: Some(seconds),
+            ..WatchParams::default()
+        };
+        let patience = Duration::from_secs(seconds.into()) + MARGIN;
+        let opened = self.api.watch(&params, version).await;
+        let mut events = pin!(opened.map_err(|error| match Failure::from(error) {
+            Failure::Lost(error) if failpoints::has(Bug::GoneIgnored) => Failure::Failed(error),
+            failure => failure,
+        })?);
+        while let Ok(Some(event)) = tokio::time::timeout(patience, events.next()).await {
+            let (at, change) = read(event)?;
+            if at.is_empty() {
+                return Err(Failure::Lost(ApiError::Undecodable));
+            }
+            *version = at;
+            change.into_iter().for_each(&mut *tell);
+        }
+        Ok(())
+    }
+}
+
+/// The version of an event, and what it says of an object.
+fn read<K: Resource<DynamicType = ()>>(
+    event: kube::Result<WatchEvent<Guarded<K>>>,
+) -> Result<(String, Option<Change<K, ()>>), Failure> {
+    match event {
+        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            Ok((version_of(object.meta()), Some(applied(object))))
+        }
+        Ok(WatchEvent::Deleted(object)) => {
+            let meta = object.meta();
+            Ok((version_of(meta), Some(Change::Deleted(ObjectRef::of(meta)))))
+        }
+        Ok(WatchEvent::Bookmark(bookmark)) => Ok((bookmark.metadata.resource_version, None)),
+        Ok(WatchEvent::Error(status)) => Err(kube::Error::Api(status).into()),
+        // It may be of any object.
+        Err(kube::Error::SerdeError(_)) => Err(Failure::Lost(ApiError::Undecodable)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn version_of(meta: &ObjectMeta) -> String {
+    meta.resource_version.clone().unwrap_or_default()
+}
+
+impl<K> Change<K, ()> {
+    /// The same, with the places at the end of a list.
+    fn with<All>(self, all: impl FnOnce() -> All) -> Change<K, All> {
+        match self {
+            Self::Applied(object) => Change::Applied(object),
+            Self::Deleted(place) => Change::Deleted(place),
+            Self::Undecodable(place) => Change::Undecodable(place),
+            Self::Listing => Change::Listing,
+            Self::Listed(()) => Change::Listed(all()),
+            Self::Failing(error, failures) => Change::Failing(error, failures),
+        }
+    }
+}
+
+fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K, ()> {
+    match object {
+        Guarded::Decoded(object) => Change::Applied(object),
+        Guarded::Undecodable(meta) => Change::Undecodable(ObjectRef::of(&meta)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Leader election with a Lease: which replica may write, and until when.
+//!
+//! `decide` is pure and takes its clock as an argument. Two rules keep two holders apart:
+//! a foreign lease counts as over only after we have seen it unchanged for its whole duration on
+//! our own clock, and every write of the Lease carries the resourceVersion that it was decided
+//! from, so that of two replicas that take it at once one gets a conflict.
+//!
+//! The holder stops writing `MARGIN` before anybody else may take over. The deadline counts from
+//! the moment *before* the renewal was sent: however late the answer came, others count from later.
+
+pub mod holder;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    k8s::api_error::{self, ApiError},
+    runtime::clock::Clock,
+};
+
+/// After this long without a renewal, another replica may take over.
+pub const DURATION: Duration = Duration::from_secs(15);
+/// So much earlier the holder stops writing.
+pub const MARGIN: Duration = Duration::from_secs(5);
+/// How often the holder renews and the others look.
+pub const PERIOD: Duration = Duration::from_secs(2);
+
+/// A renewal that takes longer is tried again while there is still time to.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The Lease and who competes for it.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The Lease's namespace.
+    pub namespace: String,
+    /// The Lease's name.
+    pub name: &'static str,
+    /// Who we are; unique per process.
+    pub identity: String,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+fn hint(error: &ApiError) -> &'static str {
+    match error {
+        ApiError::Forbidden => ". Grant it with the Role in deploy/base/lease-role.yaml",
+        ApiError::NotFound => ". Is there such a namespace? Set it with --leader-elect-namespace",
+        _ => "",
+    }
+}
+
+/// What we last saw of the Lease, and when it last changed by our own clock.
+#[derive(Clone, Debug)]
+struct Seen {
+    lease: Lease,
+    unchanged_since: Instant,
+}
+
+/// What to do about the Lease.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// It is ours: renew it.
+    Renew,
+    /// Nobody holds it any more: take it.
+    Take,
+    /// There is none: create it.
+    Create,
+    /// Another replica holds it.
+    Wait,
+}
+
+fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Step {
+    let Some(seen) = seen else { return Step::Create };
+    let spec = seen.lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let duration = spec
+        .and_then(|spec| spec.lease_duration_seconds)
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .map_or(DURATION, Duration::from_secs);
+    match holder {
+        "" => Step::Take,
+        holder if holder == identity => Step::Renew,
+        _ if now.duration_since(seen.unchanged_since) >= duration => Step::Take,
+        _ => Step::Wait,
+    }
+}
+
+/// Competes for the Lease until asked to stop, then gives it up.
+///
+/// Sends the deadline until which writes may be sent; `None` while another replica leads.
+pub struct Election {
+    api: Api<Lease>,
+    candidate: Candidate,
+    clock: Clock,
+    deadline: Arc<watch::Sender<Option<Instant>>>,
+    seen: Option<Seen>,
+    stands_by: bool,
+}
+
+impl Election {
+    /// An election that nobody has won yet, and where its deadline can be read.
+    pub fn new(
+        client: Client,
+        candidate: Candidate,
+        clock: Clock,
+        deadline: Arc<watch::Sender<Option<Instant>>>,
+    ) -> Self {
+        let api = Api::namespaced(client, &candidate.namespace);
+        Self { api, candidate, clock, deadline, seen: None, stands_by: false }
+    }
+
+    /// Runs until cancelled. Whoever runs this must stop the process when it ends by itself.
+    pub async fn run(mut self, stop: CancellationToken, stopped_writing: CancellationToken) {
+        loop {
+            self.round().await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+        // The writes under way still need the lease: hold it until the last of them is through.
+        while !stopped_writing.is_cancelled() {
+            self.round().await;
+            tokio::select! {
+                biased;
+                () = stopped_writing.cancelled() => {}
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+        }
+        self.release().await;
+    }
+
+    async fn round(&mut self) {
+        if self.seen.is_none() || !self.leads() {
+            self.look().await;
+        }
+        let before = Instant::now();
+        let step = decide(self.seen.as_ref(), &self.candidate.identity, before);
+        let written = match step {
+            Step::Wait => {
+                if !std::mem::replace(&mut self.stands_by, true) {
+                    tracing::info!(lease = %self.candidate, leader = self.holder(), "standing by");
+                }
+                return self.lead_until(None);
+            }
+            Step::Create => self.create().await,
+            Step::Take | Step::Renew => self.replace(&step).await,
+        };
+        match written {
+            Ok(lease) => {
+                self.stands_by = false;
+                if !self.leads() {
+                    tracing::info!(lease = %self.candidate, "leading");
+                }
+                self.seen = Some(Seen { lease, unchanged_since: before });
+                self.lead_until(Some(before + DURATION - MARGIN));
+            }
+            Err(error) => {
+                if matches!(error, ApiError::Conflict | ApiError::AlreadyExists) {
+                    tracing::debug!(lease = %self.candidate, "another replica was first");
+                } else {
+                    let hint = hint(&error);
+                    tracing::warn!(%error, lease = %self.candidate, "the lease could not be written{hint}");
+                }
+                // What we know is outdated. If the lease turns out not to be ours, that's it; if
+                // nothing turns out, the deadline stands until it passes by itself.
+                self.look().await;
+                if !self.holds() {
+                    self.lead_until(None);
+                }
+            }
+        }
+    }
+
+    fn holder(&self) -> Option<&str> {
+        self.seen.as_ref()?.lease.spec.as_ref()?.holder_identity.as_deref()
+    }
+
+    fn holds(&self) -> bool {
+        self.holder() == Some(self.candidate.identity.as_str())
+    }
+
+    fn leads(&self) -> bool {
+        self.deadline.borrow().is_some_and(|deadline| Instant::now() < deadline)
+    }
+
+    fn lead_until(&self, deadline: Option<Instant>) {
+        if deadline.is_none() && self.deadline.borrow().is_some() {
+            tracing::warn!(lease = %self.candidate, "another replica leads now");
+        }
+        self.deadline.send_replace(deadline);
+    }
+
+    async fn look(&mut self) {
+        match api_error::within(PATIENCE, self.api.get_opt(self.candidate.name)).await {
+            // Deleted by hand: whoever creates it first leads.
+            Ok(None) => self.seen = None,
+            Ok(Some(lease)) => {
+                let version = |lease: &Lease| lease.metadata.resource_version.clone();
+                let known =
+                    self.seen.as_ref().is_some_and(|seen| version(&seen.lease) == version(&lease));
+                if !known {
+                    self.seen = Some(Seen { lease, unchanged_since: Instant::now() });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, lease = %self.candidate, "the lease could not be read");
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<Lease, ApiError> {
+        let lease = Lease {
+            metadata: ObjectMeta { name: Some(self.candidate.name.into()), ..Default::default() },
+            spec: Some(self.spec(&LeaseSpec::default(), &Step::Create)),
+        };
+        api_error::within(PATIENCE, self.api.create(&PostParams::default(), &lease)).await
+    }
+
+    async fn replace(&self, step: &Step) -> Result<Lease, ApiError> {
+        let Some(seen) = &self.seen else { return Err(ApiError::NotFound) };
+        let mut lease = seen.lease.clone();
+        lease.spec = Some(self.spec(&lease.spec.unwrap_or_default(), step));
+        api_error::within(
+            PATIENCE,
+            self.api.replace(self.candidate.name, &PostParams::default(), &lease),
+        )
+        .await
+    }
+
+    fn spec(&self, before: &LeaseSpec, step: &Step) -> LeaseSpec {
+        let now = self.wall_clock();
+        let mut spec = before.clone();
+        spec.holder_identity = Some(self.candidate.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+        spec.renew_time = now.clone();
+        if *step != Step::Renew {
+            spec.acquire_time = now;
+            let changes_hands = i32::from(*step == Step::Take);
+            let transitions = before.lease_transitions.unwrap_or_default();
+            spec.lease_transitions = Some(transitions.saturating_add(changes_hands));
+        }
+        spec
+    }
+
+    fn wall_clock(&self) -> Option<MicroTime> {
+        let now = self.clock.now();
+        let time = k8s_openapi::jiff::Timestamp::from_microsecond(now.timestamp_micros()).ok()?;
+        Some(MicroTime(time))
+    }
+
+    /// Lets the next replica take over at once.
+    async fn release(&mut self) {
+        let led = self.leads();
+        self.deadline.send_replace(None);
+        if let (true, Some(seen)) = (led, &self.seen) {
+            let mut lease = seen.lease.clone();
+            let spec = lease.spec.get_or_insert_default();
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = self.wall_clock();
+            match api_error::within(
+                PATIENCE,
+                self.api.replace(self.candidate.name, &PostParams::default(), &lease),
+            )
+            .await
+            {
+                Ok(_) => tracing::info!(lease = %self.candidate, "released"),
+                Err(error) => tracing::warn!(%error, lease = %self.candidate, "not released"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! What every job runs in: listeners, the lease, logs, the clock. Knows no job.
+
+pub mod clock;
+pub mod connection_limit;
+pub mod failpoints;
+pub mod health;
+pub mod lease;
+pub mod log;
+pub mod printable;
+pub mod redact;
+pub mod shutdown;
+pub mod terminal;
+pub mod tls_listener;
+pub mod token_auth;
