@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use kube::api::ListParams;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use trustplane::inject::capability::StatusField;
+use trustplane::inject::act::capability::StatusField;
 use trustplane::k8s::api_error;
 
 use super::authority::Authority;

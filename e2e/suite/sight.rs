@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use trustplane::inject::capability::StatusField;
+use trustplane::inject::act::capability::StatusField;
 
 use super::client::{Fingerprint, Served, fingerprint_of};
 use super::place::Place;

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::json;
-use trustplane::inject::capability::{self, StatusField};
+use trustplane::inject::act::capability::{self, StatusField};
 use trustplane::k8s::api_error::{self, ApiError};
 
 use super::client::{self, Ask, Fingerprint, Served, fingerprint_of};

@@ -4,10 +4,10 @@
 //! that is remembered. A peer that is slow or says too much is let go.
 
 mod address;
+mod connect;
 mod error;
 mod target;
 mod trust;
-mod way;
 
 use std::{pin::pin, time::Duration};
 
@@ -128,7 +128,7 @@ async fn follow(
 
 async fn get(url: &Uri, tls: &TlsConnector, progress: &mut Progress) -> Result<Answer, FetchError> {
     let target = Target::of(url)?;
-    let stream = way::connect(url, &target, &mut progress.internal).await?;
+    let stream = connect::connect(url, &target, &mut progress.internal).await?;
     progress.stage = Stage::Connected;
     let stream = tls
         .connect(target.name.clone(), stream)

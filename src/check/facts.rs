@@ -2,7 +2,7 @@
 
 use crate::{
     check::{federate::FederateFound, probe::Enforcement, rights::Right, routes::RoutesFound},
-    inject::capability::StatusField,
+    inject::act::capability::StatusField,
     k8s::api_error::ApiError,
     runtime::lease::holder::Holder,
     sandbox::session::Injecting,

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     api::route::{API_VERSION, GROUP, VERSION},
-    inject::capability,
+    inject::act::capability,
     k8s::api_error::{self, ApiError},
     names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE},
     runtime::{clock::Clock, lease::holder},

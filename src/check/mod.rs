@@ -1,16 +1,16 @@
 //! Command check: is a cluster ready for trustplane, and is what is installed in order?
 //!
-//! `gather` asks the API server, `lines` judges what it found, `paper` shows it. Only `gather`, `federate`,
+//! `gather` asks the API server, `checks` judges what it found, `printer` shows it. Only `gather`, `federate`,
 //! `routes` and `probe` have a client, and only `probe` changes anything: the command asks first.
 //! `rights` and `policy` know what deploy/ asks for: they read the manifests themselves, so that the
 //! two can't differ.
 
+pub mod checks;
 pub mod facts;
 pub mod federate;
 pub mod gather;
-pub mod lines;
-pub mod paper;
 pub mod policy;
+pub mod printer;
 pub mod probe;
 pub mod rights;
 pub mod routes;

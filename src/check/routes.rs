@@ -15,10 +15,10 @@ use crate::{
         route::Route,
         secret::{Secret, TLS_TYPE},
     },
-    inject::{
+    inject::decide::{
         condition::Standing,
-        facts::{Custody, Holding, Owner, RouteFacts, Tls, Wanted},
-        words::Reason,
+        facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
+        messages::Reason,
     },
     k8s::{
         api_error::{self, ApiError},
@@ -186,7 +186,7 @@ impl RoutesFound {
         secrets: Answer<Secrets>,
     ) -> Self {
         let of = |custody| seen.iter().filter(move |route| route.facts.custody == custody);
-        let asking: Vec<_> = of(Custody::Free).filter(|it| it.facts.is_annotated()).collect();
+        let asking: Vec<_> = of(WriteAccess::Free).filter(|it| it.facts.is_annotated()).collect();
         let those = |wanted: fn(&Warning) -> bool| -> Vec<ObjectRef> {
             let found = asking.iter().filter(|route| route.warns(wanted));
             found.map(|route| route.facts.at.clone()).collect()
@@ -202,8 +202,10 @@ impl RoutesFound {
             !holds(route) || route.facts.conditions.first().is_some_and(|it| !injected(it))
         };
         let misspelt = |route: &RouteSeen| match &route.facts.wanted {
-            Wanted::Misspelt(key) => Some((route.facts.at.clone(), shown(key))),
-            Wanted::Nothing | Wanted::Secret(_) | Wanted::Invalid(_) => None,
+            RequestedSecret::Misspelt(key) => Some((route.facts.at.clone(), shown(key))),
+            RequestedSecret::Nothing | RequestedSecret::Secret(_) | RequestedSecret::Invalid(_) => {
+                None
+            }
         };
         let absent = |route: &&RouteSeen, secrets: &Secrets| {
             let secret = route.facts.deciding_secret().filter(|it| !secrets.contains_key(it))?;
@@ -213,9 +215,9 @@ impl RoutesFound {
             all: seen.len() + undecodable.len(),
             annotated: asking.len(),
             current: compared.clone().map(|_| asking.iter().filter(holds).count()),
-            injected: of(Custody::Free).filter(|route| route.is_injected()).count(),
-            left_alone: of(Custody::Ingress).filter(|it| it.facts.is_annotated()).count(),
-            misspelt: of(Custody::Free).filter_map(misspelt).collect(),
+            injected: of(WriteAccess::Free).filter(|route| route.is_injected()).count(),
+            left_alone: of(WriteAccess::Ingress).filter(|it| it.facts.is_annotated()).count(),
+            misspelt: of(WriteAccess::Free).filter_map(misspelt).collect(),
             failing: asking
                 .iter()
                 .filter(fails)

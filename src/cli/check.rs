@@ -6,22 +6,23 @@ use anyhow::{Context, bail};
 use clap::Args;
 use kube::Client;
 
-use super::{
-    Cut, Unable, ask,
-    inject::namespace_name,
-    sandbox::{Output, block_on, print},
-    serving::no_cluster,
-};
 use crate::{
     check::{
+        checks::{Expect, is_installed, lines},
         gather::gather,
-        lines::{Expect, is_installed, lines},
-        paper::{self, Place},
+        printer::{self, Place},
         probe::{Enforcement, Probe, ProbeError},
+    },
+    cli::{
+        Exit, confirm,
+        inject::namespace_name,
+        output::{self, Output, print},
+        sandbox::block_on,
     },
     k8s::client::{self, Gate},
     names::NAMESPACE,
     runtime::{
+        controller::{Unable, no_cluster},
         log::{self, LogFormat, Loudness},
         shutdown,
     },
@@ -109,12 +110,12 @@ impl Check {
         let place = if facts.sandbox.is_some() { Place::Sandbox } else { Place::Cluster };
         print(&match self.output {
             Output::Json => {
-                paper::document(&lines, place, &self.namespace, is_installed(&facts, expect))
+                printer::document(&lines, place, &self.namespace, is_installed(&facts, expect))
             }
-            Output::Text => paper::table(&lines, place, ask::width()),
+            Output::Text => printer::table(&lines, place, output::width()),
         })?;
-        if !paper::holds(&lines) {
-            bail!(Cut::Told);
+        if !printer::holds(&lines) {
+            bail!(Exit::Told);
         }
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Check {
         client: &Client,
     ) -> anyhow::Result<Enforcement> {
         if !self.yes {
-            ask::confirm(QUESTION, self.output, "Add --yes")?;
+            confirm::confirm(QUESTION, self.output, "Add --yes")?;
         }
         let stop = shutdown::on_signal().context("cannot handle signals")?;
         let probe = Probe::default();
@@ -133,7 +134,7 @@ impl Check {
         config.auth_info.impersonate_groups = None;
         let tested = probe.run(client, &connect(config)?, &stop).await;
         if tested == Enforcement::Unknown(ProbeError::Stopped) {
-            bail!(Cut::Stopped);
+            bail!(Exit::Stopped);
         }
         Ok(tested)
     }

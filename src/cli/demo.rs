@@ -10,14 +10,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{
-    Cut, ask,
-    rules::duration,
-    sandbox::{NEW_PAIR, Output, RENEW, Settings, block_on, print, until_stopped},
-};
 use crate::{
+    cli::{
+        Exit,
+        output::{self, Output, print},
+        sandbox::{NEW_PAIR, RENEW, Settings, block_on, until_stopped},
+    },
     k8s::client::{self, Gate},
-    runtime::{printable, shutdown, terminal as page},
+    runtime::{flags::duration, printable, shutdown, terminal as page},
     sandbox::{
         session::{Access, Session},
         tour::{HOST, Outcome, Progress, Tour, paper},
@@ -94,7 +94,7 @@ impl Demo {
         let access = session.access();
         let tour = self.tour(&session, &access).await?;
         let text = self.settings.output == Output::Text;
-        let width = ask::width();
+        let width = output::width();
         if text {
             print(&page::paragraph(INTRODUCTION, width))?;
         }
@@ -107,7 +107,7 @@ impl Demo {
             biased;
             () = stop.cancelled() => {
                 session.end().await;
-                bail!(Cut::Stopped);
+                bail!(Exit::Stopped);
             }
             ended = session.failed() => bail!(ended),
             walked = walk => walked?,

@@ -2,23 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use futures::{FutureExt, future::BoxFuture};
 use http::Uri;
 use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Cut, Unable,
-    check::SILENCE,
-    inject::namespace_name,
-    rules::at_least_a_second,
-    sandbox::{Output, block_on, print},
-    serving::{Ground, Job, Serving, no_cluster},
-};
 use crate::{
     bundle::fetch,
+    cli::{
+        Exit,
+        check::SILENCE,
+        inject::namespace_name,
+        output::{Output, print},
+        sandbox::block_on,
+    },
     federate::{
         apply::Mode,
         metrics::Metrics,
@@ -30,7 +29,11 @@ use crate::{
     },
     k8s::client::{self, Gate},
     names::FEDERATE_LEASE,
-    runtime::log::{self, LogFormat, Loudness},
+    runtime::{
+        controller::{Context, Controller, ControllerArgs, Unable, no_cluster},
+        flags::at_least_a_second,
+        log::{self, LogFormat, Loudness},
+    },
 };
 
 /// Keeps a SPIRE server federated with others, as its SpireServer object says.
@@ -121,7 +124,7 @@ pub struct Federate {
     output: Output,
 
     #[command(flatten)]
-    serving: Serving,
+    controller: ControllerArgs,
 }
 
 /// `--peer-error-detail`.
@@ -169,7 +172,7 @@ fn pod_user(text: &str) -> Result<PodUser, String> {
 impl Federate {
     /// Runs the controller until it is asked to stop, or shows once what it would do.
     pub fn run(self) -> anyhow::Result<()> {
-        let mode = match (self.serving.dry_run, self.create_only) {
+        let mode = match (self.controller.dry_run, self.create_only) {
             (true, true) => {
                 bail!(Unable(anyhow!("--create-only and --dry-run exclude each other")))
             }
@@ -185,7 +188,7 @@ impl Federate {
             proxy: Proxy::from_env(|name| std::env::var(name).ok()),
         };
         let max_peers = usize::from(self.max_peers);
-        if self.serving.dry_run {
+        if self.controller.dry_run {
             log::init(LogFormat::Text, Loudness::Quiet);
             return block_on(show(setting, max_peers, self.output));
         }
@@ -195,7 +198,7 @@ impl Federate {
             PeerErrorDetail::All => ErrorDetail::All,
         };
         let server_metrics = self.server_metrics_url.or_else(|| usual_metrics(&setting.namespace));
-        self.serving.run(FEDERATE_LEASE, move |serving, ground| {
+        self.controller.run(FEDERATE_LEASE, move |controller, context| {
             if let Some(note) = setting.proxy.withheld() {
                 tracing::warn!("{note}");
             }
@@ -203,8 +206,8 @@ impl Federate {
                 setting,
                 mode,
                 resync,
-                watch_timeout: serving.watch_timeout,
-                instance: serving.instance(),
+                watch_timeout: controller.watch_timeout,
+                instance: controller.instance(),
                 max_peers,
                 server_metrics,
             };
@@ -213,7 +216,7 @@ impl Federate {
                 tracing::warn!(%error, "peers with https_web cannot be verified");
                 Arc::new(RootCertStore::empty())
             });
-            let Ground { client, gate, clock, registry } = ground;
+            let Context { client, gate, clock, registry } = context;
             let peers = Peers::with_detail(detail, clock.clone(), gate.clone(), roots);
             let metrics = Metrics::register(registry, peers.clone(), clock.clone());
             Ok(Federator::new(client, gate, clock, options, peers, metrics))
@@ -243,10 +246,10 @@ async fn show(setting: Setting, max_peers: usize, output: Output) -> anyhow::Res
         Output::Text => print(&preview.to_string())?,
         Output::Json => print(&preview.document())?,
     }
-    if preview.is_complete() { Ok(()) } else { bail!(Cut::Told) }
+    if preview.is_complete() { Ok(()) } else { bail!(Exit::Told) }
 }
 
-impl Job for Federator {
+impl Controller for Federator {
     fn waiting_for(&self) -> Vec<String> {
         self.waiting_for()
     }

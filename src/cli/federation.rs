@@ -7,13 +7,14 @@ use clap::{Args, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
-use super::{
-    Unable, ask,
-    check::SILENCE,
-    federate::spire_namespace,
-    sandbox::{Output, block_on, print},
-};
 use crate::{
+    cli::{
+        check::SILENCE,
+        confirm,
+        federate::spire_namespace,
+        output::{self, Output, print},
+        sandbox::block_on,
+    },
     federate::{
         bootstrap::{Cluster, Listing, Offer, Taking},
         exchange::digits,
@@ -21,6 +22,7 @@ use crate::{
     k8s::client::{self, Gate},
     runtime::{
         clock::Clock,
+        controller::Unable,
         log::{self, LogFormat, Loudness},
         printable::{self, printable},
     },
@@ -167,14 +169,14 @@ impl Bootstrap {
         }
         let taking = facts.consider(&offer).map_err(|error| Unable(error.into()))?;
         for remark in remarks(&taking, &listing, &self.to, &offer.trust_domain) {
-            ask::say(&remark);
+            output::say(&remark);
         }
         let Some(what) = verb(&taking) else {
-            ask::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
+            output::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
             return Ok(());
         };
         if self.dry_run {
-            ask::say(&format!(
+            output::say(&format!(
                 "It would {what} the ClusterFederatedTrustDomain in {}. Nothing was changed.",
                 self.to
             ));
@@ -182,7 +184,7 @@ impl Bootstrap {
         }
         self.confirm(&offer, &listing)?;
         to.take(&taking).await?;
-        ask::say(&done(&self.to, &offer.trust_domain, &listing));
+        output::say(&done(&self.to, &offer.trust_domain, &listing));
         Ok(())
     }
 
@@ -209,7 +211,7 @@ impl Bootstrap {
             digits(&offer.bundle.fingerprint()),
             if is_unlisted { " --unlisted" } else { "" },
         );
-        ask::confirm(&question, self.source.output, &instead)
+        confirm::confirm(&question, self.source.output, &instead)
     }
 }
 

@@ -6,13 +6,11 @@ use clap::Args;
 use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    rules::Rules,
-    serving::{Ground, Job, Serving},
-};
 use crate::{
+    cli::policy_args::PolicyArgs,
     inject::run::{COMPARE_EVERY, Injector, Options},
     names::INJECT_LEASE,
+    runtime::controller::{Context, Controller, ControllerArgs},
 };
 
 /// Copies the certificate and key of a TLS Secret into every Route that asks for them, and keeps them
@@ -48,14 +46,14 @@ pub struct Inject {
     namespaces: Vec<String>,
 
     #[command(flatten)]
-    rules: Rules,
+    rules: PolicyArgs,
 
     /// How many Routes to work on at once
     #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
     concurrency: u16,
 
     #[command(flatten)]
-    serving: Serving,
+    controller: ControllerArgs,
 }
 
 /// The API server's rule for names of namespaces.
@@ -78,8 +76,8 @@ pub(super) fn namespace_name(text: &str) -> Result<String, String> {
 impl Inject {
     /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { namespaces, rules, concurrency, serving } = self;
-        serving.run(INJECT_LEASE, |serving, ground| {
+        let Self { namespaces, rules, concurrency, controller } = self;
+        controller.run(INJECT_LEASE, |controller, context| {
             let served =
                 if namespaces.is_empty() { "all".to_owned() } else { namespaces.join(",") };
             tracing::info!(namespaces = served, "serving");
@@ -88,19 +86,19 @@ impl Inject {
                 policy: rules.policy()?,
                 concurrency: concurrency.into(),
                 resync: rules.resync,
-                watch_timeout: serving.watch_timeout,
+                watch_timeout: controller.watch_timeout,
                 compare_every: COMPARE_EVERY,
                 judges_in_place: false,
-                dry_run: serving.dry_run,
-                instance: serving.instance(),
+                dry_run: controller.dry_run,
+                instance: controller.instance(),
             };
-            let Ground { client, gate, clock, registry } = ground;
+            let Context { client, gate, clock, registry } = context;
             Ok(Injector::new(client, gate, clock, options, registry))
         })
     }
 }
 
-impl Job for Injector {
+impl Controller for Injector {
     fn waiting_for(&self) -> Vec<String> {
         self.waiting_for()
     }

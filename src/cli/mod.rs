@@ -4,18 +4,21 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::runtime::printable;
+use crate::runtime::{
+    controller::{Unable, explained},
+    printable,
+};
 
-mod ask;
 pub mod check;
+mod confirm;
 pub mod demo;
 pub mod federate;
 pub mod federation;
 mod help;
 pub mod inject;
-mod rules;
+mod output;
+mod policy_args;
 pub mod sandbox;
-mod serving;
 pub mod uninstall;
 
 /// Copies the certificate and key of a TLS Secret into every Route that asks for them with one
@@ -58,7 +61,7 @@ enum Command {
 
 /// Early exits that need no error message.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum Exit {
     #[error("stopped before its end")]
     Stopped,
     #[error("nobody reads the standard output")]
@@ -67,7 +70,7 @@ enum Cut {
     Told,
 }
 
-impl Cut {
+impl Exit {
     /// What a shell reports for a program that dies of SIGINT or SIGPIPE, or plain failure.
     fn code(&self) -> u8 {
         match self {
@@ -78,28 +81,10 @@ impl Cut {
     }
 }
 
-/// Nothing was done at all: the command line does not say enough, or there is no cluster.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", explained(.0))]
-struct Unable(anyhow::Error);
-
-/// The error and its causes, without those that an earlier one quotes already.
-fn explained(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 impl Cli {
     /// What the command line says. Where it is wrong, or asks for help, the process ends here.
     pub fn from_arguments() -> Self {
-        let matches = help::finish(Self::command(), ask::width()).get_matches();
+        let matches = help::finish(Self::command(), output::width()).get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -117,10 +102,10 @@ impl Cli {
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                if let Some(cut) = error.downcast_ref::<Cut>() {
-                    return cut.code().into();
+                if let Some(exit) = error.downcast_ref::<Exit>() {
+                    return exit.code().into();
                 }
-                ask::say(&printable::lines(&format!("error: {}", explained(&error))));
+                output::say(&printable::lines(&format!("error: {}", explained(&error))));
                 if error.is::<Unable>() { 2.into() } else { ExitCode::FAILURE }
             }
         }

@@ -1,17 +1,16 @@
 //! `trustplane sandbox`, and what `trustplane demo` has in common with it.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cut, ask, rules};
 use crate::{
+    cli::{
+        output::{self, Output, print},
+        policy_args::PolicyArgs,
+    },
     runtime::{
         log::{self, LogFormat, Loudness},
         shutdown, terminal as page,
@@ -73,7 +72,7 @@ pub struct Settings {
     kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
-    rules: rules::Rules,
+    rules: PolicyArgs,
 
     /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
@@ -82,15 +81,6 @@ pub struct Settings {
     /// Log to stderr what the parts do
     #[arg(long, short)]
     verbose: bool,
-}
-
-/// `--output`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    Text,
-    /// For scripts
-    Json,
 }
 
 impl Settings {
@@ -117,7 +107,7 @@ impl Settings {
             if let Port::Rather(wanted) = wanted
                 && wanted != got
             {
-                ask::say(&format!("port {wanted} is taken, using {got}"));
+                output::say(&format!("port {wanted} is taken, using {got}"));
             }
         }
         Ok(session)
@@ -155,14 +145,14 @@ impl Sandbox {
         let session = self.settings.start(injector).await?;
         let access = session.access();
         print(&match self.settings.output {
-            Output::Text => welcome(&access, ask::width()),
+            Output::Text => welcome(&access, output::width()),
             Output::Json => format!("{}\n", serde_json::to_string(&access)?),
         })?;
         if self.no_inject && self.settings.output == Output::Text {
             let kubeconfig = &access.kubeconfig;
             print("\nThe injector does not run. Run it yourself with:\n")?;
             let inject = format!("KUBECONFIG={kubeconfig} trustplane inject");
-            print(&page::commands(&inject, ask::width()))?;
+            print(&page::commands(&inject, output::width()))?;
         }
         until_stopped(session, &stop, self.settings.output).await
     }
@@ -188,22 +178,9 @@ pub(super) async fn until_stopped(
     if output == Output::Text {
         // The terminal may be the one that was closed.
         let text = "The sandbox has ended. Run unset KUBECONFIG in your other terminal.";
-        let _ = print(&format!("\n{}", page::paragraph(text, ask::width())));
+        let _ = print(&format!("\n{}", page::paragraph(text, output::width())));
     }
     Ok(())
-}
-
-/// Prints, with colours where there is somebody to see them.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    let write = || -> io::Result<()> {
-        let mut stdout = anstream::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()
-    };
-    match write() {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => bail!(Cut::Unread),
-        written => written.context("cannot write to the standard output"),
-    }
 }
 
 /// Makes tls.crt and tls.key in the folder that the shell is in.

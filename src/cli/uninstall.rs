@@ -8,31 +8,33 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 
-use super::{
-    Cut, Unable, ask,
-    check::{SILENCE, installed_in},
-    inject::namespace_name,
-    sandbox::{Output, block_on, print},
-    serving::no_cluster,
-};
 use crate::{
-    inject::{capability::StatusField, survey},
+    cli::{
+        Exit,
+        check::{SILENCE, installed_in},
+        confirm,
+        inject::namespace_name,
+        output::{self, Output, print},
+        sandbox::block_on,
+    },
+    inject::{act::capability::StatusField, inventory},
     k8s::{
         api_error::ApiError,
         client::{self, Gate},
     },
     names::NAMESPACE,
     runtime::{
+        controller::{Unable, no_cluster},
         log::{self, LogFormat, Loudness},
         printable::printable,
         shutdown, terminal as page,
     },
     sandbox::session::Injecting,
     uninstall::{
-        carry::{self, Order, Outcome},
+        execute::{self, Order, Outcome},
         federate::{self, Federate},
-        paper::{self, Ended},
         plan::{Outlook, Pairs},
+        printer::{self, Ended},
         running::{self, Running},
     },
 };
@@ -131,7 +133,7 @@ impl Uninstall {
         let client = client::connect(config, Gate::open(), SILENCE)
             .context("cannot use the cluster's configuration")
             .map_err(Unable)?;
-        let found = survey::routes(&client, &self.namespaces)
+        let found = inventory::routes(&client, &self.namespaces)
             .await
             .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
@@ -159,7 +161,7 @@ impl Uninstall {
             bail!(Unable(runs.into()));
         }
         if !found.outlook.is_nothing() {
-            self.confirm(&paper::question(&found.outlook, pairs))?;
+            self.confirm(&printer::question(&found.outlook, pairs))?;
         }
         self.carry_out(&client, &found, Order { pairs, status }).await
     }
@@ -183,7 +185,7 @@ impl Uninstall {
         }
         let choose = "Choose what happens to the injected certificates and keys: --routes=keep or --routes=clear";
         if self.dry_run {
-            ask::say(&format!("Nothing was changed. {choose}."));
+            output::say(&format!("Nothing was changed. {choose}."));
             return Ok(());
         }
         bail!(Unable(anyhow!("nothing was changed. {choose}")))
@@ -193,9 +195,9 @@ impl Uninstall {
         if self.output == Output::Json {
             print(&found.document(Some(pairs), None, self.installed_in()))?;
         }
-        ask::say("Nothing was changed.");
+        output::say("Nothing was changed.");
         if let Some(runs) = runs.filter(|_| !self.while_running) {
-            ask::say(&format!("Without --dry-run this would be refused: {}.", printable(&runs)));
+            output::say(&format!("Without --dry-run this would be refused: {}.", printable(&runs)));
         }
         Ok(())
     }
@@ -204,7 +206,7 @@ impl Uninstall {
         if self.yes {
             return Ok(());
         }
-        ask::confirm(question, self.output, "Add --yes")
+        confirm::confirm(question, self.output, "Add --yes")
     }
 
     async fn carry_out(
@@ -217,14 +219,14 @@ impl Uninstall {
         let routes = found.outlook.routes();
         let mut progress = Progress::of(routes.len());
         let ended =
-            carry::carry_out(client, routes, order, &stop, |done| progress.tell(done)).await;
+            execute::carry_out(client, routes, order, &stop, |done| progress.tell(done)).await;
         progress.end();
         let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Done | Outcome::Gone);
         let all_done = ended.iter().all(|(_, outcome)| is_done(outcome));
         let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
         match self.output {
             Output::Text if ended.is_empty() => {}
-            Output::Text => print(&format!("\n{}", paper::result(&ended, ask::width())))?,
+            Output::Text => print(&format!("\n{}", printer::result(&ended, output::width())))?,
             Output::Json => {
                 let ended = ended.into_iter().collect();
                 let pairs = Some(order.pairs);
@@ -233,8 +235,8 @@ impl Uninstall {
         }
         match (all_done, failed) {
             (true, _) => self.say_farewell(found),
-            (false, true) => bail!(Cut::Told),
-            (false, false) => bail!(Cut::Stopped),
+            (false, true) => bail!(Exit::Told),
+            (false, false) => bail!(Exit::Stopped),
         }
     }
 
@@ -242,12 +244,12 @@ impl Uninstall {
         match self.output {
             Output::Text if found.sandbox.is_some() => {
                 let text = "This is the trustplane sandbox: there is nothing else to remove.";
-                print(&format!("\n{}", page::paragraph(text, ask::width())))
+                print(&format!("\n{}", page::paragraph(text, output::width())))
             }
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
-                let width = ask::width();
-                let rest = paper::farewell(self.installed_in(), width);
+                let width = output::width();
+                let rest = printer::farewell(self.installed_in(), width);
                 print(&format!("{}{rest}", found.federate.farewell(width)))
             }
             Output::Text | Output::Json => Ok(()),
@@ -264,13 +266,13 @@ struct Found {
 
 impl Found {
     fn table(&self, pairs: Option<Pairs>) -> String {
-        let width = ask::width();
-        let table = paper::table(&self.outlook, pairs, width);
+        let width = output::width();
+        let table = printer::table(&self.outlook, pairs, width);
         format!("{table}{}", self.federate.notice(&self.outlook, width))
     }
 
     fn document(&self, pairs: Option<Pairs>, ended: Option<&Ended>, namespace: &str) -> String {
-        paper::document(&self.outlook, pairs, ended, &self.federate, namespace)
+        printer::document(&self.outlook, pairs, ended, &self.federate, namespace)
     }
 }
 

@@ -14,12 +14,12 @@ const AT_ONCE: u32 = 5;
 
 /// The fight, where there is one.
 #[derive(Default)]
-pub struct Contest {
+pub struct RevertBackoff {
     last: Option<Instant>,
     rounds: u32,
 }
 
-impl Contest {
+impl RevertBackoff {
     /// Something had to be put right although nobody had asked for anything else.
     pub fn put_right(&mut self, now: Instant) {
         self.rounds = if self.is_on(now) { self.rounds.saturating_add(1) } else { 0 };
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_pauses_of_a_fight_grow_and_end_with_it() {
-        let (mut contest, start) = (Contest::default(), Instant::now());
+        let (mut contest, start) = (RevertBackoff::default(), Instant::now());
         let mut now = start;
         for round in 0..20 {
             now = start + SECOND * round;

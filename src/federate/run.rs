@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     apply::{Mode, Writer},
     conditions::{Findings, Outcome, Verdict},
-    contest::Contest,
+    contest::RevertBackoff,
     domain,
     effective::{self, Effective},
     memory,
@@ -175,7 +175,7 @@ impl Federator {
         others.spawn(self.server_metrics.clone().run());
         self.clone().follow_owned(&mut others);
         let (mut failures, mut next) = (0, Instant::now());
-        let mut contest = Contest::default();
+        let mut contest = RevertBackoff::default();
         loop {
             tokio::select! {
                 biased;

@@ -96,7 +96,7 @@ pub enum Answer {
     /// Its fetches end with this status.
     Fails(String),
     /// That can't be seen.
-    Unlisted(String),
+    Unseen(String),
 }
 
 /// Growth since the last look, of the status that counts: one success is enough.
@@ -174,11 +174,11 @@ impl Fetches {
         let same = |other: &&String| **other != peer && label(other) == label(peer);
         if let Some(other) = self.peers.iter().find(same) {
             let why = format!("SPIRE's metrics cannot be told apart from those of {other}");
-            return Some(Answer::Unlisted(why));
+            return Some(Answer::Unseen(why));
         }
         match &self.unreadable {
             Some((since, why)) if now - *since > GRACE => {
-                Some(Answer::Unlisted(format!("SPIRE's metrics cannot be read: {why}")))
+                Some(Answer::Unseen(format!("SPIRE's metrics cannot be read: {why}")))
             }
             _ => self.known.get(peer).cloned(),
         }
@@ -199,7 +199,7 @@ pub fn with_answer(
     let (spire_fetch, spire_detail) = match answer {
         Some(Answer::Fetches) => (Some(SpireFetch::Ok), None),
         Some(Answer::Fails(code)) => (Some(SpireFetch::Failing), Some(failing(&code))),
-        Some(Answer::Unlisted(why)) => {
+        Some(Answer::Unseen(why)) => {
             (Some(SpireFetch::Unknown), Some(printable(&why).into_owned()))
         }
         None => standing.map(|it| (it.spire_fetch, it.spire_detail.clone())).unwrap_or_default(),
@@ -315,7 +315,7 @@ spire_server_bundle_manager_fetch_federated_bundle{status="OK"} 5
         let mut fetches = watching(&["td-b.test", "td.b.test", "td-c.test"]);
         fetches.record(page(&[("td_b_test", "OK", 1), ("td_c_test", "OK", 1)]));
         for (peer, other) in [("td-b.test", "td.b.test"), ("td.b.test", "td-b.test")] {
-            let Some(Answer::Unlisted(why)) = fetches.answer(peer, noon()) else {
+            let Some(Answer::Unseen(why)) = fetches.answer(peer, noon()) else {
                 panic!("{peer} cannot be seen")
             };
             assert!(why.contains(other), "{why}");
@@ -331,10 +331,10 @@ spire_server_bundle_manager_fetch_federated_bundle{status="OK"} 5
         assert_eq!(fetches.answer("td-b.test", noon()), Some(Answer::Fetches));
         let later = noon() + GRACE + TimeDelta::seconds(1);
         fetches.record_failure("connection refused".to_owned(), later);
-        let unlisted = fetches.answer("td-b.test", later);
+        let unseen = fetches.answer("td-b.test", later);
         assert!(
-            matches!(&unlisted, Some(Answer::Unlisted(why)) if why.contains("refused")),
-            "{unlisted:?}"
+            matches!(&unseen, Some(Answer::Unseen(why)) if why.contains("refused")),
+            "{unseen:?}"
         );
         fetches.record(page(&[("td_b_test", "OK", 1)]));
         assert_eq!(fetches.answer("td-b.test", later), Some(Answer::Fetches), "it is back");

@@ -21,7 +21,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::{index::Index, words::State},
+    inject::{cache::index::Index, decide::messages::State},
     k8s::{client::Gate, object_ref::ObjectRef, queue::Queue},
     runtime::clock::Clock,
 };
@@ -58,7 +58,7 @@ impl Metrics {
         );
         registry.register(
             "watch_restarts",
-            "Watches that failed and were opened again, by kind",
+            "WatchHealth that failed and were opened again, by kind",
             metrics.watch_restarts.clone(),
         );
         registry.register(

@@ -23,15 +23,21 @@ use follow::hint;
 
 use crate::{
     inject::{
-        apply::{ApplyError, Writer},
-        capability::{self, StatusField},
-        index::{Index, Scope},
+        act::{
+            apply::{ApplyError, Writer},
+            capability::{self, StatusField},
+            reconcile::{Failure, Next, Reconciler},
+        },
+        cache::{
+            index::{Index, Scope},
+            secret_reads::{self, Judge, SharedReads},
+            watch_health::WatchHealth,
+        },
+        decide::{
+            plan::{Policy, StatusScope},
+            refusals::Retry,
+        },
         metrics::{Caches, Metrics},
-        plan::{Policy, StatusScope},
-        reconcile::{Failure, Next, Reconciler},
-        refusals::Retry,
-        secret_reads::{self, Judge, SharedReads},
-        watches::Watches,
     },
     k8s::{
         api_error::ApiError,
@@ -88,7 +94,7 @@ pub struct Injector {
     queue: Arc<Queue<ObjectRef>>,
     gate: Gate,
     options: Options,
-    watches: Arc<Mutex<Watches>>,
+    watches: Arc<Mutex<WatchHealth>>,
     watches_changed: Notify,
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
@@ -125,7 +131,7 @@ impl Injector {
             INJECT_REPORTER,
             options.instance.clone(),
         );
-        let watches = Arc::new(Mutex::new(Watches::of(&scopes(&options.namespaces))));
+        let watches = Arc::new(Mutex::new(WatchHealth::of(&scopes(&options.namespaces))));
         let reconciler = Reconciler {
             index,
             watches: watches.clone(),
@@ -208,13 +214,13 @@ impl Injector {
     /// Deciding from half a list would ask the API server for every Secret. A watch that can't be
     /// opened holds nobody up: then the API server is asked.
     async fn ready_to_decide(&self) {
-        self.until(Watches::all_tried).await;
+        self.until(WatchHealth::all_tried).await;
         // The sender lives as long as we do, so this can't fail.
         let _ = self.status_field_known.subscribe().wait_for(|known| *known).await;
     }
 
     /// Waits until the watches are like this.
-    async fn until(&self, holds: impl Fn(&Watches) -> bool) {
+    async fn until(&self, holds: impl Fn(&WatchHealth) -> bool) {
         loop {
             let changed = self.watches_changed.notified();
             if holds(&self.watches()) {
@@ -435,7 +441,7 @@ impl Injector {
         self.reconciler.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watches(&self) -> MutexGuard<'_, Watches> {
+    fn watches(&self) -> MutexGuard<'_, WatchHealth> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

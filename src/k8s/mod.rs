@@ -10,5 +10,6 @@ pub mod object_ref;
 pub mod pages;
 pub mod queue;
 pub mod retry_after;
+pub mod revert_backoff;
 pub mod watch;
 pub mod watch_throttle;

@@ -2,7 +2,9 @@
 
 pub mod clock;
 pub mod connection_limit;
+pub mod controller;
 pub mod failpoints;
+pub mod flags;
 pub mod health;
 pub mod lease;
 pub mod log;

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     inject::{
-        plan::Policy,
+        decide::plan::Policy,
         run::{COMPARE_EVERY, Injector, Options as InjectorOptions, RunError},
     },
     k8s::{

@@ -8,10 +8,12 @@ use serde::Serialize;
 
 use crate::{
     inject::{
-        capability::StatusField,
-        facts::{Custody, Holding, Owner, RouteFacts, Wanted},
-        plan::{self, Policy, SecretState, StatusScope, Write},
-        survey::Survey,
+        act::capability::StatusField,
+        decide::{
+            facts::{Holding, Owner, RequestedSecret, RouteFacts, WriteAccess},
+            plan::{self, Policy, SecretState, StatusScope, Write},
+        },
+        inventory::Inventory,
     },
     k8s::object_ref::ObjectRef,
 };
@@ -60,7 +62,7 @@ impl Step {
 
 /// Decides. Routes of an Ingress, and those under deletion, are left alone.
 pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
-    if route.custody != Custody::Free {
+    if route.custody != WriteAccess::Free {
         return Step { release: None, drop_status: false };
     }
     let write = match (pairs, route.holding()) {
@@ -81,7 +83,7 @@ fn is_marked(route: &RouteFacts) -> bool {
 
 /// What the controller does where the annotation was removed: rows 11 to 13 of its table.
 fn taking_out(route: &RouteFacts) -> Write {
-    let removed = RouteFacts { wanted: Wanted::Nothing, noted: true, ..route.clone() };
+    let removed = RouteFacts { wanted: RequestedSecret::Nothing, noted: true, ..route.clone() };
     let (now, policy) =
         (DateTime::<Utc>::UNIX_EPOCH, Policy { status: StatusScope::Off, ..Policy::default() });
     let decided = plan::plan(&removed, &SecretState::Missing { since: now }, now, &policy);
@@ -117,9 +119,9 @@ pub struct Marked {
 impl Marked {
     fn of(route: &RouteFacts, step: Step) -> Self {
         let asks_for = match &route.wanted {
-            Wanted::Nothing | Wanted::Misspelt(_) => None,
-            Wanted::Secret(name) => Some(name.to_string()),
-            Wanted::Invalid(value) => Some(value.escape_default().to_string()),
+            RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => None,
+            RequestedSecret::Secret(name) => Some(name.to_string()),
+            RequestedSecret::Invalid(value) => Some(value.escape_default().to_string()),
         };
         Self {
             at: route.at.clone(),
@@ -154,7 +156,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// Sorts what was found.
-    pub fn of(survey: Survey, status: StatusField) -> Self {
+    pub fn of(survey: Inventory, status: StatusField) -> Self {
         let mut outlook = Self { undecodable: survey.undecodable, ..Self::default() };
         for route in &survey.routes {
             // Which Routes are written does not depend on what becomes of the pairs.
@@ -163,7 +165,7 @@ impl Outlook {
                 outlook.marked.push(Marked::of(route, step));
             } else if step.drop_status {
                 outlook.status_only.push(route.at.clone());
-            } else if route.custody == Custody::Ingress && is_marked(route) {
+            } else if route.custody == WriteAccess::Ingress && is_marked(route) {
                 outlook.left_alone.push(Marked::of(route, step));
             }
         }

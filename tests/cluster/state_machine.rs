@@ -3,7 +3,7 @@
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use trustplane::{inject::note::Note, names::INJECTED_ANNOTATION};
+use trustplane::{inject::decide::marker::Marker, names::INJECTED_ANNOTATION};
 
 use crate::{
     scene::{SILENCE, Scene, annotate, note, untouchable},
@@ -229,7 +229,7 @@ async fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected(
         let route = RouteFixture::edge("shop").annotated("shop-tls").holding(&refused);
         let uid = route.create(ns).await.metadata.uid.expect("a uid");
         // As an earlier version with laxer rules has left it.
-        let note = Note::of(&uid, &refused.certificate, &refused.key).to_string();
+        let note = Marker::of(&uid, &refused.certificate, &refused.key).to_string();
         ns.patch_route("shop", json!({"metadata": {"annotations": {INJECTED_ANNOTATION: note}}}))
             .await;
     })

@@ -1,5 +1,5 @@
 //! Faults of the API server and the network that have stopped other controllers. Each test fails
-//! without its remedy in src/k8s/watch.rs, src/k8s/client.rs or src/inject/index.rs.
+//! without its remedy in src/k8s/watch.rs, src/k8s/client.rs or src/inject/cache/index.rs.
 
 use std::{
     sync::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trustplane::{
-    inject::note::Note,
+    inject::decide::marker::Marker,
     names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION},
 };
 
@@ -105,7 +105,7 @@ async fn what_an_earlier_version_renewed_is_up_to_date_and_ours() {
         SecretFixture::tls(&secret(number), &renewed).replace(&scene.ns).await;
         let stands = scene.ns.route(&route(number)).await;
         let uid = stands["metadata"]["uid"].as_str().expect("a uid");
-        let note = Note::of(uid, &renewed.certificate, &renewed.key).to_string();
+        let note = Marker::of(uid, &renewed.certificate, &renewed.key).to_string();
         let tls = json!({ "certificate": renewed.certificate, "key": renewed.key });
         let written = json!({
             "metadata": { "annotations": { INJECTED_ANNOTATION: note } }, "spec": { "tls": tls },

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::check::{admin, found, results};
 use crate::program::{Ran, trustplane};
 use crate::support::{Cluster, Namespace, RouteFixture, SecretFixture, pair};
-use trustplane::inject::note::Note;
+use trustplane::inject::decide::marker::Marker;
 use trustplane::names::INJECTED_ANNOTATION;
 
 async fn check(cluster: &Cluster) -> Ran {
@@ -16,7 +16,7 @@ async fn check(cluster: &Cluster) -> Ran {
 async fn injected_before(ns: &Namespace, name: &str, pair: &pair::Pair) {
     RouteFixture::edge(name).annotated("shop-tls").holding(pair).create(ns).await;
     let uid = ns.route(name).await["metadata"]["uid"].as_str().expect("a uid").to_owned();
-    let note = Note::of(&uid, &pair.certificate, &pair.key).to_string();
+    let note = Marker::of(&uid, &pair.certificate, &pair.key).to_string();
     let annotations = json!({ "metadata": { "annotations": { INJECTED_ANNOTATION: note } } });
     ns.patch_route(name, annotations).await;
 }

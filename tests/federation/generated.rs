@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};
-use trustplane::{api::spire_server::SpireServer as Wanted, federate::validate};
+use trustplane::{api::spire_server::SpireServer as RequestedSecret, federate::validate};
 
 use crate::{
     only::Turn,
@@ -175,11 +175,11 @@ fn object(spec: &Value) -> Value {
 }
 
 /// As both judge it, and completed by the API server.
-async fn accepted(turn: &Turn, spec: &Value) -> Wanted {
+async fn accepted(turn: &Turn, spec: &Value) -> RequestedSecret {
     let made = turn.would_create(&object(spec)).await;
     let mut made = made.unwrap_or_else(|why| panic!("{spec:#}\n{why}"));
     made["metadata"]["uid"] = json!("4711");
-    let wanted: Wanted = serde_json::from_value(made).expect("a SpireServer");
+    let wanted: RequestedSecret = serde_json::from_value(made).expect("a SpireServer");
     assert_eq!(validate::problems(&wanted.spec), [], "{spec:#}");
     wanted
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trustplane::api::spire_server::SpireServer as Wanted;
+use trustplane::api::spire_server::SpireServer as RequestedSecret;
 use trustplane::federate::render::{Part, Proxy, Setting, render};
 
 use crate::real_spire::{
@@ -16,7 +16,7 @@ use crate::support::pair::issued;
 use crate::support::{Cluster, eventually};
 
 /// As the API server completes it.
-fn wanted(endpoint: Value, peers: usize) -> Wanted {
+fn wanted(endpoint: Value, peers: usize) -> RequestedSecret {
     let peer = |number: usize| {
         let name = format!("peer-{number}.test");
         match number % 2 {
@@ -84,7 +84,7 @@ fn endpoints() -> BTreeMap<&'static str, Value> {
 }
 
 /// All that is rendered of it.
-pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
+pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Part, Value> {
     let setting = Setting {
         namespace: NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
@@ -96,7 +96,7 @@ pub fn objects(wanted: &Wanted) -> BTreeMap<Part, Value> {
     render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
 }
 
-fn rendered(wanted: &Wanted, part: Part) -> Value {
+fn rendered(wanted: &RequestedSecret, part: Part) -> Value {
     objects(wanted).remove(&part).expect("what is always rendered")
 }
 
@@ -106,13 +106,13 @@ pub fn rendered_for_tests(part: Part) -> Value {
 }
 
 /// The content of a file in a rendered ConfigMap.
-fn file(wanted: &Wanted, part: Part, name: &str) -> Value {
+fn file(wanted: &RequestedSecret, part: Part, name: &str) -> Value {
     let map = rendered(wanted, part);
     serde_json::from_str(map["data"][name].as_str().expect("a file")).expect("JSON")
 }
 
 /// What is rendered for the server to read.
-pub fn server_conf(wanted: &Wanted) -> Value {
+pub fn server_conf(wanted: &RequestedSecret) -> Value {
     file(wanted, Part::ServerConfigMap, "server.conf")
 }
 

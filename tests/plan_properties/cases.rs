@@ -4,7 +4,7 @@
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
-use trustplane::inject::plan::{OnInvalid, Policy, SecretState, StatusScope, plan};
+use trustplane::inject::decide::plan::{OnInvalid, Policy, SecretState, StatusScope, plan};
 use trustplane::tls::Pair;
 
 use crate::{

@@ -19,10 +19,10 @@ use proptest::{
 };
 use trustplane::{
     api::route::CertificateCondition,
-    inject::{
+    inject::decide::{
         facts::RouteFacts,
+        messages::{Notice, Reason, State},
         plan::{OnInvalid, Plan, SecretState, StatusScope, Write, event_if_still_true, plan},
-        words::{Notice, Reason, State},
     },
 };
 

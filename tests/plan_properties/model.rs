@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use trustplane::{
     api::route::{CertificateCondition, Route},
-    inject::{
+    inject::decide::{
         facts::RouteFacts,
         plan::{OnInvalid, Policy, SecretState, Write},
     },

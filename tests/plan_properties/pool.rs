@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::LazyLock};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use trustplane::{
-    inject::plan::SecretState,
+    inject::decide::plan::SecretState,
     tls::{self, Fingerprint, Pair, Problem},
 };
 

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 use trustplane::inject::{
-    apply::{ReadPair, Writer},
-    plan::{Write, plan},
+    act::apply::{ReadPair, Writer},
+    decide::plan::{Write, plan},
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 //! not have removed by hand.
 
 use serde_json::{Value, json};
-use trustplane::inject::note::Note;
+use trustplane::inject::decide::marker::Marker;
 use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};
 
 use crate::{
@@ -51,8 +51,8 @@ async fn a_note_that_does_not_fit_is_dropped_and_the_owners_pair_stays() {
     let uid = uid_of(&scene, "own").await;
     let copied = note_in(&scene, "shop").await.expect("the other Route has a note");
     let other_route =
-        Note::of(&uid_of(&scene, "shop").await, &own.certificate, &own.key).to_string();
-    let other_pair = Note::of(&uid, &secret.certificate, &secret.key).to_string();
+        Marker::of(&uid_of(&scene, "shop").await, &own.certificate, &own.key).to_string();
+    let other_pair = Marker::of(&uid, &secret.certificate, &secret.key).to_string();
     for forged in ["forged", "", &copied, &other_route, &other_pair] {
         assert_eq!(mallory.patch("own", forging(forged)).await, Ok(()));
         scene.ns.quiet(SILENCE).await;
@@ -69,7 +69,7 @@ async fn a_note_brings_no_key_into_a_route_that_does_not_ask() {
     let copy = RouteFixture::edge("copy").annotation(INJECTED_ANNOTATION, &copied);
     assert_eq!(mallory.create(&copy).await, Ok(()));
     // Even the note that would be written, had the Route asked.
-    let fitting = Note::of(&uid_of(&scene, "copy").await, &secret.certificate, &secret.key);
+    let fitting = Marker::of(&uid_of(&scene, "copy").await, &secret.certificate, &secret.key);
     assert_eq!(mallory.patch("copy", forging(&fitting.to_string())).await, Ok(()));
 
     scene.settles("copy", "Default", "NoCertificate").await;
@@ -84,7 +84,7 @@ async fn a_note_brings_no_key_into_a_route_that_does_not_ask() {
 async fn a_note_that_fits_does_what_its_forger_could_do_by_hand_and_no_more() {
     let (scene, mallory, _, own) = staged("fitting").await;
     let before = version_of_secret(&scene).await;
-    let fitting = Note::of(&uid_of(&scene, "own").await, &own.certificate, &own.key);
+    let fitting = Marker::of(&uid_of(&scene, "own").await, &own.certificate, &own.key);
 
     assert_eq!(mallory.patch("own", forging(&fitting.to_string())).await, Ok(()));
 

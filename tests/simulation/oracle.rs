@@ -17,7 +17,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 use trustplane::{
-    inject::plan::{Policy, SecretState},
+    inject::decide::plan::{Policy, SecretState},
     names::INJECT_LEASE,
     sandbox::kinds,
 };

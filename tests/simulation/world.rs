@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use trustplane::{
     inject::{
-        plan::{OnInvalid, Policy},
+        decide::plan::{OnInvalid, Policy},
         run::{Injector, Options},
     },
     k8s::client::{self, Gate},

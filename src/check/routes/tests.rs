@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    inject::note::Note,
+    inject::decide::marker::Marker,
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
     sandbox::authority::Authority,
 };
@@ -10,7 +10,7 @@ use crate::{
 const PAIR: (&str, &str) = ("certificate", "key");
 
 fn route(name: &str, secret: &str, held: bool, reason: Option<&str>) -> Value {
-    let note = Note::of("1", PAIR.0, PAIR.1).to_string();
+    let note = Marker::of("1", PAIR.0, PAIR.1).to_string();
     let mut route = json!({
         "metadata": { "name": name, "namespace": "web", "uid": "1", "annotations": {} },
         "spec": { "tls": { "termination": "edge" } },

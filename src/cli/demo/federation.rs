@@ -10,11 +10,12 @@ use tokio::time::Instant;
 use super::{PATIENCE, PAUSE, all_hold};
 use crate::{
     cli::{
-        Cut, ask,
-        rules::duration,
-        sandbox::{Output, block_on, print},
+        Exit,
+        output::{self, Output, print},
+        sandbox::block_on,
     },
     runtime::{
+        flags::duration,
         log::{self, LogFormat, Loudness},
         printable, shutdown, terminal as page,
     },
@@ -77,7 +78,7 @@ impl Federation {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
         let start = Instant::now();
         let text = self.output == Output::Text;
-        let width = ask::width();
+        let width = output::width();
         if text {
             print(&page::paragraph(INTRODUCTION, width))?;
         }
@@ -90,7 +91,7 @@ impl Federation {
         });
         let outcomes = tokio::select! {
             biased;
-            () = stop.cancelled() => bail!(Cut::Stopped),
+            () = stop.cancelled() => bail!(Exit::Stopped),
             ended = running.failed() => bail!(ended),
             walked = walk => walked?,
         };

@@ -7,21 +7,20 @@ use chrono::{DateTime, Utc};
 use clap::Args;
 use serde_json::json;
 
-use super::{
-    super::{
-        Unable, ask,
-        rules::at_least_a_second,
-        sandbox::{Output, print},
-    },
-    Source, cluster, done, remarks, verb,
-};
+use super::{Source, cluster, done, remarks, verb};
 use crate::{
+    cli::{
+        confirm,
+        output::{self, Output, print},
+    },
     federate::{
         bootstrap::{Listing, Offer},
         exchange::{self, ImportError, ImportPlan, ImportRules, LONGEST, digits},
     },
     runtime::{
         clock::Clock,
+        controller::Unable,
+        flags::at_least_a_second,
         printable::{self, printable},
     },
 };
@@ -117,7 +116,7 @@ impl Export {
         let tell = "Tell this fingerprint to those who import the file, over another channel than the one that the file goes by:";
         let Some(out) = &self.out else {
             print(&export.text())?;
-            ask::say(&format!("{tell} {fingerprint}"));
+            output::say(&format!("{tell} {fingerprint}"));
             return Ok(());
         };
         let written = std::fs::write(out, export.text());
@@ -125,7 +124,7 @@ impl Export {
         written.map_err(Unable)?;
         let text = shown(self.source.output, &export.offer, export.made_at, &fingerprint, None);
         print(&text)?;
-        ask::say(&format!("Written to {}. {tell} {fingerprint}", out.display()));
+        output::say(&format!("Written to {}. {tell} {fingerprint}", out.display()));
         Ok(())
     }
 }
@@ -144,14 +143,14 @@ impl Import {
         let fingerprint = export.fingerprint();
         print(&shown(self.output, &export.offer, export.made_at, &fingerprint, Some(&plan)))?;
         for remark in remarks(&plan.write, &plan.listing, to, trust_domain) {
-            ask::say(&remark);
+            output::say(&remark);
         }
         let Some(what) = verb(&plan.write) else {
-            ask::say(&format!("{to} has this bundle already. Nothing was changed."));
+            output::say(&format!("{to} has this bundle already. Nothing was changed."));
             return Ok(());
         };
         if self.dry_run {
-            ask::say(&format!(
+            output::say(&format!(
                 "It would {what} the ClusterFederatedTrustDomain in {to}. Nothing was changed."
             ));
             return Ok(());
@@ -161,10 +160,10 @@ impl Import {
                 "The file has the fingerprint that you were told. Make {to} trust {}?",
                 printable(trust_domain)
             );
-            ask::confirm(&question, self.output, "Add --yes")?;
+            confirm::confirm(&question, self.output, "Add --yes")?;
         }
         here.take(&plan.write).await?;
-        ask::say(&done(to, trust_domain, &plan.listing));
+        output::say(&done(to, trust_domain, &plan.listing));
         Ok(())
     }
 

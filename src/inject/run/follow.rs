@@ -9,10 +9,11 @@ use super::Injector;
 use crate::{
     api::{route::Route, secret::SecretMetadata},
     inject::{
-        facts::RouteFacts,
-        index::{Arrival, Origin, Scope},
-        source::Revision,
-        watches::{Kind, Watched},
+        cache::{
+            index::{Arrival, Origin, Scope},
+            watch_health::{Kind, Watched},
+        },
+        decide::{facts::RouteFacts, source::Revision},
     },
     k8s::{
         api_error::ApiError,

@@ -15,10 +15,12 @@ use tower::{BoxError, service_fn};
 
 use super::*;
 use crate::inject::{
-    facts::tests::Draft,
-    index::Origin,
-    secret_reads::SecretRead,
-    watches::{Kind, Watched},
+    cache::{
+        index::Origin,
+        secret_reads::SecretRead,
+        watch_health::{Kind, Watched},
+    },
+    decide::facts::tests::Draft,
 };
 
 fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::probe::Served;
-use crate::inject::words::{Reason, State};
+use crate::inject::decide::messages::{Reason, State};
 
 /// What a step should show.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{HOST, NAMESPACE, ROUTE, SECRET, expect::Expected};
 use crate::{
-    inject::words::{Reason, State},
+    inject::decide::messages::{Reason, State},
     k8s::api_error::{self, ApiError},
     names::SECRET_NAME_ANNOTATION,
     sandbox::{

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    inject::note::Note,
+    inject::decide::marker::Marker,
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
@@ -30,7 +30,7 @@ impl Draft {
 
     /// With the note for the pair `certificate`, `key`.
     fn noted(mut self) -> Self {
-        let note = Note::of("1", "certificate", "key").to_string();
+        let note = Marker::of("1", "certificate", "key").to_string();
         self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(note);
         self
     }
@@ -158,7 +158,7 @@ fn the_outlook_sorts_routes_by_what_is_to_be_done() {
     let plain = Draft::edge().with("", "status", json!({ "certificate": condition }));
     let odd = Draft::edge().with("/metadata/annotations", SECRET_NAME_ANNOTATION, json!("a\nb"));
     let drafts = [ours(), plain, ours().of_ingress(), Draft::edge(), odd];
-    let survey = Survey {
+    let survey = Inventory {
         routes: drafts.iter().map(Draft::facts).collect(),
         undecodable: vec![ObjectRef::new("web", "odd")],
     };

@@ -5,7 +5,7 @@ use super::*;
 /// A tenant whose Route is a few bytes below etcd's limit.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_does_not_fit_is_no_hot_loop() {
-    use crate::inject::{index::Arrival, source::Revision};
+    use crate::inject::{cache::index::Arrival, decide::source::Revision};
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use http_body_util::BodyExt as _;
     use serde_json::Value;
@@ -141,7 +141,7 @@ async fn a_status_that_does_not_fit_is_no_hot_loop() {
 
 /// A webhook refuses every Route, and the API takes no Events. The status can be written.
 async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usize) {
-    use crate::inject::{index::Arrival, source::Revision};
+    use crate::inject::{cache::index::Arrival, decide::source::Revision};
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     use http_body_util::BodyExt as _;
     use serde_json::Value;

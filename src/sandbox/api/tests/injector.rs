@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     inject::{
-        plan::Policy,
+        decide::plan::Policy,
         run::{COMPARE_EVERY, Injector, Options},
     },
     k8s::client::Gate,

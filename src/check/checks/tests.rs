@@ -1,0 +1,500 @@
+//! Every line, in each of its states.
+
+use super::*;
+use crate::check::{
+    facts::Server, federate::FederateFound, probe::ProbeError, routes::RoutesFound,
+};
+
+fn server(number: (u32, u32)) -> Server {
+    let version = format!("{}.{}.0", number.0, number.1);
+    Server { url: "https://127.0.0.1:6443".into(), version, number }
+}
+
+/// A cluster with everything in its place, and without `trustplane federate`.
+pub(super) fn in_order() -> Facts {
+    let reviewed = |asked| Ok(Reviewed { asked, missing: Vec::new() });
+    Facts {
+        namespace: "trustplane".into(),
+        server: server(TESTED),
+        sandbox: None,
+        route_api: Ok(RouteApi::Crd),
+        status_field: Ok(StatusField::Kept),
+        installer: reviewed(22),
+        account: reviewed(16),
+        policy: Ok(Some(PolicyFound {
+            policy: Installed::AsShipped,
+            binding: Installed::AsShipped,
+        })),
+        enforcement: Enforcement::Enforced,
+        deployment: Ok(Some(DeploymentFound {
+            image: "trustplane:0.1.0".into(),
+            replicas: 2,
+            ready: 2,
+            updated: 2,
+            account: "trustplane".into(),
+            served: Vec::new(),
+            elects: true,
+            dry_run: false,
+            reviews_tokens: false,
+            release: None,
+        })),
+        elsewhere: Vec::new(),
+        lease: Ok(Holder::Alive { identity: "trustplane-inject-1_ab".into() }),
+        routes: Ok(RoutesFound {
+            all: 3,
+            annotated: 2,
+            current: Ok(2),
+            injected: 2,
+            left_alone: 0,
+            misspelt: Vec::new(),
+            failing: Vec::new(),
+            without_secret: Ok(Vec::new()),
+            undecodable: Vec::new(),
+            unreadable: Vec::new(),
+            expired: Vec::new(),
+            expiring: Vec::new(),
+            not_yet_valid: Vec::new(),
+            wrong_host: Vec::new(),
+            refused: Vec::new(),
+        }),
+        federate: FederateFound { installation: Ok(None), server: Ok(None) },
+    }
+}
+
+/// A cluster that knows nothing of us.
+fn untouched() -> Facts {
+    let right = missing("get secrets");
+    Facts {
+        route_api: Ok(RouteApi::Missing),
+        status_field: Err(ApiError::NotFound),
+        account: Ok(Reviewed { asked: 16, missing: vec![right] }),
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
+        deployment: Ok(None),
+        lease: Ok(Holder::NoLease),
+        routes: Err(ApiError::NotFound),
+        ..in_order()
+    }
+}
+
+pub(super) fn missing(right: &str) -> Right {
+    let (verb, resource) = right.split_once(' ').unwrap();
+    let text = |text: &str| text.to_owned();
+    Right {
+        group: text(""),
+        resource: text(resource),
+        subresource: text(""),
+        verb: text(verb),
+        name: text(""),
+        namespace: text(""),
+    }
+}
+
+fn line(facts: &Facts, check: &str) -> Line {
+    lines(facts, Expect::Whatever).into_iter().find(|line| line.check == check).unwrap()
+}
+
+fn marks(facts: &Facts, expect: Expect) -> Vec<(&'static str, Status)> {
+    lines(facts, expect).iter().map(|line| (line.check, line.result)).collect()
+}
+
+fn that_are(marks: &[(&'static str, Status)], wanted: Status) -> Vec<&'static str> {
+    marks.iter().filter(|(_, mark)| *mark == wanted).map(|(check, _)| *check).collect()
+}
+
+#[test]
+fn everything_in_its_place_is_all_ok_but_for_the_hints() {
+    let marks = marks(&in_order(), Expect::Whatever);
+    assert_eq!(that_are(&marks, Status::Ok).len(), marks.len() - 2, "{marks:?}");
+    assert_eq!(that_are(&marks, Status::Marker), ["federate", "encryption-at-rest"]);
+}
+
+#[test]
+fn before_installing_only_the_missing_route_api_fails() {
+    let before = marks(&untouched(), Expect::Whatever);
+    assert_eq!(that_are(&before, Status::Failed), ["route-api"]);
+    let comes = ["account-rights", "policy", "deployment", "lease"];
+    assert_eq!(that_are(&before, Status::NotYet), comes);
+}
+
+#[test]
+fn a_route_api_that_has_just_gone_fails_once() {
+    let facts = Facts { status_field: Err(ApiError::Undecodable), ..untouched() };
+    assert_eq!(that_are(&marks(&facts, Expect::Whatever), Status::Failed), ["route-api"]);
+}
+
+#[test]
+fn before_installing_it_says_how_to_look_in_another_namespace() {
+    let found = line(&untouched(), "deployment").found;
+    assert!(found.contains("--namespace"), "{found}");
+}
+
+#[test]
+fn where_it_should_be_installed_what_is_missing_fails() {
+    let after = marks(&untouched(), Expect::Installed);
+    let missing = ["route-api", "account-rights", "policy", "deployment", "lease"];
+    assert_eq!(that_are(&after, Status::Failed), missing);
+    assert_eq!(that_are(&after, Status::NotYet), [""; 0]);
+}
+
+#[test]
+fn every_line_that_fails_or_warns_says_what_to_do() {
+    let forbidden = Facts {
+        route_api: Err(ApiError::Forbidden),
+        status_field: Err(ApiError::Forbidden),
+        installer: Err(ApiError::Timeout(call_timeout())),
+        account: Err(ApiError::Forbidden),
+        policy: Err(ApiError::Forbidden),
+        deployment: Err(ApiError::Forbidden),
+        lease: Err(ApiError::Forbidden),
+        routes: Err(ApiError::Forbidden),
+        federate: FederateFound {
+            installation: Err(ApiError::Forbidden),
+            server: Err(ApiError::Forbidden),
+        },
+        ..in_order()
+    };
+    for facts in [untouched(), forbidden] {
+        for line in lines(&facts, Expect::Installed) {
+            let wants = matches!(line.result, Status::Failed | Status::Warning);
+            assert_eq!(line.todo.is_some(), wants, "{line:?}");
+        }
+    }
+}
+
+fn call_timeout() -> std::time::Duration {
+    crate::k8s::api_error::TIMEOUT
+}
+
+#[test]
+fn what_may_not_be_seen_is_a_warning_and_what_is_not_answered_a_failure() {
+    let facts = Facts { policy: Err(ApiError::Forbidden), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Status::Warning);
+    let facts = Facts { policy: Err(ApiError::Timeout(call_timeout())), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Status::Failed);
+}
+
+#[test]
+fn an_api_server_without_the_policys_api_fails_and_an_untested_one_is_named() {
+    let facts = |number| Facts { server: server(number), ..in_order() };
+    assert_eq!(line(&facts((1, 29)), "api-server").result, Status::Failed);
+    let newer = line(&facts((1, 40)), "api-server");
+    assert_eq!((newer.result, newer.found.contains("tested with 1.36")), (Status::Ok, true));
+}
+
+#[test]
+fn the_tested_version_is_the_one_of_the_toolbox() {
+    let modules = include_str!("../../../e2e/toolbox/kubernetes/go.mod");
+    let (major, minor) = TESTED;
+    assert!(modules.contains(&format!("k8s.io/kubernetes v{major}.{minor}.")), "{TESTED:?}");
+}
+
+#[test]
+fn missing_rights_are_named_and_the_first_few_are_enough() {
+    let names = ["get a", "get b", "get c", "get d", "get e", "get f", "get g"];
+    let missing: Vec<_> = names.map(missing).into();
+    let facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
+    let line = line(&facts, "account-rights");
+    assert_eq!(line.result, Status::Failed);
+    assert_eq!(line.found, "9 of 16; missing: get a, get b, get c, get d, get e and 2 more");
+    assert_eq!(line.command.as_deref(), Some("kubectl apply -k deploy/overlays/kubernetes"));
+}
+
+#[test]
+fn what_helm_installed_is_put_right_with_helm() {
+    let missing = vec![missing("get secrets")];
+    let mut facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.release = Some("routes".into());
+    }
+    let command = line(&facts, "account-rights").command;
+    let expected = "helm upgrade routes deploy/chart -n trustplane --reuse-values";
+    assert_eq!(command.as_deref(), Some(expected));
+}
+
+#[test]
+fn who_may_not_install_is_told_so_before_and_only_warned_after() {
+    let lacking = || Ok(Reviewed { asked: 22, missing: vec![missing("create namespaces")] });
+    let before = Facts { installer: lacking(), ..untouched() };
+    assert_eq!(line(&before, "install-rights").result, Status::Failed);
+    let after = Facts { installer: lacking(), ..in_order() };
+    assert_eq!(line(&after, "install-rights").result, Status::Warning);
+}
+
+#[test]
+fn a_policy_that_is_not_bound_or_altered_fails() {
+    let facts =
+        |policy, binding| Facts { policy: Ok(Some(PolicyFound { policy, binding })), ..in_order() };
+    let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
+    for (policy, binding, found) in [
+        (Installed::Missing, Installed::Missing, "missing"),
+        (Installed::AsShipped, Installed::Missing, "not bound"),
+        (altered(), Installed::AsShipped, "spec.matchConditions"),
+        (Installed::AsShipped, altered(), "its binding"),
+    ] {
+        let line = line(&facts(policy, binding), "policy");
+        assert_eq!(line.result, Status::Failed, "{line:?}");
+        assert!(line.found.contains(found), "{line:?}");
+    }
+}
+
+#[test]
+fn a_controller_for_some_namespaces_may_do_without_the_policy() {
+    let mut facts = Facts {
+        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
+        ..in_order()
+    };
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.served = vec!["shop".into()];
+    }
+    assert_eq!(line(&facts, "policy").result, Status::Warning);
+    assert!(line(&facts, "account-rights").found.ends_with(", in shop"));
+}
+
+#[test]
+fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
+    let service = "openshift-apiserver/api".to_owned();
+    let facts = Facts {
+        route_api: Ok(RouteApi::Aggregated { service, unavailable: None }),
+        status_field: Ok(StatusField::Dropped),
+        enforcement: Enforcement::NotTested,
+        ..in_order()
+    };
+    let untested = line(&facts, "policy");
+    assert_eq!(untested.result, Status::Warning);
+    assert!(untested.found.contains("whether openshift-apiserver/api"), "{untested:?}");
+    let facts = Facts { enforcement: Enforcement::NotEnforced, ..facts };
+    let tested = line(&facts, "policy");
+    assert_eq!(tested.result, Status::Failed);
+    assert!(tested.todo.is_some_and(|todo| todo.starts_with("openshift-apiserver/api does not")));
+}
+
+#[test]
+fn whether_the_policy_is_enforced_is_claimed_only_after_a_test() {
+    let policy = |enforcement| line(&Facts { enforcement, ..in_order() }, "policy");
+    let untested = policy(Enforcement::NotTested);
+    assert_eq!(untested.result, Status::Marker);
+    assert!(untested.found.contains("cannot be seen"), "{untested:?}");
+    assert_eq!(untested.command.as_deref(), Some("trustplane check --probe-policy"));
+    assert_eq!(policy(Enforcement::Enforced).result, Status::Ok);
+    let off = policy(Enforcement::NotEnforced);
+    assert_eq!(off.result, Status::Failed);
+    assert!(off.todo.is_some_and(|todo| todo.contains("--disable-admission-plugins")));
+    let cause = ApiError::Forbidden;
+    let unknown = policy(Enforcement::Unknown(ProbeError::Call { step: "creating a Role", cause }));
+    assert_eq!(unknown.result, Status::Warning);
+    assert!(unknown.found.ends_with("creating a Role: forbidden (HTTP 403)"), "{unknown:?}");
+}
+
+#[test]
+fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
+    let sandbox = |injecting| {
+        let missing = Err(ApiError::NotFound);
+        let facts = Facts { sandbox: Some(injecting), policy: missing, ..untouched() };
+        // It has no permissions to ask about.
+        let facts = Facts { account: Err(ApiError::NotFound), ..facts };
+        Facts { route_api: Ok(RouteApi::Crd), routes: in_order().routes, ..facts }
+    };
+    let facts = sandbox(Injecting::Itself);
+    let server = line(&facts, "api-server").found;
+    assert!(server.starts_with("the trustplane sandbox at ") && server.ends_with("injector runs"));
+    for check in ["deployment", "lease", "policy"] {
+        assert_eq!(line(&facts, check).result, Status::Marker, "{check}");
+    }
+    assert_eq!(line(&facts, "routes").result, Status::Ok, "its injector is judged");
+    let without = line(&sandbox(Injecting::Others), "api-server").found;
+    assert!(without.ends_with("without its injector"), "{without}");
+    // Whoever expects an installation there has the wrong cluster: no advice to install one.
+    let expected = lines(&facts, Expect::Installed);
+    let failed: Vec<_> = expected.iter().filter(|line| line.result == Status::Failed).collect();
+    let [deployment] = &failed[..] else { panic!("{failed:?}") };
+    assert_eq!(deployment.found, "none: nothing can be installed in the sandbox");
+    assert_eq!(deployment.command, None);
+}
+
+#[test]
+fn a_test_that_was_asked_for_and_not_made_is_not_passed_over_in_silence() {
+    for facts in [untouched(), Facts { policy: Err(ApiError::NotFound), ..untouched() }] {
+        let asked = Facts { enforcement: Enforcement::NothingToTest, ..facts };
+        let line = line(&asked, "policy");
+        assert_eq!(line.result, Status::Warning, "{line:?}");
+        assert!(line.found.ends_with(". --probe-policy tested nothing"), "{line:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_annotation_is_named_whoever_injects() {
+    for facts in [in_order(), Facts { routes: in_order().routes, ..untouched() }] {
+        let mut facts = facts;
+        if let Ok(found) = &mut facts.routes {
+            let route = ObjectRef::new("web", "shop");
+            found.misspelt = vec![(route, "route.openshift.io/tls-secret-nam".into())];
+        }
+        let line = line(&facts, "routes");
+        assert_eq!(line.result, Status::Warning);
+        let named = "misspelt annotation: web/shop (route.openshift.io/tls-secret-nam)";
+        assert!(line.found.ends_with(named), "{line:?}");
+        assert!(line.todo.is_some_and(|todo| todo.contains("route.openshift.io/tls-secret-name.")));
+    }
+}
+
+#[test]
+fn bad_certificates_and_refused_routes_have_a_line_each() {
+    let change = |change: fn(&mut RoutesFound, ObjectRef)| {
+        let mut facts = in_order();
+        change(facts.routes.as_mut().unwrap(), ObjectRef::new("web", "shop"));
+        let warned = that_are(&marks(&facts, Expect::Whatever), Status::Warning);
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        (warned[0], line(&facts, warned[0]).found)
+    };
+    let dates = "certificate-dates";
+    assert_eq!(change(|it, at| it.expired.push(at)), (dates, "expired: web/shop".into()));
+    assert_eq!(change(|it, at| it.expiring.push(at)), (dates, "expiring soon: web/shop".into()));
+    assert_eq!(change(|it, at| it.unreadable.push(at)), (dates, "cannot be read: web/shop".into()));
+    assert_eq!(
+        change(|it, at| it.not_yet_valid.push(at)),
+        (dates, "not valid yet: web/shop".into())
+    );
+    assert_eq!(
+        change(|it, at| it.wrong_host.push(at)),
+        ("certificate-hosts", "not for the Route's host: web/shop".into())
+    );
+    assert_eq!(
+        change(|it, at| it.refused.push((at, "NoHostValue, router default".into()))),
+        ("router-admission", "refused: web/shop (NoHostValue, router default)".into())
+    );
+}
+
+#[test]
+fn routes_that_may_not_be_listed_are_not_called_absent() {
+    let found =
+        |cause| line(&Facts { routes: Err(cause), ..in_order() }, "certificate-dates").found;
+    assert_eq!(found(ApiError::NotFound), "no Routes to look at");
+    assert!(found(ApiError::Forbidden).starts_with("cannot be seen"));
+}
+
+#[test]
+fn where_secrets_may_not_be_read_it_says_so_and_claims_nothing() {
+    let mut facts = in_order();
+    if let Ok(found) = &mut facts.routes {
+        found.current = Err(ApiError::Forbidden);
+        found.without_secret = Err(ApiError::Forbidden);
+    }
+    let routes = line(&facts, "routes").found;
+    assert!(routes.contains("cannot be seen whether that is current"), "{routes}");
+    assert_eq!(line(&facts, "secrets").result, Status::Warning);
+}
+
+#[test]
+fn an_api_server_without_such_policies_fails() {
+    let facts = Facts { policy: Ok(None), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Status::Failed);
+}
+
+#[test]
+fn a_route_api_that_the_cluster_brought_along_is_not_to_be_replaced() {
+    let facts = Facts {
+        status_field: Ok(StatusField::Dropped),
+        account: Ok(Reviewed { asked: 16, missing: vec![missing("get secrets")] }),
+        ..in_order()
+    };
+    assert_eq!(line(&facts, "status-certificate").result, Status::Marker);
+    let command = line(&facts, "account-rights").command;
+    assert_eq!(command.as_deref(), Some("kubectl apply -k deploy/overlays/openshift"));
+}
+
+#[test]
+fn a_server_of_routes_that_is_down_fails() {
+    let unavailable = Some("no endpoints".to_owned());
+    let facts = Facts {
+        route_api: Ok(RouteApi::Aggregated { service: "a/b".into(), unavailable }),
+        ..in_order()
+    };
+    assert_eq!(line(&facts, "route-api").result, Status::Failed);
+}
+
+#[test]
+fn replicas_that_are_not_ready_or_not_wanted_fail() {
+    let facts = |replicas, ready| {
+        let mut facts = in_order();
+        if let Ok(Some(deployment)) = &mut facts.deployment {
+            (deployment.replicas, deployment.ready) = (replicas, ready);
+        }
+        facts
+    };
+    assert_eq!(line(&facts(2, 1), "deployment").result, Status::Failed);
+    assert!(line(&facts(2, 1), "deployment").found.starts_with("1 of 2 replicas ready"));
+    assert_eq!(line(&facts(0, 0), "deployment").result, Status::Failed);
+}
+
+#[test]
+fn old_replicas_that_are_ready_do_not_hide_new_ones_that_never_start() {
+    let mut facts = in_order();
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.updated = 1;
+    }
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Status::Failed);
+    assert!(line.found.ends_with("1 of 2 replaced by this version"), "{line:?}");
+}
+
+#[test]
+fn an_installation_in_another_namespace_is_not_passed_over_in_silence() {
+    let facts = Facts { elsewhere: vec!["infra".into()], ..untouched() };
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Status::Warning);
+    assert_eq!(line.found, "none in namespace trustplane, but in infra");
+    assert_eq!(line.command.as_deref(), Some("trustplane check --namespace infra"));
+}
+
+#[test]
+fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
+    let facts = Facts { policy: Err(ApiError::NotFound), ..in_order() };
+    assert_eq!(line(&facts, "policy").result, Status::Failed);
+    let facts = Facts { policy: Err(ApiError::NotFound), ..untouched() };
+    assert_eq!(line(&facts, "policy").result, Status::Marker);
+}
+
+#[test]
+fn a_controller_that_only_pretends_fails() {
+    let mut facts = in_order();
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        (deployment.dry_run, deployment.elects) = (true, false);
+    }
+    let line = line(&facts, "deployment");
+    assert_eq!(line.result, Status::Failed);
+    assert!(line.found.contains("nothing is injected"), "{line:?}");
+}
+
+#[test]
+fn a_lease_that_an_earlier_installation_left_behind_is_no_failure_before_the_next() {
+    let left = Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
+    let facts = Facts { lease: left, ..untouched() };
+    assert_eq!(line(&facts, "lease").result, Status::NotYet);
+}
+
+#[test]
+fn a_lease_that_nobody_renews_fails_unless_none_is_asked_for() {
+    let gone = || Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
+    let mut facts = Facts { lease: gone(), ..in_order() };
+    assert_eq!(line(&facts, "lease").result, Status::Failed);
+    if let Ok(Some(deployment)) = &mut facts.deployment {
+        deployment.elects = false;
+    }
+    assert_eq!(line(&facts, "lease").result, Status::Marker);
+}
+
+#[test]
+fn routes_that_fail_and_secrets_that_are_missing_are_warnings_with_names() {
+    let mut facts = in_order();
+    if let Ok(found) = &mut facts.routes {
+        let route = ObjectRef::new("web", "shop");
+        found.failing = vec![(route.clone(), Some("SecretNotFound".into()))];
+        found.without_secret = Ok(vec![(route, "shop-tls".into())]);
+    }
+    let routes = line(&facts, "routes");
+    assert_eq!(routes.result, Status::Warning);
+    assert!(routes.found.ends_with("failing: web/shop (SecretNotFound)"), "{routes:?}");
+    let secrets = line(&facts, "secrets");
+    assert_eq!(secrets.result, Status::Warning);
+    assert!(secrets.found.ends_with("web/shop names shop-tls"), "{secrets:?}");
+}

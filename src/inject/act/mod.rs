@@ -1,0 +1,5 @@
+//! Reads and writes of the injector. Only `apply` changes a Route.
+
+pub mod apply;
+pub mod capability;
+pub mod reconcile;

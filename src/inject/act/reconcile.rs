@@ -1,0 +1,495 @@
+//! One Route's turn: decide from what is known, and where that does not suffice or the pair is to be
+//! written, decide again from what the API server says now, then write it.
+//!
+//! A turn writes the pair, or says what there is to say: an Event, a warning, the condition. Words
+//! wait while pairs do: what a router serves matters more than what is told about it.
+
+mod read;
+mod report;
+
+pub use report::Failure;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use read::Knowledge;
+
+use crate::{
+    api::route::{CertificateCondition, Route},
+    inject::{
+        act::apply::{ApplyError, ReadPair, Writer},
+        cache::{
+            index::{Index, Origin, PendingEvent},
+            secret_reads::{Judge, SharedReads},
+            watch_health::WatchHealth,
+        },
+        decide::{
+            facts::{HeldCertificate, RouteFacts, WriteAccess},
+            messages,
+            plan::{self, CompletedWrite, Plan, Policy, SecretState, Write},
+        },
+        metrics::Metrics,
+    },
+    k8s::{
+        api_error::{self, ApiError},
+        events::Publisher,
+        object_ref::ObjectRef,
+        queue::Priority,
+        revert_backoff::{self, Announcement, Decision, RevertBackoffs},
+    },
+    names::FIELD_MANAGER,
+    runtime::{
+        clock::Clock,
+        failpoints::{self, Bug},
+    },
+};
+
+/// A Route that changes under our hands so often in a row has to wait its back-off.
+const CONFLICTS: usize = 3;
+/// A Route that is gone, and the watch does not say so, is looked at again after this long.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Everything that a turn needs.
+pub struct Reconciler {
+    /// What the watches told.
+    pub index: Arc<Mutex<Index>>,
+    /// Whether what they told can be believed.
+    pub watches: Arc<Mutex<WatchHealth>>,
+    /// For reads.
+    pub client: Client,
+    /// For writes.
+    pub writer: Writer,
+    /// For Events.
+    pub publisher: Publisher,
+    /// The time of day.
+    pub clock: Clock,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What the operator chose.
+    pub policy: Policy,
+    /// Whether plans are only logged.
+    pub dry_run: bool,
+    /// Whether the API server keeps `.status.certificate`.
+    pub keeps_status: AtomicBool,
+    /// Reads of Secrets that several Routes share.
+    pub reads: SharedReads,
+    /// Where pairs are judged.
+    pub judge: Judge,
+}
+
+/// What a turn leaves to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, until something changes.
+    Nothing,
+    /// Look again at that time although nothing changed.
+    At(Instant),
+    /// Say what there is to say; Routes that wait for their pairs go first.
+    Speak,
+}
+
+impl From<Option<Instant>> for Next {
+    fn from(again: Option<Instant>) -> Self {
+        again.map_or(Self::Nothing, Self::At)
+    }
+}
+
+impl Reconciler {
+    /// Brings one Route a step nearer to its state.
+    pub async fn turn(&self, at: &ObjectRef, lane: Priority) -> Result<Next, ApplyError> {
+        let Some(mut route) = self.index().route(at) else { return Ok(Next::Nothing) };
+        let mut conflicts = 0;
+        loop {
+            match self.attempt(&route, lane).await {
+                Err(error) if error.is_conflict() && conflicts < CONFLICTS => {
+                    // Decided anew from the new object, never repeated blindly.
+                    conflicts += 1;
+                    match self.reread(at).await? {
+                        Some(reread) if failpoints::has(Bug::BlindRetry) => {
+                            route.version = RouteFacts::read(&reread).version;
+                        }
+                        Some(reread) => route = RouteFacts::read(&reread),
+                        None => return Ok(self.gone(&route)),
+                    }
+                }
+                Err(error) if error.is_not_found() => return self.not_there(&route, error).await,
+                done => return done,
+            }
+        }
+    }
+
+    /// A write was answered that there is no such Route. If it is gone the watch says so, or has; but
+    /// a server that is about to know the Route API again answers like this too, and after that no
+    /// watch has anything to say.
+    async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Next, ApplyError> {
+        if !self.index().knows(&route.at, &route.uid) {
+            return Ok(Next::Nothing);
+        }
+        match self.reread(&route.at).await? {
+            // What is not there is something else, its status for one.
+            Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
+            _ => Ok(self.gone(route)),
+        }
+    }
+
+    /// The API server says that there is no such Route.
+    fn gone(&self, route: &RouteFacts) -> Next {
+        match self.index().knows(&route.at, &route.uid) {
+            true => Next::At(Instant::now() + LOOK_AGAIN),
+            false => Next::Nothing,
+        }
+    }
+
+    async fn attempt(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
+        match self.knowledge(route) {
+            Knowledge::Secret(secret) => self.decide_from_memory(route, &secret, lane).await,
+            Knowledge::CaUnchecked => {
+                let Some(facts) = self.check_ca(route).await? else { return Ok(self.gone(route)) };
+                match self.knowledge(&facts) {
+                    Knowledge::Secret(secret) => {
+                        self.decide_from_memory(&facts, &secret, lane).await
+                    }
+                    _ => self.read_and_do(&facts, lane).await,
+                }
+            }
+            Knowledge::SecretUnreadByOurRules if lane == Priority::High => Ok(Next::Speak),
+            Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {
+                self.read_and_do(route, lane).await
+            }
+        }
+    }
+
+    /// Nothing is written from memory: what is known may be older than it seems.
+    async fn decide_from_memory(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        lane: Priority,
+    ) -> Result<Next, ApplyError> {
+        let plan = self.plan(route, secret);
+        match plan.write {
+            None => self.say_in_full(route, secret, &plan, lane).await,
+            Some(_) => self.read_and_do(route, lane).await,
+        }
+    }
+
+    /// Decides from a read of the Secret, and of the Route where its own `caCertificate` matters.
+    async fn read_and_do(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
+        if route.deciding_secret().is_none() || route.ca_certificate().is_none() {
+            let read = self.read_secret(route).await?;
+            return self.decide_and_do(route, &read.state, read.pair.as_ref(), lane).await;
+        }
+        let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
+        let mut facts = RouteFacts::read(&reread);
+        facts.keep_reading_of(route);
+        let read = self.read_secret(&facts).await?;
+        match self.ca_problems(&facts, &read, reread.spec.tls).await {
+            Some(problems) if !problems.is_empty() => {
+                self.decide_and_do(&facts, &SecretState::CaMismatch(problems), None, lane).await
+            }
+            _ => self.decide_and_do(&facts, &read.state, read.pair.as_ref(), lane).await,
+        }
+    }
+
+    async fn decide_and_do(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        pair: Option<&ReadPair>,
+        lane: Priority,
+    ) -> Result<Next, ApplyError> {
+        let plan = self.plan(route, secret);
+        match plan.write {
+            Some(write) => self.write(route, &plan, write, pair).await,
+            None => self.say_in_full(route, secret, &plan, lane).await,
+        }
+    }
+
+    /// As `say`, after a read of the Route where its chain was too long for the watch.
+    async fn say_in_full(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        plan: &Plan,
+        lane: Priority,
+    ) -> Result<Next, ApplyError> {
+        if route.certificate != HeldCertificate::Unread {
+            return self.say(route, secret, plan, lane).await;
+        }
+        let Some((facts, _)) = self.examine(route).await? else { return Ok(self.gone(route)) };
+        let plan = self.plan(&facts, secret);
+        if plan.write.is_some() {
+            // It has just changed.
+            return Ok(Next::At(Instant::now()));
+        }
+        self.say(&facts, secret, &plan, lane).await
+    }
+
+    fn plan(&self, route: &RouteFacts, secret: &SecretState) -> Plan {
+        let mut plan = plan::plan(route, secret, self.clock.now(), &self.policy);
+        if !self.keeps_status() {
+            plan.conditions = None;
+        }
+        plan
+    }
+
+    fn keeps_status(&self) -> bool {
+        self.keeps_status.load(Ordering::Relaxed)
+    }
+
+    async fn write(
+        &self,
+        route: &RouteFacts,
+        plan: &Plan,
+        write: Write,
+        pair: Option<&ReadPair>,
+    ) -> Result<Next, ApplyError> {
+        if self.dry_run {
+            return Ok(self.would_do(route, plan));
+        }
+        if let (true, Some(conditions)) = (failpoints::has(Bug::StatusFirst), &plan.conditions) {
+            let early = self.writer.write_status(route, conditions).await?;
+            let rest = Plan { conditions: None, ..plan.clone() };
+            return Box::pin(self.write(&early, &rest, write, pair)).await;
+        }
+        if let Some(wait) = self.contested(route, write).await {
+            self.say_meanwhile(route, messages::contested_meanwhile()).await?;
+            return Ok(Next::At(wait));
+        }
+        if self.index().is_too_large(&route.at, digest_of(write), Instant::now()) {
+            let cause = ApiError::RequestTooLarge;
+            return Err(ApplyError::Pair { route: route.at.clone(), cause });
+        }
+        let now_is = self.write_pair(route, plan, write, pair).await?;
+        if !write.stands_in(&now_is) {
+            // Something between us and the store changed our write. What was planned to be said is
+            // not so; the next turn counts it as undone.
+            return Ok(Next::At(Instant::now()));
+        }
+        self.note_state(route, plan);
+        Ok(Next::Speak)
+    }
+
+    /// Says what there is to say of a Route whose pair is as it should be.
+    async fn say(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+        plan: &Plan,
+        lane: Priority,
+    ) -> Result<Next, ApplyError> {
+        if self.dry_run {
+            return Ok(self.would_do(route, plan));
+        }
+        // The verdict is about the pair: it holds whether or not anybody can be told.
+        self.note_state(route, plan);
+        // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
+        let grace = plan.requeue_at.filter(|_| plan.verdict.is_none());
+        if lane == Priority::High && self.has_words(route, plan) {
+            return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
+        }
+        let retelling = match grace {
+            Some(_) => None,
+            None => self.catch_up(route, secret).await,
+        };
+        let renewal = earlier(retelling, self.warn(route, plan).await);
+        if let Some(conditions) = &plan.conditions
+            && let Some(wait) = self.write_status(route, plan, conditions).await?
+        {
+            return Ok(earlier(renewal, Some(wait)).into());
+        }
+        Ok(earlier(renewal, self.look_again(plan.requeue_at)).into())
+    }
+
+    fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
+        plan.conditions.is_some()
+            || !plan.warnings.is_empty()
+            || self.index().has_pending(&route.at)
+    }
+
+    fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
+        if plan.is_nothing() {
+            self.note_state(route, plan);
+        } else {
+            let result = plan.verdict.as_ref().map(|verdict| &verdict.message);
+            tracing::info!(route = %route.at, result, "would {}", messages::doing(plan.write));
+            tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
+        }
+        self.look_again(plan.requeue_at).into()
+    }
+
+    async fn write_pair(
+        &self,
+        route: &RouteFacts,
+        plan: &Plan,
+        write: Write,
+        pair: Option<&ReadPair>,
+    ) -> Result<RouteFacts, ApplyError> {
+        // Asked first: the watch may bring our own write before its answer comes.
+        let changed = self.index().caused_by_secret(route);
+        let written = self.writer.write(route, write, pair).await;
+        self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        let cause = written.as_ref().err().and_then(ApplyError::cause);
+        if cause == Some(&ApiError::RequestTooLarge) {
+            self.contests_of(route, |contests| {
+                let refusals = contests.refusals.get_or_insert_default();
+                refusals.too_large(digest_of(write), Instant::now());
+            });
+        }
+        // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
+        if written.is_ok() || cause.is_some_and(ApiError::may_be_done) {
+            let event = plan.event.filter(|_| !failpoints::has(Bug::HappenedNeverTold));
+            if let Some(write) = event {
+                let event = PendingEvent { write, since: Instant::now() };
+                self.index().keep_pending(&route.at, &route.uid, event);
+            }
+        }
+        let written = written?;
+        if let (true, Some(read)) = (failpoints::has(Bug::KeyInLog), pair) {
+            tracing::debug!(key = read.pair.key().expose(), "written");
+        }
+        log_write(&written, plan, write);
+        if let (Write::Inject(_), Some(changed)) = (write, changed) {
+            self.metrics.reached_route(changed);
+        }
+        let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
+        self.index().route_written(written.clone(), origin, Instant::now());
+        self.contests_of(route, |contests| {
+            contests.pair.written(Instant::now());
+            contests.refusals = None;
+        });
+        Ok(written)
+    }
+
+    /// Answers when to try again where something else keeps dropping the condition.
+    async fn write_status(
+        &self,
+        route: &RouteFacts,
+        plan: &Plan,
+        conditions: &[CertificateCondition],
+    ) -> Result<Option<Instant>, ApplyError> {
+        let said = plan.verdict.as_ref().map(revert_backoff::digest);
+        let ruling = self.contests_of(route, |contests| contests.status.rule(said, Instant::now()));
+        if let Decision::Wait(until, _) = ruling {
+            return Ok(Some(until));
+        }
+        let written = self.writer.write_status(route, conditions).await;
+        self.metrics.wrote("status", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
+        self.index().route_written(written?, Origin::OwnStatus, Instant::now());
+        self.contests_of(route, |contests| contests.status.written(Instant::now()));
+        Ok(None)
+    }
+
+    /// Answers when to try again where something else keeps undoing this write.
+    async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
+        let ruling = self
+            .contests_of(route, |contests| contests.pair.rule(digest_of(write), Instant::now()));
+        let Decision::Wait(until, announcement) = ruling else { return None };
+        if announcement == Announcement::Due {
+            let manager = self.newest_other_manager(&route.at).await;
+            tracing::warn!(route = %route.at, manager, "something else keeps changing the certificate");
+            if !self.tell(route, &messages::contested(manager.as_deref())).await {
+                self.contests_of(route, |contests| contests.pair.not_announced());
+            }
+        }
+        Some(until)
+    }
+
+    async fn newest_other_manager(&self, at: &ObjectRef) -> Option<String> {
+        let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
+        let read = api_error::with_timeout(api.get_metadata_opt(&at.name)).await.ok()??;
+        let managers = read.metadata.managed_fields.unwrap_or_default();
+        managers
+            .into_iter()
+            .filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER))
+            .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
+            // Times are whole seconds: of two in the same one, the owner of the pair is meant.
+            .max_by_key(|entry| (entry.time.clone(), owns_pair(entry)))
+            .and_then(|entry| entry.manager)
+    }
+
+    fn note_state(&self, route: &RouteFacts, plan: &Plan) {
+        match &plan.verdict {
+            Some(verdict) => self.index().settled(&route.at, verdict.state, verdict.reason),
+            None if route.custody != WriteAccess::Free => self.index().unsettled(&route.at),
+            // The grace of a missing Secret: it is still what it was.
+            None => {}
+        }
+    }
+
+    fn look_again(&self, at: Option<DateTime<Utc>>) -> Option<Instant> {
+        // Timers have a range, certificates of a hundred years do not care.
+        at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
+    }
+
+    /// Forgets fights that are over and Events that are old.
+    pub fn tidy(&self) {
+        self.index().tidy(Instant::now());
+        self.judge.tidy();
+        self.publisher.tidy();
+    }
+
+    fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut RevertBackoffs) -> T) -> T {
+        match self.index().contests(&route.at, &route.uid) {
+            Some(contests) => ask(contests),
+            None => ask(&mut RevertBackoffs::default()),
+        }
+    }
+
+    fn watches(&self) -> MutexGuard<'_, WatchHealth> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One line a write, with what an operator searches for; a pair that goes for a bad reason is a
+/// warning.
+fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
+    let secret = route.secret().map(|secret| secret.name);
+    let secret = secret.as_deref().unwrap_or_default();
+    let result = match plan.event {
+        Some(CompletedWrite::Injected(before)) => messages::injected(route, before).note,
+        _ => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),
+    };
+    let done = messages::doing(Some(write));
+    match write.target() {
+        None if !plan.warnings.is_empty() => {
+            tracing::warn!(route = %route.at, secret, result, "written: {done}");
+        }
+        _ => tracing::info!(route = %route.at, secret, result, "written: {done}"),
+    }
+}
+
+/// Stands for the pair that is written; none where one is taken out.
+fn digest_of(write: Write) -> Option<u64> {
+    write.target().as_ref().map(revert_backoff::digest)
+}
+
+fn owns_pair(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:spec"]["f:tls"]);
+    fields.is_some_and(|tls| tls.get("f:certificate").is_some() || tls.get("f:key").is_some())
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

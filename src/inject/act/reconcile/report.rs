@@ -1,0 +1,194 @@
+//! What a turn has to say about a Route, and to whom: Events, and the condition while a write waits.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::time::Instant;
+
+use super::{Reconciler, earlier};
+use crate::{
+    api::route::API_VERSION,
+    inject::{
+        act::apply::ApplyError,
+        decide::{
+            condition,
+            facts::{RouteFacts, WriteAccess},
+            messages::{self, Notice, Reason, Severity},
+            plan::{self, Plan, SecretState},
+            refusals::{self, Retry},
+        },
+    },
+    k8s::{
+        api_error::ApiError,
+        events::{Message, Said, Standing},
+        object_ref::ObjectRef,
+    },
+    runtime::failpoints::{self, Bug},
+};
+
+/// A warning that could not be given is tried again after this long.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+impl Reconciler {
+    /// Answers when the first of the warnings is to be renewed.
+    pub(super) async fn warn(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
+        let said_in_status =
+            plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
+        let mut renewal = None;
+        for notice in &plan.warnings {
+            // A condition tells of an unusable Secret, but not of a certificate that runs out.
+            let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
+            let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
+            match self.publisher.stands(&message(route, notice), said).await {
+                Ok(standing) => {
+                    self.told(standing);
+                    renewal = earlier(renewal, Some(Instant::now() + standing.again));
+                }
+                Err(error) => {
+                    self.could_not_tell(route, &error);
+                    renewal = earlier(renewal, Some(Instant::now() + TELL_AGAIN));
+                }
+            }
+        }
+        renewal
+    }
+
+    /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
+    /// remembered; answers when to try again.
+    pub(super) async fn catch_up(
+        &self,
+        route: &RouteFacts,
+        secret: &SecretState,
+    ) -> Option<Instant> {
+        let pending = self.index().take_pending(&route.at, &route.uid)?;
+        let notice = plan::event_if_still_true(pending.write, route, secret)?;
+        if self.tell(route, &notice).await {
+            return None;
+        }
+        self.index().keep_pending(&route.at, &route.uid, pending);
+        Some(Instant::now() + TELL_AGAIN)
+    }
+
+    /// Says that something happened, and whether it could. An Event that is lost is not worth a
+    /// second write of the pair.
+    pub(super) async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
+        let told = self.publisher.happened(&message(route, notice)).await;
+        match &told {
+            Ok(()) => self.metrics.wrote("event", "ok"),
+            Err(error) => self.could_not_tell(route, error),
+        }
+        told.is_ok()
+    }
+
+    fn told(&self, standing: Standing) {
+        if standing.written {
+            self.metrics.wrote("event", "ok");
+        }
+    }
+
+    fn could_not_tell(&self, route: &RouteFacts, error: &ApiError) {
+        self.metrics.wrote("event", error.category());
+        tracing::warn!(route = %route.at, %error, "an Event could not be written");
+    }
+
+    /// While the write has to wait, the condition must not claim that it was done.
+    pub(super) async fn say_meanwhile(
+        &self,
+        route: &RouteFacts,
+        said: (Reason, String),
+    ) -> Result<(), ApplyError> {
+        let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
+        self.note_state(route, &meanwhile);
+        if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
+            self.write_status(route, &meanwhile, conditions).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts a failure. Answers what is to be told of it, if it lasts, and when to try again.
+    pub fn count_failure(&self, at: &ObjectRef, error: &ApplyError) -> (Option<Failure>, Retry) {
+        let route = self.index().route(at).filter(|route| route.custody == WriteAccess::Free);
+        let Some(route) = route.filter(|_| !self.dry_run) else { return (None, Retry::BackOff) };
+        let now = Instant::now();
+        let (lasts, retry) = self.contests_of(&route, |contests| {
+            let refusals = contests.refusals.get_or_insert_default();
+            (refusals.count(error, now), refusals.retry(error, now))
+        });
+        let lasts = lasts && !failpoints::has(Bug::SilentWhileWritesFail);
+        let notice = messages::not_done(&route, error).filter(|_| lasts);
+        let is_final = error.cause().is_some_and(refusals::is_final);
+        // The pair is in its place, and the status was tried just now.
+        let is_status = matches!(error, ApplyError::Status { .. });
+        let failure = notice.map(|notice| {
+            let said = (notice.reason, notice.note.clone());
+            let plan = plan::meanwhile(&route, said, self.clock.now(), &self.policy);
+            // Causes that come and go in turn are one failure: its words are not changed each time.
+            let is_said = plan.verdict.as_ref().is_some_and(|verdict| {
+                let has = condition::has(&route.conditions, verdict.state, verdict.reason);
+                condition::say(&route.conditions, verdict) || has && !is_final
+            });
+            Failure { route, notice, plan: Some(plan).filter(|_| !is_status), is_said }
+        });
+        (failure, retry)
+    }
+
+    /// Says in the condition that the Route can't be changed. Answers whether it could be said.
+    pub async fn write_failure(&self, failure: &Failure) -> bool {
+        let Some(plan) = &failure.plan else { return true };
+        self.note_state(&failure.route, plan);
+        let conditions = plan.conditions.as_ref().filter(|_| self.keeps_status());
+        let Some(conditions) = conditions.filter(|_| !failure.is_said) else { return true };
+        match self.write_status(&failure.route, plan, conditions).await {
+            Ok(wait) => wait.is_none(),
+            Err(error) => {
+                tracing::debug!(route = %failure.route.at, %error, "writing the failure into the status failed");
+                false
+            }
+        }
+    }
+
+    /// Publishes the Event about it. Answers whether that was possible.
+    pub async fn publish_failure(&self, failure: &Failure) -> bool {
+        let said = if failure.is_said { Said::InStatus } else { Said::NotYet };
+        match self.publisher.stands(&message(&failure.route, &failure.notice), said).await {
+            Ok(standing) => self.told(standing),
+            Err(error) => {
+                self.could_not_tell(&failure.route, &error);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// A failure that lasts, and what is to be told of it.
+pub struct Failure {
+    route: RouteFacts,
+    notice: Notice,
+    /// None where the condition itself is what can't be written.
+    plan: Option<Plan>,
+    /// Whether the condition says it already.
+    is_said: bool,
+}
+
+fn message(route: &RouteFacts, notice: &Notice) -> Message {
+    let regarding = ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some("Route".to_owned()),
+        namespace: Some(route.at.namespace.to_string()),
+        name: Some(route.at.name.to_string()),
+        uid: Some(route.uid.to_string()),
+        ..ObjectReference::default()
+    };
+    Message {
+        regarding,
+        kind: match notice.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        },
+        reason: notice.reason.as_str(),
+        action: notice.action,
+        note: notice.note.clone(),
+        topic: None,
+    }
+}

@@ -1,0 +1,386 @@
+//! What a decision needs to know of a Route, and all that the cache keeps of it. Pure.
+//!
+//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, to
+//! whether it is ours, and to what people are told of it while the object passes by.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::{
+    api::route::{Route, TlsConfig},
+    inject::decide::{condition::Standing, marker::Marker, messages, source::Source},
+    k8s::object_ref::ObjectRef,
+    names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
+    runtime::failpoints::{self, Bug},
+    tls::{self, Fingerprint, Validity, Warning, Wildcard},
+};
+
+/// A Route as `plan` sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteFacts {
+    /// Where it is.
+    pub at: ObjectRef,
+    /// Which incarnation it is.
+    pub uid: Arc<str>,
+    /// The version that these facts were read from; every write carries it.
+    pub version: Box<str>,
+    /// A digest of host and wildcard policy: what the certificate is held against when it is read.
+    pub host: u64,
+    /// Whether the Route is somebody else's to write, or on its way out.
+    pub custody: WriteAccess,
+    /// The Secret that its annotation asks for.
+    pub wanted: RequestedSecret,
+    /// Whether `trustplane.dev/injected` stands there, whatever it says.
+    pub noted: bool,
+    /// How TLS is terminated, and with what.
+    pub tls: Tls,
+    /// Which version of its Secret the pair came from; none where that can't be believed.
+    pub source: Option<Source>,
+    /// What the certificate in the Route says, where the pair is ours.
+    pub certificate: HeldCertificate,
+    /// What `.status.certificate` says now.
+    pub conditions: Box<[Standing]>,
+}
+
+/// What is known of a certificate of ours in a Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldCertificate {
+    /// There is none of ours, or it can't be read.
+    None,
+    /// It is too long to be read while it passes by in a watch.
+    Unread,
+    /// This is what it says.
+    Read(Box<Description>),
+}
+
+/// What metrics and warnings tell of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The serial number of the leaf in hexadecimal digits.
+    pub serial: Box<str>,
+    /// When the leaf is valid.
+    pub validity: Validity,
+    /// What clients will object to, whatever the time is.
+    pub warnings: Box<[Warning]>,
+}
+
+impl Description {
+    /// What clients object to at this time.
+    pub fn warnings_at(&self, now: DateTime<Utc>) -> impl Iterator<Item = Warning> {
+        tls::age_warnings(self.validity, now).chain(self.warnings.iter().cloned())
+    }
+}
+
+/// How much of a Route's certificate is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// What takes next to no time.
+    Short,
+    /// All of it.
+    Whole,
+}
+
+/// Who may write the Route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteAccess {
+    /// We may.
+    Free,
+    /// It is being deleted.
+    Deleting,
+    /// Ingress-to-route puts back whatever anybody else writes.
+    Ingress,
+}
+
+/// The annotation `route.openshift.io/tls-secret-name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestedSecret {
+    /// Absent, or empty.
+    Nothing,
+    /// Names a Secret of the Route's namespace.
+    Secret(Arc<str>),
+    /// Absent or empty, and this key stands there instead, which nobody reads.
+    Misspelt(Box<str>),
+    /// Can't be the name of a Secret. As much of it as is ever told: an annotation may be as large
+    /// as 256 KB, and two that are told alike are decided alike.
+    Invalid(Box<str>),
+}
+
+/// `spec.tls`, reduced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// There is no `spec.tls`.
+    NotSecured,
+    /// The router never decrypts.
+    Passthrough,
+    /// OpenShift's own `externalCertificate`, and what is left beside it.
+    External(Holding),
+    /// The router terminates TLS.
+    Terminated {
+        /// The pair in the Route.
+        holding: Holding,
+        /// The digest of the Route's `caCertificate`, which the router verifies the pair with.
+        ca_certificate: Option<Fingerprint>,
+    },
+}
+
+/// What stands in `spec.tls.certificate` and `spec.tls.key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Neither.
+    Nothing,
+    /// A key without a certificate: the router serves its default certificate.
+    KeyOnly(Owner),
+    /// A certificate, with its key or without.
+    Certificate(Fingerprint, Owner),
+}
+
+/// Whose a pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The note agrees with it.
+    Ours,
+    /// Anything else. When in doubt it is the user's.
+    Theirs,
+}
+
+impl RouteFacts {
+    /// Reads the facts off a Route. Certificate and key stay behind, and a long chain is left unread.
+    pub fn read(route: &Route) -> Self {
+        Self::read_to(route, Depth::Short)
+    }
+
+    /// As `read`, with the longest of chains: not for a task that others wait for.
+    pub fn read_whole(route: &Route) -> Self {
+        Self::read_to(route, Depth::Whole)
+    }
+
+    fn read_to(route: &Route, depth: Depth) -> Self {
+        let meta = &route.metadata;
+        let annotation = |name| meta.annotations.as_ref().and_then(|all| all.get(name));
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let noted = annotation(INJECTED_ANNOTATION);
+        let note: Option<Marker> = noted.and_then(|note| note.parse().ok());
+        let tls = read_tls(route.spec.tls.as_ref(), uid, note);
+        let source = annotation(INJECTED_FROM_ANNOTATION)
+            .zip(note.filter(|_| tls.holds_ours()))
+            .and_then(|(text, note)| Source::read(text, &note));
+        Self {
+            at: ObjectRef::of(meta),
+            uid: uid.into(),
+            version: meta.resource_version.as_deref().unwrap_or_default().into(),
+            host: host_digest(route),
+            custody: custody(route),
+            wanted: wanted(meta.annotations.as_ref()),
+            noted: noted.is_some(),
+            source,
+            certificate: held_certificate(route, &tls, depth),
+            tls,
+            conditions: Standing::read(&route.status.certificate),
+        }
+    }
+
+    /// The Secret that the annotation names.
+    pub fn secret(&self) -> Option<ObjectRef> {
+        match &self.wanted {
+            RequestedSecret::Secret(name) => {
+                Some(ObjectRef::new(self.at.namespace.clone(), name.clone()))
+            }
+            RequestedSecret::Nothing
+            | RequestedSecret::Misspelt(_)
+            | RequestedSecret::Invalid(_) => None,
+        }
+    }
+
+    /// The Secret that a decision depends on: none where the Route is not ours to write or the
+    /// router terminates no TLS with what stands in it.
+    pub fn deciding_secret(&self) -> Option<ObjectRef> {
+        let decides =
+            self.custody == WriteAccess::Free && matches!(self.tls, Tls::Terminated { .. });
+        self.secret().filter(|_| decides)
+    }
+
+    /// The digest of the `caCertificate` that the router will verify the pair with.
+    pub fn ca_certificate(&self) -> Option<Fingerprint> {
+        match self.tls {
+            Tls::Terminated { ca_certificate, .. } => ca_certificate,
+            Tls::NotSecured | Tls::Passthrough | Tls::External(_) => None,
+        }
+    }
+
+    /// Takes over what was read of the same certificate before.
+    pub fn keep_reading_of(&mut self, known: &Self) {
+        let same = self.holding() == known.holding() && self.host == known.host;
+        if same && self.certificate == HeldCertificate::Unread {
+            self.certificate.clone_from(&known.certificate);
+        }
+    }
+
+    /// Whether pair, note and annotation are the same: what says which pair the Route should hold.
+    pub fn has_same_claim(&self, other: &Self) -> bool {
+        let claim = |facts: &Self| (facts.holding(), facts.noted, facts.source);
+        self.uid == other.uid && self.wanted == other.wanted && claim(self) == claim(other)
+    }
+
+    /// The pair that stands in the Route.
+    pub fn holding(&self) -> Holding {
+        match self.tls {
+            Tls::Terminated { holding, .. } | Tls::External(holding) => holding,
+            Tls::NotSecured | Tls::Passthrough => Holding::Nothing,
+        }
+    }
+
+    /// What is known of the certificate in the Route, where it is ours.
+    pub fn description(&self) -> Option<&Description> {
+        match &self.certificate {
+            HeldCertificate::Read(description) => Some(description),
+            HeldCertificate::None | HeldCertificate::Unread => None,
+        }
+    }
+
+    /// Whether a decision about the other would be the same.
+    pub fn same_but_for_version(&self, other: &Self) -> bool {
+        let mut ignoring_version = Self { version: self.version.clone(), ..other.clone() };
+        if failpoints::has(Bug::GenerationFilter) {
+            // Annotations are no part of what a generation counts.
+            ignoring_version.wanted = self.wanted.clone();
+            ignoring_version.noted = self.noted;
+        }
+        *self == ignoring_version
+    }
+
+    /// Whether all that its users write is the same: a status is written by routers and by us.
+    pub fn same_but_for_status(&self, other: &Self) -> bool {
+        let conditions = self.conditions.clone();
+        self.same_but_for_version(&Self { conditions, ..other.clone() })
+    }
+
+    /// Whether the annotation is set to anything but the empty string.
+    pub fn is_annotated(&self) -> bool {
+        matches!(self.wanted, RequestedSecret::Secret(_) | RequestedSecret::Invalid(_))
+    }
+}
+
+impl Tls {
+    fn holds_ours(&self) -> bool {
+        matches!(self, Self::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. })
+    }
+}
+
+fn held_certificate(route: &Route, tls: &Tls, depth: Depth) -> HeldCertificate {
+    let text = route.spec.tls.as_ref().and_then(|tls| tls.certificate.as_deref());
+    let Some(text) = text.filter(|_| tls.holds_ours()) else { return HeldCertificate::None };
+    if depth == Depth::Short && !tls::is_short(text) {
+        return HeldCertificate::Unread;
+    }
+    let Some(facts) = tls::describe(text) else { return HeldCertificate::None };
+    let host = route.spec.host.as_deref().unwrap_or_default();
+    let wildcard = wildcard(route.spec.wildcard_policy.as_deref());
+    HeldCertificate::Read(Box::new(Description {
+        serial: facts.serial().into(),
+        validity: facts.validity(),
+        warnings: tls::lasting_warnings(&facts, host, wildcard).collect(),
+    }))
+}
+
+fn host_digest(route: &Route) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&route.spec.host, &route.spec.wildcard_policy).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn wildcard(policy: Option<&str>) -> Wildcard {
+    match policy {
+        Some("Subdomain") => Wildcard::Subdomain,
+        _ => Wildcard::None,
+    }
+}
+
+fn custody(route: &Route) -> WriteAccess {
+    let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
+    if route.metadata.deletion_timestamp.is_some() {
+        WriteAccess::Deleting
+    } else if owners.iter().any(is_controlling_ingress)
+        && !failpoints::has(Bug::TouchesIngressOwned)
+    {
+        WriteAccess::Ingress
+    } else {
+        WriteAccess::Free
+    }
+}
+
+/// Ingress has lived in four API groups and versions, and old Routes still name each of them.
+fn is_controlling_ingress(owner: &OwnerReference) -> bool {
+    const INGRESS: [&str; 4] = [
+        "networking.k8s.io/v1",
+        "networking.k8s.io/v1beta1",
+        "extensions/v1beta1",
+        "extensions.k8s.io/v1beta1",
+    ];
+    owner.controller == Some(true)
+        && owner.kind == "Ingress"
+        && INGRESS.contains(&owner.api_version.as_str())
+}
+
+fn wanted(annotations: Option<&BTreeMap<String, String>>) -> RequestedSecret {
+    let Some(annotations) = annotations else { return RequestedSecret::Nothing };
+    match annotations.get(SECRET_NAME_ANNOTATION).map(String::as_str) {
+        None | Some("") => {
+            let misspelt = annotations.keys().find(|key| is_misspelt(key));
+            misspelt.map_or(RequestedSecret::Nothing, |key| {
+                RequestedSecret::Misspelt(key.as_str().into())
+            })
+        }
+        Some(name) if is_object_name(name) => RequestedSecret::Secret(name.into()),
+        Some(other) => RequestedSecret::Invalid(messages::shortened(other).into()),
+    }
+}
+
+/// The API server's rule for names: a lower-case RFC 1123 subdomain of at most 253 characters.
+fn is_object_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.first().copied().is_some_and(alphanumeric)
+            && bytes.last().copied().is_some_and(alphanumeric)
+            && bytes.iter().all(|&c| alphanumeric(c) || c == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+fn read_tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Marker>) -> Tls {
+    let Some(tls) = tls else {
+        return Tls::NotSecured;
+    };
+    if tls.termination.as_deref() == Some("passthrough") {
+        return Tls::Passthrough;
+    }
+    if tls.external_certificate.as_ref().is_some_and(|external| !external.name.is_empty()) {
+        return Tls::External(holding(tls, uid, note));
+    }
+    let ca_certificate = tls.ca_certificate.as_deref().filter(|text| !text.is_empty());
+    let ca_certificate = ca_certificate.map(|text| Fingerprint::of(text, ""));
+    Tls::Terminated { holding: holding(tls, uid, note), ca_certificate }
+}
+
+fn holding(tls: &TlsConfig, uid: &str, note: Option<Marker>) -> Holding {
+    let certificate = tls.certificate.as_deref().unwrap_or_default();
+    let key = tls.key.as_ref().map(|key| key.expose()).unwrap_or_default();
+    let owner = |agrees: bool| if agrees { Owner::Ours } else { Owner::Theirs };
+    match (certificate, key) {
+        ("", "") => Holding::Nothing,
+        ("", key) => Holding::KeyOnly(owner(note.is_some_and(|note| note.owns_key(uid, key)))),
+        (certificate, key) => Holding::Certificate(
+            Fingerprint::of(certificate, key),
+            owner(note.is_some_and(|note| note.owns_pair(uid, certificate, key))),
+        ),
+    }
+}
+
+#[cfg(test)]
+pub(in crate::inject) mod tests;

@@ -1,0 +1,558 @@
+//! What we say about a Route's certificate: states, reasons, conditions and Events. Pure.
+//!
+//! Every text says what is the matter and what to do next. Nothing in a condition's message
+//! changes with a renewal, so that a renewal costs no status write.
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::{
+    inject::{
+        act::apply::ApplyError,
+        decide::{
+            facts::{RequestedSecret, RouteFacts},
+            plan::{Before, Unusable, Write},
+        },
+    },
+    k8s::api_error::ApiError,
+    names::SECRET_NAME_ANNOTATION,
+    runtime::printable::printable,
+    tls::{Problem, Warning},
+};
+
+/// Which certificate a Route holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// None: the router serves its default certificate.
+    Default,
+    /// One of the user's own.
+    Custom,
+    /// The Secret's.
+    Managed,
+}
+
+impl State {
+    /// In the order in which the conditions are written.
+    pub const ALL: [Self; 3] = [Self::Default, Self::Custom, Self::Managed];
+
+    /// The condition's type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "Default",
+            Self::Custom => "Custom",
+            Self::Managed => "Managed",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident),+ $(,)?) => {
+        /// Why, for machines: the reason of a condition or an Event.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Reason { $($(#[$doc])* $reason),+ }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// As conditions and Events spell it.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$reason => stringify!($reason)),+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The Route has no `spec.tls`.
+    RouteNotSecured,
+    /// The router passes TLS through.
+    PassthroughTermination,
+    /// `spec.tls.externalCertificate` is set.
+    ExternalCertificate,
+    /// The Secret's pair stands in the Route.
+    SecretInjected,
+    /// The Secret turned unusable; its last good pair stays.
+    SecretInvalidKeepingLast,
+    /// There is no such Secret.
+    SecretNotFound,
+    /// The Secret is not `kubernetes.io/tls`.
+    SecretWrongType,
+    /// The router would refuse the pair.
+    SecretInvalid,
+    /// The Route's `caCertificate` makes the router refuse the pair.
+    CACertificateMismatch,
+    /// The annotation is no name of a Secret.
+    InvalidSecretName,
+    /// There is no certificate.
+    NoCertificate,
+    /// The user put one in.
+    CertificateInRoute,
+    /// Event: the pair went in.
+    CertificateInjected,
+    /// Event: a newer pair went in.
+    CertificateUpdated,
+    /// Event: the pair went out.
+    CertificateCleared,
+    /// Something else keeps reverting us.
+    CertificateContested,
+    /// Event: the API server refuses our write.
+    InjectionFailed,
+    /// Event: an annotation key that is nearly the right one.
+    AnnotationMisspelt,
+    /// Event: the API server refuses our condition.
+    StatusNotWritten,
+    /// Event: the certificate ends soon.
+    CertificateExpiring,
+    /// Event: the certificate, or an intermediate one, has expired.
+    CertificateExpired,
+    /// Event: the certificate is not valid yet.
+    CertificateNotYetValid,
+    /// Event: the certificate is for other names.
+    HostMismatch,
+    /// Event: the chain is not in order.
+    ChainOutOfOrder,
+    /// Event: the chain lacks an intermediate.
+    ChainIncomplete,
+}
+
+/// What a Route's certificate is, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Verdict {
+    /// None where the router terminates no TLS.
+    pub state: Option<State>,
+    /// Why, for machines.
+    pub reason: Reason,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// An Event about a Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Normal or Warning.
+    pub severity: Severity,
+    /// Why, for machines.
+    pub reason: Reason,
+    /// What was done, or is to be done; the API asks for it.
+    pub action: &'static str,
+    /// Why, for people.
+    pub note: String,
+}
+
+/// An Event's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// All is well.
+    Normal,
+    /// Somebody should act.
+    Warning,
+}
+
+/// What a Secret that can't be used means for what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// The router serves its default certificate.
+    ServesDefault,
+    /// The user's own certificate stays.
+    KeepsTheirs,
+    /// The last good pair stays.
+    KeepsLastGood,
+    /// The Route holds the refused pair already, and it stays.
+    KeepsSame,
+}
+
+impl Consequence {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ServesDefault => "the router serves its default certificate",
+            Self::KeepsTheirs => "the Route keeps its own certificate",
+            Self::KeepsLastGood => "the Route keeps the last good certificate",
+            Self::KeepsSame => {
+                "they would not be injected today. The Route has them already and keeps them until the \
+                 Secret changes"
+            }
+        }
+    }
+}
+
+/// A problem's text, for the condition and the Event alike.
+#[derive(Clone, Debug)]
+pub struct Said {
+    reason: Reason,
+    text: String,
+}
+
+impl Said {
+    /// As the condition says it.
+    pub fn verdict(&self, state: State, reason: Reason) -> Verdict {
+        Verdict { state: Some(state), reason, message: self.text.clone() }
+    }
+
+    /// As the Event says it.
+    pub fn notice(self) -> Notice {
+        warning(self.reason, "CheckSecret", self.text)
+    }
+}
+
+fn warning(reason: Reason, action: &'static str, note: String) -> Notice {
+    Notice { severity: Severity::Warning, reason, action, note }
+}
+
+fn settled(state: Option<State>, reason: Reason, message: impl Into<String>) -> Verdict {
+    Verdict { state, reason, message: message.into() }
+}
+
+/// Row 2.
+pub fn not_secured() -> Verdict {
+    settled(
+        None,
+        Reason::RouteNotSecured,
+        "The Route has no spec.tls, so no certificate is served.",
+    )
+}
+
+/// Row 3.
+pub fn passthrough() -> Verdict {
+    settled(
+        None,
+        Reason::PassthroughTermination,
+        "Termination is passthrough, so the backend serves its own certificate.",
+    )
+}
+
+/// Row 4.
+pub fn external() -> Verdict {
+    settled(
+        Some(State::Custom),
+        Reason::ExternalCertificate,
+        "The router reads the certificate from spec.tls.externalCertificate.",
+    )
+}
+
+/// Rows 5 to 7. Of warnings only the kinds are named: a date would cost a status write with each
+/// renewal.
+pub fn managed(route: &RouteFacts, warnings: &[Notice]) -> Verdict {
+    let mut message = format!("The Route has the certificate of Secret {}.", secret_of(route));
+    if !warnings.is_empty() {
+        let kinds: Vec<_> = warnings.iter().map(|notice| notice.reason.as_str()).collect();
+        message += &format!(" Warnings: {}. The Events say more.", kinds.join(", "));
+    }
+    settled(Some(State::Managed), Reason::SecretInjected, message)
+}
+
+/// A Route without a certificate.
+pub fn no_certificate() -> Verdict {
+    settled(
+        Some(State::Default),
+        Reason::NoCertificate,
+        "The Route has no certificate, so the router serves its default certificate.",
+    )
+}
+
+/// A Route with the user's own certificate.
+pub fn custom() -> Verdict {
+    settled(
+        Some(State::Custom),
+        Reason::CertificateInRoute,
+        "The Route has a certificate of its own, which trustplane did not inject.",
+    )
+}
+
+/// An annotation that nobody reads, where the right one is not set.
+pub fn misspelt(key: &str, message: &str) -> Notice {
+    let note = format!(
+        "{message} trustplane does not read the annotation {}. Did you mean \
+         {SECRET_NAME_ANNOTATION}?",
+        printable(key)
+    );
+    warning(Reason::AnnotationMisspelt, "CheckRoute", note)
+}
+
+/// Row 2, annotated.
+pub fn annotated_but_not_secured(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "The Route has no spec.tls, so the certificate of Secret {} can't be served. \
+         Set spec.tls.termination to edge or reencrypt, or remove the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::RouteNotSecured, "CheckRoute", note)
+}
+
+/// Row 3, annotated.
+pub fn annotated_but_passthrough(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "With passthrough termination the router never decrypts, so it can't serve the certificate of Secret {}. \
+         Set spec.tls.termination to edge or reencrypt, or remove the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::PassthroughTermination, "CheckRoute", note)
+}
+
+/// Row 4, annotated.
+pub fn annotated_but_external(route: &RouteFacts) -> Notice {
+    let note = format!(
+        "spec.tls.externalCertificate is set, so the certificate of Secret {} is not injected. \
+         Remove one of the two: spec.tls.externalCertificate or the annotation {SECRET_NAME_ANNOTATION}.",
+        secret_of(route)
+    );
+    warning(Reason::ExternalCertificate, "CheckRoute", note)
+}
+
+/// Row 7 happened.
+pub fn injected(route: &RouteFacts, before: Before) -> Notice {
+    let (reason, replaced) = match before {
+        Before::Ours => (Reason::CertificateUpdated, ""),
+        Before::Nothing => (Reason::CertificateInjected, ""),
+        Before::Theirs => {
+            (Reason::CertificateInjected, " It replaced the certificate that the Route had.")
+        }
+    };
+    let described = route.description().map_or_else(String::new, |held| {
+        format!(": serial {}, valid until {}", held.serial, day(held.validity.not_after))
+    });
+    let secret = secret_of(route);
+    let note = format!("The Route has the certificate of Secret {secret}{described}.{replaced}");
+    Notice { severity: Severity::Normal, reason, action: "Inject", note }
+}
+
+/// Row 11 happened.
+pub fn cleared() -> Notice {
+    Notice {
+        severity: Severity::Normal,
+        reason: Reason::CertificateCleared,
+        action: "Clear",
+        note: format!(
+            "The annotation {SECRET_NAME_ANNOTATION} was removed, so the injected certificate was \
+             removed from the Route. The router serves its default certificate."
+        ),
+    }
+}
+
+/// While a fight is waited out.
+pub fn contested_meanwhile() -> (Reason, String) {
+    let message = "Something else keeps changing the certificate of this Route, so the next attempt waits. \
+         If a GitOps tool manages the Route, see docs/gitops.md.";
+    (Reason::CertificateContested, message.to_owned())
+}
+
+/// What a write does, for a log that people read.
+pub fn doing(write: Option<Write>) -> &'static str {
+    match write {
+        Some(Write::Inject(_)) => "inject certificate and key of the Secret",
+        Some(Write::NoteAlone(_)) => "mark certificate and key in the Route as injected",
+        Some(Write::Clear) => "remove the injected certificate and key",
+        Some(Write::ClearKey) => "remove an injected key without its certificate",
+        Some(Write::DropNote) => "remove an annotation of an earlier injection",
+        None => "write the status alone",
+    }
+}
+
+/// Somebody else keeps writing our fields.
+pub fn contested(manager: Option<&str>) -> Notice {
+    let who = manager.map_or_else(String::new, |name| {
+        format!(" The last to write it was {:?}.", shortened(name))
+    });
+    warning(
+        Reason::CertificateContested,
+        "BackOff",
+        format!(
+            "Something else keeps changing the certificate that was injected into this Route, so the \
+             next attempts wait up to 5 minutes.{who} Make it ignore spec.tls.certificate, spec.tls.key \
+             and the annotations trustplane.dev/injected and trustplane.dev/injected-from (docs/gitops.md \
+             says how), or remove the annotation {SECRET_NAME_ANNOTATION}."
+        ),
+    )
+}
+
+/// The Route can't be changed. What it has stays.
+pub fn not_done(route: &RouteFacts, error: &ApplyError) -> Option<Notice> {
+    let cause = error.cause()?;
+    let note = match error {
+        ApplyError::PairMissing { .. } => return None,
+        ApplyError::Status { .. } => return status_not_written(cause),
+        ApplyError::Secret { secret, .. } => secret_not_read(&secret.name, cause),
+        ApplyError::Read { .. } => route_not_read(cause),
+        ApplyError::Pair { .. } => pair_not_written(route, cause),
+    };
+    Some(warning(Reason::InjectionFailed, "Inject", note))
+}
+
+fn secret_not_read(secret: &str, cause: &ApiError) -> String {
+    match cause {
+        ApiError::Forbidden => format!(
+            "trustplane is not allowed to read Secret {secret}. Ask an administrator to grant its \
+             account get, list and watch on secrets, by applying again what it was installed with."
+        ),
+        cause => format!(
+            "Secret {secret} could not be read, so the Route keeps what it has: {cause}. This is \
+             tried again. If it goes on, ask an administrator to look at the API server."
+        ),
+    }
+}
+
+fn route_not_read(cause: &ApiError) -> String {
+    match cause {
+        ApiError::Forbidden => {
+            "trustplane is not allowed to read this Route by itself, so the Route keeps what it has. \
+             Ask an administrator to grant its account get on routes, by applying again what it was \
+             installed with."
+                .to_owned()
+        }
+        cause => format!(
+            "The Route could not be read to check its certificate, so the Route keeps what it has: \
+             {cause}. This is tried again. If it goes on, ask an administrator to look at the API server."
+        ),
+    }
+}
+
+fn pair_not_written(route: &RouteFacts, cause: &ApiError) -> String {
+    let what_to_do = match cause {
+        ApiError::Forbidden => {
+            return "trustplane is not allowed to write this Route, so the Route keeps what it has. \
+                    Ask an administrator to grant its account patch on routes and routes/status, \
+                    and create and update on routes/custom-host, by applying again what it was \
+                    installed with."
+                .to_owned();
+        }
+        ApiError::Denied { .. } => {
+            "Ask an administrator to let the account of trustplane write Routes".to_owned()
+        }
+        ApiError::WebhookFailed { .. } => {
+            "Ask an administrator to repair or remove that webhook".to_owned()
+        }
+        ApiError::RequestTooLarge => format!(
+            "Make the Route smaller (annotations, status), or shorten the certificate chain in \
+             Secret {}",
+            secret_of(route)
+        ),
+        ApiError::Invalid { .. } => {
+            "Look at the Route with kubectl describe; on OpenShift the account of trustplane needs \
+             create and update on routes/custom-host"
+                .to_owned()
+        }
+        _ => "This is tried again. If it goes on, ask an administrator to look at the API server"
+            .to_owned(),
+    };
+    format!(
+        "The certificate of this Route could not be changed, so the Route keeps what it has: {cause}. \
+         {what_to_do}."
+    )
+}
+
+/// What is served is as it should be; only the condition does not tell of it.
+fn status_not_written(cause: &ApiError) -> Option<Notice> {
+    let so = "so .status.certificate does not say which certificate it has. What the router \
+              serves is not affected.";
+    let note = match cause {
+        ApiError::Forbidden => format!(
+            "trustplane is not allowed to write the status of this Route, {so} Ask an administrator to grant its \
+             account patch on routes/status, by applying again what it was installed with."
+        ),
+        ApiError::Denied { .. } => format!(
+            "The status of this Route could not be written, {so} Reason: {cause}. Ask an administrator \
+             to let the account of trustplane patch routes/status."
+        ),
+        ApiError::Invalid { .. } => format!(
+            "The status of this Route could not be written, {so} Reason: {cause}. Apply the CRD of \
+             Routes again, or run trustplane with --status=off."
+        ),
+        _ => format!(
+            "The status of this Route could not be written, {so} Reason: {cause}. This is tried again. \
+             If it goes on, ask an administrator to look at the API server."
+        ),
+    };
+    Some(warning(Reason::StatusNotWritten, "WriteStatus", note))
+}
+
+/// Rows 8 to 10: what is wrong with the Secret, what is served instead, what to do.
+pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence) -> Said {
+    let secret = secret_of(route);
+    let so = consequence.as_str();
+    let text = match why {
+        Unusable::Missing { .. } => format!(
+            "Secret {secret} was not found, so {so}. Create it in namespace {} with type \
+             kubernetes.io/tls, or correct the annotation {SECRET_NAME_ANNOTATION}.",
+            route.at.namespace
+        ),
+        Unusable::InvalidName(value) => format!(
+            "{:?} can't be the name of a Secret, so {so}. Set the annotation {SECRET_NAME_ANNOTATION} \
+             to the name of a Secret in namespace {}, or remove it.",
+            shortened(value),
+            route.at.namespace
+        ),
+        Unusable::WrongType(found) => format!(
+            "Secret {secret} is of type {:?}, not \"kubernetes.io/tls\", so {so}. The type of a \
+             Secret can't be changed: delete it and create it again with kubectl create secret tls.",
+            shortened(found)
+        ),
+        Unusable::Invalid(problems) => format!(
+            "The certificate and key in Secret {secret} can't be used, so {so}. Fix the Secret: {}.",
+            listed(problems)
+        ),
+        Unusable::CaMismatch(problems) => format!(
+            "The caCertificate of the Route would make the router refuse the certificate in Secret {secret}, \
+             so {so}. Remove spec.tls.caCertificate or set it to the issuer of that certificate: {}.",
+            listed(problems)
+        ),
+    };
+    Said { reason: why.reason(), text }
+}
+
+/// The router serves it, but a client may not like it.
+pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
+    let note = format!("Certificate of Secret {}: {what}", secret_of(route));
+    warning(reason_of(what), "CheckSecret", note)
+}
+
+/// The same of a pair that stays although its Secret is no longer usable.
+pub fn kept_warning(what: &Warning) -> Notice {
+    let note = format!("Certificate that the Route keeps: {what}");
+    warning(reason_of(what), "CheckSecret", note)
+}
+
+/// The reason of the Event about this.
+pub fn reason_of(what: &Warning) -> Reason {
+    match what {
+        Warning::Expired { .. } | Warning::IntermediateExpired { .. } => Reason::CertificateExpired,
+        Warning::Expiring { .. } => Reason::CertificateExpiring,
+        Warning::NotYetValid { .. } => Reason::CertificateNotYetValid,
+        Warning::HostNotCovered { .. } => Reason::HostMismatch,
+        Warning::ChainOutOfOrder => Reason::ChainOutOfOrder,
+        Warning::ChainIncomplete => Reason::ChainIncomplete,
+    }
+}
+
+fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
+    match &route.wanted {
+        RequestedSecret::Secret(name) => Cow::Borrowed(name),
+        // Whatever stands there, line breaks included, is shown as one word.
+        RequestedSecret::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),
+        RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => Cow::Borrowed(""),
+    }
+}
+
+/// However long a value is, a person needs to see its beginning only.
+pub fn shortened(value: &str) -> &str {
+    const LONGEST: usize = 63;
+    let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);
+    &value[..end]
+}
+
+/// Numbered where there are several: a problem's text may have a semicolon of its own.
+fn listed(problems: &[Problem]) -> String {
+    if let [only] = problems {
+        return only.to_string();
+    }
+    let numbered = problems.iter().enumerate();
+    let texts: Vec<_> = numbered.map(|(at, problem)| format!("({}) {problem}", at + 1)).collect();
+    texts.join("; ")
+}
+
+fn day(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! What is decided about a Route. Pure: no client, no clock, no lock, no log.
+
+pub mod condition;
+pub mod facts;
+pub mod marker;
+pub mod messages;
+pub mod plan;
+pub mod refusals;
+pub mod source;

@@ -1,0 +1,593 @@
+//! Decides what a Route's certificate should be. Pure: no client, no clock, no log.
+//!
+//! The state machine is the table in docs/inject.md; `Row` names its rows in order, and the first
+//! that matches wins. To change a rule: change its row here, its row there, and the test of the
+//! same name in tests/cluster/state_machine.rs.
+//!
+//! A `Plan` holds neither key nor certificate, so it can be printed, compared and shown to a user
+//! before it is done.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::{
+    api::route::CertificateCondition,
+    inject::decide::{
+        condition,
+        facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
+        messages::{self, Notice, Reason, Severity, State, Verdict},
+    },
+    runtime::failpoints::{self, Bug},
+    tls::{self, Fingerprint, Problem},
+};
+
+/// The Secret that the Route's annotation names.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SecretState {
+    /// It holds this pair, and the router would serve it.
+    Usable(Fingerprint),
+    /// Not there, since when. A Route that names no Secret sees this too; nobody asks then.
+    Missing {
+        /// When it was first seen to be missing.
+        since: DateTime<Utc>,
+    },
+    /// There, but not `kubernetes.io/tls`.
+    WrongType(Box<str>),
+    /// A pair that the router would refuse.
+    Invalid {
+        /// Why.
+        problems: Box<[Problem]>,
+        /// The pair all the same, where it is text.
+        pair: Option<Fingerprint>,
+    },
+    /// A good pair that the Route's own `caCertificate` makes the router refuse.
+    CaMismatch(Box<[Problem]>),
+}
+
+impl SecretState {
+    /// Whether its pair can be injected.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Usable(_))
+    }
+}
+
+/// What an operator chose.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What happens to the last good pair when its Secret turns unusable.
+    pub on_invalid: OnInvalid,
+    /// How long a Secret must be missing before its pair is taken out of the Route.
+    pub missing_grace: TimeDelta,
+    /// Which Routes get `.status.certificate`.
+    pub status: StatusScope,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            on_invalid: OnInvalid::Default,
+            missing_grace: TimeDelta::seconds(5),
+            status: StatusScope::All,
+        }
+    }
+}
+
+/// `--on-invalid-secret`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// Back to the router's default certificate.
+    Default,
+    /// The last good pair stays.
+    Keep,
+}
+
+/// `--status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusScope {
+    /// Every Route.
+    All,
+    /// Routes that are, or were, annotated.
+    Annotated,
+    /// None.
+    Off,
+}
+
+/// What is to be done about one Route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The row of the table that matched.
+    pub row: &'static str,
+    /// The change to the Route's certificate and note, if any.
+    pub write: Option<Write>,
+    /// `.status.certificate` as it should be, where it is not.
+    pub conditions: Option<Vec<CertificateCondition>>,
+    /// What the Route's certificate is once the plan is carried out.
+    pub verdict: Option<Verdict>,
+    /// The write that deserves an Event.
+    pub event: Option<CompletedWrite>,
+    /// What is wrong now, and stays wrong until somebody acts.
+    pub warnings: Vec<Notice>,
+    /// When to decide again although nothing changed.
+    pub requeue_at: Option<DateTime<Utc>>,
+}
+
+/// A change to `spec.tls` and the note, always in one patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Certificate, key and note of the pair with this fingerprint.
+    Inject(Fingerprint),
+    /// The pair stands there already; only the note is missing.
+    NoteAlone(Fingerprint),
+    /// Certificate, key and note go.
+    Clear,
+    /// A key without its certificate, and the note, go.
+    ClearKey,
+    /// The note goes; the pair is not ours.
+    DropNote,
+}
+
+impl Write {
+    /// The pair that stands in the Route afterwards by our doing, if any.
+    pub fn target(self) -> Option<Fingerprint> {
+        match self {
+            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => Some(fingerprint),
+            Self::Clear | Self::ClearKey | Self::DropNote => None,
+        }
+    }
+
+    /// Whether the Route is what this write makes of it.
+    pub fn stands_in(self, route: &RouteFacts) -> bool {
+        let holding = route.holding();
+        match self {
+            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => {
+                holding == Holding::Certificate(fingerprint, Owner::Ours)
+            }
+            Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.noted,
+            Self::DropNote => !route.noted,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether there is nothing to write: the common case.
+    pub fn is_nothing(&self) -> bool {
+        self.write.is_none() && self.conditions.is_none()
+    }
+
+    fn nothing() -> Self {
+        Self::default()
+    }
+
+    fn wait(until: DateTime<Utc>) -> Self {
+        Self { requeue_at: Some(until), ..Self::default() }
+    }
+
+    fn verdict(verdict: Verdict) -> Self {
+        Self { verdict: Some(verdict), ..Self::default() }
+    }
+
+    fn writing(self, write: Write) -> Self {
+        Self { write: Some(write), ..self }
+    }
+
+    fn dropping_note(self, route: &RouteFacts) -> Self {
+        if route.noted { self.writing(Write::DropNote) } else { self }
+    }
+
+    fn clearing_left_over(self, route: &RouteFacts, left: LeftOver) -> Self {
+        match left {
+            LeftOver::OurPair => self.writing(Write::Clear),
+            LeftOver::OurKey => self.writing(Write::ClearKey),
+            LeftOver::Nothing => self.dropping_note(route),
+        }
+    }
+
+    fn telling(self, write: CompletedWrite) -> Self {
+        Self { event: Some(write), ..self }
+    }
+
+    fn warning(mut self, notice: Notice) -> Self {
+        self.warnings.push(notice);
+        self
+    }
+
+    /// In the condition too: it says why the annotation is of no use.
+    fn warning_if_annotated(self, route: &RouteFacts, notice: fn(&RouteFacts) -> Notice) -> Self {
+        if route.is_annotated() { self.explained_by(notice(route)) } else { self }
+    }
+
+    /// The condition's message is that of the Event, so that a restart says nothing.
+    fn explained_by(mut self, notice: Notice) -> Self {
+        if let Some(verdict) = &mut self.verdict {
+            verdict.message.clone_from(&notice.note);
+        }
+        self.warning(notice)
+    }
+
+    /// The Route has the Secret's pair. What clients may object to is told, and kept in sight.
+    fn up_to_date(route: &RouteFacts, now: DateTime<Utc>) -> Self {
+        let held = route.description();
+        let warnings: Vec<Notice> = held.map_or_else(Vec::new, |held| {
+            held.warnings_at(now).map(|warning| messages::pair_warning(route, &warning)).collect()
+        });
+        let requeue_at = held.and_then(|held| tls::next_change(held.validity, now));
+        let verdict = messages::managed(route, &warnings);
+        Self { warnings, requeue_at, ..Self::verdict(verdict) }
+    }
+
+    fn pointing_out_misspelling(self, route: &RouteFacts) -> Self {
+        match (&route.wanted, &self.verdict) {
+            (RequestedSecret::Misspelt(key), Some(verdict)) => {
+                let notice = messages::misspelt(key, &verdict.message);
+                self.explained_by(notice)
+            }
+            _ => self,
+        }
+    }
+
+    /// Nobody renews a pair that is only kept; that it runs out is said all the same.
+    fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
+        if let Some(held) = route.description() {
+            let warnings = tls::age_warnings(held.validity, now);
+            self.warnings.extend(warnings.map(|warning| messages::kept_warning(&warning)));
+            self.requeue_at = tls::next_change(held.validity, now);
+        }
+        self
+    }
+}
+
+/// Decides. Total: every Route and every Secret has an answer.
+pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy: &Policy) -> Plan {
+    let row = Row::of(route, secret);
+    let name = row.name();
+    let mut plan = decide(row, route, now, policy).pointing_out_misspelling(route);
+    plan.row = name;
+    plan.conditions = plan
+        .verdict
+        .as_ref()
+        .filter(|_| policy.status.covers(route))
+        .and_then(|verdict| condition::unless_said(verdict, &route.conditions, now));
+    plan
+}
+
+/// The Event about an earlier write of ours, where it is still so: somebody may have changed the
+/// Route before the Event was published.
+pub fn event_if_still_true(
+    write: CompletedWrite,
+    route: &RouteFacts,
+    secret: &SecretState,
+) -> Option<Notice> {
+    match (write, Row::of(route, secret)) {
+        (CompletedWrite::Injected(before), Row::UpToDate) => {
+            Some(messages::injected(route, before))
+        }
+        (CompletedWrite::Cleared, Row::NeverSet(Holding::Nothing)) => Some(messages::cleared()),
+        _ if failpoints::has(Bug::TellsWhatIsOver) => Some(event_although_over(write, route)),
+        _ => None,
+    }
+}
+
+/// Only a seeded bug tells what is over.
+fn event_although_over(write: CompletedWrite, route: &RouteFacts) -> Notice {
+    let (reason, note) = (Reason::CertificateInjected, messages::managed(route, &[]).message);
+    match write {
+        CompletedWrite::Injected(_) => {
+            Notice { severity: Severity::Normal, reason, action: "Inject", note }
+        }
+        CompletedWrite::Cleared => messages::cleared(),
+    }
+}
+
+/// What can be said of a Route while its write is held back or refused: what stands there now.
+pub fn meanwhile(
+    route: &RouteFacts,
+    (reason, message): (Reason, String),
+    now: DateTime<Utc>,
+    policy: &Policy,
+) -> Plan {
+    if route.custody != WriteAccess::Free {
+        return Plan::nothing();
+    }
+    let state = match route.tls {
+        Tls::NotSecured | Tls::Passthrough => None,
+        Tls::External(_) => Some(State::Custom),
+        Tls::Terminated { holding, .. } => Some(match holding {
+            Holding::Certificate(_, Owner::Ours) => State::Managed,
+            Holding::Certificate(_, Owner::Theirs) => State::Custom,
+            Holding::Nothing | Holding::KeyOnly(_) => State::Default,
+        }),
+    };
+    let verdict = Verdict { state, reason, message };
+    let covered = policy.status.covers(route);
+    let conditions = condition::unless_said(&verdict, &route.conditions, now);
+    Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }
+}
+
+fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy) -> Plan {
+    match row {
+        Row::LeftAlone => Plan::nothing(),
+        Row::NotSecured => Plan::verdict(messages::not_secured())
+            .dropping_note(route)
+            .warning_if_annotated(route, messages::annotated_but_not_secured),
+        Row::Passthrough => Plan::verdict(messages::passthrough())
+            .dropping_note(route)
+            .warning_if_annotated(route, messages::annotated_but_passthrough),
+        Row::External(left) => Plan::verdict(messages::external())
+            .clearing_left_over(route, left)
+            .warning_if_annotated(route, messages::annotated_but_external),
+
+        Row::UpToDate => Plan::up_to_date(route, now),
+        Row::NoteMissing(pair) => {
+            Plan::verdict(messages::managed(route, &[])).writing(Write::NoteAlone(pair))
+        }
+        Row::Inject(pair, before) => Plan::verdict(messages::managed(route, &[]))
+            .writing(Write::Inject(pair))
+            .telling(CompletedWrite::Injected(before)),
+
+        Row::OursButRefusedNow(why) => {
+            let said = messages::unusable(route, &why, messages::Consequence::KeepsSame);
+            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
+        }
+        Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
+            Plan::wait(policy.gone_at(since))
+        }
+        Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
+            let said = messages::unusable(route, &why, messages::Consequence::KeepsLastGood);
+            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
+        }
+        Row::OursUnusable(why) => {
+            let said = messages::unusable(route, &why, messages::Consequence::ServesDefault);
+            Plan::verdict(said.verdict(State::Default, why.reason()))
+                .writing(Write::Clear)
+                .warning(said.notice())
+        }
+        Row::TheirsUnusable(why) => {
+            let said = messages::unusable(route, &why, messages::Consequence::KeepsTheirs);
+            Plan::verdict(said.verdict(State::Custom, why.reason()))
+                .dropping_note(route)
+                .warning(said.notice())
+        }
+        Row::EmptyUnusable(why, left) => {
+            let said = messages::unusable(route, &why, messages::Consequence::ServesDefault);
+            Plan::verdict(said.verdict(State::Default, why.reason()))
+                .clearing_left_over(route, left)
+                .warning(said.notice())
+        }
+
+        Row::RemovedOurs => Plan::verdict(messages::no_certificate())
+            .writing(Write::Clear)
+            .telling(CompletedWrite::Cleared),
+        Row::RemovedTheirs => Plan::verdict(messages::custom()).writing(Write::DropNote),
+        Row::RemovedEmpty(left) => {
+            Plan::verdict(messages::no_certificate()).clearing_left_over(route, left)
+        }
+        Row::NeverSet(Holding::Certificate(..)) => Plan::verdict(messages::custom()),
+        Row::NeverSet(Holding::Nothing | Holding::KeyOnly(_)) => {
+            Plan::verdict(messages::no_certificate())
+        }
+    }
+}
+
+impl Policy {
+    /// When a Secret that is missing since then counts as gone.
+    fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
+        if failpoints::has(Bug::NoGrace) {
+            return since;
+        }
+        since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    }
+
+    fn keeps_last_good(&self, why: &Unusable<'_>) -> bool {
+        // Without a Secret there is nothing that could turn good again by itself.
+        let there_is_a_secret = !matches!(why, Unusable::Missing { .. } | Unusable::InvalidName(_));
+        self.on_invalid == OnInvalid::Keep && there_is_a_secret
+    }
+}
+
+impl StatusScope {
+    fn covers(self, route: &RouteFacts) -> bool {
+        match self {
+            Self::All => true,
+            // What was said once is kept true after the annotation is gone.
+            Self::Annotated => route.is_annotated() || route.noted || !route.conditions.is_empty(),
+            Self::Off => false,
+        }
+    }
+}
+
+/// Why a Secret can't be injected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unusable<'a> {
+    /// The annotation's value is no name.
+    InvalidName(&'a str),
+    /// There is no such Secret.
+    Missing {
+        /// Since when.
+        since: DateTime<Utc>,
+    },
+    /// It is of this type instead.
+    WrongType(&'a str),
+    /// The router would refuse the pair.
+    Invalid(&'a [Problem]),
+    /// The router would refuse it because of the Route's own `caCertificate`.
+    CaMismatch(&'a [Problem]),
+}
+
+impl Unusable<'_> {
+    /// The reason that conditions and Events carry.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::InvalidName(_) => Reason::InvalidSecretName,
+            Self::Missing { .. } => Reason::SecretNotFound,
+            Self::WrongType(_) => Reason::SecretWrongType,
+            Self::Invalid(_) => Reason::SecretInvalid,
+            Self::CaMismatch(_) => Reason::CACertificateMismatch,
+        }
+    }
+}
+
+/// What stood in the Route before an injection; only the Event's words differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// No certificate.
+    Nothing,
+    /// A pair that we injected earlier.
+    Ours,
+    /// A certificate of the user's own.
+    Theirs,
+}
+
+/// A write of ours that the Route's owner gets an Event about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletedWrite {
+    /// The pair went in.
+    Injected(Before),
+    /// The pair went out, because the annotation did.
+    Cleared,
+}
+
+/// What of ours is left in a Route that does not serve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeftOver {
+    OurPair,
+    OurKey,
+    Nothing,
+}
+
+/// The rows of the table, in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Row<'a> {
+    LeftAlone,
+    NotSecured,
+    Passthrough,
+    External(LeftOver),
+    UpToDate,
+    NoteMissing(Fingerprint),
+    Inject(Fingerprint, Before),
+    OursButRefusedNow(Unusable<'a>),
+    OursUnusable(Unusable<'a>),
+    TheirsUnusable(Unusable<'a>),
+    EmptyUnusable(Unusable<'a>, LeftOver),
+    RemovedOurs,
+    RemovedTheirs,
+    RemovedEmpty(LeftOver),
+    NeverSet(Holding),
+}
+
+impl<'a> Row<'a> {
+    fn of(route: &'a RouteFacts, secret: &'a SecretState) -> Self {
+        if route.custody != WriteAccess::Free {
+            return Self::LeftAlone;
+        }
+        let holding = match route.tls {
+            Tls::NotSecured => return Self::NotSecured,
+            Tls::Passthrough => return Self::Passthrough,
+            Tls::External(_) if failpoints::has(Bug::LetsGoWithoutClearing) => {
+                return Self::External(LeftOver::Nothing);
+            }
+            Tls::External(holding) => return Self::External(LeftOver::in_route(holding)),
+            Tls::Terminated { holding, .. } => holding,
+        };
+        match &route.wanted {
+            RequestedSecret::Secret(_) => match unusable(secret) {
+                Ok(pair) => Self::usable(pair, holding),
+                Err(why) if is_held_already(secret, holding) => Self::OursButRefusedNow(why),
+                Err(why) => Self::not_usable(why, holding),
+            },
+            RequestedSecret::Invalid(value) => {
+                Self::not_usable(Unusable::InvalidName(value), holding)
+            }
+            RequestedSecret::Nothing | RequestedSecret::Misspelt(_) if route.noted => {
+                Self::removed(holding)
+            }
+            RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => Self::NeverSet(holding),
+        }
+    }
+
+    fn usable(pair: Fingerprint, holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(held, Owner::Ours)
+                if held == pair && !failpoints::has(Bug::RewritesAlways) =>
+            {
+                Self::UpToDate
+            }
+            Holding::Certificate(held, Owner::Theirs) if held == pair => Self::NoteMissing(pair),
+            Holding::Certificate(_, Owner::Ours) => Self::Inject(pair, Before::Ours),
+            Holding::Certificate(_, Owner::Theirs) => Self::Inject(pair, Before::Theirs),
+            Holding::Nothing | Holding::KeyOnly(_) => Self::Inject(pair, Before::Nothing),
+        }
+    }
+
+    fn not_usable(why: Unusable<'a>, holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::OursUnusable(why),
+            Holding::Certificate(_, Owner::Theirs) => Self::TheirsUnusable(why),
+            Holding::Nothing | Holding::KeyOnly(_) => {
+                Self::EmptyUnusable(why, LeftOver::in_route(holding))
+            }
+        }
+    }
+
+    fn removed(holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::RemovedOurs,
+            Holding::Certificate(_, Owner::Theirs) => Self::RemovedTheirs,
+            Holding::Nothing | Holding::KeyOnly(_) => {
+                Self::RemovedEmpty(LeftOver::in_route(holding))
+            }
+        }
+    }
+
+    /// As docs/inject.md calls it.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::LeftAlone => "1",
+            Self::NotSecured => "2",
+            Self::Passthrough => "3",
+            Self::External(_) => "4",
+            Self::UpToDate => "5",
+            Self::NoteMissing(_) => "6",
+            Self::Inject(..) => "7",
+            Self::OursButRefusedNow(_) => "7a",
+            Self::OursUnusable(_) => "8",
+            Self::TheirsUnusable(_) => "9",
+            Self::EmptyUnusable(..) => "10",
+            Self::RemovedOurs => "11",
+            Self::RemovedTheirs => "12",
+            Self::RemovedEmpty(_) => "13",
+            Self::NeverSet(_) => "14",
+        }
+    }
+}
+
+impl LeftOver {
+    fn in_route(holding: Holding) -> Self {
+        match holding {
+            Holding::Certificate(_, Owner::Ours) => Self::OurPair,
+            Holding::KeyOnly(Owner::Ours) => Self::OurKey,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+fn unusable(secret: &SecretState) -> Result<Fingerprint, Unusable<'_>> {
+    match secret {
+        SecretState::Usable(pair) => Ok(*pair),
+        SecretState::Missing { since } => Err(Unusable::Missing { since: *since }),
+        SecretState::WrongType(found) => Err(Unusable::WrongType(found)),
+        SecretState::Invalid { problems, .. } => Err(Unusable::Invalid(problems)),
+        SecretState::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
+    }
+}
+
+/// Whether the Route holds the refused pair, byte for byte, as one of ours: an earlier version of
+/// our rules accepted it, and a router serves it.
+fn is_held_already(secret: &SecretState, holding: Holding) -> bool {
+    let SecretState::Invalid { pair: Some(pair), .. } = secret else { return false };
+    holding == Holding::Certificate(*pair, Owner::Ours)
+        && !failpoints::has(Bug::ClearsByStricterRules)
+}
+
+#[cfg(test)]
+mod tests;

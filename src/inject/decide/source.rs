@@ -1,0 +1,143 @@
+//! The annotation `trustplane.dev/injected-from`: which version of which Secret the pair in a Route was
+//! read from, and by which rules it was judged. Pure.
+//!
+//! It saves a read of the Secret after a restart, and means nothing alone: it is believed only
+//! beside the note that it was written with. It looks like this:
+//!
+//! ```text
+//! v1:<uid>:<resourceVersion>:<number of the rules>:<16 digits of the note's digest of the pair>
+//! ```
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    inject::decide::marker::Marker,
+    runtime::failpoints::{self, Bug},
+    tls,
+};
+
+const FORMAT: &str = "v1";
+
+/// One version of one Secret. Digests, because thousands are kept and only sameness is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revision {
+    uid: u64,
+    version: u64,
+}
+
+impl Revision {
+    /// The revision of a Secret with this uid and resourceVersion.
+    pub fn of(uid: &str, version: &str) -> Self {
+        Self { uid: digest(uid), version: digest(version) }
+    }
+
+    /// Whether a pair that was read from the other came from this one.
+    fn is(self, other: Self) -> bool {
+        if failpoints::has(Bug::BelievesOtherUid) && self.uid != other.uid {
+            return true;
+        }
+        self == other
+    }
+}
+
+fn digest(text: &str) -> u64 {
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    u64::from_be_bytes(std::array::from_fn(|at| digest[at]))
+}
+
+/// Where the pair in a Route came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    revision: Revision,
+    rules: u32,
+}
+
+/// What a Route's source says about the Secret as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// The Route holds what this version of the Secret holds.
+    Same,
+    /// It does, but the pair was judged by other rules than ours.
+    OtherRules,
+    /// The Secret is another, or has changed.
+    Different,
+}
+
+impl Source {
+    /// The annotation for a pair that was read from this version of a Secret.
+    pub fn text(uid: &str, version: &str, note: &Marker) -> String {
+        format!("{FORMAT}:{uid}:{version}:{}:{}", tls::RULES, note.digits())
+    }
+
+    /// Reads the annotation; none where it was not written together with this note.
+    pub fn read(text: &str, note: &Marker) -> Option<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [FORMAT, uid, version, rules, digits] = parts[..] else { return None };
+        let rules = rules.parse().ok()?;
+        (digits == note.digits()).then(|| Self { revision: Revision::of(uid, version), rules })
+    }
+
+    /// Compares it with the Secret as it is now.
+    pub fn agreement(self, now: Revision) -> Agreement {
+        match () {
+            () if !self.revision.is(now) => Agreement::Different,
+            () if self.rules != tls::RULES => Agreement::OtherRules,
+            () => Agreement::Same,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note() -> Marker {
+        Marker::of("4711", "certificate", "key")
+    }
+
+    #[test]
+    fn a_source_that_was_written_with_the_note_names_the_secrets_version() {
+        let text = Source::text("s-1", "41", &note());
+        assert!(text.starts_with("v1:s-1:41:") && text.len() < 120, "{text}");
+        let source = Source::read(&text, &note()).unwrap();
+        assert_eq!(source.agreement(Revision::of("s-1", "41")), Agreement::Same);
+        assert_eq!(source.agreement(Revision::of("s-1", "42")), Agreement::Different);
+        assert_eq!(source.agreement(Revision::of("s-2", "41")), Agreement::Different);
+    }
+
+    #[test]
+    fn a_source_beside_another_note_is_not_believed() {
+        let text = Source::text("s-1", "41", &note());
+        for other in [Marker::of("4712", "certificate", "key"), Marker::of("4711", "other", "key")]
+        {
+            assert_eq!(Source::read(&text, &other), None);
+        }
+    }
+
+    #[test]
+    fn a_pair_that_was_judged_by_other_rules_is_told_apart() {
+        let text = Source::text("s-1", "41", &note());
+        let others = text.replace(&format!(":{}:", tls::RULES), ":4294967295:");
+        let source = Source::read(&others, &note()).unwrap();
+        assert_eq!(source.agreement(Revision::of("s-1", "41")), Agreement::OtherRules);
+        assert_eq!(source.agreement(Revision::of("s-1", "42")), Agreement::Different);
+    }
+
+    #[test]
+    fn what_we_never_wrote_is_no_source() {
+        let good = Source::text("s-1", "41", &note());
+        let digits = note().digits();
+        for text in [
+            "",
+            "v1",
+            "v1:::::",
+            &good.replace("v1", "v2"),
+            &good[..good.len() - 1],
+            &format!("{good}:"),
+            &format!("v1:s-1:41:one:{digits}"),
+            &format!("v1:s-1:41:-1:{digits}"),
+        ] {
+            assert_eq!(Source::read(text, &note()), None, "{text}");
+        }
+    }
+}

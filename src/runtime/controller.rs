@@ -1,0 +1,322 @@
+//! What every controller needs around it: a client, a lease, three pages, an orderly end.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use futures::future::BoxFuture;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::{runtime::Runtime, sync::watch, task::JoinHandle, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::flags::at_least_a_second;
+use crate::{
+    k8s::client::{self, Gate},
+    runtime::{
+        clock::Clock,
+        health::{self, Health},
+        lease::{Candidate, Election},
+        log::{self, LogFormat, Loudness},
+        shutdown,
+        tls_listener::CertReloader,
+        token_auth::TokenAuth,
+    },
+};
+
+/// What is under way at the end gets this long, and then the release of the lease: together less
+/// than the 10 s that we promise.
+const LAST_WRITES: Duration = Duration::from_secs(6);
+const RELEASE: Duration = Duration::from_secs(3);
+/// A connection may be silent for this much longer than a watch lives.
+const SILENCE_MARGIN: Duration = Duration::from_secs(10);
+
+/// How a controller runs, whatever its job.
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// Log what would be written, and write nothing, not even the Lease
+    #[arg(long, env = "TRUSTPLANE_DRY_RUN")]
+    pub(crate) dry_run: bool,
+
+    /// Let only one of several replicas write, elected with a Lease
+    #[arg(long, env = "TRUSTPLANE_LEADER_ELECT")]
+    leader_elect: bool,
+
+    /// The namespace of the Lease
+    #[arg(long, env = "POD_NAMESPACE", default_value = "trustplane", value_name = "NAME")]
+    leader_elect_namespace: String,
+
+    /// The address that serves /metrics, /livez and /readyz
+    #[arg(
+        long,
+        env = "TRUSTPLANE_LISTEN",
+        value_parser = socket_address,
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    listen: SocketAddr,
+
+    /// Who may read /metrics
+    #[arg(
+        long,
+        env = "TRUSTPLANE_METRICS_AUTH",
+        value_enum,
+        value_name = "HOW",
+        default_value = "none"
+    )]
+    metrics_auth: MetricsAuth,
+
+    /// Serve them over TLS with the certificate in this file; it is read again when it changes
+    #[arg(long, env = "TRUSTPLANE_TLS_CERT_FILE", requires = "tls_key_file", value_name = "PATH")]
+    tls_cert_file: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(long, env = "TRUSTPLANE_TLS_KEY_FILE", requires = "tls_cert_file", value_name = "PATH")]
+    tls_key_file: Option<PathBuf>,
+
+    /// How long a watch lasts; a dead connection is noticed a little later
+    #[arg(long, env = "TRUSTPLANE_WATCH_TIMEOUT", value_parser = at_least_a_second, default_value = "60s", value_name = "DURATION")]
+    pub(crate) watch_timeout: Duration,
+
+    /// The format of log lines
+    #[arg(
+        long,
+        env = "TRUSTPLANE_LOG_FORMAT",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    log_format: LogFormat,
+
+    /// The name of this replica in Events and in the Lease [default: the host name]
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    instance: Option<String>,
+}
+
+/// `--metrics-auth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricsAuth {
+    /// Everybody
+    None,
+    /// Accounts of the cluster that may get the nonResourceURL /metrics, with their token
+    Token,
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
+}
+
+/// A controller.
+pub trait Controller: Send + Sync + 'static {
+    /// What readiness waits for, in words.
+    fn waiting_for(&self) -> Vec<String>;
+
+    /// Runs until asked to stop, and finishes what is under way.
+    fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, anyhow::Result<()>>;
+}
+
+/// What a controller stands on.
+pub struct Context<'a> {
+    /// The client; every write passes the gate.
+    pub client: Client,
+    /// Until when this replica may write.
+    pub gate: Gate,
+    /// The time.
+    pub clock: Clock,
+    /// Where figures are kept.
+    pub registry: &'a mut Registry,
+}
+
+impl ControllerArgs {
+    /// Runs the controller until it is asked to stop.
+    pub fn run<C: Controller>(
+        self,
+        lease: &'static str,
+        open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
+    ) -> anyhow::Result<()> {
+        log::init(self.log_format, Loudness::Usual);
+        let runtime = runtime().context("cannot start")?;
+        let outcome = runtime.block_on(self.serve(lease, open));
+        // A name that is being looked up can't be interrupted; it must not hold up the exit.
+        runtime.shutdown_background();
+        outcome
+    }
+
+    async fn serve<C: Controller>(
+        self,
+        lease: &'static str,
+        open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
+    ) -> anyhow::Result<()> {
+        let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let pair = self.pair_files()?;
+        let clock = Clock::system();
+        let deadline = Arc::new(watch::Sender::new(None));
+        let gate = if self.elects() { Gate::until(deadline.subscribe()) } else { Gate::open() };
+        let config = client::config().await.map_err(no_cluster)?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            server = %config.cluster_url,
+            dry_run = self.dry_run,
+            leader_elect = self.elects(),
+            "starting"
+        );
+        let silence = self.watch_timeout + SILENCE_MARGIN;
+        let access = match self.metrics_auth {
+            MetricsAuth::None => None,
+            // With a gate of its own: who reads metrics is asked about on a standby too.
+            MetricsAuth::Token => Some(client::connect(config.clone(), Gate::open(), silence)),
+        };
+        let client = client::connect(config, gate.clone(), silence);
+        let client = client.context("cannot use the cluster's configuration")?;
+        let access = access.transpose().context("cannot use the cluster's configuration")?;
+
+        let mut registry = Registry::default();
+        let context =
+            Context { client: client.clone(), gate, clock: clock.clone(), registry: &mut registry };
+        let job = open(&self, context)?;
+        let (listener, address) = health::listen(self.listen).await.with_context(|| {
+            format!("cannot listen on {}. Choose another address with --listen", self.listen)
+        })?;
+        tracing::info!(%address, "listening");
+        let ready = job.clone();
+        let health = Arc::new(Health {
+            waiting_for: Box::new(move || ready.waiting_for()),
+            registry,
+            access: access.map(TokenAuth::new),
+        });
+        let stop_serving = CancellationToken::new();
+        let server = tokio::spawn(health::serve(listener, pair, health, stop_serving.clone()));
+
+        let stopped_writing = CancellationToken::new();
+        let election = self.elects().then(|| {
+            let election = Election::new(client, self.candidate(lease), clock, deadline);
+            tokio::spawn(election.run(stop.clone(), stopped_writing.clone()))
+        });
+        let job = tokio::spawn(job.run(stop.clone()));
+        let outcome = supervise(job, election, server, &stop, stopped_writing).await;
+        stop_serving.cancel();
+        if outcome.is_ok() {
+            tracing::info!("stopped");
+        }
+        outcome
+    }
+
+    /// The pair for TLS, if there is to be TLS. Tokens cross no network in the clear.
+    fn pair_files(&self) -> anyhow::Result<Option<Arc<CertReloader>>> {
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
+            let pair = CertReloader::read(certificate, key);
+            return Ok(Some(pair.context("cannot serve TLS")?));
+        }
+        if self.metrics_auth == MetricsAuth::Token && !self.listen.ip().is_loopback() {
+            bail!(Unable(anyhow::anyhow!(
+                "--metrics-auth=token without TLS would let tokens cross the network in the clear. \
+                 Add --tls-cert-file and --tls-key-file, or listen on a loopback address"
+            )));
+        }
+        Ok(None)
+    }
+
+    /// This replica's name.
+    pub fn instance(&self) -> String {
+        let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let named = self.instance.clone().filter(|name| !name.is_empty()).or_else(host);
+        named.map_or_else(|| "trustplane".to_owned(), |name| name.trim().to_owned())
+    }
+
+    fn elects(&self) -> bool {
+        self.leader_elect && !self.dry_run
+    }
+
+    fn candidate(&self, lease: &'static str) -> Candidate {
+        // A restarted Pod keeps its name; its predecessor's lease is not its own.
+        let identity = format!("{}_{:016x}", self.instance(), fastrand::u64(..));
+        Candidate { namespace: self.leader_elect_namespace.clone(), name: lease, identity }
+    }
+}
+
+/// A controller waits for the API server nearly all of the time, and two threads keep up with
+/// anything that one can tell. Each thread comes with an arena of malloc's that holds on to what it
+/// once took: on a node of 64 cores one for each core would cost more memory than all Routes do.
+fn runtime() -> io::Result<Runtime> {
+    const MOST_THREADS: usize = 2;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(cores.min(MOST_THREADS)).enable_all().build()
+}
+
+/// Nothing was done at all: the command line does not say enough, or there is no cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", explained(.0))]
+pub(crate) struct Unable(pub anyhow::Error);
+
+/// The error and its causes, without those that an earlier one quotes already.
+pub(crate) fn explained(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Of the two ways to a cluster, tells why the one failed that was meant.
+pub(crate) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
+    let next =
+        "Set KUBECONFIG, create or correct ~/.kube/config, or run in a Pod with a ServiceAccount";
+    match std::error::Error::source(&error) {
+        Some(kubeconfig) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
+            anyhow::anyhow!("no usable cluster: {kubeconfig}. {next}")
+        }
+        _ => anyhow::anyhow!("no usable cluster: {error}. {next}"),
+    }
+}
+
+type Task<T> = JoinHandle<T>;
+
+/// Waits for the end. A part that ends by itself ends the process: a replica that is ready but
+/// does nothing is worse than none.
+async fn supervise(
+    mut job: Task<anyhow::Result<()>>,
+    mut election: Option<Task<()>>,
+    mut server: Task<io::Result<()>>,
+    stop: &CancellationToken,
+    stopped_writing: CancellationToken,
+) -> anyhow::Result<()> {
+    let elected = async {
+        match &mut election {
+            Some(election) => election.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // First: asked to stop, the controller may have ended before anybody looks here.
+        biased;
+        () = stop.cancelled() => {}
+        ended = &mut job => {
+            ended.context("the controller crashed")?.context("the controller ended")?;
+            bail!("the controller ended");
+        }
+        _ = elected => bail!("the leader election ended"),
+        ended = &mut server => {
+            ended.context("the HTTP server crashed")?.context("the HTTP server ended")?;
+            bail!("the HTTP server ended");
+        }
+    }
+    if timeout(LAST_WRITES, job).await.is_err() {
+        tracing::warn!("writes under way did not finish in time; each is whole or not done");
+    }
+    stopped_writing.cancel();
+    if let Some(election) = election {
+        match timeout(RELEASE, election).await {
+            Ok(released) => released.context("the leader election crashed")?,
+            Err(_) => tracing::warn!("the lease was not released in time; it runs out by itself"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Writes the Routes, several at once, each from a fresh read.
+
+use futures::{StreamExt, stream};
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Pairs, step};
+use crate::{
+    api::route::Route,
+    inject::{
+        act::{
+            apply::{ApplyError, Writer},
+            capability::StatusField,
+        },
+        decide::facts::RouteFacts,
+    },
+    k8s::{
+        api_error::{self, ApiError},
+        backoff::Backoff,
+        object_ref::ObjectRef,
+    },
+};
+
+/// Routes that are worked on at once.
+const AT_ONCE: usize = 8;
+/// How often one Route is tried: somebody else may write it too.
+const ATTEMPTS: u32 = 6;
+
+/// What is to be done to every Route.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// What becomes of pairs that are ours.
+    pub pairs: Pairs,
+    /// Whether `.status.certificate` is there to be taken out.
+    pub status: StatusField,
+}
+
+/// How one Route ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything is removed.
+    Done,
+    /// It was deleted in the meantime.
+    Gone,
+    /// It is as it was.
+    Failed(ApplyError),
+    /// Its turn never came.
+    NotTried,
+}
+
+/// Does it to these Routes. Once asked to stop it finishes what is under way and begins nothing
+/// more; so it does when the API server can't be used any longer.
+pub async fn carry_out(
+    client: &Client,
+    routes: Vec<ObjectRef>,
+    order: Order,
+    stop: &CancellationToken,
+    mut progress: impl FnMut(usize),
+) -> Vec<(ObjectRef, Outcome)> {
+    let turn = async |at: ObjectRef| {
+        if stop.is_cancelled() {
+            return (at, Outcome::NotTried);
+        }
+        let outcome = patiently(client, &at, order, stop).await;
+        if let Outcome::Failed(error) = &outcome
+            && is_hopeless(error)
+        {
+            stop.cancel();
+        }
+        (at, outcome)
+    };
+    let mut outcomes = Vec::with_capacity(routes.len());
+    let mut turns = stream::iter(routes).map(turn).buffered(AT_ONCE);
+    while let Some(outcome) = turns.next().await {
+        outcomes.push(outcome);
+        progress(outcomes.len());
+    }
+    outcomes
+}
+
+async fn patiently(
+    client: &Client,
+    at: &ObjectRef,
+    order: Order,
+    stop: &CancellationToken,
+) -> Outcome {
+    let mut attempt = 1;
+    loop {
+        match once(client, at, order).await {
+            Ok(outcome) => return outcome,
+            Err(error) if attempt >= ATTEMPTS || !is_passing(&error) => {
+                return Outcome::Failed(error);
+            }
+            Err(error) => {
+                tokio::select! {
+                    () = tokio::time::sleep(Backoff::OBJECT.after(attempt)) => attempt += 1,
+                    () = stop.cancelled() => return Outcome::Failed(error),
+                }
+            }
+        }
+    }
+}
+
+/// Reads the Route, decides, writes. After a conflict the next read is decided on.
+async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, ApplyError> {
+    let api: Api<Route> = Api::namespaced(client.clone(), &at.namespace);
+    let read = api_error::with_timeout(api.get_opt(&at.name)).await;
+    let read = read.map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
+    let Some(route) = read.as_ref().map(RouteFacts::read) else { return Ok(Outcome::Gone) };
+    let step = step(&route, order.pairs, order.status);
+    let writer = Writer::new(client.clone());
+    let done = async {
+        let route = match step.release {
+            Some(write) => writer.release(&route, write).await?,
+            None => route,
+        };
+        if step.drop_status {
+            writer.drop_status(&route).await?;
+        }
+        Ok(Outcome::Done)
+    };
+    match done.await {
+        Err(error) if ApplyError::is_not_found(&error) => Ok(Outcome::Gone),
+        done => done,
+    }
+}
+
+/// Whether the next try may end better.
+fn is_passing(error: &ApplyError) -> bool {
+    !matches!(
+        error.cause(),
+        Some(ApiError::Forbidden | ApiError::Unauthorized | ApiError::Invalid { .. })
+    )
+}
+
+/// Whether the next Route would end as this one did.
+fn is_hopeless(error: &ApplyError) -> bool {
+    matches!(
+        error.cause(),
+        Some(ApiError::Unauthorized | ApiError::Unreachable { .. } | ApiError::Timeout(_))
+    )
+}
