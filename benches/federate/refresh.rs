@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     peers::{Client, HINT, Peers},
@@ -117,7 +117,7 @@ async fn controller(stage: &Stage, peers: &Peers) -> Controller {
 /// From the configuration that the controller rendered.
 async fn spire_server(stage: &Stage, peers: &Peers) -> anyhow::Result<SpireServer> {
     stage.until_condition("ServerConfigMapAvailable", "True", "Available").await;
-    let map = stage.object(Part::ServerConfigMap).await;
+    let map = stage.object(Component::ServerConfigMap).await;
     let text = map["data"]["server.conf"].as_str().context("a configuration")?;
     let conf: Value = serde_json::from_str(text)?;
     Ok(Launch::new("bench-refresh", conf).trusting(&peers.authority).start().await)

@@ -19,13 +19,17 @@ use crate::{
         sandbox::block_on,
     },
     federate::{
-        apply::Mode,
+        act::{
+            apply::Mode,
+            peers::{ErrorDetail, Peers},
+            preview::preview,
+        },
+        decide::{
+            render::{PodUser, Proxy, RenderContext, SERVER},
+            validate::is_host,
+        },
         metrics::Metrics,
-        peers::{ErrorDetail, Peers},
-        preview::preview,
-        render::{PodUser, Proxy, SERVER, Setting},
         run::{Federator, Options},
-        validate::is_host,
     },
     k8s::client::{self, Gate},
     names::FEDERATE_LEASE,
@@ -179,7 +183,7 @@ impl Federate {
             (_, true) => Mode::CreateOnly,
             (_, false) => Mode::Full,
         };
-        let setting = Setting {
+        let setting = RenderContext {
             namespace: self.namespace,
             apps_domain: self.apps_domain.filter(|domain| !domain.is_empty()),
             server_image: self.server_image,
@@ -230,7 +234,7 @@ fn usual_metrics(namespace: &str) -> Option<Uri> {
 }
 
 /// `--dry-run`.
-async fn show(setting: Setting, max_peers: usize, output: Output) -> anyhow::Result<()> {
+async fn show(setting: RenderContext, max_peers: usize, output: Output) -> anyhow::Result<()> {
     let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
     let client = client::connect(config, Gate::open(), SILENCE)
         .context("cannot use the cluster's configuration")

@@ -16,8 +16,8 @@ use crate::{
         sandbox::block_on,
     },
     federate::{
-        bootstrap::{Cluster, Listing, Offer, Taking},
-        exchange::digits,
+        act::bootstrap::{Cluster, ImportPlan, Listing, Offer},
+        decide::exchange::digits,
     },
     k8s::client::{self, Gate},
     runtime::{
@@ -216,16 +216,16 @@ impl Bootstrap {
 }
 
 /// What is to be done with the object, if anything.
-fn verb(taking: &Taking) -> Option<&'static str> {
+fn verb(taking: &ImportPlan) -> Option<&'static str> {
     match taking {
-        Taking::Nothing => None,
-        Taking::Create { .. } => Some("create"),
-        Taking::Change { .. } => Some("change"),
+        ImportPlan::Nothing => None,
+        ImportPlan::Create { .. } => Some("create"),
+        ImportPlan::Change { .. } => Some("change"),
     }
 }
 
 /// What somebody should know before a bundle is brought to a cluster.
-fn remarks(taking: &Taking, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
+fn remarks(taking: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
     let trust_domain = printable(trust_domain);
     let mut remarks = match listing {
         Listing::Listed => Vec::new(),
@@ -233,7 +233,7 @@ fn remarks(taking: &Taking, listing: &Listing, to: &str, trust_domain: &str) -> 
             "The SpireServer in {to} does not list {trust_domain} under spec.federation.federatesWith. With this bundle its SPIRE server trusts {trust_domain} all the same, and nothing in the SpireServer's status tells how that peer is."
         )],
         Listing::Differently(differences) => {
-            let remark = |it: &crate::federate::bootstrap::Difference| {
+            let remark = |it: &crate::federate::act::bootstrap::Difference| {
                 format!(
                     "The SpireServer in {to} lists {trust_domain} with the {} {}, and this is {}. SPIRE goes by the SpireServer.",
                     it.field,
@@ -244,7 +244,7 @@ fn remarks(taking: &Taking, listing: &Listing, to: &str, trust_domain: &str) -> 
             differences.iter().map(remark).collect()
         }
     };
-    if let Taking::Create { others, .. } = taking {
+    if let ImportPlan::Create { others, .. } = taking {
         remarks.extend(others.iter().map(|other| {
             format!(
                 "ClusterFederatedTrustDomain {} in {to} is left as it is: its className {} belongs to another controller manager. If it was meant for this one, delete it.",

@@ -10,11 +10,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    conditions::Outcome,
-    peers::{self, Peers},
+use crate::{
+    api::spire_server::PeerStatus,
+    federate::{
+        act::peers::{self, Peers},
+        decide::conditions::Outcome,
+    },
+    runtime::clock::Clock,
 };
-use crate::{api::spire_server::PeerStatus, runtime::clock::Clock};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 

@@ -1,31 +1,13 @@
-//! SPIRE federation from a SpireServer object (job `federate`).
+//! Job federate: SPIRE servers that trust each other, from a SpireServer object.
 //!
-//! `validate`, `trust`, `last_valid`, `render`, `merge` and `conditions` decide, `apply` does, `run` says
-//! when, and `preview` shows what would be done. `references`, `domain` and `effective` read what decides.
-//! `peers` asks each trust domain that we federate with how it is; `memory` keeps what the next leader
-//! must know of them. `server_metrics` sees whether SPIRE fetches the same (`spire_fetches` judges), and
-//! `own_endpoint` asks ours. `bootstrap` and `exchange` bring the first bundle of a peer.
+//! `decide` is pure: `validate` judges the spec, `render` says which objects it asks for, `merge` lays them
+//! over those in the cluster, `conditions` reports. `act` reads and writes, and `apply` alone changes the
+//! rendered objects. `cache` keeps the bundles that the next leader needs. `run` connects watches and work.
 
-mod anchors;
-pub mod apply;
-pub mod bootstrap;
-pub mod conditions;
+pub mod act;
+mod cache;
 mod contest;
-mod domain;
-pub mod effective;
-pub mod exchange;
-pub mod last_valid;
-mod memory;
-pub mod merge;
+pub mod decide;
 pub mod metrics;
 mod noticed;
-pub mod own_endpoint;
-pub mod peers;
-pub mod preview;
-pub mod references;
-pub mod render;
 pub mod run;
-pub mod server_metrics;
-pub mod spire_fetches;
-pub mod trust;
-pub mod validate;

@@ -21,26 +21,30 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    apply::{Mode, Writer},
-    conditions::{Findings, Outcome, Verdict},
-    contest::RevertBackoff,
-    domain,
-    effective::{self, Effective},
-    memory,
-    own_endpoint::OwnEndpoint,
-    peers::Peers,
-    references,
-    render::{self, Part, Setting},
-    server_metrics::ServerMetrics,
-    trust::Told,
-};
 use crate::{
     api::{
         federated_trust_domain::FederatedTrustDomain,
         spire_server::{self, SpireServer},
     },
-    federate::metrics::Metrics,
+    federate::{
+        act::{
+            apply::{Mode, Writer},
+            apps_domain,
+            effective::{self, Effective},
+            own_endpoint::OwnEndpoint,
+            peers::Peers,
+            references,
+            server_metrics::ServerMetrics,
+        },
+        cache::bundle_cache,
+        contest::RevertBackoff,
+        decide::{
+            conditions::{Findings, Outcome, Verdict},
+            render::{self, Component, RenderContext},
+            trust::Told,
+        },
+        metrics::Metrics,
+    },
     k8s::{
         api_error::{self, ApiError},
         backoff::Backoff,
@@ -55,7 +59,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where and with which images the server runs.
-    pub setting: Setting,
+    pub setting: RenderContext,
     /// What may be done to objects that exist.
     pub mode: Mode,
     /// How often everything is looked at although nothing changed.
@@ -254,7 +258,7 @@ impl Federator {
         };
         let living = server.filter(|server| server.metadata.deletion_timestamp.is_none());
         let Some(server) = living else {
-            self.peers.want(&[]);
+            self.peers.set_peers(&[]);
             self.own_endpoint.forget();
             self.server_metrics.set_peers(Vec::new());
             return (Pass::Settled, false);
@@ -269,7 +273,7 @@ impl Federator {
         };
         let server = &counts.server;
         let federation = server.spec.federation.as_ref();
-        let setting = match domain::completed(setting, federation, &self.client).await {
+        let setting = match apps_domain::completed(setting, federation, &self.client).await {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the kind of cluster", &error), false),
         };
@@ -301,17 +305,17 @@ impl Federator {
     async fn tend_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
         let Options { setting, mode, .. } = &self.options;
         let federation = server.spec.federation.as_ref();
-        let recalled = memory::recall(&self.client, &setting.namespace, federation).await;
+        let recalled = bundle_cache::recall(&self.client, &setting.namespace, federation).await;
         let recalled = recalled.inspect_err(|error| {
             self.failed("peers' bundles", error);
         })?;
-        let before = memory::data(&recalled);
+        let before = bundle_cache::data(&recalled);
         // Before anybody is asked: they may be known by nothing else.
         self.peers.remember(recalled);
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
-        self.peers.want(peers);
+        self.peers.set_peers(peers);
         self.server_metrics.set_peers(peers.iter().map(|it| it.trust_domain.clone()).collect());
-        let after = memory::data(&self.peers.memory());
+        let after = bundle_cache::data(&self.peers.memory());
         if before == after || *mode != Mode::Full {
             return Ok(());
         }
@@ -323,7 +327,7 @@ impl Federator {
             }
             Outcome::Taken(owner) => {
                 tracing::warn!(
-                    name = memory::NAME,
+                    name = bundle_cache::NAME,
                     owner,
                     "the ConfigMap belongs to somebody else"
                 );
@@ -339,7 +343,7 @@ impl Federator {
         Pass::Failed
     }
 
-    async fn put_everything(&self, counts: &Effective, setting: &Setting) -> Findings {
+    async fn put_everything(&self, counts: &Effective, setting: &RenderContext) -> Findings {
         let Effective { server, problems, unlisted, counts } = counts;
         let federation = server.spec.federation.as_ref();
         let mut findings = Findings {
@@ -362,7 +366,7 @@ impl Federator {
         let owner = server.metadata.uid.as_deref().unwrap_or_default();
         for mut rendered in render::render(server, setting) {
             // A Pod that starts with an old configuration would never learn of the new one.
-            let outcome = if rendered.part == Part::StatefulSet && !findings.configured() {
+            let outcome = if rendered.part == Component::StatefulSet && !findings.configured() {
                 render::forget_configuration(&mut rendered.object);
                 self.writer.put_missing(&rendered, owner).await
             } else {

@@ -37,7 +37,7 @@ use crate::{
         fetch::{self, FetchError, Fetched, Trust},
         serve::{Endpoint, ServeError, ServerSvid},
     },
-    federate::render,
+    federate::decide::render,
     k8s::api_error::{self, ApiError},
     runtime::clock::Clock,
     spiffe::{

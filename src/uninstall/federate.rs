@@ -10,7 +10,7 @@ use crate::{
         facts::DeploymentFound,
         federate::{self, SpireServerFound, spire_namespace},
     },
-    federate::render::ROUTE,
+    federate::decide::render::ROUTE,
     names::{FEDERATE_DEPLOYMENT, SPIRE_NAMESPACE},
     runtime::terminal::{command, paragraph},
 };

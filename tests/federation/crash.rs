@@ -33,11 +33,15 @@ use tower::{BoxError, Service};
 use trustplane::{
     api::spire_server::SpireServer,
     federate::{
-        apply::{self, Mode},
-        merge,
+        act::{
+            apply::{self, Mode},
+            peers::Peers,
+        },
+        decide::{
+            merge,
+            render::{self, Component, Proxy, RenderContext},
+        },
         metrics::Metrics,
-        peers::Peers,
-        render::{self, Part, Proxy, Setting},
         run::{Federator, Options},
     },
     k8s::client::{self, Gate},
@@ -203,8 +207,8 @@ impl World {
     }
 }
 
-fn setting() -> Setting {
-    Setting {
+fn setting() -> RenderContext {
+    RenderContext {
         namespace: stage::NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server:1".to_owned(),
@@ -228,14 +232,14 @@ fn options() -> Options {
 
 const SERVERS: &str = "/apis/operator.openshift.io/v1alpha1/spireservers";
 
-fn path(part: Part, name: &str) -> String {
+fn path(part: Component, name: &str) -> String {
     let resource = apply::resource(part);
     let base = match &*resource.group {
         "" => "/api/v1".to_owned(),
         group => format!("/apis/{group}/v1"),
     };
     match part {
-        Part::ClusterRole | Part::ClusterRoleBinding => {
+        Component::ClusterRole | Component::ClusterRoleBinding => {
             format!("{base}/{}/{name}", resource.plural)
         }
         _ => format!("{base}/namespaces/{}/{}/{name}", stage::NAMESPACE, resource.plural),
@@ -282,11 +286,11 @@ async fn run(crash_at: Option<(usize, Moment)>) -> usize {
 
     let drift =
         json!({ "metadata": { "labels": { "team": "theirs" } }, "spec": { "host": "other.test" } });
-    world.act(Method::PATCH, &path(Part::Route, render::ROUTE), drift);
-    world.act(Method::DELETE, &path(Part::Service, render::SERVER), Value::Null);
+    world.act(Method::PATCH, &path(Component::Route, render::ROUTE), drift);
+    world.act(Method::DELETE, &path(Component::Service, render::SERVER), Value::Null);
     sleep(SETTLE).await;
     check(&world, &what);
-    let route = world.act(Method::GET, &path(Part::Route, render::ROUTE), Value::Null);
+    let route = world.act(Method::GET, &path(Component::Route, render::ROUTE), Value::Null);
     assert_eq!(route["metadata"]["labels"]["team"], "theirs", "{what}");
 
     // Everything is in place: nothing is written any more, not even by a new process.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::api::ApiResource;
 use serde_json::{Value, json};
-use trustplane::federate::{apply, render::Part};
+use trustplane::federate::{act::apply, decide::render::Component};
 
 use crate::{
     stage::{self, ACCOUNT, NAMESPACE, Stage},
@@ -187,7 +187,7 @@ async fn every_object_of_ours_can_be_put_back_and_no_other_can_be_changed() {
     let _controller = stage.controller(&[]).await;
     stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     const LABEL: &str = "app.kubernetes.io/managed-by";
-    for part in Part::ALL {
+    for part in Component::ALL {
         stage.meddle(part, json!({ "metadata": { "labels": { LABEL: "them" } } })).await;
         let pointer = "/metadata/labels/app.kubernetes.io~1managed-by";
         stage.until_field(part, pointer, json!("trustplane")).await;
@@ -204,7 +204,7 @@ async fn every_object_of_ours_can_be_put_back_and_no_other_can_be_changed() {
         for object in ["configmaps/spire-bundle", "configmaps/trustplane-peers"] {
             assert!(may(verb, object).await, "{verb} {object}");
         }
-        for part in Part::ALL {
+        for part in Component::ALL {
             let ApiResource { plural, group, .. } = apply::resource(part);
             let other = format!("{plural}.{group}/theirs").replace("./", "/");
             assert!(!may(verb, &other).await, "{verb} {other}");

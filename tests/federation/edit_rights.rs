@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use trustplane::{
     api::spire_server::SpireServer,
-    federate::render::{Part, SERVING_CERT},
+    federate::decide::render::{Component, SERVING_CERT},
 };
 
 use crate::{
@@ -346,11 +346,11 @@ impl Reach {
         let objects = objects(&server);
         let of = |part| objects.get(&part).cloned().unwrap_or_default();
         let rights = [
-            Part::ServiceAccount,
-            Part::ClusterRole,
-            Part::ClusterRoleBinding,
-            Part::Role,
-            Part::RoleBinding,
+            Component::ServiceAccount,
+            Component::ClusterRole,
+            Component::ClusterRoleBinding,
+            Component::Role,
+            Component::RoleBinding,
         ];
         // The owner is the SpireServer, which has another uid each time.
         let rights = rights.map(|part| {
@@ -358,7 +358,7 @@ impl Reach {
             object["metadata"]["ownerReferences"] = Value::Null;
             object
         });
-        let pod = of(Part::StatefulSet)["spec"]["template"]["spec"].clone();
+        let pod = of(Component::StatefulSet)["spec"]["template"]["spec"].clone();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         // Where it runs, and with how much, is for the editor to say. Ports and mounts follow the profile.
         let mut rest = pod.clone();
@@ -378,7 +378,7 @@ impl Reach {
         let secret =
             |it: &Value| it["secret"]["secretName"].as_str().unwrap_or_default().to_owned();
         let conf =
-            of(Part::ServerConfigMap)["data"]["server.conf"].as_str().unwrap_or("").to_owned();
+            of(Component::ServerConfigMap)["data"]["server.conf"].as_str().unwrap_or("").to_owned();
         let mut files = BTreeSet::new();
         paths(&serde_json::from_str(&conf).expect("JSON"), &mut files);
         Self {
@@ -387,7 +387,7 @@ impl Reach {
             volumes: volumes.iter().map(ToString::to_string).collect(),
             secrets: secrets.iter().map(secret).collect(),
             files,
-            route: of(Part::Route)["metadata"]["annotations"].clone(),
+            route: of(Component::Route)["metadata"]["annotations"].clone(),
         }
     }
 }

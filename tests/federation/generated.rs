@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};
-use trustplane::{api::spire_server::SpireServer as RequestedSecret, federate::validate};
+use trustplane::{api::spire_server::SpireServer as RequestedSecret, federate::decide::validate};
 
 use crate::{
     only::Turn,

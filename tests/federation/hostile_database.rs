@@ -13,7 +13,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     stage::{self, Stage},
@@ -275,7 +275,7 @@ async fn try_change(stage: &Stage, change: &Value, dry: bool) -> Result<String, 
 /// What the server is made of: nobody touched it as long as this is the same.
 async fn versions(stage: &Stage) -> Vec<Value> {
     let mut versions = Vec::new();
-    for part in [Part::ServerConfigMap, Part::StatefulSet, Part::ClusterRole] {
+    for part in [Component::ServerConfigMap, Component::StatefulSet, Component::ClusterRole] {
         versions.push(stage.object(part).await["metadata"]["resourceVersion"].clone());
     }
     versions
@@ -287,7 +287,7 @@ async fn what_is_refused_changes_nothing_whether_the_api_server_refuses_it_or_th
     stage.create(stage::spiffe()).await;
     let _controller = stage.controller(&[]).await;
     // The last that is made.
-    stage.until_field(Part::Route, "/metadata/name", json!("spire-server-federation")).await;
+    stage.until_field(Component::Route, "/metadata/name", json!("spire-server-federation")).await;
     let before = versions(&stage).await;
 
     for (field, wrong, _) in refused() {

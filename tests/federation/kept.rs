@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     real_spire::brought,
@@ -68,39 +68,41 @@ async fn while_a_field_is_invalid_the_last_valid_spec_counts_less_the_peers_that
     until_configured(&stage, &["td-c.test"]).await;
     let issuer = async || server_conf(&stage).await["server"]["jwt_issuer"].clone();
     assert_eq!(issuer().await, "https://oidc.td-a.test", "what is new waits");
-    let port = stage.object(Part::Service).await.pointer(PORT).cloned().unwrap_or_default();
+    let port = stage.object(Component::Service).await.pointer(PORT).cloned().unwrap_or_default();
     let drift = json!({ "spec": { "selector": { "app.kubernetes.io/name": "mine" } } });
     const SELECTOR: &str = "/spec/selector/app.kubernetes.io~1name";
-    stage.meddle(Part::Service, drift.clone()).await;
-    stage.until_field(Part::Service, SELECTOR, json!("spire-server")).await;
+    stage.meddle(Component::Service, drift.clone()).await;
+    stage.until_field(Component::Service, SELECTOR, json!("spire-server")).await;
 
     // The next process knows it, too: it is in the cluster.
     drop(controller);
-    stage.meddle(Part::Service, drift).await;
-    stage.remove(Part::Route).await;
+    stage.meddle(Component::Service, drift).await;
+    stage.remove(Component::Route).await;
     let _again = stage.controller(&[]).await;
-    stage.until_field(Part::Service, SELECTOR, json!("spire-server")).await;
-    stage.until_field(Part::Service, PORT, port).await;
-    stage.until_field(Part::Route, "/spec/host", json!("federation.td-a.test")).await;
+    stage.until_field(Component::Service, SELECTOR, json!("spire-server")).await;
+    stage.until_field(Component::Service, PORT, port).await;
+    stage.until_field(Component::Route, "/spec/host", json!("federation.td-a.test")).await;
     stage.writes().await;
     assert_eq!(configured(&stage).await, BTreeSet::from(["td-c.test".to_owned()]));
 
     // Nobody gets a Secret mounted by writing to that annotation.
     const ANNOTATION: &str = "trustplane.dev/last-valid-spec";
-    let map = stage.object(Part::ServerConfigMap).await;
+    let map = stage.object(Component::ServerConfigMap).await;
     let kept = map["metadata"]["annotations"][ANNOTATION].as_str().expect("the annotation");
     let mut forged: Value = serde_json::from_str(kept).expect("JSON");
     forged["datastore"]["tlsSecretName"] = json!("victim");
     let forged = json!({ ANNOTATION: forged.to_string() });
-    let before = stage.object(Part::StatefulSet).await["spec"].clone();
-    stage.meddle(Part::ServerConfigMap, json!({ "metadata": { "annotations": forged } })).await;
+    let before = stage.object(Component::StatefulSet).await["spec"].clone();
+    stage
+        .meddle(Component::ServerConfigMap, json!({ "metadata": { "annotations": forged } }))
+        .await;
     eventually(SOON, "the forged spec does not count", async || {
         let told = stage.condition("ConfigurationValid").await.2;
         if told.ends_with("nothing is made or changed") { Ok(()) } else { Err(told) }
     })
     .await;
     stage.writes().await;
-    assert_eq!(stage.object(Part::StatefulSet).await["spec"], before);
+    assert_eq!(stage.object(Component::StatefulSet).await["spec"], before);
 
     let mended = json!({ "bundleEndpoint": { "httpsWeb": { "acme": { "tosAccepted": "true" } } } });
     stage.change(json!({ "spec": { "federation": mended } })).await;

@@ -2,7 +2,7 @@
 //!
 //! ```ignore
 //! let node = Kubelet::of(&stage.cluster).await;
-//! let stateful_set = stage.object(Part::StatefulSet).await;
+//! let stateful_set = stage.object(Component::StatefulSet).await;
 //! let mut pod = node.pod(&stateful_set).reaching(names.address()).start().await.expect("it starts");
 //! pod.until_ready().await;
 //! pod.exec("spire-server", &["/opt/spire/bin/spire-server", "bundle", "show"]).await.expect("a bundle");

@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use trustplane::{
-    federate::render::{FEDERATION_PORT, Part},
+    federate::decide::render::{Component, FEDERATION_PORT},
     names::FIELD_MANAGER,
 };
 
@@ -137,15 +137,15 @@ fn both_bundles(one: &str, other: &str) -> String {
 
 /// Where the bundle endpoint shows.
 async fn exposed_by(stage: &Stage) -> Vec<&'static str> {
-    let service = stage.object(Part::Service).await;
-    let server = stage.object(Part::StatefulSet).await;
+    let service = stage.object(Component::Service).await;
+    let server = stage.object(Component::StatefulSet).await;
     let has_port = |ports: &Value, name: &str| {
         ports.as_array().into_iter().flatten().any(|port| port[name] == FEDERATION_PORT)
     };
     let containers = server.pointer("/spec/template/spec/containers").and_then(Value::as_array);
     let mut containers = containers.into_iter().flatten();
     let found = [
-        ("Route", stage.find(Part::Route).await.is_some()),
+        ("Route", stage.find(Component::Route).await.is_some()),
         ("Service", has_port(&service["spec"]["ports"], "port")),
         ("Pod", containers.any(|it| has_port(&it["ports"], "containerPort"))),
         ("server.conf", server_conf(stage).await["server"]["federation"].is_object()),
@@ -198,8 +198,8 @@ async fn terms_that_are_not_accepted_are_told_and_nothing_is_made_until_they_are
     let accepted = json!({ "bundleEndpoint": { "httpsWeb": accepted } });
     stage.change(json!({ "spec": { "federation": accepted } })).await;
     stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
-    stage.until_field(Part::Route, "/spec/host", json!("federation.td-a.test")).await;
-    stage.until_field(Part::Route, "/spec/tls/termination", json!("passthrough")).await;
+    stage.until_field(Component::Route, "/spec/host", json!("federation.td-a.test")).await;
+    stage.until_field(Component::Route, "/spec/tls/termination", json!("passthrough")).await;
     let conf = server_conf(&stage).await["server"]["federation"]["bundle_endpoint"].to_string();
     assert!(conf.contains("\"tos_accepted\":true"), "{conf}");
 }
@@ -211,36 +211,43 @@ async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
     let _controller = stage.controller(&[]).await;
     stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     let foreign = json!({ "labels": { "team": "theirs" }, "annotations": { "note": "theirs" } });
-    let host = stage.object(Part::Route).await["spec"]["host"].clone();
+    let host = stage.object(Component::Route).await["spec"]["host"].clone();
     assert_eq!(host, "spire-server-federation-spire.apps.test");
     stage
         .meddle(
-            Part::Route,
+            Component::Route,
             json!({ "metadata": foreign, "spec": { "host": "other.test", "tls": { "termination": "edge" }, "to": { "name": "other" } } }),
         )
         .await;
-    stage.until_field(Part::Route, "/spec/host", host).await;
-    stage.until_field(Part::Route, "/spec/tls/termination", json!("passthrough")).await;
-    stage.until_field(Part::Route, "/spec/to/name", json!("spire-server")).await;
-    stage.until_field(Part::Route, "/metadata/labels/team", json!("theirs")).await;
-    stage.until_field(Part::Route, "/metadata/annotations/note", json!("theirs")).await;
+    stage.until_field(Component::Route, "/spec/host", host).await;
+    stage.until_field(Component::Route, "/spec/tls/termination", json!("passthrough")).await;
+    stage.until_field(Component::Route, "/spec/to/name", json!("spire-server")).await;
+    stage.until_field(Component::Route, "/metadata/labels/team", json!("theirs")).await;
+    stage.until_field(Component::Route, "/metadata/annotations/note", json!("theirs")).await;
 
     let label = "app.kubernetes.io/managed-by";
-    stage.meddle(Part::Route, json!({ "metadata": { "labels": { label: "them" } } })).await;
+    stage.meddle(Component::Route, json!({ "metadata": { "labels": { label: "them" } } })).await;
     let pointer = "/metadata/labels/app.kubernetes.io~1managed-by";
-    stage.until_field(Part::Route, pointer, json!("trustplane")).await;
-    stage.meddle(Part::Service, json!({ "metadata": { "labels": { label: null } }, "spec": { "selector": { "app.kubernetes.io/name": "mine" } } })).await;
+    stage.until_field(Component::Route, pointer, json!("trustplane")).await;
+    stage.meddle(Component::Service, json!({ "metadata": { "labels": { label: null } }, "spec": { "selector": { "app.kubernetes.io/name": "mine" } } })).await;
     stage
-        .until_field(Part::Service, "/spec/selector/app.kubernetes.io~1name", json!("spire-server"))
+        .until_field(
+            Component::Service,
+            "/spec/selector/app.kubernetes.io~1name",
+            json!("spire-server"),
+        )
         .await;
-    stage.until_field(Part::Service, pointer, json!("trustplane")).await;
+    stage.until_field(Component::Service, pointer, json!("trustplane")).await;
 
     stage
-        .meddle(Part::ServerConfigMap, json!({ "data": { "server.conf": "{}", "mine": "stays" } }))
+        .meddle(
+            Component::ServerConfigMap,
+            json!({ "data": { "server.conf": "{}", "mine": "stays" } }),
+        )
         .await;
-    stage.until_field(Part::ServerConfigMap, "/data/mine", json!("stays")).await;
+    stage.until_field(Component::ServerConfigMap, "/data/mine", json!("stays")).await;
     eventually(Duration::from_secs(30), "server.conf is put back", async || {
-        let conf = stage.object(Part::ServerConfigMap).await["data"]["server.conf"].clone();
+        let conf = stage.object(Component::ServerConfigMap).await["data"]["server.conf"].clone();
         if conf.as_str().is_some_and(|it| it.contains("td-a.test")) {
             Ok(())
         } else {
@@ -250,17 +257,17 @@ async fn drift_is_put_back_field_by_field_and_what_others_added_survives() {
     .await;
 
     let volumes =
-        stage.object(Part::StatefulSet).await["spec"]["template"]["spec"]["volumes"].clone();
+        stage.object(Component::StatefulSet).await["spec"]["template"]["spec"]["volumes"].clone();
     let mut theirs = volumes.clone();
     theirs[0] = json!({ "name": volumes[0]["name"], "emptyDir": {} });
     let theirs = json!({ "spec": { "template": { "spec": { "volumes": theirs } } } });
-    stage.meddle(Part::StatefulSet, theirs).await;
-    stage.until_field(Part::StatefulSet, "/spec/template/spec/volumes", volumes).await;
+    stage.meddle(Component::StatefulSet, theirs).await;
+    stage.until_field(Component::StatefulSet, "/spec/template/spec/volumes", volumes).await;
 
-    stage.remove(Part::StatefulSet).await;
-    stage.until_field(Part::StatefulSet, "/metadata/name", json!("spire-server")).await;
-    stage.remove(Part::Route).await;
-    stage.until_field(Part::Route, "/metadata/name", json!("spire-server-federation")).await;
+    stage.remove(Component::StatefulSet).await;
+    stage.until_field(Component::StatefulSet, "/metadata/name", json!("spire-server")).await;
+    stage.remove(Component::Route).await;
+    stage.until_field(Component::Route, "/metadata/name", json!("spire-server-federation")).await;
 }
 
 #[tokio::test]
@@ -270,8 +277,9 @@ async fn peers_come_and_go_and_each_change_rolls_the_server_out() {
     let _controller = stage.controller(&[]).await;
     stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     const HASH: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
-    let hash =
-        async || stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
+    let hash = async || {
+        stage.object(Component::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default()
+    };
     let before = hash().await;
     let peer = json!({
         "trustDomain": "td-b.test", "bundleEndpointUrl": "https://127.0.0.1:1/",
@@ -295,7 +303,7 @@ async fn peers_come_and_go_and_each_change_rolls_the_server_out() {
     let with = hash().await;
     assert_ne!(before, with);
     stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
-    stage.until_field(Part::StatefulSet, HASH, before).await;
+    stage.until_field(Component::StatefulSet, HASH, before).await;
     let what = "the peer is forgotten";
     eventually(Duration::from_secs(30), what, async || {
         let peers = stage.server().await["status"]["federation"]["peers"].clone();
@@ -328,10 +336,10 @@ async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_cha
         "federatesWith[1].endpointSpiffeId: it names no server",
     ];
     assert!(told.iter().all(|told| message.contains(told)), "{message}");
-    assert_eq!(stage.find(Part::ServerConfigMap).await, None, "nothing is made of it");
+    assert_eq!(stage.find(Component::ServerConfigMap).await, None, "nothing is made of it");
     stage.change(json!({ "spec": { "federation": { "federatesWith": null } } })).await;
     stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
-    stage.until_field(Part::ServerConfigMap, "/metadata/name", json!("spire-server")).await;
+    stage.until_field(Component::ServerConfigMap, "/metadata/name", json!("spire-server")).await;
 }
 
 #[tokio::test]
@@ -342,12 +350,16 @@ async fn a_route_that_the_administrator_keeps_is_left_alone_and_reported_as_chos
     stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     stage.change(json!({ "spec": { "federation": { "managedRoute": "false" } } })).await;
     stage.until_condition("RouteAvailable", "Unknown", "ManagedRouteDisabled").await;
-    stage.meddle(Part::Route, json!({ "spec": { "host": "mine.test" } })).await;
+    stage.meddle(Component::Route, json!({ "spec": { "host": "mine.test" } })).await;
     stage.writes().await;
-    assert_eq!(stage.object(Part::Route).await["spec"]["host"], "mine.test");
+    assert_eq!(stage.object(Component::Route).await["spec"]["host"], "mine.test");
     stage.change(json!({ "spec": { "federation": { "managedRoute": "true" } } })).await;
     stage
-        .until_field(Part::Route, "/spec/host", json!("spire-server-federation-spire.apps.test"))
+        .until_field(
+            Component::Route,
+            "/spec/host",
+            json!("spire-server-federation-spire.apps.test"),
+        )
         .await;
 }
 
@@ -361,8 +373,8 @@ async fn the_external_secret_is_asked_for_by_the_annotation_and_judged() {
         .await;
     assert!(message.contains("there is no Secret web-tls in namespace spire"), "{message}");
     const ANNOTATION: &str = "/metadata/annotations/route.openshift.io~1tls-secret-name";
-    stage.until_field(Part::Route, ANNOTATION, json!("web-tls")).await;
-    stage.until_field(Part::Route, "/spec/tls/termination", json!("reencrypt")).await;
+    stage.until_field(Component::Route, ANNOTATION, json!("web-tls")).await;
+    stage.until_field(Component::Route, "/spec/tls/termination", json!("reencrypt")).await;
 
     let secret =
         SecretFixture::tls("web-tls", &pair::issued("spire-server-federation-spire.apps.test"));
@@ -379,7 +391,7 @@ async fn the_external_secret_is_asked_for_by_the_annotation_and_judged() {
 
     let none = json!({ "spec": { "federation": { "bundleEndpoint": { "httpsWeb": { "servingCert": { "externalSecretRef": null } } } } } });
     stage.change(none).await;
-    stage.until_field(Part::Route, ANNOTATION, Value::Null).await;
+    stage.until_field(Component::Route, ANNOTATION, Value::Null).await;
 }
 
 #[tokio::test]
@@ -387,7 +399,7 @@ async fn in_create_only_mode_what_is_missing_is_made_and_what_differs_is_named()
     let stage = Stage::start("federation-create-only").await;
     stage.create(Value::Null).await;
     let controller = stage.controller(&[]).await;
-    stage.until_field(Part::StatefulSet, "/metadata/name", json!("spire-server")).await;
+    stage.until_field(Component::StatefulSet, "/metadata/name", json!("spire-server")).await;
     stage.writes().await;
     drop(controller);
     let _controller = stage.controller(&["--create-only"]).await;
@@ -396,8 +408,8 @@ async fn in_create_only_mode_what_is_missing_is_made_and_what_differs_is_named()
     for differs in ["ServerConfigMap: data.server.conf", "Service: ", "StatefulSet: "] {
         assert!(message.contains(differs), "{differs} in {message}");
     }
-    stage.until_field(Part::Route, "/metadata/name", json!("spire-server-federation")).await;
-    let conf = stage.object(Part::ServerConfigMap).await["data"]["server.conf"].clone();
+    stage.until_field(Component::Route, "/metadata/name", json!("spire-server-federation")).await;
+    let conf = stage.object(Component::ServerConfigMap).await["data"]["server.conf"].clone();
     assert!(!conf.as_str().unwrap_or_default().contains("bundle_endpoint"), "{conf}");
 }
 
@@ -431,7 +443,7 @@ async fn a_dry_run_shows_each_object_once_as_a_difference_writes_nothing_and_end
     let (code, out) = stage.run(&["--dry-run"]).await;
     assert!(code == 0 && out.contains("Nothing was changed, and nothing would be."), "{out}");
     let writes = stage.writes().await;
-    stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
+    stage.meddle(Component::Route, json!({ "spec": { "host": "other.test" } })).await;
     let (code, out) = stage.run(&["--dry-run", "-o", "json"]).await;
     let shown: Value = serde_json::from_str(&out).expect("JSON");
     let objects = shown["objects"].as_array().cloned().unwrap_or_default();
@@ -469,10 +481,10 @@ async fn a_route_that_can_t_be_read_made_or_changed_is_told_and_made_up_for() {
     refuse(None);
     stage.until_condition("RouteAvailable", "Unknown", "FederationRouteCreated").await;
     refuse(Some(Method::PATCH));
-    stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
+    stage.meddle(Component::Route, json!({ "spec": { "host": "other.test" } })).await;
     stage.until_condition("RouteAvailable", "False", "FederationRouteUpdateFailed").await;
     refuse(None);
-    stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+    stage.until_field(Component::Route, "/spec/host", json!(stage.host())).await;
 }
 
 #[tokio::test]
@@ -489,13 +501,13 @@ async fn an_object_that_somebody_else_made_is_left_alone_until_they_hand_it_over
     let message = stage.until_condition("ServerConfigMapAvailable", "False", "Taken").await;
     assert!(message.contains("trustplane.dev/adopt"), "{message}");
     stage.writes().await;
-    assert_eq!(stage.object(Part::ServerConfigMap).await["data"], data);
+    assert_eq!(stage.object(Component::ServerConfigMap).await["data"], data);
     const HASH: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
-    stage.until_field(Part::StatefulSet, HASH, json!("unknown")).await;
+    stage.until_field(Component::StatefulSet, HASH, json!("unknown")).await;
 
     stage
         .meddle(
-            Part::ServerConfigMap,
+            Component::ServerConfigMap,
             json!({ "metadata": { "annotations": { "trustplane.dev/adopt": "true" } } }),
         )
         .await;
@@ -504,7 +516,8 @@ async fn an_object_that_somebody_else_made_is_left_alone_until_they_hand_it_over
         if found.0 == "True" { Ok(()) } else { Err(format!("{found:?}")) }
     };
     eventually(Duration::from_secs(60), "it is taken over", ready).await;
-    let hash = stage.object(Part::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
+    let hash =
+        stage.object(Component::StatefulSet).await.pointer(HASH).cloned().unwrap_or_default();
     assert_ne!(hash, "unknown", "the server is rolled out with it");
 }
 
@@ -543,9 +556,9 @@ async fn openshift_knows_the_domain_of_its_routes() {
     });
     stage.apply(&ingress).await;
     let host = |domain: &str| json!(format!("spire-server-federation-spire.{domain}"));
-    stage.until_field(Part::Route, "/spec/host", host("apps.ocp.test")).await;
+    stage.until_field(Component::Route, "/spec/host", host("apps.ocp.test")).await;
     let mut chosen = ingress.clone();
     chosen["spec"]["appsDomain"] = json!("shops.test");
     stage.apply(&chosen).await;
-    stage.until_field(Part::Route, "/spec/host", host("shops.test")).await;
+    stage.until_field(Component::Route, "/spec/host", host("shops.test")).await;
 }

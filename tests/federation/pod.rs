@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::kubelet::{self, Kubelet, Pod, PodLaunch};
 use crate::real_spire::{refused, spiffe_peer, spiffe_server};
@@ -41,8 +41,10 @@ async fn installed() -> Stage {
 }
 
 async fn stateful_set(stage: &Stage, pod_security: Value) -> Value {
-    stage.until_field(Part::StatefulSet, "/spec/template/spec/securityContext", pod_security).await;
-    stage.object(Part::StatefulSet).await
+    stage
+        .until_field(Component::StatefulSet, "/spec/template/spec/securityContext", pod_security)
+        .await;
+    stage.object(Component::StatefulSet).await
 }
 
 /// A namespace that enforces the strictest of Kubernetes' Pod Security Standards takes it.
@@ -153,7 +155,7 @@ async fn the_official_images_run_on_kubernetes_and_on_openshift_as_the_pod_says(
     federates(&pod, &other, &names).await;
     let before = bundle(&pod).await;
     eventually(SOON, "the server publishes its bundle", async || {
-        let map = stage.object(Part::BundleConfigMap).await;
+        let map = stage.object(Component::BundleConfigMap).await;
         let text = map["data"]["bundle.crt"].as_str().unwrap_or_default().to_owned();
         if text.contains("BEGIN CERTIFICATE") { Ok(()) } else { Err(pod.log(SERVER)) }
     })
@@ -184,7 +186,7 @@ async fn the_official_images_run_on_kubernetes_and_on_openshift_as_the_pod_says(
 
 #[test]
 fn the_kubelet_starts_the_rendered_pod_and_would_not_without_a_user() {
-    let mut set = rendered_for_tests(Part::StatefulSet);
+    let mut set = rendered_for_tests(Component::StatefulSet);
     assert_eq!(kubelet::refusal(&set), None);
     let context = &mut set["spec"]["template"]["spec"]["securityContext"];
     context.as_object_mut().expect("a security context").remove("runAsUser");

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     crowd::{Peer, Served},
@@ -54,14 +54,14 @@ async fn ready_waits_for_a_router_and_our_endpoint_is_asked_as_a_peer_would() {
     let ours = svid("spiffe://td-a.test/spire/server");
     serve(&stage, &names, &ours, &mut tasks).await;
     let published = json!({ "data": { "bundle.crt": ours.authority } });
-    stage.meddle(Part::BundleConfigMap, published).await;
+    stage.meddle(Component::BundleConfigMap, published).await;
     stage.until_condition("EndpointReachable", "True", "EndpointServesBundle").await;
     until_ready(&stage, "True").await;
 
     // Somebody else answers there; a rotation has it asked at once.
     serve(&stage, &names, &svid("spiffe://td-a.test/spire/server"), &mut tasks).await;
     let again = json!({ "data": { "bundle.crt": format!("{}\n", ours.authority) } });
-    stage.meddle(Part::BundleConfigMap, again).await;
+    stage.meddle(Component::BundleConfigMap, again).await;
     let told = stage.until_condition("EndpointReachable", "False", "EndpointFails").await;
     assert!(told.contains("does not prove to be the SPIRE server of td-a.test"), "{told}");
     assert_eq!(until_ready(&stage, "False").await, "see EndpointReachable");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trustplane::api::spire_server::Profile;
-use trustplane::federate::bootstrap::{self, Offer, Taking};
+use trustplane::federate::act::bootstrap::{self, ImportPlan, Offer};
 use trustplane::spiffe::bundle::Bundle;
 
 use crate::spire::{ControllerManager, Launch, Names, Pebble, SpireServer, web};
@@ -244,7 +244,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     let here = bootstrap::Cluster { context: "a".to_owned(), client: cluster.admin().await };
     let document = anew.bundle_show().await;
     let taking = here.consider(&offer(&document)).await.expect("it can be considered");
-    assert!(matches!(taking, Taking::Change { .. }), "{taking:?}");
+    assert!(matches!(taking, ImportPlan::Change { .. }), "{taking:?}");
     here.take(&taking).await.expect("the object takes the new bundle");
     eventually(SOON, "a's server has the bundle that was brought", async || {
         let seen = a.bundle_of("b.test").await.unwrap_or_default();
@@ -254,7 +254,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     a.refresh("b.test").await.expect("a fetches from the new server");
 
     let again = here.consider(&offer(&document)).await.expect("it can be considered");
-    assert!(matches!(again, Taking::Nothing), "{again:?}");
+    assert!(matches!(again, ImportPlan::Nothing), "{again:?}");
     // Were they not the same, the manager would bring this bundle again and again, old as it gets.
     let url = ["get", "clusterfederatedtrustdomain", "b", "-o=jsonpath={.spec.bundleEndpointURL}"];
     let url = cluster.kubectl(&url).await.expect("the object");

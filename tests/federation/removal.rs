@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     side::server_conf,
@@ -72,7 +72,7 @@ async fn writes_of(stage: &Stage) -> Vec<String> {
 }
 
 async fn authorities_published(stage: &Stage) -> usize {
-    let bundle = stage.object(Part::BundleConfigMap).await;
+    let bundle = stage.object(Component::BundleConfigMap).await;
     let text = bundle["data"].as_object().into_iter().flatten().next();
     text.and_then(|(_, text)| text.as_str()).map_or(0, |it| it.matches("BEGIN CERT").count())
 }
@@ -82,7 +82,7 @@ async fn without_its_controller_the_spire_server_goes_on_and_keeps_its_keys() {
     let stage = Stage::start("federation-removed").await;
     stage.create(stage::spiffe()).await;
     let controller = stage.controller(&[]).await;
-    stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+    stage.until_field(Component::Route, "/spec/host", json!(stage.host())).await;
     stage.until_condition("RBACAvailable", "True", "Available").await;
     stage.apply(&claim()).await;
     stage.apply(&marker(&stage).await).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use trustplane::api::spire_server::SpireServer as RequestedSecret;
-use trustplane::federate::render::{Part, Proxy, Setting, render};
+use trustplane::federate::decide::render::{Component, Proxy, RenderContext, render};
 
 use crate::real_spire::{
     NAMESPACE, create, federated_trust_domain, refused, spiffe_server, until_known,
@@ -84,8 +84,8 @@ fn endpoints() -> BTreeMap<&'static str, Value> {
 }
 
 /// All that is rendered of it.
-pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Part, Value> {
-    let setting = Setting {
+pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Component, Value> {
+    let setting = RenderContext {
         namespace: NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
         server_image: "spire-server:1.13.3".to_owned(),
@@ -96,24 +96,24 @@ pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Part, Value> {
     render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
 }
 
-fn rendered(wanted: &RequestedSecret, part: Part) -> Value {
+fn rendered(wanted: &RequestedSecret, part: Component) -> Value {
     objects(wanted).remove(&part).expect("what is always rendered")
 }
 
 /// What is rendered of a short SpireServer, with the official images.
-pub fn rendered_for_tests(part: Part) -> Value {
+pub fn rendered_for_tests(part: Component) -> Value {
     rendered(&wanted(endpoints()["https_spiffe"].clone(), 0), part)
 }
 
 /// The content of a file in a rendered ConfigMap.
-fn file(wanted: &RequestedSecret, part: Part, name: &str) -> Value {
+fn file(wanted: &RequestedSecret, part: Component, name: &str) -> Value {
     let map = rendered(wanted, part);
     serde_json::from_str(map["data"][name].as_str().expect("a file")).expect("JSON")
 }
 
 /// What is rendered for the server to read.
 pub fn server_conf(wanted: &RequestedSecret) -> Value {
-    file(wanted, Part::ServerConfigMap, "server.conf")
+    file(wanted, Component::ServerConfigMap, "server.conf")
 }
 
 #[tokio::test]
@@ -148,13 +148,19 @@ async fn the_real_controller_manager_gives_workloads_a_peers_bundle_with_the_rig
     let crds = ControllerManager::crds().display().to_string();
     cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await.expect("its CRDs");
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await.expect("a namespace");
-    let rights = [Part::ServiceAccount, Part::ClusterRole, Part::ClusterRoleBinding, Part::Role];
-    for part in rights.into_iter().chain([Part::RoleBinding]) {
+    let rights = [
+        Component::ServiceAccount,
+        Component::ClusterRole,
+        Component::ClusterRoleBinding,
+        Component::Role,
+    ];
+    for part in rights.into_iter().chain([Component::RoleBinding]) {
         create(&cluster, &rendered(&wanted, part)).await;
     }
     let token = cluster.token_of(NAMESPACE, "spire-server").await;
     let kubeconfig = cluster.kubeconfig(&cluster.admin_access().with_token(token));
-    let conf = file(&wanted, Part::ControllerManagerConfigMap, "controller-manager-config.yaml");
+    let conf =
+        file(&wanted, Component::ControllerManagerConfigMap, "controller-manager-config.yaml");
     let manager = ControllerManager::start("rendered", conf, &a, &kubeconfig).await;
 
     create(&cluster, &federated_trust_domain(&b).await).await;

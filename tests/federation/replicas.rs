@@ -8,7 +8,7 @@ use kube::Api;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::task::JoinSet;
-use trustplane::{federate::render::Part, names::FEDERATE_LEASE};
+use trustplane::{federate::decide::render::Component, names::FEDERATE_LEASE};
 
 use crate::{
     crowd::{Peer, Served},
@@ -115,8 +115,8 @@ async fn of_two_replicas_one_writes_and_asks_and_the_other_takes_over_without_a_
     assert_eq!(stage.writes().await, *writes, "nothing changed");
     assert_eq!(written(stage).len(), before, "not even an Event: {:?}", written(stage));
 
-    stage.meddle(Part::Route, json!({ "spec": { "host": "other.test" } })).await;
-    stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+    stage.meddle(Component::Route, json!({ "spec": { "host": "other.test" } })).await;
+    stage.until_field(Component::Route, "/spec/host", json!(stage.host())).await;
     let since = stage.writes().await.split_off(writes.len());
     assert_eq!(about_objects(&since), ["patch routes/spire-server-federation"]);
     assert_eq!(stage.refused(), Vec::<String>::new(), "deploy/federate grants what is called");

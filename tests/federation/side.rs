@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     spire::{ControllerManager, Launch, Names, SpireServer},
@@ -94,7 +94,7 @@ impl Site {
         trusted: Option<&str>,
     ) -> Side {
         let Self { stage, router, port, serving } = self;
-        stage.until_field(Part::Route, "/spec/host", json!(stage.host())).await;
+        stage.until_field(Component::Route, "/spec/host", json!(stage.host())).await;
         stage.until_condition("RBACAvailable", "True", "Available").await;
         names.point(&stage.host(), router.address());
 
@@ -122,10 +122,10 @@ pub struct Side {
 
 /// What we rendered for the server.
 pub async fn server_conf(stage: &Stage) -> Value {
-    config(stage, Part::ServerConfigMap, "server.conf").await
+    config(stage, Component::ServerConfigMap, "server.conf").await
 }
 
-async fn config(stage: &Stage, part: Part, file: &str) -> Value {
+async fn config(stage: &Stage, part: Component, file: &str) -> Value {
     let map = stage.object(part).await;
     let text = map["data"][file].as_str().expect("a configuration");
     serde_json::from_str(text).expect("JSON")
@@ -139,7 +139,8 @@ async fn account(stage: &Stage) -> PathBuf {
 
 async fn manager(stage: &Stage, spire: &SpireServer, account: &Path) -> ControllerManager {
     let conf =
-        config(stage, Part::ControllerManagerConfigMap, "controller-manager-config.yaml").await;
+        config(stage, Component::ControllerManagerConfigMap, "controller-manager-config.yaml")
+            .await;
     ControllerManager::start(&stage.trust_domain, conf, spire, account).await
 }
 

@@ -8,7 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use trustplane::federate::{apply, render::Part};
+use trustplane::federate::{act::apply, decide::render::Component};
 
 use crate::support::{
     Access, Cluster, Controller, Entry, Launch, eventually,
@@ -118,7 +118,7 @@ impl Stage {
     }
 
     /// As if a controller or a router had written an object's status.
-    pub async fn report(&self, part: Part, status: Value) {
+    pub async fn report(&self, part: Component, status: Value) {
         let (api, patch) = (self.api(part), Patch::Merge(json!({ "status": status })));
         let written = api.patch_status(name_of(part), &PatchParams::default(), &patch).await;
         written.expect("the status is taken");
@@ -126,19 +126,20 @@ impl Stage {
 
     /// As if a router served the Route by the host that it has.
     pub async fn admit_route(&self) {
-        let host = self.object(Part::Route).await["spec"]["host"].clone();
+        let host = self.object(Component::Route).await["spec"]["host"].clone();
         let conditions = json!([{ "type": "Admitted", "status": "True" }]);
         let ingress = json!([{ "routerName": "test", "host": host, "conditions": conditions }]);
-        self.report(Part::Route, json!({ "ingress": ingress })).await;
+        self.report(Component::Route, json!({ "ingress": ingress })).await;
     }
 
     /// As if the server's Pod ran with the newest configuration.
     pub async fn run_pod(&self) {
-        let generation = self.object(Part::StatefulSet).await["metadata"]["generation"].clone();
+        let generation =
+            self.object(Component::StatefulSet).await["metadata"]["generation"].clone();
         let status = json!({
             "observedGeneration": generation, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
         });
-        self.report(Part::StatefulSet, status).await;
+        self.report(Component::StatefulSet, status).await;
     }
 
     /// The account that the controller has.
@@ -239,10 +240,10 @@ impl Stage {
         .await
     }
 
-    fn api(&self, part: Part) -> Api<DynamicObject> {
+    fn api(&self, part: Component) -> Api<DynamicObject> {
         let resource = apply::resource(part);
         match part {
-            Part::ClusterRole | Part::ClusterRoleBinding => {
+            Component::ClusterRole | Component::ClusterRoleBinding => {
                 Api::all_with(self.admin.clone(), &resource)
             }
             _ => Api::namespaced_with(self.admin.clone(), NAMESPACE, &resource),
@@ -250,18 +251,18 @@ impl Stage {
     }
 
     /// One of the objects, if it is there.
-    pub async fn find(&self, part: Part) -> Option<Value> {
+    pub async fn find(&self, part: Component) -> Option<Value> {
         let found = self.api(part).get_opt(name_of(part)).await.expect("the API server answers");
         found.map(|object| json!(object))
     }
 
     /// One of the objects, which must be there.
-    pub async fn object(&self, part: Part) -> Value {
+    pub async fn object(&self, part: Component) -> Value {
         self.find(part).await.unwrap_or_else(|| panic!("there is no {part:?}"))
     }
 
     /// Somebody changes one of the objects.
-    pub async fn meddle(&self, part: Part, change: Value) {
+    pub async fn meddle(&self, part: Component, change: Value) {
         let changed = self
             .api(part)
             .patch(name_of(part), &PatchParams::default(), &Patch::Merge(change))
@@ -281,12 +282,12 @@ impl Stage {
     }
 
     /// Somebody deletes one of the objects.
-    pub async fn remove(&self, part: Part) {
+    pub async fn remove(&self, part: Component) {
         self.api(part).delete(name_of(part), &Default::default()).await.expect("it can be deleted");
     }
 
     /// Waits until an object's field is this.
-    pub async fn until_field(&self, part: Part, pointer: &str, wanted: Value) {
+    pub async fn until_field(&self, part: Component, pointer: &str, wanted: Value) {
         let what = format!("{pointer} of {part:?} is {wanted}");
         eventually(PATIENCE, &what, async || {
             let object = self.find(part).await.unwrap_or_default();
@@ -300,7 +301,7 @@ impl Stage {
     pub async fn until_kept(&self, trust_domain: &str) -> String {
         let what = format!("what was fetched of {trust_domain} is kept");
         eventually(PATIENCE, &what, async || {
-            let object = self.find(Part::PeersConfigMap).await.unwrap_or_default();
+            let object = self.find(Component::PeersConfigMap).await.unwrap_or_default();
             let text = object["data"][trust_domain].as_str().map(str::to_owned);
             text.ok_or_else(|| object.to_string())
         })
@@ -348,12 +349,12 @@ fn object_of(entry: &Entry) -> String {
     }
 }
 
-fn name_of(part: Part) -> &'static str {
+fn name_of(part: Component) -> &'static str {
     match part {
-        Part::BundleConfigMap => "spire-bundle",
-        Part::ControllerManagerConfigMap => "spire-controller-manager",
-        Part::Route => "spire-server-federation",
-        Part::PeersConfigMap => "trustplane-peers",
+        Component::BundleConfigMap => "spire-bundle",
+        Component::ControllerManagerConfigMap => "spire-controller-manager",
+        Component::Route => "spire-server-federation",
+        Component::PeersConfigMap => "trustplane-peers",
         _ => "spire-server",
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use trustplane::federate::exchange::Export;
+use trustplane::federate::decide::exchange::Export;
 
 use crate::{
     administrator::{Administrator, beside},

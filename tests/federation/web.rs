@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     issuing::{self, Issuing, serial},
@@ -209,7 +209,7 @@ async fn clusters_federate_by_https_web_through_a_renewal_and_a_third_joins() {
     );
     for (side, termination) in [(&a, "reencrypt"), (&b, "passthrough")] {
         let termination = json!(termination);
-        side.stage.until_field(Part::Route, "/spec/tls/termination", termination).await;
+        side.stage.until_field(Component::Route, "/spec/tls/termination", termination).await;
         side.stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
         side.stage.until_condition("RouteAvailable", "True", "FederationRouteCreated").await;
     }

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use trustplane::federate::render::Part;
+use trustplane::federate::decide::render::Component;
 
 use crate::{
     side::Side,
@@ -46,7 +46,7 @@ impl Workload {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
         create(&accounts, json!({ "metadata": { "name": AGENT } })).await;
         let (node, token) = node_with_agent(client).await;
-        let published = side.stage.object(Part::BundleConfigMap).await;
+        let published = side.stage.object(Component::BundleConfigMap).await;
         let credentials = Credentials {
             cluster: CLUSTER_NAME,
             token: &token,

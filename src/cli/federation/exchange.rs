@@ -14,8 +14,8 @@ use crate::{
         output::{self, Output, print},
     },
     federate::{
-        bootstrap::{Listing, Offer},
-        exchange::{self, ImportError, ImportPlan, ImportRules, LONGEST, digits},
+        act::bootstrap::{Listing, Offer},
+        decide::exchange::{self, FileImportPlan, ImportError, ImportRules, LONGEST, digits},
     },
     runtime::{
         clock::Clock,
@@ -189,7 +189,7 @@ fn shown(
     offer: &Offer,
     made_at: DateTime<Utc>,
     fingerprint: &str,
-    plan: Option<&ImportPlan>,
+    plan: Option<&FileImportPlan>,
 ) -> String {
     let Offer { trust_domain, url, bundle, .. } = offer;
     let expiry = bundle.earliest_expiry();

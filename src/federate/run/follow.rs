@@ -14,7 +14,10 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use super::{ANCHORS, Federator, SERVERS, lock};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
-    federate::{anchors::anchors, noticed::Noticed, render, trust},
+    federate::{
+        decide::{bootstrap_bundles::anchors, render, trust},
+        noticed::Noticed,
+    },
     k8s::{
         api_error::ApiError,
         decode::Guarded,

@@ -4,10 +4,13 @@ use super::{Federator, lock};
 use crate::{
     api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
     federate::{
-        conditions::{self, Findings, Outcome, Verdict},
-        last_valid, own_endpoint,
-        render::Part,
-        spire_fetches,
+        act::own_endpoint,
+        decide::{
+            conditions::{self, Findings, Outcome, Verdict},
+            last_valid,
+            render::Component,
+            spire_fetches,
+        },
     },
     k8s::{
         api_error::ApiError,
@@ -203,7 +206,7 @@ impl Federator {
 
 /// A digest of what was rendered last, once the ConfigMap has it.
 fn last_valid_spec(server: &SpireServer, findings: &Findings) -> Option<String> {
-    match findings.outcome(Part::ServerConfigMap) {
+    match findings.outcome(Component::ServerConfigMap) {
         Some(Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)) => {
             last_valid::digest(&server.spec)
         }

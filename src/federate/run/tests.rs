@@ -9,8 +9,8 @@ use super::*;
 use crate::{
     api::spire_server::{FederationStatus, Peer, PeerStatus, SpireFetch},
     bundle::fetch::FetchError,
-    federate::{
-        anchors::anchors,
+    federate::decide::{
+        bootstrap_bundles::anchors,
         conditions,
         render::{
             PodUser, Proxy,
@@ -24,7 +24,7 @@ use crate::{
 
 /// A controller whose API server answers like this, by path.
 fn federator(
-    setting: Setting,
+    setting: RenderContext,
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> Arc<Federator> {
     federator_reading(setting, move |path, _| answer(path))
@@ -32,7 +32,7 @@ fn federator(
 
 /// The same where it reads what it is sent, too.
 fn federator_reading(
-    setting: Setting,
+    setting: RenderContext,
     answer: impl Fn(&str, String) -> (u16, Value) + Send + Sync + 'static,
 ) -> Arc<Federator> {
     let answer = Arc::new(answer);
@@ -89,7 +89,7 @@ async fn a_peer_that_goes_dark_is_told_although_something_else_in_the_object_is_
     server.status.federation =
         Some(FederationStatus { peers: vec![well], ..FederationStatus::default() });
     let federator = federator(setting(), |_| (404, json!({})));
-    federator.peers.want(&[peer]);
+    federator.peers.set_peers(&[peer]);
     let asking = tokio::spawn(federator.peers.clone().run());
     // Nobody has brought its bundle, so it fails at once.
     federator.peers.news.notified().await;
@@ -152,7 +152,7 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
     let server = server(spiffe());
     let mut peers = server.spec.federation.as_ref().unwrap().federates_with.clone();
     peers.push(Peer { trust_domain: "td-c.test".to_owned(), ..peers[0].clone() });
-    federator.peers.want(&peers);
+    federator.peers.set_peers(&peers);
     for number in 0..20 {
         let cause = Box::new(FetchError::Status(404));
         let to = format!("https://c.test/{number}");
@@ -169,7 +169,7 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
 #[tokio::test]
 async fn what_was_put_right_is_told_although_the_status_can_t_be_written() {
     let (federator, told) = counting_events(409, "Conflict");
-    let put_right = (Part::Route, Outcome::Updated(vec!["spec.host".to_owned()], json!({})));
+    let put_right = (Component::Route, Outcome::Updated(vec!["spec.host".to_owned()], json!({})));
     let findings = Findings { outcomes: vec![put_right], ..Findings::default() };
     assert!(federator.report(&server(spiffe()), &findings).await.is_err());
     assert_eq!(*lock(&told), 1);
@@ -187,7 +187,7 @@ async fn the_endpoint_is_told_where_it_is_and_not_where_it_would_be() {
         let findings = Findings {
             create_only: true,
             host: Some("new.example.com".to_owned()),
-            outcomes: vec![(Part::Route, outcome.clone())],
+            outcomes: vec![(Component::Route, outcome.clone())],
             ..Findings::default()
         };
         let told = federator.federation_status(&server, &findings).unwrap().endpoint_url;
@@ -202,7 +202,7 @@ async fn a_domain_of_routes_that_nobody_needs_and_that_cannot_be_read_stops_noth
     let server = json!(server(federation));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = asked.clone();
-    let nowhere = Setting { apps_domain: None, ..setting() };
+    let nowhere = RenderContext { apps_domain: None, ..setting() };
     let federator = federator(nowhere, move |path| {
         lock(&seen).push(path.to_owned());
         match path {
@@ -257,8 +257,8 @@ async fn pod_user(chosen: Option<PodUser>, annotations: Value) -> (Option<PodUse
         assert_eq!(path, "/api/v1/namespaces/spire");
         (200, json!({ "metadata": { "name": "spire", "annotations": annotations } }))
     });
-    let setting = Setting { pod_user: chosen, ..setting() };
-    let completed = domain::completed(&setting, None, &federator.client).await.unwrap();
+    let setting = RenderContext { pod_user: chosen, ..setting() };
+    let completed = apps_domain::completed(&setting, None, &federator.client).await.unwrap();
     (completed.pod_user, *lock(&asked))
 }
 
@@ -275,7 +275,7 @@ async fn no_user_is_named_where_openshift_assigns_them_unless_somebody_says_so()
 async fn nothing_is_guessed_of_the_pods_user_where_the_namespace_can_t_be_read() {
     for code in [403, 503] {
         let federator = federator(setting(), move |_| (code, json!({ "code": code })));
-        let completed = domain::completed(&setting(), None, &federator.client).await;
+        let completed = apps_domain::completed(&setting(), None, &federator.client).await;
         assert!(completed.is_err(), "{code}: {completed:?}");
     }
 }
@@ -284,7 +284,7 @@ async fn nothing_is_guessed_of_the_pods_user_where_the_namespace_can_t_be_read()
 async fn a_proxy_with_credentials_is_told_of_without_them() {
     let variable =
         |name: &str| (name == "HTTPS_PROXY").then(|| "http://me:hunter2@proxy.example".to_owned());
-    let setting = Setting { proxy: Proxy::from_env(variable), ..setting() };
+    let setting = RenderContext { proxy: Proxy::from_env(variable), ..setting() };
     let events = Arc::new(Mutex::new(Vec::new()));
     let seen = events.clone();
     let federator = federator_reading(setting, move |path, body| {

@@ -25,7 +25,7 @@ use self::{
     steps::{ActError, Step},
 };
 use crate::{
-    federate::conditions::{PEERS, TRUST},
+    federate::decide::conditions::{PEERS, TRUST},
     spiffe::id::SpiffeId,
 };
 

@@ -2,7 +2,7 @@
 //! may be older than the controller, so neither can lean on the other.
 
 use serde_json::{Value, json};
-use trustplane::{api::spire_server::SpireServerSpec, federate::validate};
+use trustplane::{api::spire_server::SpireServerSpec, federate::decide::validate};
 
 use super::{federated, with};
 use crate::{

@@ -13,13 +13,17 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::spire_server::{self, SpireServer, SpireServerStatus},
     federate::{
-        apply::Mode,
-        bootstrap::Cluster,
+        act::{
+            apply::Mode,
+            bootstrap::Cluster,
+            peers::{ErrorDetail, Peers},
+        },
+        decide::{
+            render::{Proxy, RenderContext},
+            validate,
+        },
         metrics::Metrics,
-        peers::{ErrorDetail, Peers},
-        render::{Proxy, Setting},
         run::{Federator, Options},
-        validate,
     },
     k8s::{
         api_error::{self, ApiError},
@@ -171,7 +175,7 @@ impl Side {
 /// As an installation has it, but for how often peers are asked.
 fn federator(client: &Client, clock: Clock) -> Arc<Federator> {
     let options = Options {
-        setting: Setting {
+        setting: RenderContext {
             namespace: NAMESPACE.to_owned(),
             apps_domain: None,
             server_image: "spire-server:1.13.3".to_owned(),

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::federate::conditions::{PEERS, TRUST};
+use crate::federate::decide::conditions::{PEERS, TRUST};
 
 /// What a step should show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

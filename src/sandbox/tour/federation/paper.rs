@@ -8,7 +8,7 @@ use super::{
     steps::Step,
 };
 use crate::{
-    federate::conditions::TRUST,
+    federate::decide::conditions::TRUST,
     runtime::terminal::{BAD, FAINT, GOOD, WARNING},
     sandbox::tour::paper::{Rows, heading},
 };

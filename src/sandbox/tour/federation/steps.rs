@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
-    federate::bootstrap::{BootstrapError, Offer},
+    federate::act::bootstrap::{BootstrapError, Offer},
     k8s::api_error::{self, ApiError},
     sandbox::spire::{SpireError, trust_domain::TrustDomainError},
 };

@@ -1,0 +1,294 @@
+//! The only writer of this room: makes objects, puts their fields right, keeps the status.
+
+use std::sync::Arc;
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    api::spire_server::{SpireServer, SpireServerStatus},
+    federate::decide::{
+        conditions::{Operation, Outcome, SOMEBODY},
+        merge,
+        render::{Component, RenderContext, Rendered},
+    },
+    k8s::api_error::{self, ApiError},
+    names::{ADOPT_ANNOTATION, FIELD_MANAGER, FIELDS_ANNOTATION},
+};
+
+/// What may be done to objects that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything that is needed.
+    Full,
+    /// Nothing: only what is missing is made.
+    CreateOnly,
+}
+
+/// How what stands in the cluster compares to what is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Comparison {
+    /// There is none.
+    Missing,
+    /// It is as wanted.
+    Same(Value),
+    /// This patch brings it to what is wanted.
+    Differs {
+        /// What stands there.
+        live: Value,
+        /// Of RFC 7396.
+        patch: Value,
+    },
+    /// It is not ours, but this one's.
+    Taken(String),
+    /// It is being deleted.
+    Going,
+}
+
+/// Writes the objects of a SpireServer.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    setting: Arc<RenderContext>,
+    mode: Mode,
+}
+
+impl Writer {
+    /// A writer through this client; its gate decides whether anything is sent.
+    pub fn new(client: Client, setting: Arc<RenderContext>, mode: Mode) -> Self {
+        Self { client, setting, mode }
+    }
+
+    /// Sees to it that the object is there and as it was rendered.
+    pub async fn put(&self, rendered: &Rendered, owner: &str) -> Outcome {
+        self.put_as(self.mode, rendered, owner).await
+    }
+
+    /// Makes the object if it is not there, and leaves it as it is if it is.
+    pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> Outcome {
+        self.put_as(Mode::CreateOnly, rendered, owner).await
+    }
+
+    async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> Outcome {
+        let mut outcome = self.try_put(mode, rendered, owner).await;
+        // Somebody else, most often Kubernetes itself, wrote in between.
+        for _ in 0..2 {
+            if matches!(outcome, Err((_, ApiError::Conflict))) {
+                outcome = self.try_put(mode, rendered, owner).await;
+            }
+        }
+        outcome.unwrap_or_else(|(doing, error)| Outcome::Failed(doing, error))
+    }
+
+    async fn try_put(
+        &self,
+        mode: Mode,
+        rendered: &Rendered,
+        owner: &str,
+    ) -> Result<Outcome, (Operation, ApiError)> {
+        let Rendered { part, object } = rendered;
+        let api = self.api(*part);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let compared = self.compare(rendered, owner).await;
+        let (live, patch) = match compared.map_err(|error| (Operation::Read, error))? {
+            Comparison::Missing => {
+                let created = self.create(*part, &api, object).await;
+                return created.map_err(|error| (Operation::Create, error));
+            }
+            Comparison::Taken(other) => return Ok(Outcome::Taken(other)),
+            // Whatever is written to it now goes with it; it is made anew once it is gone.
+            Comparison::Going => return Err((Operation::Update, ApiError::Conflict)),
+            Comparison::Same(live) => return Ok(Outcome::InPlace(live)),
+            Comparison::Differs { live, patch } => (live, patch),
+        };
+        let fields = merge::named(&patch);
+        match mode {
+            // Where only our own notes are older, nobody has to know.
+            Mode::CreateOnly if fields.is_empty() => Ok(Outcome::InPlace(live)),
+            Mode::CreateOnly => Ok(Outcome::OutOfStep(fields, live)),
+            Mode::Full => {
+                let (params, patch) = (patch_params(), Patch::Merge(patch));
+                let patched = api_error::with_timeout(api.patch(name, &params, &patch)).await;
+                let patched = patched.map_err(|error| (Operation::Update, error))?;
+                if patched.metadata.resource_version.as_deref()
+                    == live["metadata"]["resourceVersion"].as_str()
+                {
+                    // Written in another way, it says the same to the API server.
+                    return Ok(Outcome::InPlace(live));
+                }
+                tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "changed");
+                Ok(Outcome::Updated(fields, without_pair(json!(patched)).0))
+            }
+        }
+    }
+
+    /// Holds an object against what is wanted, from a read of this moment.
+    pub async fn compare(&self, rendered: &Rendered, owner: &str) -> Result<Comparison, ApiError> {
+        let Rendered { part, object } = rendered;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let Some(live) = api_error::with_timeout(self.api(*part).get_opt(name)).await? else {
+            return Ok(Comparison::Missing);
+        };
+        let (live, had_pair) = without_pair(json!(live));
+        if let Some(other) = other_owner(&live, owner) {
+            return Ok(Comparison::Taken(other));
+        }
+        if !live["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(Comparison::Going);
+        }
+        let Some(mut patch) = merge::patch(&live, object) else {
+            return Ok(Comparison::Same(live));
+        };
+        if had_pair && object["spec"]["tls"]["termination"] == "passthrough" {
+            // OpenShift refuses a passthrough Route that still holds a pair.
+            patch["spec"]["tls"]["certificate"] = Value::Null;
+            patch["spec"]["tls"]["key"] = Value::Null;
+        }
+        Ok(Comparison::Differs { live, patch })
+    }
+
+    async fn create(
+        &self,
+        part: Component,
+        api: &Api<DynamicObject>,
+        object: &Value,
+    ) -> Result<Outcome, ApiError> {
+        let name = &object["metadata"]["name"];
+        let created = serde_json::from_value(merge::creation(object));
+        let created: DynamicObject = created.map_err(|_| ApiError::Undecodable)?;
+        let params =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match api_error::with_timeout(api.create(&params, &created)).await {
+            // Of what is to be created, only its namespace can be missing.
+            Err(ApiError::NotFound) => {
+                return Ok(Outcome::NoNamespace(self.setting.namespace.clone()));
+            }
+            created => created?,
+        };
+        tracing::info!(object = %name, ?part, "created");
+        Ok(Outcome::Created)
+    }
+
+    /// Writes the status of the SpireServer, as it was decided from this version of it.
+    pub async fn write_status(
+        &self,
+        server: &SpireServer,
+        status: &SpireServerStatus,
+    ) -> Result<(), ApiError> {
+        let meta = &server.metadata;
+        let mut patch = json!({
+            "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
+            "status": status,
+        });
+        // A merge patch keeps what it does not name.
+        if let Some(federation) = &status.federation {
+            let absent = [
+                ("endpointUrl", federation.endpoint_url.is_none()),
+                ("peersSummary", federation.peers_summary.is_none()),
+            ];
+            for (name, _) in absent.into_iter().filter(|(_, absent)| *absent) {
+                patch["status"]["federation"][name] = Value::Null;
+            }
+        }
+        let api: Api<SpireServer> = Api::all(self.client.clone());
+        let name = meta.name.as_deref().unwrap_or_default();
+        api_error::with_timeout(api.patch_status(name, &patch_params(), &Patch::Merge(patch)))
+            .await?;
+        Ok(())
+    }
+
+    fn api(&self, part: Component) -> Api<DynamicObject> {
+        let resource = resource(part);
+        if matches!(part, Component::ClusterRole | Component::ClusterRoleBinding) {
+            return Api::all_with(self.client.clone(), &resource);
+        }
+        Api::namespaced_with(self.client.clone(), &self.setting.namespace, &resource)
+    }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// How the API server calls the objects of a part.
+pub fn resource(part: Component) -> ApiResource {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let (group, kind, plural) = match part {
+        Component::ServiceAccount => ("", "ServiceAccount", "serviceaccounts"),
+        Component::ClusterRole => (RBAC, "ClusterRole", "clusterroles"),
+        Component::ClusterRoleBinding => (RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+        Component::Role => (RBAC, "Role", "roles"),
+        Component::RoleBinding => (RBAC, "RoleBinding", "rolebindings"),
+        Component::BundleConfigMap
+        | Component::ServerConfigMap
+        | Component::ControllerManagerConfigMap
+        | Component::PeersConfigMap => ("", "ConfigMap", "configmaps"),
+        Component::Service => ("", "Service", "services"),
+        Component::StatefulSet => ("apps", "StatefulSet", "statefulsets"),
+        Component::Route => ("route.openshift.io", "Route", "routes"),
+    };
+    let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    ApiResource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// The injector's pair stands in the Route; it is none of our business here, save that it is there.
+fn without_pair(mut live: Value) -> (Value, bool) {
+    let tls = live.pointer_mut("/spec/tls").and_then(Value::as_object_mut);
+    let had_pair = tls.is_some_and(|tls| {
+        let taken = ["key", "certificate"].map(|field| tls.remove(field));
+        taken.iter().any(Option::is_some)
+    });
+    (live, had_pair)
+}
+
+/// Whose the object is, where it is not this SpireServer's. One of an earlier life counts as
+/// another: the garbage collector is about to take its objects away.
+fn other_owner(live: &Value, owner: &str) -> Option<String> {
+    let meta = &live["metadata"];
+    let owners = meta["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if let Some(other) = owners.iter().find(|it| it["controller"] == true && it["uid"] != owner) {
+        let [kind, name] = ["kind", "name"].map(|field| other[field].as_str().unwrap_or("?"));
+        return Some(format!("{kind} {name}"));
+    }
+    let annotations = &meta["annotations"];
+    let ours = owners.iter().any(|it| it["uid"] == owner)
+        || annotations[FIELDS_ANNOTATION].is_string()
+        || annotations[ADOPT_ANNOTATION] == "true";
+    (!ours).then(|| SOMEBODY.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_stands_in_the_route_is_let_go_as_soon_as_it_is_read() {
+        let live = json!({ "spec": { "host": "a", "tls": { "termination": "reencrypt", "key": "PRIVATE", "certificate": "PEM" } } });
+        let expected = json!({ "spec": { "host": "a", "tls": { "termination": "reencrypt" } } });
+        assert_eq!(without_pair(live), (expected, true));
+    }
+
+    #[test]
+    fn an_object_that_another_controller_owns_is_left_to_it() {
+        let owned = |uid: &str| json!({ "metadata": { "ownerReferences": [{ "kind": "Tenant", "name": "a", "uid": uid, "controller": true }] } });
+        assert_eq!(other_owner(&owned("2"), "1"), Some("Tenant a".to_owned()));
+        assert_eq!(other_owner(&owned("1"), "1"), None);
+    }
+
+    #[test]
+    fn an_object_that_a_person_made_is_taken_over_only_where_they_say_so() {
+        let with = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
+        assert_eq!(other_owner(&json!({ "metadata": {} }), "1"), Some(SOMEBODY.to_owned()));
+        assert_eq!(other_owner(&with(json!({ ADOPT_ANNOTATION: "true" })), "1"), None);
+        assert_eq!(other_owner(&with(json!({ FIELDS_ANNOTATION: "{}" })), "1"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! What is to be written in the cluster that takes an offer. Pure.
+
+use super::Offer;
+use crate::{
+    api::federated_trust_domain::{
+        EndpointProfile, FederatedTrustDomain, FederatedTrustDomainSpec,
+    },
+    federate::decide::render::{self, CONTROLLER_MANAGER},
+    spiffe::bundle::Bundle,
+};
+
+/// What is to be done in the cluster that takes an offer.
+#[derive(Clone, Debug)]
+pub enum ImportPlan {
+    /// It has that bundle already.
+    Nothing,
+    /// It has none.
+    Create {
+        /// What the object is to be called.
+        name: String,
+        /// What is to stand there.
+        wanted: FederatedTrustDomainSpec,
+        /// Objects of the trust domain that another controller manager heeds. They stay.
+        others: Vec<FederatedTrustDomain>,
+    },
+    /// It has another.
+    Change {
+        /// What stands there.
+        standing: Box<FederatedTrustDomain>,
+        /// What is to stand there.
+        wanted: FederatedTrustDomainSpec,
+    },
+}
+
+impl ImportPlan {
+    /// What taking the offer would do where these objects stand.
+    pub(super) fn of(offer: &Offer, standing: &[FederatedTrustDomain]) -> Self {
+        let wanted = spec(offer);
+        let taken =
+            |name: &str| standing.iter().any(|it| it.metadata.name.as_deref() == Some(name));
+        let name = Some(object_name(&wanted.trust_domain))
+            .filter(|name| !taken(name))
+            .unwrap_or_else(|| digest_name(&wanted.trust_domain));
+        match heeded(standing, &wanted.trust_domain) {
+            None => {
+                let of_it =
+                    |it: &&FederatedTrustDomain| it.spec.trust_domain == wanted.trust_domain;
+                let others = standing.iter().filter(of_it).cloned().collect();
+                Self::Create { name, wanted, others }
+            }
+            Some(standing) if says_the_same(&standing.spec, &wanted) => Self::Nothing,
+            Some(standing) => Self::Change { standing: Box::new(standing.clone()), wanted },
+        }
+    }
+}
+
+/// Of the objects for a trust domain, the one that our controller manager heeds: the oldest.
+pub(super) fn heeded<'a>(
+    standing: &'a [FederatedTrustDomain],
+    trust_domain: &str,
+) -> Option<&'a FederatedTrustDomain> {
+    let ours = standing.iter().filter(|it| it.spec.trust_domain == trust_domain);
+    let ours = ours.filter(|it| is_ours(&it.spec));
+    ours.min_by_key(|it| (it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))
+}
+
+fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
+    FederatedTrustDomainSpec {
+        trust_domain: offer.trust_domain.clone(),
+        bundle_endpoint_url: marked(&offer.url, &offer.bundle),
+        bundle_endpoint_profile: EndpointProfile {
+            r#type: offer.profile,
+            endpoint_spiffe_id: offer.endpoint_id.clone(),
+        },
+        trust_domain_bundle: Some(offer.document.clone()),
+        class_name: Some(CONTROLLER_MANAGER.to_owned()),
+    }
+}
+
+/// The address with the beginning of the bundle's fingerprint as its fragment.
+///
+/// The controller manager brings a bundle to the SPIRE server when it finds that the address or the
+/// profile is another; bundles it does not compare. No client sends a fragment, and SPIRE keeps it.
+fn marked(url: &str, bundle: &Bundle) -> String {
+    let digits = bundle.fingerprint().replace(':', "");
+    format!("{url}#{}", &digits[..16])
+}
+
+/// Whether the controller manager that we render heeds it, which takes objects without a class, too.
+fn is_ours(spec: &FederatedTrustDomainSpec) -> bool {
+    matches!(spec.class_name.as_deref(), None | Some("" | CONTROLLER_MANAGER))
+}
+
+/// Documents are compared by their keys: the order of fields says nothing. Both are ours, so that
+/// the class says nothing either.
+fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDomainSpec) -> bool {
+    let same_keys = match (bundle(standing), bundle(wanted)) {
+        (Some(standing), Some(wanted)) => standing.same_keys(&wanted),
+        _ => false,
+    };
+    let without_bundle = |spec: &FederatedTrustDomainSpec| FederatedTrustDomainSpec {
+        trust_domain_bundle: None,
+        class_name: None,
+        ..spec.clone()
+    };
+    same_keys && without_bundle(standing) == without_bundle(wanted)
+}
+
+/// The bundle in an object, if it can be read.
+pub(super) fn bundle(spec: &FederatedTrustDomainSpec) -> Option<Bundle> {
+    Bundle::parse(spec.trust_domain_bundle.as_deref().unwrap_or_default().as_bytes()).ok()
+}
+
+/// A name that Kubernetes takes: a trust domain may hold `_`, begin with `-` or be too long.
+pub(super) fn object_name(trust_domain: &str) -> String {
+    let is_name = |label: &str| {
+        let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.first().copied().is_some_and(alphanumeric)
+            && bytes.last().copied().is_some_and(alphanumeric)
+            && bytes.iter().all(|&c| alphanumeric(c) || c == b'-')
+    };
+    if trust_domain.len() <= 253 && trust_domain.split('.').all(is_name) {
+        return trust_domain.to_owned();
+    }
+    digest_name(trust_domain)
+}
+
+fn digest_name(trust_domain: &str) -> String {
+    format!("td-{}", &render::digest(trust_domain)[..16])
+}

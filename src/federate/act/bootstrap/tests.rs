@@ -1,0 +1,127 @@
+use super::{import_plan::object_name, *};
+use crate::federate::decide::render::CONTROLLER_MANAGER;
+
+#[test]
+fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
+    assert_eq!(object_name("td-b.example.com"), "td-b.example.com");
+    for odd in ["td_b", "-td", "td..b", &"a".repeat(255)] {
+        let name = object_name(odd);
+        assert!(name.starts_with("td-") && name.len() == 19, "{odd}: {name}");
+    }
+    assert_ne!(object_name("a_b"), object_name("a_c"));
+}
+
+/// What taking an offer of td-a.test would do where this object stands.
+async fn considered(standing: Value) -> ImportPlan {
+    let server = json!(crate::federate::decide::render::tests::server(Value::Null));
+    let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let mut body = json!({ "metadata": {}, "items": [standing] });
+        if request.uri().path().ends_with("/spireservers/cluster") {
+            body = server.clone();
+            body["spec"]["trustDomain"] = json!("td-b.test");
+        }
+        let body = kube::client::Body::from(body.to_string().into_bytes());
+        async move { http::Response::builder().status(200).body(body) }
+    });
+    let client = crate::k8s::client::over(wire, crate::k8s::client::Gate::open());
+    let cluster = Cluster { context: "b".to_owned(), client };
+    let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("a")]);
+    let document = document.to_string();
+    let offer = Offer {
+        trust_domain: "td-a.test".to_owned(),
+        url: "https://a.example".to_owned(),
+        profile: Profile::HttpsWeb,
+        endpoint_id: None,
+        bundle: Bundle::parse(document.as_bytes()).unwrap(),
+        document,
+    };
+    cluster.consider(&offer).await.unwrap()
+}
+
+fn object(name: &str, class: Value) -> Value {
+    json!({
+        "metadata": { "name": name, "uid": "1", "resourceVersion": "7" },
+        "spec": {
+            "trustDomain": "td-a.test",
+            "bundleEndpointURL": "https://a.example",
+            "bundleEndpointProfile": { "type": "https_web" },
+            "className": class,
+        },
+    })
+}
+
+#[tokio::test]
+async fn an_object_of_another_controller_manager_is_left_to_it() {
+    let free = considered(object("a", json!("another-spire"))).await;
+    let taken = considered(object("td-a.test", json!("another-spire"))).await;
+    let names = [free, taken].map(|taking| match taking {
+        ImportPlan::Create { name, others, .. } if others.len() == 1 => name,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(names[0], "td-a.test");
+    assert!(names[1].starts_with("td-") && names[1].len() == 19, "{names:?}");
+}
+
+#[tokio::test]
+async fn an_object_without_a_class_is_ours_as_is_one_of_our_class() {
+    for class in [Value::Null, json!(""), json!(CONTROLLER_MANAGER)] {
+        let taking = considered(object("a", class.clone())).await;
+        assert!(matches!(taking, ImportPlan::Change { .. }), "{class}: {taking:?}");
+    }
+}
+
+/// A SpireServer that lists these peers.
+fn listing(peers: Value) -> crate::api::spire_server::SpireServer {
+    crate::federate::decide::render::tests::server(json!({
+        "bundleEndpoint": { "profile": "https_spiffe", "refreshHint": 60 },
+        "federatesWith": peers,
+        "managedRoute": "true",
+    }))
+}
+
+fn offered() -> Offer {
+    let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("b")]);
+    let document = document.to_string();
+    Offer {
+        trust_domain: "td-b.test".to_owned(),
+        url: "https://b.example".to_owned(),
+        profile: Profile::HttpsSpiffe,
+        endpoint_id: Some("spiffe://td-b.test/spire/server".to_owned()),
+        bundle: Bundle::parse(document.as_bytes()).unwrap(),
+        document,
+    }
+}
+
+fn peer(trust_domain: &str, url: &str) -> Value {
+    json!({
+        "trustDomain": trust_domain,
+        "bundleEndpointUrl": url,
+        "bundleEndpointProfile": "https_spiffe",
+        "endpointSpiffeId": "spiffe://td-b.test/spire/server",
+    })
+}
+
+#[test]
+fn a_trust_domain_that_the_spire_server_does_not_list_is_told_from_one_that_it_does() {
+    let of = |peers: Value| Listing::of(&listing(peers), &offered());
+    assert_eq!(of(json!([])), Listing::Unlisted);
+    assert_eq!(of(json!([peer("td-c.test", "https://b.example")])), Listing::Unlisted);
+    let none = crate::federate::decide::render::tests::server(Value::Null);
+    assert_eq!(Listing::of(&none, &offered()), Listing::Unlisted, "without federation");
+    for same in ["https://b.example", "https://B.example:443/", "https://b.example./"] {
+        assert_eq!(of(json!([peer("td-b.test", same)])), Listing::Listed, "{same}");
+    }
+}
+
+#[test]
+fn a_trust_domain_that_is_listed_with_another_endpoint_is_told_with_what_differs() {
+    let mut other = peer("td-b.test", "https://b.example/bundle");
+    other["bundleEndpointProfile"] = json!("https_web");
+    other["endpointSpiffeId"] = Value::Null;
+    let Listing::Differently(found) = Listing::of(&listing(json!([other])), &offered()) else {
+        panic!("it differs")
+    };
+    let fields: Vec<_> = found.iter().map(|it| it.field).collect();
+    assert_eq!(fields, ["bundleEndpointUrl", "bundleEndpointProfile", "endpointSpiffeId"]);
+    assert_eq!((&*found[1].listed, &*found[1].offered), ("https_web", "https_spiffe"));
+}

@@ -1,0 +1,58 @@
+//! Which spec counts: that of the SpireServer, or the last valid one while it is invalid.
+
+use kube::{Api, Client, api::DynamicObject};
+use serde_json::json;
+
+use crate::{
+    api::spire_server::SpireServer,
+    federate::{
+        act::apply,
+        decide::{
+            last_valid,
+            render::{Component, SERVER},
+            trust::{self, Told, Unlisted},
+            validate::{self, Problem},
+        },
+    },
+    k8s::api_error::{self, ApiError},
+};
+
+/// A SpireServer as it counts now.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// With the spec that counts.
+    pub server: SpireServer,
+    /// What is wrong with the spec that it really has.
+    pub problems: Vec<Problem>,
+    /// What SPIRE is told of and the spec that it really has does not list.
+    pub unlisted: Vec<Unlisted>,
+    /// Whether anything can be made of it: not where it is invalid and always was.
+    pub counts: bool,
+}
+
+/// Judges a SpireServer. Only where it is invalid the API server is asked, for the last valid spec.
+pub async fn effective(
+    client: &Client,
+    namespace: &str,
+    server: SpireServer,
+    told: &Told,
+    max_peers: usize,
+) -> Result<Effective, ApiError> {
+    let mut problems = validate::problems(&server.spec);
+    problems.extend(trust::over_limit(&server.spec, told, max_peers));
+    let unlisted = trust::unlisted(&server.spec, told);
+    if problems.is_empty() {
+        return Ok(Effective { server, problems, unlisted, counts: true });
+    }
+    let resource = apply::resource(Component::ServerConfigMap);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let config_map = api_error::with_timeout(api.get_opt(SERVER)).await?;
+    let last = config_map.and_then(|it| last_valid::read(&json!(it), &server));
+    Ok(match last {
+        Some(last) => {
+            let spec = last_valid::less_removed_peers(last, &server.spec);
+            Effective { server: SpireServer { spec, ..server }, problems, unlisted, counts: true }
+        }
+        None => Effective { server, problems, unlisted, counts: false },
+    })
+}

@@ -1,0 +1,173 @@
+//! What is known of a peer, and what its status says of that. Pure.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, SubsecRound, Utc};
+
+use super::{
+    error::PeerError,
+    warning::{self, PeerWarning},
+};
+use crate::{
+    api::spire_server::PeerStatus,
+    runtime::printable::printable,
+    spiffe::{bundle::Bundle, svid::SvidWarning},
+};
+
+/// Without a hint in the bundle, as the specification has it.
+const USUAL_HINT: Duration = Duration::from_secs(300);
+pub(super) const SHORTEST_HINT: Duration = Duration::from_secs(60);
+const LONGEST_HINT: Duration = Duration::from_secs(24 * 3_600);
+/// So many times a hint a peer is asked, as SPIRE does: a rotation is seen in good time.
+pub(super) const ATTEMPTS_PER_REFRESH_HINT: u32 = 4;
+
+/// What is known of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct PeerState {
+    /// The last good bundle.
+    pub bundle: Option<Arc<Bundle>>,
+    /// Since when it has these keys.
+    pub since: Option<DateTime<Utc>>,
+    /// Whether we saw the keys before these.
+    pub(super) changed: bool,
+    /// When it was fetched last.
+    pub last_success: Option<DateTime<Utc>>,
+    /// What went wrong the last time.
+    pub last_error: Option<PeerError>,
+    /// What is odd about the last good bundle, or about how it came.
+    pub(super) warnings: Vec<PeerWarning>,
+}
+
+/// What came of asking a peer.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub outcome: Result<Bundle, PeerError>,
+    /// What was odd about the endpoint's certificate.
+    pub warnings: Vec<SvidWarning>,
+}
+
+impl From<Result<Bundle, PeerError>> for Answer {
+    fn from(outcome: Result<Bundle, PeerError>) -> Self {
+        Self { outcome, warnings: Vec::new() }
+    }
+}
+
+/// How often a peer with this hint is to be asked, as far as we do it.
+pub fn hint(said: Option<Duration>) -> Duration {
+    said.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
+}
+
+impl PeerState {
+    /// How long to wait until the next try.
+    pub fn interval(&self) -> Duration {
+        self.hint() / ATTEMPTS_PER_REFRESH_HINT
+    }
+
+    /// How often the peer asks to be asked.
+    fn hint(&self) -> Duration {
+        hint(self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint))
+    }
+
+    pub(super) fn record(&mut self, answer: Answer, now: DateTime<Utc>) {
+        let Answer { outcome, warnings } = answer;
+        match outcome {
+            Ok(bundle) => {
+                let not_yet = PeerWarning::of_authorities(&bundle, now);
+                let of_certificate = warnings.into_iter().map(PeerWarning::Certificate);
+                self.warnings = of_certificate.chain(not_yet).collect();
+                let same = self.bundle.as_ref().is_some_and(|known| known.same_keys(&bundle));
+                if !same {
+                    self.changed = self.bundle.is_some();
+                    self.since = Some(now);
+                }
+                self.bundle = Some(Arc::new(bundle));
+                self.last_success = Some(now);
+                self.last_error = None;
+            }
+            // The last good bundle stays, as it does in the SPIRE server.
+            Err(error) => self.last_error = Some(error),
+        }
+    }
+
+    /// In the words of `status.federation.peers`.
+    pub fn status(&self, trust_domain: &str) -> PeerStatus {
+        let bundle = self.bundle.as_deref();
+        let (reachable, verified) = match &self.last_error {
+            None => (self.last_success.is_some(), self.last_success.is_some()),
+            Some(error) => error.reached_and_verified(),
+        };
+        let whole = |time: Option<DateTime<Utc>>| time.map(|time| time.trunc_subsecs(0));
+        PeerStatus {
+            trust_domain: trust_domain.to_owned(),
+            reachable,
+            profile_verified: verified,
+            last_success_time: whole(self.last_success),
+            bundle_since: whole(self.since),
+            // The API holds numbers of 63 bits, and would refuse all of the status.
+            sequence: bundle.and_then(|it| it.sequence).map(|it| it.min(i64::MAX as u64)),
+            // Only what an earlier status says tells that.
+            sequence_went_back_from: None,
+            refresh_hint: bundle.and_then(|it| it.refresh_hint).map(|hint| hint.as_secs()),
+            x509_authorities: bundle.map(|it| it.x509.len()),
+            jwt_authorities: bundle.map(|it| it.jwt.len()),
+            earliest_expiry: whole(bundle.and_then(Bundle::earliest_expiry)),
+            latest_expiry: whole(bundle.and_then(Bundle::latest_expiry)),
+            last_error: self.last_error.as_ref().map(|it| printable(&it.to_string()).into_owned()),
+            warnings: texts(&self.warnings),
+            ..PeerStatus::default()
+        }
+    }
+}
+
+/// What is known of a peer: where this process knows nothing of its bundle, what an earlier one told.
+pub(super) fn told(
+    standing: Option<&PeerStatus>,
+    known: Option<&PeerState>,
+    trust_domain: &str,
+) -> PeerStatus {
+    let now = known.map(|known| known.status(trust_domain));
+    let (Some(old), Some(now), Some(known)) = (standing, &now, known) else {
+        let one = standing.cloned().or(now);
+        return one.unwrap_or_else(|| PeerState::default().status(trust_domain));
+    };
+    if known.bundle.is_none() {
+        let PeerStatus { reachable, profile_verified, last_error, .. } = now.clone();
+        return PeerStatus { reachable, profile_verified, last_error, ..old.clone() };
+    }
+    let content = |it: &PeerStatus| {
+        (it.sequence, it.x509_authorities, it.jwt_authorities, it.earliest_expiry)
+    };
+    let same = !known.changed && content(old) == content(now);
+    let bundle_since = if same { old.bundle_since } else { now.bundle_since };
+    let sequence_went_back_from = warning::went_back_from(old, now.sequence);
+    let now = PeerStatus { bundle_since, sequence_went_back_from, ..now.clone() };
+    PeerStatus { warnings: texts(&warnings(&now, Some(known))), ..now }
+}
+
+/// Everything odd about a peer of which this is told.
+pub(super) fn warnings(told: &PeerStatus, known: Option<&PeerState>) -> Vec<PeerWarning> {
+    let of_bundle = known.map(|known| known.warnings.clone()).unwrap_or_default();
+    let went_back = told.sequence_went_back_from.zip(told.sequence);
+    let went_back = went_back.map(|(from, to)| PeerWarning::SequenceWentBack { from, to });
+    of_bundle.into_iter().chain(went_back).collect()
+}
+
+fn texts(warnings: &[PeerWarning]) -> Vec<String> {
+    warnings.iter().map(ToString::to_string).collect()
+}
+
+/// What to write of a peer: what stands there, unless there is news. A time of success that is only
+/// a little newer is none.
+pub(super) fn worth_writing(
+    standing: Option<&PeerStatus>,
+    known: Option<&PeerState>,
+    trust_domain: &str,
+) -> PeerStatus {
+    let new = told(standing, known, trust_domain);
+    let (Some(old), Some(known)) = (standing, known) else { return new };
+    let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
+    let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
+    // One in the future, from a clock that was wrong, does not stand.
+    let little = passed.and_then(|it| it.to_std().ok()).is_some_and(|it| it < known.hint());
+    if aged == *old && little { aged } else { new }
+}

@@ -1,0 +1,500 @@
+mod telling;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::*;
+use crate::spiffe::testing::{self, Ca};
+
+fn noon() -> DateTime<Utc> {
+    testing::noon()
+}
+
+fn bundle(authorities: &[&Ca], sequence: u64) -> Bundle {
+    Bundle {
+        sequence: Some(sequence),
+        refresh_hint: Some(Duration::from_secs(60)),
+        ..testing::bundle(authorities)
+    }
+}
+
+fn learned(outcomes: Vec<(i64, Result<Bundle, PeerError>)>) -> PeerState {
+    let mut known = PeerState::default();
+    for (minutes, outcome) in outcomes {
+        known.record(outcome.into(), noon() + TimeDelta::minutes(minutes));
+    }
+    known
+}
+
+fn dark() -> PeerError {
+    PeerError::NoBootstrap { trust_domain: "td-b.test".to_owned() }
+}
+
+#[test]
+fn a_bundle_is_as_old_as_its_keys_and_not_as_its_last_fetch() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let known = learned(vec![
+        (0, Ok(bundle(&[&old], 1))),
+        (5, Ok(bundle(&[&old], 1))),
+        (10, Ok(bundle(&[&old, &new], 2))),
+        (15, Ok(bundle(&[&old, &new], 2))),
+    ]);
+    let status = known.status("td-b.test");
+    assert_eq!(status.last_success_time, Some(noon() + TimeDelta::minutes(15)));
+    assert_eq!(status.bundle_since, Some(noon() + TimeDelta::minutes(10)));
+    assert_eq!((status.sequence, status.x509_authorities), (Some(2), Some(2)));
+    assert!(status.reachable && status.profile_verified && status.last_error.is_none());
+}
+
+#[test]
+fn a_peer_that_went_dark_keeps_its_bundle_and_says_what_is_wrong() {
+    let known = learned(vec![(0, Ok(bundle(&[&Ca::new("a")], 1))), (5, Err(dark()))]);
+    let status = known.status("td-b.test");
+    assert!(!status.reachable && !status.profile_verified);
+    assert_eq!((status.sequence, status.last_success_time), (Some(1), Some(noon())));
+    assert!(status.last_error.unwrap().contains("trustplane federation bootstrap"));
+}
+
+#[test]
+fn a_peer_is_asked_four_times_a_hint_and_within_bounds() {
+    let hint = |seconds| {
+        let bundle = Bundle { refresh_hint: seconds, ..testing::bundle(&[&Ca::new("a")]) };
+        learned(vec![(0, Ok(bundle))]).interval()
+    };
+    assert_eq!(hint(Some(Duration::from_secs(300))), Duration::from_secs(75));
+    assert_eq!(hint(None), Duration::from_secs(75), "five minutes where there is no hint");
+    assert_eq!(hint(Some(Duration::from_secs(1))), Duration::from_secs(15));
+    assert_eq!(hint(Some(Duration::from_secs(10_000_000))), Duration::from_secs(6 * 3_600));
+    assert_eq!(PeerState::default().interval(), Duration::from_secs(75));
+}
+
+fn written(standing: Option<&PeerStatus>, known: Option<&PeerState>) -> PeerStatus {
+    worth_writing(standing, known, "td-b.test")
+}
+
+#[test]
+fn a_success_is_written_once_a_hint_and_everything_else_at_once() {
+    let ca = Ca::new("a");
+    let first = written(None, Some(&learned(vec![(0, Ok(bundle(&[&ca], 1)))])));
+    let after = |seconds: i64, sequence| {
+        let mut known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
+        known.record(Ok(bundle(&[&ca], sequence)).into(), noon() + TimeDelta::seconds(seconds));
+        written(Some(&first), Some(&known))
+    };
+    assert_eq!(after(59, 1), first);
+    assert_eq!(after(60, 1).last_success_time, Some(noon() + TimeDelta::seconds(60)));
+    assert_eq!(after(15, 2).sequence, Some(2));
+}
+
+#[test]
+fn a_success_that_a_wrong_clock_dated_into_the_future_does_not_stand_there_until_then() {
+    let ca = Ca::new("a");
+    // The leader's clock was a day ahead; it was set right, or another replica leads now.
+    let ahead = learned(vec![(24 * 60, Ok(bundle(&[&ca], 1)))]).status("td-b.test");
+    let known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
+    let told = written(Some(&ahead), Some(&known));
+    assert_eq!(told.last_success_time, Some(noon()), "a peer can't have answered tomorrow");
+}
+
+#[test]
+fn a_peer_that_never_answered_is_news_once() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    peers.set_peers(std::slice::from_ref(&b));
+    let is_news = || peers.news.notified().now_or_never().is_some();
+    peers.hears(&b, Err(dark()));
+    assert!(is_news());
+    peers.hears(&b, Err(dark()));
+    assert!(!is_news(), "each of fifty such peers has all objects read anew with every try");
+}
+
+#[test]
+fn a_new_process_neither_forgets_nor_repeats_what_an_earlier_one_saw() {
+    let ca = Ca::new("a");
+    let standing = learned(vec![(0, Ok(bundle(&[&ca], 7)))]).status("td-b.test");
+    assert_eq!(written(Some(&standing), None), standing, "nobody was asked yet");
+    let fresh = learned(vec![(0, Ok(bundle(&[&ca], 7)))]);
+    assert_eq!(written(Some(&standing), Some(&fresh)), standing);
+    let failing = learned(vec![(1, Err(dark()))]);
+    let told = written(Some(&standing), Some(&failing));
+    assert_eq!((told.sequence, told.last_success_time), (Some(7), Some(noon())));
+    assert!(!told.reachable && told.last_error.is_some());
+}
+
+fn peer(trust_domain: &str, profile: Profile) -> Peer {
+    Peer {
+        trust_domain: trust_domain.to_owned(),
+        bundle_endpoint_url: "https://127.0.0.1:1".to_owned(),
+        bundle_endpoint_profile: profile,
+        endpoint_spiffe_id: Some(format!("spiffe://{trust_domain}/spire/server")),
+    }
+}
+
+impl Peers {
+    /// This comes of asking a peer now.
+    pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
+        let asked = self.would_ask(peer, &lock(&self.anchors).clone());
+        self.record(&asked, outcome.into());
+    }
+
+    fn known(&self) -> BTreeMap<String, PeerState> {
+        lock(&self.known).clone()
+    }
+}
+
+fn peers() -> Arc<Peers> {
+    let clock = Clock::from_fn(noon);
+    Peers::new(clock, Gate::open(), Arc::new(RootCertStore::empty()))
+}
+
+/// The same where whatever goes wrong is told at once.
+fn open_peers(gate: Gate) -> Arc<Peers> {
+    let roots = Arc::new(RootCertStore::empty());
+    Peers::with_detail(ErrorDetail::All, Clock::from_fn(noon), gate, roots)
+}
+
+#[test]
+fn a_server_is_known_by_the_bundle_that_was_fetched_last_and_before_that_by_the_administrators() {
+    let (brought, fetched) = (Ca::new("brought"), Ca::new("fetched"));
+    let peers = peers();
+    let peer = peer("td-b.test", Profile::HttpsSpiffe);
+    assert!(matches!(peers.endpoint(&peer), Err(PeerError::NoBootstrap { .. })));
+    let trusted = |peers: &Peers| match peers.endpoint(&peer).unwrap().trust {
+        Trust::Spiffe { bundle, .. } => bundle.x509.clone(),
+        Trust::Web(_) => panic!("another profile"),
+    };
+    peers.trust(Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[&brought])))]));
+    assert_eq!(trusted(&peers), testing::bundle(&[&brought]).x509);
+    peers.set_peers(std::slice::from_ref(&peer));
+    peers.hears(&peer, Ok(testing::bundle(&[&fetched])));
+    assert_eq!(trusted(&peers), testing::bundle(&[&fetched]).x509);
+}
+
+#[test]
+fn who_is_no_longer_a_peer_is_forgotten_and_who_changed_is_known_anew() {
+    let peers = peers();
+    let (b, c) = (peer("td-b.test", Profile::HttpsSpiffe), peer("td-c.test", Profile::HttpsWeb));
+    peers.set_peers(&[b.clone(), c.clone()]);
+    for it in [&b, &c] {
+        peers.hears(it, Ok(testing::bundle(&[&Ca::new("a")])));
+    }
+    peers.set_peers(std::slice::from_ref(&b));
+    assert_eq!(peers.known().keys().collect::<Vec<_>>(), ["td-b.test"]);
+    let elsewhere = Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b };
+    peers.set_peers(std::slice::from_ref(&elsewhere));
+    assert!(peers.known()["td-b.test"].bundle.is_none());
+}
+
+#[test]
+fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_fetched() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    let anchor =
+        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    peers.trust(anchor(&old));
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.hears(&b, Ok(testing::bundle(&[&old])));
+    peers.trust(anchor(&new));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
+}
+
+#[test]
+fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_more() {
+    let (stolen, new) = (Ca::new("stolen"), Ca::new("new"));
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    let anchor =
+        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    peers.trust(anchor(&stolen));
+    peers.set_peers(std::slice::from_ref(&b));
+    // Whoever has the stolen key is being asked when the administrator brings another bundle; the
+    // answer comes in before the task that asks is ended.
+    let asked = peers.asked().remove(0);
+    peers.trust(anchor(&new));
+    peers.record(&asked, Ok(testing::bundle(&[&stolen])).into());
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509, "the stolen key is trusted again");
+    assert!(peers.memory().is_empty(), "and kept, as if the new bundle had led to it");
+}
+
+#[test]
+fn what_comes_in_after_a_peer_was_taken_out_is_not_remembered() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.set_peers(&[]);
+    peers.hears(&b, Ok(testing::bundle(&[&Ca::new("a")])));
+    assert!(peers.known().is_empty());
+}
+
+#[test]
+fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_bootstrap() {
+    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let start = || {
+        let peers = peers();
+        let anchor = Arc::new(testing::bundle(&[&brought]));
+        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        peers.set_peers(std::slice::from_ref(&b));
+        peers
+    };
+    let before = start();
+    assert!(before.memory().is_empty());
+    before.hears(&b, Ok(bundle(&[&brought], 1)));
+    assert!(before.memory().is_empty(), "what was brought is there already");
+    before.hears(&b, Ok(bundle(&[&rotated], 2)));
+    let standing = before.statuses(std::slice::from_ref(&b), &[]);
+
+    // A restart, or the other replica takes the lead.
+    let after = start();
+    after.remember(before.memory());
+    assert_eq!(after.memory().len(), 1, "it is not forgotten before the peer is asked");
+    assert_eq!(after.statuses(std::slice::from_ref(&b), &standing), standing);
+    let Trust::Spiffe { bundle, .. } = after.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    let known = bundle.x509.contains(&testing::bundle(&[&rotated]).x509[0]);
+    assert!(known, "the SPIRE server goes on, and we report that its peer can't be verified");
+}
+
+#[test]
+fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
+    // Of a peer by https_web nothing is kept but its status.
+    let b = [peer("td-b.test", Profile::HttpsWeb)];
+    let before = peers();
+    before.set_peers(&b);
+    before.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 2)));
+    let standing = before.statuses(&b, &[]);
+
+    // A restart, or the other replica takes the lead, while b is dead.
+    let after = peers();
+    after.set_peers(&b);
+    after.hears(&b[0], Err(dark()));
+    after.statuses(&b, &standing);
+    let figures = |peers: Arc<Peers>| {
+        let mut registry = prometheus_client::registry::Registry::default();
+        crate::federate::metrics::Metrics::register(&mut registry, peers, Clock::from_fn(noon));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    let text = figures(after.clone());
+    for figure in ["up", "bundle_age_seconds", "bundle_expiry_timestamp_seconds"] {
+        let line = format!("trustplane_federation_peer_{figure}{{trust_domain=\"td-b.test\"}} ");
+        assert!(text.contains(&line), "the status still has it, no {figure} in:\n{text}");
+    }
+    after.set_peers(&[]);
+    let text = figures(after);
+    assert!(!text.contains("td-b.test"), "whoever is no peer any more has none:\n{text}");
+}
+
+#[test]
+fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
+    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let anchor = Arc::new(testing::bundle(&[&brought]));
+    let kept = CachedBundle {
+        brought: anchor.fingerprint(),
+        bundle: Arc::new(testing::bundle(&[&rotated])),
+    };
+    let peers = peers();
+    peers.remember(Memory::from([("td-b.test".to_owned(), kept)]));
+    peers.set_peers(std::slice::from_ref(&b));
+    // The version of the CRD is not served just now, during an upgrade say.
+    assert_eq!(peers.memory().len(), 1, "the authorities that b is known by are gone for good");
+    assert!(peers.endpoint(&b).is_err(), "without what was brought nothing is known of it");
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&rotated]).x509);
+}
+
+#[test]
+fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundle() {
+    let (old, rotated, new) = (Ca::new("old"), Ca::new("rotated"), Ca::new("new"));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let anchor =
+        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    let peers = peers();
+    peers.trust(anchor(&old));
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.hears(&b, Ok(bundle(&[&rotated], 2)));
+    let memory = peers.memory();
+    peers.forget();
+    peers.remember(memory);
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.trust(anchor(&new));
+    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
+        panic!("another profile")
+    };
+    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
+    assert!(peers.memory().is_empty());
+}
+
+#[test]
+fn what_comes_in_after_another_replica_took_the_lead_is_not_remembered() {
+    let lease = tokio::sync::watch::Sender::new(None);
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.forget();
+    // It was asked while this replica led, and took its time to answer.
+    peers.hears(&b, Ok(testing::bundle(&[&Ca::new("a")])));
+    assert!(peers.known().is_empty(), "a standby would show a bundle that ages for ever");
+}
+
+/// A peer at a port of this machine.
+async fn listening(profile: Profile) -> (tokio::net::TcpListener, Peer) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bundle_endpoint_url = format!("https://{}", listener.local_addr().unwrap());
+    (listener, Peer { bundle_endpoint_url, ..peer("td-b.test", profile) })
+}
+
+fn leading() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(3_600))
+}
+
+#[tokio::test]
+async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_kept_meanwhile() {
+    let (listener, b) = listening(Profile::HttpsSpiffe).await;
+    let lease = tokio::sync::watch::Sender::new(None);
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let anchor = Arc::new(testing::bundle(&[&Ca::new("brought")]));
+    let brought = anchor.fingerprint();
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    // It led once: this is what b had then.
+    let bundle = Arc::new(testing::bundle(&[&Ca::new("of last week")]));
+    peers.remember(Memory::from([("td-b.test".to_owned(), CachedBundle { brought, bundle })]));
+    peers.set_peers(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    // The other replica led for a week, and b has other authorities by now.
+    peers.forget();
+    lease.send_replace(leading());
+    let asked = tokio::time::timeout(Duration::from_millis(500), listener.accept()).await;
+    asking.abort();
+    assert!(asked.is_err(), "b was asked with authorities of last week");
+}
+
+#[test]
+fn a_standby_shows_no_figures() {
+    let b = [peer("td-b.test", Profile::HttpsWeb)];
+    let lease = tokio::sync::watch::Sender::new(leading());
+    let gate = Gate::until(lease.subscribe());
+    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    peers.set_peers(&b);
+    peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 1)));
+    peers.statuses(&b, &[]);
+    assert_eq!(peers.figures().len(), 1);
+    lease.send_replace(None);
+    assert!(peers.figures().is_empty(), "before it has noticed, too");
+}
+
+#[tokio::test]
+async fn after_the_lease_was_lost_for_a_moment_peers_are_asked_at_once() {
+    let (listener, b) = listening(Profile::HttpsWeb).await;
+    let lease = tokio::sync::watch::Sender::new(leading());
+    let gate = Gate::until(lease.subscribe());
+    let peers = open_peers(gate);
+    peers.set_peers(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    drop(listener.accept().await.unwrap());
+    peers.news.notified().await;
+    assert!(!peers.known().is_empty());
+
+    // The API server did not answer for a quarter of a minute; nobody else took the lead.
+    lease.send_replace(None);
+    peers.forget();
+    lease.send_replace(leading());
+    peers.set_peers(std::slice::from_ref(&b));
+    let asked = tokio::time::timeout(Duration::from_secs(10), listener.accept()).await;
+    asking.abort();
+    assert!(asked.is_ok(), "nothing tells of b for a quarter of its hint, six hours at most");
+}
+
+#[test]
+fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    let standing = peers.statuses(std::slice::from_ref(&b), &[]);
+    assert!(standing[0].profile_verified);
+    let elsewhere = [Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b }];
+    peers.set_peers(&elsewhere);
+    let told = peers.statuses(&elsewhere, &standing);
+    assert!(!told[0].profile_verified, "nobody has asked the new endpoint: {:?}", told[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_peer_is_heard_although_somebody_keeps_changing_the_bundle_of_another() {
+    // It accepts connections, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let b = Peer {
+        bundle_endpoint_url: format!("https://{}", silent.local_addr().unwrap()),
+        ..peer("td-b.test", Profile::HttpsWeb)
+    };
+    let peers = peers();
+    peers.set_peers(std::slice::from_ref(&b));
+    let asking = tokio::spawn(peers.clone().run());
+    for _ in 0..24 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let another = Arc::new(testing::bundle(&[&Ca::new("c")]));
+        peers.trust(Anchors::from([("td-c.test".to_owned(), another)]));
+    }
+    asking.abort();
+    let known = peers.known();
+    assert!(known.contains_key("td-b.test"), "two hints went by, and nothing is known of it");
+}
+
+#[test]
+fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key() {
+    let ca = Ca::new("a");
+    let with_key = |kid: &str| {
+        let mut document = testing::document(&[&ca]);
+        let number = "A".repeat(43);
+        let key = serde_json::json!({ "kty": "EC", "use": "jwt-svid", "kid": kid, "crv": "P-256", "x": number, "y": number });
+        document["keys"].as_array_mut().unwrap().push(key);
+        Bundle::parse(document.to_string().as_bytes()).unwrap()
+    };
+    let mut known = learned(vec![(0, Ok(with_key("old")))]);
+    let standing = written(None, Some(&known));
+    known.record(Ok(with_key("new")).into(), noon() + TimeDelta::minutes(10));
+    let told = written(Some(&standing), Some(&known));
+    assert_eq!(told.bundle_since, Some(noon() + TimeDelta::minutes(10)));
+}
+
+#[test]
+fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
+    let cas = [Ca::new("a"), Ca::new("b")];
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.hears(&b, Ok(bundle(&[&cas[0]], 1)));
+    let (done, ended) = std::sync::mpsc::channel();
+    let other = peers.clone();
+    std::thread::spawn(move || {
+        for _ in 0..2_000 {
+            other.remember(other.memory());
+            other.known();
+        }
+        done.send(()).ok();
+    });
+    for ca in cas.iter().cycle().take(2_000) {
+        let anchor = Arc::new(testing::bundle(&[ca]));
+        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        peers.hears(&b, Ok(bundle(&[ca], 2)));
+    }
+    assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok());
+}
+
+#[test]
+fn what_an_administrator_brings_of_a_peer_by_https_web_changes_nothing() {
+    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsWeb));
+    peers.set_peers(std::slice::from_ref(&b));
+    peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
+    let anchor = Arc::new(testing::bundle(&[&Ca::new("b")]));
+    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    assert!(peers.known()["td-b.test"].bundle.is_some());
+}

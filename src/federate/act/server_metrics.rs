@@ -1,0 +1,228 @@
+//! Reads the metrics of the SPIRE server, to tell whether it fetches what we can fetch.
+//!
+//! One connection each time, straight to the Service: no proxy leads there. The leader alone reads them.
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::{Either, select};
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::TcpStream,
+    sync::Notify,
+    time::{Instant, sleep_until, timeout},
+};
+
+use crate::{
+    federate::decide::spire_fetches::{self, Answer, Counts, Fetches},
+    k8s::client::Gate,
+    names::USER_AGENT,
+    runtime::clock::Clock,
+};
+
+/// More often than SPIRE's library forgets counters, and as often as SPIRE fetches at most.
+const EVERY: Duration = Duration::from_secs(15);
+/// For all of one look.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A server with thousands of agents says some hundred KiB.
+const LONGEST: usize = 4 * 1024 * 1024;
+
+/// Why the metrics could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The address has no host.
+    #[error("the address names no host")]
+    NoHost,
+    /// Nobody listens there.
+    #[error("no connection to {host}:{port} ({kind})")]
+    NoConnection {
+        /// Whose name was looked up.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// What the system says.
+        kind: std::io::ErrorKind,
+    },
+    /// Something else than metrics.
+    #[error("it answers HTTP {0}")]
+    Status(u16),
+    /// The connection ended too soon, or it is no HTTP.
+    #[error("the connection broke before the answer was complete")]
+    Broken,
+    /// Too much.
+    #[error("the answer is longer than 4 MiB")]
+    TooLong,
+    /// No time left.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    TooSlow,
+}
+
+/// What the SPIRE server's metrics showed.
+pub struct ServerMetrics {
+    clock: Clock,
+    gate: Gate,
+    /// Where they are; none where nobody is to look.
+    url: Option<Uri>,
+    fetches: Mutex<Fetches>,
+    peers_changed: Notify,
+    /// Told when there is another answer about a peer.
+    pub news: Notify,
+}
+
+impl ServerMetrics {
+    /// Nothing was seen so far.
+    pub fn new(clock: Clock, gate: Gate, url: Option<Uri>) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            gate,
+            url,
+            fetches: Mutex::default(),
+            peers_changed: Notify::new(),
+            news: Notify::new(),
+        })
+    }
+
+    /// These are the peers from now on.
+    pub fn set_peers(&self, peers: Vec<String>) {
+        lock(&self.fetches).set_peers(peers);
+        self.peers_changed.notify_one();
+    }
+
+    /// Forgets everything: another replica leads.
+    pub fn forget(&self) {
+        *lock(&self.fetches) = Fetches::default();
+    }
+
+    /// What is known of a peer.
+    pub fn answer(&self, trust_domain: &str) -> Option<Answer> {
+        lock(&self.fetches).answer(trust_domain, self.clock.now())
+    }
+
+    /// Keeps looking. Ends only when it is dropped.
+    pub async fn run(self: Arc<Self>) {
+        let Some(url) = self.url.clone() else { return std::future::pending().await };
+        let mut told = false;
+        loop {
+            while !lock(&self.fetches).has_peers() {
+                self.peers_changed.notified().await;
+            }
+            self.gate.clone().opened().await;
+            let started = Instant::now();
+            let read = timeout(PATIENCE, read(&url)).await.unwrap_or(Err(ReadError::TooSlow));
+            match &read {
+                // Once: a server that does not run yet would fill the log.
+                Err(error) if !told => {
+                    tracing::warn!(%url, %error, "metrics of the SPIRE server not read")
+                }
+                Ok(_) if told => tracing::info!(%url, "metrics of the SPIRE server read again"),
+                _ => {}
+            }
+            told = read.is_err();
+            self.record(read);
+            sleep_until(started + EVERY).await;
+        }
+    }
+
+    fn record(&self, read: Result<Counts, ReadError>) {
+        if !self.gate.is_open() {
+            return;
+        }
+        let now = self.clock.now();
+        let mut fetches = lock(&self.fetches);
+        let before = fetches.answers(now);
+        match read {
+            Ok(counts) => fetches.record(counts),
+            Err(error) => fetches.record_failure(error.to_string(), now),
+        }
+        if fetches.answers(now) != before {
+            self.news.notify_one();
+        }
+    }
+}
+
+async fn read(url: &Uri) -> Result<Counts, ReadError> {
+    let host = url.host().ok_or(ReadError::NoHost)?;
+    let port = url.port_u16().unwrap_or(80);
+    let place = (host.trim_matches(['[', ']']), port);
+    let stream = TcpStream::connect(place).await.map_err(|error| ReadError::NoConnection {
+        host: host.to_owned(),
+        port,
+        kind: error.kind(),
+    })?;
+    let path = url.path_and_query().map_or("/", |it| it.as_str());
+    let authority = url.authority().ok_or(ReadError::NoHost)?;
+    let request = Request::get(path)
+        .header(header::HOST, authority.as_str())
+        .header(header::ACCEPT, "text/plain")
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|_| ReadError::NoHost)?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|_| ReadError::Broken)?;
+    let asking = async move {
+        let response = sender.send_request(request).await.map_err(|_| ReadError::Broken)?;
+        if response.status() != StatusCode::OK {
+            return Err(ReadError::Status(response.status().as_u16()));
+        }
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => ReadError::TooLong,
+            false => ReadError::Broken,
+        })?;
+        Ok(spire_fetches::parse(&String::from_utf8_lossy(&body.to_bytes())))
+    };
+    match select(pin!(asking), pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        // The end of the connection is not always the end of what was received.
+        Either::Right((_, asking)) => asking.await,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A server that says this to one client.
+    async fn saying(answer: Vec<u8>) -> Uri {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).await.unwrap() > 0, "a request");
+            // A client that has had enough hangs up.
+            let _ = stream.write_all(&answer).await;
+        });
+        format!("http://127.0.0.1:{port}/metrics").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn metrics_are_read_and_whatever_else_answers_is_told() {
+        let line = "spire_server_bundle_manager_fetch_federated_bundle{status=\"OK\",trust_domain_id=\"b\"} 2\n";
+        let ok = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{line}", line.len());
+        assert_eq!(read(&saying(ok.into()).await).await.unwrap()["b"]["OK"], 2);
+        let absent = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
+        assert_eq!(read(&saying(absent).await).await, Err(ReadError::Status(404)));
+        assert_eq!(read(&saying(b"SSH-2.0-x\r\n".to_vec()).await).await, Err(ReadError::Broken));
+        let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+        endless.resize(LONGEST + 1024, b'#');
+        assert_eq!(read(&saying(endless).await).await, Err(ReadError::TooLong));
+    }
+}

@@ -1,0 +1,160 @@
+//! What the next process, or the next leader, has to know of peers: the authorities that were fetched
+//! last, in a ConfigMap. Without them a server would be known by the bundle that an administrator once
+//! brought, and by then all of its authorities may have been replaced. SPIRE never reads it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+
+use crate::{
+    api::spire_server::{Federation, Profile},
+    k8s::api_error::{self, ApiError},
+    spiffe::bundle::Bundle,
+};
+
+/// The ConfigMap.
+pub const NAME: &str = "trustplane-peers";
+/// Before the bundle's authorities, in PEM, stands which one the administrator had brought.
+const BROUGHT: &str = "brought: ";
+/// Of one peer. A ConfigMap takes a MiB, and there are fifty peers at most.
+const MOST: usize = 16 * 1024;
+/// The keys of a ConfigMap have at most so many characters.
+const LONGEST_KEY: usize = 253;
+
+/// A bundle that was fetched.
+#[derive(Clone, Debug)]
+pub struct CachedBundle {
+    /// The fingerprint of the bundle that an administrator brought before. Where there is another by
+    /// now, that one counts.
+    pub brought: String,
+    /// Its authorities.
+    pub bundle: Arc<Bundle>,
+}
+
+/// By trust domain.
+pub type Memory = BTreeMap<String, CachedBundle>;
+
+/// What the ConfigMap holds, where anybody needs it.
+pub async fn recall(
+    client: &Client,
+    namespace: &str,
+    federation: Option<&Federation>,
+) -> Result<Memory, ApiError> {
+    let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
+    if peers.iter().all(|peer| peer.bundle_endpoint_profile != Profile::HttpsSpiffe) {
+        return Ok(Memory::new());
+    }
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = match api_error::with_timeout(api.get_opt(NAME)).await {
+        // Peers are asked all the same.
+        Err(ApiError::Forbidden) => None,
+        found => found?,
+    };
+    let data = found.and_then(|it| it.data).unwrap_or_default();
+    // What somebody broke is as good as nothing.
+    Ok(data.into_iter().filter_map(|(name, text)| Some((name, read(&text)?))).collect())
+}
+
+/// What the ConfigMap is to hold.
+pub fn data(memory: &Memory) -> BTreeMap<String, String> {
+    let texts = memory.iter().map(|(name, kept)| (name.clone(), written(kept)));
+    let fits = |(name, text): &(String, String)| is_key(name) && text.len() <= MOST;
+    texts.filter(fits).collect()
+}
+
+/// All characters of a trust domain may stand in a ConfigMap's key, but not in every order.
+fn is_key(name: &str) -> bool {
+    name.len() <= LONGEST_KEY && name != "." && !name.starts_with("..")
+}
+
+/// Whether both verify the same X.509-SVIDs.
+pub fn same_authorities(one: &Bundle, other: &Bundle) -> bool {
+    authorities(one) == authorities(other)
+}
+
+/// Whether an authority of the one is in the other.
+pub fn share_an_authority(one: &Bundle, other: &Bundle) -> bool {
+    !authorities(one).is_disjoint(&authorities(other))
+}
+
+/// In an order of their own: that in which they are served may change.
+fn authorities(bundle: &Bundle) -> BTreeSet<&[u8]> {
+    bundle.x509.iter().map(|authority| authority.der().as_ref()).collect()
+}
+
+fn read(text: &str) -> Option<CachedBundle> {
+    let (brought, pem) = text.strip_prefix(BROUGHT)?.split_once('\n')?;
+    Some(CachedBundle {
+        brought: brought.to_owned(),
+        bundle: Arc::new(Bundle::from_pem(pem).ok()?),
+    })
+}
+
+fn written(kept: &CachedBundle) -> String {
+    let authorities: String = authorities(&kept.bundle).into_iter().map(pem).collect();
+    format!("{BROUGHT}{}\n{authorities}", kept.brought)
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let mut rest = &*STANDARD.encode(der);
+    while !rest.is_empty() {
+        let (line, others) = rest.split_at(rest.len().min(64));
+        text.extend([line, "\n"]);
+        rest = others;
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spiffe::testing::{self, Ca};
+
+    fn kept(authorities: &[&Ca]) -> CachedBundle {
+        let bundle = Arc::new(testing::bundle(authorities));
+        CachedBundle { brought: "2c90:81e4".to_owned(), bundle }
+    }
+
+    #[test]
+    fn what_was_kept_is_read_again_in_whatever_order_it_came() {
+        let (a, b) = (Ca::new("a"), Ca::new("b"));
+        let before = kept(&[&a, &b]);
+        let after = read(&written(&before)).unwrap();
+        assert_eq!(after.brought, before.brought);
+        assert!(same_authorities(&after.bundle, &before.bundle));
+        assert_eq!(written(&kept(&[&b, &a])), written(&before));
+    }
+
+    #[test]
+    fn what_somebody_broke_is_as_good_as_nothing() {
+        for text in ["", "brought: x", "brought: x\nnonsense", "-----BEGIN CERTIFICATE-----"] {
+            assert!(read(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_trust_domain_that_is_no_key_of_a_config_map_keeps_no_other_from_being_kept() {
+        let ca = Ca::new("a");
+        let names = ["..", "..a", ".", "b.test"];
+        let memory = names.map(|name| (name.to_owned(), kept(&[&ca])));
+        let data = data(&Memory::from(memory));
+        assert_eq!(data.keys().collect::<Vec<_>>(), ["b.test"]);
+    }
+
+    #[test]
+    fn what_a_config_map_does_not_hold_is_left_out_and_takes_no_room_of_others() {
+        let many: Vec<Ca> = (0..60).map(|number| Ca::new(&number.to_string())).collect();
+        let memory = Memory::from([
+            ("a.test".to_owned(), kept(&many.iter().collect::<Vec<_>>())),
+            ("b.test".to_owned(), kept(&[&many[0]])),
+            ("c".repeat(254), kept(&[&many[0]])),
+        ]);
+        assert_eq!(data(&memory).keys().collect::<Vec<_>>(), ["b.test"]);
+    }
+}

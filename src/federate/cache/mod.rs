@@ -1,0 +1,3 @@
+//! What federation remembers of its peers.
+
+pub mod bundle_cache;

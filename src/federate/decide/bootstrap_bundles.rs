@@ -1,0 +1,25 @@
+//! What administrators brought of other trust domains. Pure.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use crate::{
+    api::federated_trust_domain::{FederatedTrustDomain, FederatedTrustDomainSpec},
+    federate::{act::peers::Anchors, decide::trust},
+    spiffe::bundle::Bundle,
+};
+
+/// The bundles that can be read; one that can't is as good as none, and its peer says so.
+pub fn anchors(domains: &BTreeMap<String, FederatedTrustDomain>) -> Anchors {
+    let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
+    // Of several for a trust domain the controller manager takes the oldest, so that comes last.
+    domains.sort_by_key(|it| {
+        Reverse((it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))
+    });
+    let oldest: BTreeMap<_, _> =
+        domains.into_iter().map(|it| (&it.spec.trust_domain, &it.spec)).collect();
+    let bundle = |(name, spec): (&String, &FederatedTrustDomainSpec)| {
+        let document = spec.trust_domain_bundle.as_deref()?;
+        Some((name.clone(), Arc::new(Bundle::parse(document.as_bytes()).ok()?)))
+    };
+    oldest.into_iter().filter_map(bundle).collect()
+}

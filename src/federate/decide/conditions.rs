@@ -1,0 +1,375 @@
+//! What a SpireServer's conditions say. Pure.
+//!
+//! `exposure` has those about the Route and the endpoint, `trust` those about other trust domains.
+
+mod exposure;
+mod trust;
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, SubsecRound, Utc};
+use serde_json::Value;
+
+use crate::{
+    api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
+    federate::{
+        act::{own_endpoint::View, references::Unread},
+        decide::{render::Component, trust::Unlisted, validate::Problem},
+    },
+    k8s::api_error::ApiError,
+    names::ADOPT_ANNOTATION,
+    runtime::printable,
+};
+
+pub use self::{
+    exposure::{ENDPOINT, is_admitted},
+    trust::{PEERS, SPIRE_CANNOT_FETCH, TRUST, UNREACHABLE, is_well, is_wrong, summary},
+};
+
+/// What became of one object in a pass.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was not there.
+    Created,
+    /// It differed in these fields, and they were put right; this is what stands there now.
+    Updated(Vec<String>, Value),
+    /// It was as wanted; this is what stands there.
+    InPlace(Value),
+    /// It differs in these fields, and nobody puts them right now; this is what stands there.
+    OutOfStep(Vec<String>, Value),
+    /// It can't be made: there is no such namespace, or no such API.
+    NoNamespace(String),
+    /// Somebody else's object has the name: this controller's, or [`SOMEBODY`]'s.
+    Taken(String),
+    /// The API server was asked in vain.
+    Failed(Operation, ApiError),
+}
+
+/// Whoever made an object that no controller owns.
+pub const SOMEBODY: &str = "somebody else";
+
+/// What was asked of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// What stands there.
+    Read,
+    /// To make it.
+    Create,
+    /// To put it right.
+    Update,
+}
+
+/// Everything that a pass found out.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What is wrong with the object itself. What was rendered then, if anything, is the last valid
+    /// spec.
+    pub problems: Vec<Problem>,
+    /// What is wrong with what it refers to.
+    pub references: Vec<Problem>,
+    /// Why that is not known.
+    pub unread: Option<Unread>,
+    /// What became of each object.
+    pub outcomes: Vec<(Component, Outcome)>,
+    /// Whether what exists is left as it is.
+    pub create_only: bool,
+    /// Whether the Route's host is known.
+    pub host: Option<String>,
+    /// What is known of each peer.
+    pub peers: Vec<PeerStatus>,
+    /// What SPIRE is told of and the SpireServer does not list.
+    pub unlisted: Vec<Unlisted>,
+    /// What our own endpoint answers; none where there is none, or nobody knows where.
+    pub endpoint: Option<View>,
+}
+
+impl Findings {
+    /// Whether objects were rendered and looked at.
+    pub fn is_rendered(&self) -> bool {
+        !self.outcomes.is_empty()
+    }
+
+    /// What became of one of the objects.
+    pub fn outcome(&self, part: Component) -> Option<&Outcome> {
+        self.outcomes.iter().find(|(it, _)| *it == part).map(|(_, outcome)| outcome)
+    }
+
+    /// Whether what the server reads at its start is as wanted.
+    pub fn configured(&self) -> bool {
+        let configs = [Component::ServerConfigMap, Component::ControllerManagerConfigMap];
+        let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
+        let mut outcomes = of_these.map(|(_, outcome)| outcome);
+        outcomes
+            .all(|it| matches!(it, Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)))
+    }
+
+    /// Where the endpoint is; what was told before where nobody knows now.
+    pub fn endpoint_url(&self, federation: &Federation, told: Option<String>) -> Option<String> {
+        if !self.is_rendered() {
+            return told;
+        }
+        let url = |host: &str| format!("https://{host}");
+        let wanted = || self.host.as_deref().map(url);
+        if !federation.manages_route() {
+            // Where the endpoint is not ours to expose, only its owner can say where it is.
+            return wanted().filter(|_| federation.route_host.is_some());
+        }
+        match self.outcome(Component::Route) {
+            Some(Outcome::Created | Outcome::Updated(..)) => wanted(),
+            Some(Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) => {
+                live["spec"]["host"].as_str().map(url)
+            }
+            Some(Outcome::Failed(..)) => told,
+            Some(Outcome::Taken(_) | Outcome::NoNamespace(_)) | None => None,
+        }
+    }
+}
+
+/// One condition before it has a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What it is about.
+    pub about: &'static str,
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// Why, for machines.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Verdict {
+    fn new(
+        about: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        // Peers, routers and whoever owns an object of the same name have their say in it.
+        let message = printable::lines(&message.into()).into_owned();
+        Self { about, status, reason, message }
+    }
+}
+
+/// The conditions of a SpireServer after a pass, `Ready` last.
+pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
+    let mut verdicts = vec![configuration(findings)];
+    // Where nothing was rendered, nothing is known of the objects.
+    if findings.is_rendered() {
+        let groups: [(&str, &[Component]); 4] = [
+            (
+                "RBACAvailable",
+                &[
+                    Component::ServiceAccount,
+                    Component::ClusterRole,
+                    Component::ClusterRoleBinding,
+                    Component::Role,
+                    Component::RoleBinding,
+                ],
+            ),
+            (
+                "ServerConfigMapAvailable",
+                &[
+                    Component::BundleConfigMap,
+                    Component::ServerConfigMap,
+                    Component::ControllerManagerConfigMap,
+                ],
+            ),
+            ("ServiceAvailable", &[Component::Service]),
+            ("StatefulSetAvailable", &[Component::StatefulSet]),
+        ];
+        verdicts.extend(groups.map(|(about, parts)| objects(about, parts, findings)));
+        verdicts.extend(exposure::route(server, findings));
+        verdicts.extend(exposure::endpoint(server, findings));
+    }
+    verdicts.extend(trust::peers(findings));
+    verdicts.push(trust::matches_spec(findings));
+    verdicts.push(create_only(findings));
+    let ready = ready(server, &verdicts);
+    verdicts.push(ready);
+    verdicts
+}
+
+fn configuration(findings: &Findings) -> Verdict {
+    let all: Vec<_> = findings.problems.iter().chain(&findings.references).collect();
+    let mut listed: Vec<_> = all.iter().map(ToString::to_string).collect();
+    if !findings.problems.is_empty() {
+        listed.push(meanwhile(findings).to_owned());
+    }
+    let (status, reason, message) = match &findings.unread {
+        _ if !all.is_empty() => ("False", "InvalidFederationConfiguration", listed.join("\n")),
+        Some(unread) => ("Unknown", "SecretUnreadable", unread.to_string()),
+        None => ("True", "ValidConfiguration", String::new()),
+    };
+    Verdict::new("ConfigurationValid", status, reason, message)
+}
+
+/// What counts while the spec is invalid.
+fn meanwhile(findings: &Findings) -> &'static str {
+    match findings.is_rendered() {
+        true => {
+            "Until that is mended the last valid spec counts, without the peers that are no longer listed"
+        }
+        false => "Until that is mended nothing is made or changed",
+    }
+}
+
+fn objects(about: &'static str, parts: &[Component], findings: &Findings) -> Verdict {
+    let of_these = findings.outcomes.iter().filter(|(part, _)| parts.contains(part));
+    let wrong = of_these.clone().find_map(|(part, outcome)| match outcome {
+        Outcome::Failed(_, error) => Some(("Failed", format!("{part:?}: {error}"))),
+        Outcome::Taken(owner) => Some(("Taken", taken(*part, owner))),
+        Outcome::NoNamespace(namespace) => Some(("NoNamespace", no_namespace(*part, namespace))),
+        _ => None,
+    });
+    if let Some((reason, message)) = wrong {
+        return Verdict::new(about, "False", reason, message);
+    }
+    for (part, outcome) in of_these {
+        if *part == Component::StatefulSet
+            && let Some(message) = not_ready(outcome)
+        {
+            return Verdict::new(about, "False", "NotReady", message);
+        }
+    }
+    Verdict::new(about, "True", "Available", "")
+}
+
+fn no_namespace(part: Component, namespace: &str) -> String {
+    format!(
+        "{part:?}: there is no namespace {namespace}, or no such API. Create the namespace, or start trustplane federate with another --namespace"
+    )
+}
+
+fn taken(part: Component, owner: &str) -> String {
+    if owner == format!("{} {}", spire_server::KIND, spire_server::NAME) {
+        return format!(
+            "{part:?}: what an earlier SpireServer had made is still being deleted, and is made anew then"
+        );
+    }
+    let remedy = if owner == SOMEBODY {
+        format!("Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over,")
+    } else {
+        // Whatever it is annotated with: two controllers would undo each other's writes.
+        format!("Have {owner} give it up, or delete {owner},")
+    };
+    format!(
+        "{part:?}: an object of that name belongs to {owner}. {remedy} or have the SPIRE server run in another namespace"
+    )
+}
+
+/// Why the server can't be reached, as far as its StatefulSet tells.
+fn not_ready(outcome: &Outcome) -> Option<String> {
+    const CHANGES: &str = "the server's Pod is being started or replaced";
+    let (Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) = outcome else {
+        return Some(CHANGES.to_owned());
+    };
+    let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
+    let (wanted, ready) = (number("/spec/replicas"), number("/status/readyReplicas"));
+    let current = number("/status/observedGeneration") >= number("/metadata/generation");
+    let updated = number("/status/updatedReplicas") >= wanted;
+    if !current || !updated {
+        return Some(CHANGES.to_owned());
+    }
+    let kubectl = match live["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("kubectl -n {namespace}"),
+        None => "kubectl".to_owned(),
+    };
+    if wanted == 0 {
+        return Some(format!(
+            "it is scaled to no Pod at all; see {kubectl} scale statefulset spire-server"
+        ));
+    }
+    (ready < wanted).then(|| {
+        format!("{ready} of {wanted} Pods are ready; see {kubectl} describe pod spire-server-0")
+    })
+}
+
+fn create_only(findings: &Findings) -> Verdict {
+    const ABOUT: &str = "CreateOnlyMode";
+    if !findings.create_only {
+        return Verdict::new(ABOUT, "False", "CreateOnlyModeDisabled", "");
+    }
+    let out_of_step = findings.outcomes.iter().filter_map(|(part, outcome)| match outcome {
+        Outcome::OutOfStep(fields, _) => Some(format!("{part:?}: {}", fields.join(", "))),
+        _ => None,
+    });
+    let out_of_step: Vec<_> = out_of_step.collect();
+    if out_of_step.is_empty() {
+        let message = "what is missing is made; what exists is not changed. Nothing differs";
+        return Verdict::new(ABOUT, "True", "CreateOnlyModeEnabled", message);
+    }
+    let message = format!(
+        "what exists is not changed, and these differ from what is wanted:\n{}",
+        out_of_step.join("\n")
+    );
+    Verdict::new(ABOUT, "True", "OutOfStep", message)
+}
+
+/// Create-only mode, a Route that the administrator keeps and the order in which somebody ends trust are
+/// choices and no failures; what goes wrong in another cluster leaves this one ready. `Unknown` counts
+/// of the Route alone: until a router has admitted it, nobody can fetch the bundle.
+fn ready(server: &SpireServer, verdicts: &[Verdict]) -> Verdict {
+    let ours = server.spec.federation.as_ref().is_none_or(Federation::manages_route);
+    let counts = |it: &&Verdict| match it.about {
+        "CreateOnlyMode" | PEERS | TRUST => false,
+        exposure::ROUTE | ENDPOINT => ours,
+        _ => true,
+    };
+    let counting: Vec<_> = verdicts.iter().filter(counts).collect();
+    let wrong: Vec<_> =
+        counting.iter().filter(|it| it.status == "False").map(|it| it.about).collect();
+    if !wrong.is_empty() {
+        return Verdict::new("Ready", "False", "NotReady", format!("see {}", wrong.join(", ")));
+    }
+    let waits = counting.iter().any(|it| it.about == exposure::ROUTE && it.status == "Unknown");
+    match waits {
+        true => Verdict::new("Ready", "Unknown", "RouteNotAdmitted", "see RouteAvailable"),
+        false => Verdict::new("Ready", "True", "Ready", ""),
+    }
+}
+
+/// The conditions with their times: a time moves with its status alone. Those of others stay.
+pub fn stamped(
+    standing: &[Condition],
+    verdicts: &[Verdict],
+    generation: i64,
+    now: DateTime<Utc>,
+) -> Vec<Condition> {
+    let theirs = standing.iter().filter(|it| !is_ours(&it.r#type));
+    let ours = verdicts.iter().map(|verdict| {
+        let before = standing.iter().find(|it| it.r#type == verdict.about);
+        let since = before.filter(|it| it.status == verdict.status);
+        Condition {
+            r#type: Cow::Borrowed(verdict.about),
+            status: Cow::Borrowed(verdict.status),
+            reason: Cow::Borrowed(verdict.reason),
+            message: verdict.message.clone(),
+            // The API keeps whole seconds.
+            last_transition_time: since
+                .map_or_else(|| now.trunc_subsecs(0), |it| it.last_transition_time),
+            observed_generation: generation,
+        }
+    });
+    ours.chain(theirs.cloned()).collect()
+}
+
+fn is_ours(about: &str) -> bool {
+    [
+        "ConfigurationValid",
+        "RBACAvailable",
+        "ServerConfigMapAvailable",
+        "ServiceAvailable",
+        "StatefulSetAvailable",
+        exposure::ROUTE,
+        ENDPOINT,
+        PEERS,
+        TRUST,
+        "CreateOnlyMode",
+        "Ready",
+    ]
+    .contains(&about)
+}
+
+#[cfg(test)]
+mod tests;

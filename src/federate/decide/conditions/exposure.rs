@@ -1,0 +1,141 @@
+//! How other clusters reach the bundle endpoint: its Route, and what answers there.
+
+use serde_json::Value;
+
+use super::{Findings, Operation, Outcome, Verdict, no_namespace, taken};
+use crate::{
+    api::spire_server::{Condition, SpireServer},
+    federate::{
+        act::own_endpoint::View,
+        decide::render::{self, Component},
+    },
+    runtime::printable::printable,
+};
+
+/// The condition about the Route.
+pub const ROUTE: &str = "RouteAvailable";
+/// The condition about what answers at our own endpoint.
+pub const ENDPOINT: &str = "EndpointReachable";
+
+/// Nothing is said where there is no federation: there is no Route to speak of.
+pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
+    let federation = server.spec.federation.as_ref()?;
+    if !federation.manages_route() {
+        let message = "managedRoute is \"false\": whoever set it exposes the bundle endpoint, and we do not look";
+        return Some(Verdict::new(ROUTE, "Unknown", "ManagedRouteDisabled", message));
+    }
+    if findings.host.is_none() {
+        let message = "nobody knows the domain for the Route's host, and this is no OpenShift that could tell. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
+        return Some(Verdict::new(ROUTE, "False", "FederationRouteHostUnknown", message));
+    }
+    Some(match findings.outcome(Component::Route)? {
+        Outcome::Created => admission(&Value::Null, "FederationRouteCreated"),
+        Outcome::Updated(_, live) => admission(live, "FederationRouteUpdated"),
+        Outcome::InPlace(live) | Outcome::OutOfStep(_, live) => {
+            admission(live, standing_reason(server))
+        }
+        Outcome::Taken(owner) => {
+            Verdict::new(ROUTE, "False", "FederationRouteTaken", taken(Component::Route, owner))
+        }
+        Outcome::NoNamespace(namespace) => {
+            let message = no_namespace(Component::Route, namespace);
+            Verdict::new(ROUTE, "False", "NoNamespace", message)
+        }
+        Outcome::Failed(doing, error) => {
+            let reason = match doing {
+                Operation::Read => "FederationRouteRetrievalFailed",
+                Operation::Create => "FederationRouteCreationFailed",
+                Operation::Update => "FederationRouteUpdateFailed",
+            };
+            Verdict::new(ROUTE, "False", reason, format!("Route {}: {error}", render::ROUTE))
+        }
+    })
+}
+
+/// That the Route was created or updated stays said: another word for the same would be a write.
+fn standing_reason(server: &SpireServer) -> &'static str {
+    match standing(server, ROUTE).map(|it| &*it.reason) {
+        Some("FederationRouteCreated") => "FederationRouteCreated",
+        Some("FederationRouteUpdated") => "FederationRouteUpdated",
+        _ => "RouteAvailable",
+    }
+}
+
+fn standing<'a>(server: &'a SpireServer, about: &str) -> Option<&'a Condition> {
+    server.status.conditions.iter().find(|it| it.r#type == about)
+}
+
+/// What the routers say of a Route.
+fn admission(route: &Value, reason: &'static str) -> Verdict {
+    if is_admitted(route) {
+        return Verdict::new(ROUTE, "True", reason, "");
+    }
+    let ingress = ingress(route);
+    let refusals: Vec<_> = ingress.iter().filter_map(refusal).collect();
+    if !refusals.is_empty() && refusals.len() == ingress.len() {
+        return Verdict::new(ROUTE, "False", "FederationRouteNotAdmitted", refusals.join("; "));
+    }
+    let message = "no router has admitted it yet. Where that lasts: does a router run, and does it serve Routes of this namespace?";
+    Verdict::new(ROUTE, "Unknown", reason, message)
+}
+
+/// Whether a router serves the Route by the host that it has now. One is enough.
+pub fn is_admitted(route: &Value) -> bool {
+    let host = &route["spec"]["host"];
+    ingress(route).iter().any(|it| {
+        let current = it["host"].is_null() || it["host"] == *host;
+        current && condition(it).is_some_and(|it| it["status"] == "True")
+    })
+}
+
+fn ingress(route: &Value) -> &[Value] {
+    let ingress = route.pointer("/status/ingress").and_then(Value::as_array);
+    ingress.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn condition(ingress: &Value) -> Option<&Value> {
+    ingress["conditions"].as_array()?.iter().find(|it| it["type"] == "Admitted")
+}
+
+/// What a router that refuses a Route says.
+fn refusal(ingress: &Value) -> Option<String> {
+    let refused = condition(ingress).filter(|it| it["status"] == "False")?;
+    Some(format!(
+        "router {} does not serve it: {}",
+        printable(ingress["routerName"].as_str().unwrap_or("(without a name)")),
+        printable(refused["message"].as_str().unwrap_or("it does not say why")),
+    ))
+}
+
+/// Whether the status says that the endpoint is there.
+fn is_told(server: &SpireServer, url: &str) -> bool {
+    let told = server.status.federation.as_ref().and_then(|it| it.endpoint_url.as_deref());
+    told == Some(url)
+}
+
+/// What a peer would meet at our own endpoint.
+pub(super) fn endpoint(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
+    let about = |status, reason, message: &str| Verdict::new(ENDPOINT, status, reason, message);
+    Some(match findings.endpoint.as_ref()? {
+        View::Waiting(why) => about("Unknown", "EndpointNotAsked", why),
+        // What an earlier process found there stays said until this one has asked.
+        View::NotYet(url) => match standing(server, ENDPOINT).filter(|_| is_told(server, url)) {
+            Some(it) if it.status == "True" => about("True", "EndpointServesBundle", ""),
+            Some(it) if it.status == "False" => about("False", "EndpointFails", &it.message),
+            Some(it) if it.reason == "EndpointNotReached" => {
+                about("Unknown", "EndpointNotReached", &it.message)
+            }
+            _ => about("Unknown", "EndpointNotAsked", "it was not asked yet"),
+        },
+        View::PollTarget(_, Ok(())) => about("True", "EndpointServesBundle", ""),
+        View::PollTarget(url, Err(error)) if error.is_conclusive() => {
+            about("False", "EndpointFails", &format!("{url}: {error}"))
+        }
+        View::PollTarget(url, Err(error)) => {
+            let message = format!(
+                "{url} cannot be judged from inside this cluster: {error}. Peers may reach it all the same: ask it from outside with curl"
+            );
+            about("Unknown", "EndpointNotReached", &message)
+        }
+    })
+}

@@ -1,0 +1,109 @@
+//! Other trust domains: whether their bundles are fetched, and whether SPIRE trusts any that nobody
+//! lists.
+
+use super::{Findings, Verdict};
+use crate::{
+    api::spire_server::{PeerStatus, SpireFetch},
+    federate::decide::trust::Unlisted,
+};
+
+/// The condition about peers.
+pub const PEERS: &str = "PeersReachable";
+/// Why it is False, and why an Event tells of one of them.
+pub const UNREACHABLE: &str = "PeersUnreachable";
+/// The same where we can fetch a bundle and the SPIRE server can't.
+pub const SPIRE_CANNOT_FETCH: &str = "SpireCannotFetch";
+/// The condition about trust domains that nobody lists.
+pub const TRUST: &str = "TrustMatchesSpec";
+
+/// So many are named; a condition is no place for all of them.
+const MOST_NAMED: usize = 10;
+
+/// Whether something is known to be wrong with a peer.
+pub fn is_wrong(peer: &PeerStatus) -> bool {
+    peer.last_error.is_some() || peer.spire_fetch == Some(SpireFetch::Failing)
+}
+
+/// Whether it was asked and nothing is known to be wrong with it.
+pub fn is_well(peer: &PeerStatus) -> bool {
+    peer.reachable && !is_wrong(peer)
+}
+
+/// How many of all peers are well, for a column of kubectl.
+pub fn summary(peers: &[PeerStatus]) -> String {
+    let well = peers.iter().filter(|peer| is_well(peer)).count();
+    format!("{well}/{}", peers.len())
+}
+
+/// What is wrong with a peer: our own answer first.
+fn wrong(peer: &PeerStatus) -> Option<String> {
+    let ours = peer.last_error.as_deref();
+    let spire = || {
+        let failing = peer.spire_fetch == Some(SpireFetch::Failing);
+        failing.then(|| peer.spire_detail.as_deref().unwrap_or("SPIRE cannot fetch its bundle"))
+    };
+    Some(format!("{}: {}", peer.trust_domain, ours.or_else(spire)?))
+}
+
+/// Nothing is said where there are no peers, or none was asked yet.
+pub(super) fn peers(findings: &Findings) -> Option<Verdict> {
+    let all = &findings.peers;
+    // Of one whose endpoint changed, only the time of an earlier success is known.
+    let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
+    let asked = all.iter().filter(asked).count();
+    let ever = all.iter().any(|it| it.last_success_time.is_some());
+    if asked == 0 && !ever {
+        return None;
+    }
+    let wrong: Vec<_> = all.iter().filter_map(wrong).collect();
+    if !wrong.is_empty() {
+        let unreachable = all.iter().any(|it| it.last_error.is_some());
+        let reason = if unreachable { UNREACHABLE } else { SPIRE_CANNOT_FETCH };
+        let message = format!("{} of {} peers: {}", wrong.len(), all.len(), wrong.join("\n"));
+        return Some(Verdict::new(PEERS, "False", reason, message));
+    }
+    if asked < all.len() {
+        let message = "some peers were not asked yet";
+        return Some(Verdict::new(PEERS, "Unknown", "NotAllPeersAsked", message));
+    }
+    let unlisted: Vec<_> =
+        all.iter().filter(|it| it.spire_fetch != Some(SpireFetch::Ok)).map(unlisted).collect();
+    if unlisted.is_empty() {
+        return Some(Verdict::new(PEERS, "True", "AllPeersReachable", ""));
+    }
+    let message = format!(
+        "trustplane fetches the bundle of every peer. Whether the SPIRE server does is not known:\n{}",
+        unlisted.join("\n")
+    );
+    Some(Verdict::new(PEERS, "Unknown", "SpireNotSeen", message))
+}
+
+fn unlisted(peer: &PeerStatus) -> String {
+    let why = peer.spire_detail.as_deref().unwrap_or("its metrics show no fetch yet");
+    format!("{}: {why}", peer.trust_domain)
+}
+
+/// Whether SPIRE is told of trust domains that the SpireServer does not list.
+pub(super) fn matches_spec(findings: &Findings) -> Verdict {
+    let unlisted = &findings.unlisted;
+    if unlisted.is_empty() {
+        return Verdict::new(TRUST, "True", "OnlyListedTrustDomains", "");
+    }
+    let mut named: Vec<_> = unlisted.iter().take(MOST_NAMED).map(named).collect();
+    if unlisted.len() > MOST_NAMED {
+        named.push(format!("and {} more", unlisted.len() - MOST_NAMED));
+    }
+    let message = format!(
+        "SPIRE goes on trusting what spec.federation.federatesWith does not list: {}. To end that trust, take the \
+         trust domain out of federatesWith in every ClusterSPIFFEID and ClusterStaticEntry, delete the \
+         ClusterFederatedTrustDomain, and run in the server's Pod: spire-server bundle delete -id \
+         spiffe://TRUST-DOMAIN -mode dissociate. To keep it, list it",
+        named.join(", ")
+    );
+    Verdict::new(TRUST, "False", "UnlistedTrustDomains", message)
+}
+
+fn named(unlisted: &Unlisted) -> String {
+    let Unlisted { trust_domain, objects } = unlisted;
+    format!("{trust_domain} (ClusterFederatedTrustDomain {})", objects.join(", "))
+}

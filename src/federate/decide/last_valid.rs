@@ -1,0 +1,152 @@
+//! The last valid spec: what counts while a newer one is invalid. Pure.
+//!
+//! It is an annotation of the server's ConfigMap, in the same write as the configuration that was made
+//! from it. So drift is put right and removed peers go although another field of the object is wrong.
+//!
+//! Who may write to that ConfigMap must not get what the admission policy guards, such as a Secret mounted
+//! into the Pod. So the status has a digest of it. Peers are no part of that: they are removed while the
+//! spec is invalid, and nothing may depend on two writes. Whoever may write there could say of a peer
+//! what any editor of the SpireServer can.
+
+use serde_json::Value;
+
+use crate::{
+    api::spire_server::{SpireServer, SpireServerSpec},
+    federate::decide::{render, validate},
+    names::LAST_VALID_SPEC_ANNOTATION,
+};
+
+/// Kubernetes takes 256 KiB of annotations on an object. A longer spec is not kept: while a newer one is
+/// invalid, nothing is changed then.
+const LONGEST: usize = 192 * 1024;
+
+/// The annotation's text; none where it would be too long.
+pub fn written(spec: &SpireServerSpec) -> Option<String> {
+    serde_json::to_string(spec).ok().filter(|text| text.len() <= LONGEST)
+}
+
+/// What the status keeps of it.
+pub fn digest(spec: &SpireServerSpec) -> Option<String> {
+    let mut spec = spec.clone();
+    if let Some(federation) = &mut spec.federation {
+        federation.federates_with.clear();
+    }
+    serde_json::to_string(&spec).ok().map(|text| render::digest(&text))
+}
+
+/// What the server's ConfigMap holds, where it is this SpireServer's and what we wrote.
+pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec> {
+    let meta = &config_map["metadata"];
+    let owners = meta["ownerReferences"].as_array()?;
+    let uid = server.metadata.uid.as_deref()?;
+    let ours = owners.iter().any(|it| it["controller"] == true && it["uid"] == uid);
+    let text = meta["annotations"][LAST_VALID_SPEC_ANNOTATION].as_str().filter(|_| ours)?;
+    let spec: SpireServerSpec = serde_json::from_str(text).ok()?;
+    let told = server.status.last_valid_spec.as_ref()?;
+    let usable = digest(&spec).as_ref() == Some(told)
+        && spec.trust_domain == server.spec.trust_domain
+        && validate::problems(&spec).is_empty();
+    usable.then_some(spec)
+}
+
+/// The last valid spec without the peers that the new one no longer lists.
+pub fn less_removed_peers(mut last: SpireServerSpec, new: &SpireServerSpec) -> SpireServerSpec {
+    let listed: Vec<_> = new.federation.iter().flat_map(|it| &it.federates_with).collect();
+    if let Some(federation) = &mut last.federation {
+        federation
+            .federates_with
+            .retain(|peer| listed.iter().any(|it| it.trust_domain == peer.trust_domain));
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::federate::decide::render::{
+        Component, render,
+        tests::{server, setting, spiffe},
+    };
+
+    /// A SpireServer whose status says what was made of it.
+    fn reported() -> SpireServer {
+        let mut server = server(spiffe());
+        server.status.last_valid_spec = digest(&server.spec);
+        server
+    }
+
+    /// The ConfigMap that is made of a SpireServer.
+    fn config_map(server: &SpireServer) -> Value {
+        let all = render(server, &setting());
+        all.into_iter().find(|it| it.part == Component::ServerConfigMap).unwrap().object
+    }
+
+    #[test]
+    fn what_was_rendered_last_is_read_again_from_its_own_config_map() {
+        let server = reported();
+        assert_eq!(read(&config_map(&server), &server), Some(server.spec.clone()));
+    }
+
+    #[test]
+    fn what_is_another_server_s_or_was_broken_does_not_count() {
+        let server = reported();
+        let map = config_map(&server);
+        let with = |change: fn(&mut Value)| {
+            let mut map = map.clone();
+            change(&mut map);
+            read(&map, &server)
+        };
+        assert_eq!(with(|it| it["metadata"]["ownerReferences"][0]["uid"] = json!("1")), None);
+        let annotation = |it: &mut Value, text: &str| {
+            it["metadata"]["annotations"][LAST_VALID_SPEC_ANNOTATION] = json!(text);
+        };
+        let mut broken = map.clone();
+        annotation(&mut broken, "{}");
+        assert_eq!(read(&broken, &server), None);
+        let mut other = server.spec.clone();
+        other.trust_domain = "td-z.test".to_owned();
+        annotation(&mut broken, &written(&other).unwrap());
+        assert_eq!(read(&broken, &server), None, "of another trust domain");
+        let mut invalid = server.spec.clone();
+        invalid.federation.as_mut().unwrap().federates_with[0].bundle_endpoint_url =
+            "http://b".into();
+        annotation(&mut broken, &written(&invalid).unwrap());
+        assert_eq!(read(&broken, &server), None, "it is not valid itself");
+    }
+
+    #[test]
+    fn whoever_writes_to_the_config_map_has_no_secret_mounted_by_it() {
+        let server = reported();
+        let mut other = server.clone();
+        other.spec.datastore.tls_secret_name = Some("victim".to_owned());
+        assert_eq!(read(&config_map(&other), &server), None);
+        let unknown = SpireServer { status: Default::default(), ..server.clone() };
+        assert_eq!(read(&config_map(&server), &unknown), None, "nothing to hold it against");
+        let mut fewer = server.clone();
+        fewer.spec.federation.as_mut().unwrap().federates_with.clear();
+        assert!(
+            read(&config_map(&fewer), &server).is_some(),
+            "peers go before the status is written"
+        );
+    }
+
+    #[test]
+    fn a_peer_that_is_no_longer_listed_goes_and_one_that_is_listed_wrongly_stays_as_it_was() {
+        let last = server(spiffe()).spec;
+        let mut new = last.clone();
+        let peers = &mut new.federation.as_mut().unwrap().federates_with;
+        peers.remove(0);
+        peers[0].bundle_endpoint_url = "https://".to_owned();
+        let counts = less_removed_peers(last.clone(), &new).federation.unwrap().federates_with;
+        assert_eq!(counts, [last.federation.unwrap().federates_with[1].clone()]);
+    }
+
+    #[test]
+    fn a_spec_that_an_annotation_does_not_hold_is_not_kept() {
+        let mut spec = server(spiffe()).spec;
+        spec.jwt_issuer = "x".repeat(LONGEST);
+        assert_eq!(written(&spec), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! The Service and the StatefulSet of the server.
+
+use serde_json::{Value, json};
+
+use super::{
+    CONTROLLER_MANAGER, FEDERATION_PORT, PodUser, RenderContext, SERVER, SERVING_CERT, config,
+    digest, serving_cert,
+};
+use crate::{
+    api::spire_server::{POSTGRES, SpireServerSpec},
+    names::CONFIG_ANNOTATION,
+};
+
+/// Where the certificate for the database is mounted.
+pub const DATABASE_TLS: &str = "/run/spire/db-tls";
+
+const TLS_VOLUME: &str = "spire-server-tls";
+/// OpenShift's service CA fills the Secret that this names.
+const SERVING_CERT_ANNOTATION: &str = "service.beta.openshift.io/serving-cert-secret-name";
+
+/// What Pods and Service find each other by. It can never be changed.
+fn selector() -> Value {
+    json!({ "app.kubernetes.io/instance": "cluster", "app.kubernetes.io/name": SERVER })
+}
+
+/// How agents and the router reach the server.
+pub fn service(spec: &SpireServerSpec) -> Value {
+    let port = |name: &str, port: u16, target: &str| json!({ "name": name, "port": port, "protocol": "TCP", "targetPort": target });
+    let mut ports = vec![port("grpc", 443, "grpc"), port("metrics", 9402, "metrics")];
+    let mut metadata = json!({ "name": SERVER });
+    if spec.federation.is_some() {
+        ports.push(port("federation", FEDERATION_PORT, "federation"));
+        metadata["annotations"] = json!({ SERVING_CERT_ANNOTATION: SERVING_CERT });
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": { "type": "ClusterIP", "ports": ports, "selector": selector() },
+    })
+}
+
+/// The server, with the controller manager beside it.
+pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
+    let mut labels = json!(spec.labels);
+    if let (Some(labels), Some(ours)) = (labels.as_object_mut(), selector().as_object()) {
+        labels.extend(ours.clone());
+    }
+    let mut pod = json!({
+        "serviceAccountName": SERVER,
+        "shareProcessNamespace": true,
+        "securityContext": user(setting),
+        "containers": [server(spec, setting), controller_manager(spec, setting)],
+        "volumes": volumes(spec),
+    });
+    let optional = [
+        ("affinity", spec.affinity.as_ref().map(|it| pruned(json!(it)))),
+        ("tolerations", (!spec.tolerations.is_empty()).then(|| json!(spec.tolerations))),
+        ("nodeSelector", (!spec.node_selector.is_empty()).then(|| json!(spec.node_selector))),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            pod[name] = value;
+        }
+    }
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": { "name": SERVER },
+        "spec": {
+            "replicas": 1,
+            // Otherwise a Pod that can't start, for a wrong image say, is never replaced by a mended one.
+            "podManagementPolicy": "Parallel",
+            "serviceName": SERVER,
+            "selector": { "matchLabels": selector() },
+            "template": {
+                "metadata": { "labels": labels, "annotations": { CONFIG_ANNOTATION: rollout(spec, setting) } },
+                "spec": pod,
+            },
+            "volumeClaimTemplates": [claim(spec)],
+        },
+    })
+}
+
+/// Whatever changes in a configuration has to reach the processes that read it once.
+fn rollout(spec: &SpireServerSpec, setting: &RenderContext) -> String {
+    let configs = [config::server(spec, setting), config::controller_manager(spec)];
+    digest(&configs.map(|config| config["data"].to_string()).join("\n"))
+}
+
+fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
+    let port =
+        |name: &str, port: u16| json!({ "name": name, "containerPort": port, "protocol": "TCP" });
+    let mut ports = vec![port("grpc", 8081), port("healthz", 8080), port("metrics", 9402)];
+    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let mut mounts = vec![
+        // For what SQLite does not keep in memory; the rest of the container can't be written.
+        mount("spire-server-tmp", "/tmp"),
+        mount("spire-server-socket", "/tmp/spire-server/private"),
+        json!({ "name": "spire-config", "mountPath": "/run/spire/config", "readOnly": true }),
+        mount("spire-data", config::DATA),
+    ];
+    if let Some(federation) = &spec.federation {
+        ports.push(port("federation", FEDERATION_PORT));
+        if serving_cert(federation).is_some() {
+            mounts.push(
+                json!({ "name": TLS_VOLUME, "mountPath": config::SERVER_TLS, "readOnly": true }),
+            );
+        }
+    }
+    if spec.datastore.tls_secret_name.is_some() {
+        mounts.push(json!({ "name": "db-tls", "mountPath": DATABASE_TLS, "readOnly": true }));
+    }
+    let probe = |path: &str, every: u16| json!({ "httpGet": { "path": path, "port": "healthz" }, "periodSeconds": every });
+    let mut container = json!({
+        "name": SERVER,
+        "image": setting.server_image,
+        // The image's entrypoint is `spire-server run`.
+        "args": ["-config", "/run/spire/config/server.conf"],
+        "ports": ports,
+        "volumeMounts": mounts,
+        "livenessProbe": probe("/live", 60),
+        "readinessProbe": probe("/ready", 5),
+        "securityContext": security(),
+    });
+    let environment = setting.proxy.environment();
+    if !environment.is_empty() {
+        container["env"] = environment.into();
+    }
+    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
+        container["resources"] = resources;
+    }
+    container
+}
+
+fn controller_manager(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
+    let mut container = json!({
+        "name": CONTROLLER_MANAGER,
+        "image": setting.controller_manager_image,
+        "args": ["--config=/run/spire/controller-manager/controller-manager-config.yaml"],
+        "env": [{ "name": "ENABLE_WEBHOOKS", "value": "false" }],
+        "ports": [{ "name": "cm-healthz", "containerPort": 8083, "protocol": "TCP" }],
+        "volumeMounts": [
+            { "name": "spire-server-socket", "mountPath": "/tmp/spire-server/private", "readOnly": true },
+            { "name": "controller-manager-config", "mountPath": "/run/spire/controller-manager", "readOnly": true },
+        ],
+        "livenessProbe": { "httpGet": { "path": "/healthz", "port": "cm-healthz" } },
+        "readinessProbe": { "httpGet": { "path": "/readyz", "port": "cm-healthz" } },
+        "securityContext": security(),
+    });
+    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
+        container["resources"] = resources;
+    }
+    container
+}
+
+fn volumes(spec: &SpireServerSpec) -> Vec<Value> {
+    let secret =
+        |name: &str, secret: &str| json!({ "name": name, "secret": { "secretName": secret } });
+    let mut volumes = vec![
+        json!({ "name": "spire-server-tmp", "emptyDir": {} }),
+        json!({ "name": "spire-server-socket", "emptyDir": {} }),
+        json!({ "name": "spire-config", "configMap": { "name": SERVER } }),
+        json!({ "name": "controller-manager-config", "configMap": { "name": CONTROLLER_MANAGER } }),
+    ];
+    if spec.federation.as_ref().is_some_and(|it| serving_cert(it).is_some()) {
+        volumes.push(secret(TLS_VOLUME, SERVING_CERT));
+    }
+    if let Some(name) = &spec.datastore.tls_secret_name {
+        let mut volume = secret("db-tls", name);
+        if spec.datastore.database_type == POSTGRES {
+            // Its driver refuses a key that everybody may read. The Pod's group may.
+            volume["secret"]["defaultMode"] = json!(0o440);
+        }
+        volumes.push(volume);
+    }
+    volumes
+}
+
+fn claim(spec: &SpireServerSpec) -> Value {
+    let persistence = &spec.persistence;
+    let mut claim = json!({
+        "metadata": { "name": "spire-data" },
+        "spec": {
+            "accessModes": [persistence.access_mode],
+            "resources": { "requests": { "storage": persistence.size } },
+        },
+    });
+    if let Some(class) = persistence.storage_class.as_ref().filter(|class| !class.is_empty()) {
+        claim["spec"]["storageClassName"] = json!(class);
+    }
+    claim
+}
+
+/// Without the empty lists and maps that the API server drops: they would be written for ever. Other
+/// empty objects stay, there and here. They mean something: a selector of everything, a term that
+/// no node meets.
+fn pruned(value: Value) -> Value {
+    const MAPS: [&str; 3] = ["matchLabels", "limits", "requests"];
+    let is_dropped = |name: &str, value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty() && MAPS.contains(&name),
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(name, value)| !is_dropped(name, value));
+            kept.map(|(name, value)| (name, pruned(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(pruned).collect(),
+        value => value,
+    }
+}
+
+/// Whose the processes and the volumes are.
+fn user(setting: &RenderContext) -> Value {
+    // By default the kubelet opens all files of the volume to the group whenever the Pod starts: also
+    // the keys, which the server keeps for itself.
+    let mut context = json!({ "fsGroupChangePolicy": "OnRootMismatch" });
+    if let PodUser::Id(id) = setting.pod_user.unwrap_or_default() {
+        for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+            context[field] = json!(id);
+        }
+    }
+    context
+}
+
+fn security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": { "drop": ["ALL"] },
+        "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true,
+        "seccompProfile": { "type": "RuntimeDefault" },
+    })
+}

@@ -1,0 +1,134 @@
+//! Which trust domains the SPIRE server is told of beside those that the SpireServer lists. Pure.
+//!
+//! The controller manager makes a relationship of every ClusterFederatedTrustDomain of its class, whoever
+//! wrote it and whatever the SpireServer lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{federated_trust_domain::FederatedTrustDomain, spire_server::SpireServerSpec},
+    federate::decide::{
+        render,
+        validate::{MOST_PEERS, Problem},
+    },
+    runtime::printable::printable,
+};
+
+/// The names of the ClusterFederatedTrustDomains of our controller manager, by trust domain.
+pub type Told = BTreeMap<String, BTreeSet<String>>;
+
+/// A trust domain that SPIRE is told of and the SpireServer does not list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unlisted {
+    /// Which, as it can be printed.
+    pub trust_domain: String,
+    /// The ClusterFederatedTrustDomains that say so.
+    pub objects: Vec<String>,
+}
+
+/// Whether our controller manager heeds an object; it skips those of another class.
+pub fn is_ours(domain: &FederatedTrustDomain) -> bool {
+    let class = domain.spec.class_name.as_deref().filter(|class| !class.is_empty());
+    class.is_none_or(|class| class == render::CONTROLLER_MANAGER)
+}
+
+/// What our controller manager tells the SPIRE server, from these objects by name.
+pub fn told(domains: &BTreeMap<String, FederatedTrustDomain>) -> Told {
+    let mut told = Told::new();
+    for (name, domain) in domains.iter().filter(|(_, domain)| is_ours(domain)) {
+        let of = trust_domain(&domain.spec.trust_domain).to_owned();
+        told.entry(of).or_default().insert(name.clone());
+    }
+    told
+}
+
+/// The controller manager takes a SPIFFE ID for its trust domain, too.
+fn trust_domain(text: &str) -> &str {
+    let rest = text.strip_prefix("spiffe://").unwrap_or(text);
+    rest.split_once('/').map_or(rest, |(domain, _)| domain)
+}
+
+/// What SPIRE is told of and the spec does not list. SPIRE does not federate with itself, so its own
+/// trust domain is no trust.
+pub fn unlisted(spec: &SpireServerSpec, told: &Told) -> Vec<Unlisted> {
+    let listed = listed(spec);
+    let foreign = |name: &&String| !listed.contains(name.as_str()) && **name != spec.trust_domain;
+    let objects = |name: &String| told[name].iter().map(|it| printable(it).into_owned()).collect();
+    let unlisted = told.keys().filter(foreign).map(|name| Unlisted {
+        trust_domain: printable(name).into_owned(),
+        objects: objects(name),
+    });
+    unlisted.collect()
+}
+
+fn listed(spec: &SpireServerSpec) -> BTreeSet<&str> {
+    let peers = spec.federation.iter().flat_map(|it| &it.federates_with);
+    peers.map(|peer| peer.trust_domain.as_str()).collect()
+}
+
+/// Whether SPIRE would fetch from more trust domains than `most`, whoever named them.
+pub fn over_limit(spec: &SpireServerSpec, told: &Told, most: usize) -> Option<Problem> {
+    let (listed, others) = (listed(spec).len(), unlisted(spec, told).len());
+    // The CRD's own limit has its words in validate.rs.
+    if spec.federation.is_none() || listed + others <= most || listed > MOST_PEERS {
+        return None;
+    }
+    let beside = match others {
+        0 => String::new(),
+        others => format!(", and {others} in ClusterFederatedTrustDomains alone"),
+    };
+    let why = format!("{listed} trust domains{beside}, where --max-peers allows {most}");
+    Some(Problem::new("spec.federation.federatesWith", why))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::federate::decide::render::tests::{server, spiffe};
+
+    fn domains(objects: &[(&str, &str, &str)]) -> BTreeMap<String, FederatedTrustDomain> {
+        let object = |(name, trust_domain, class): &(&str, &str, &str)| {
+            let object = json!({
+                "metadata": { "name": name },
+                "spec": {
+                    "trustDomain": trust_domain,
+                    "bundleEndpointURL": "https://b.example",
+                    "bundleEndpointProfile": { "type": "https_web" },
+                    "className": class,
+                },
+            });
+            (name.to_string(), serde_json::from_value(object).unwrap())
+        };
+        objects.iter().map(object).collect()
+    }
+
+    #[test]
+    fn what_spire_is_told_of_and_nobody_lists_is_named_with_the_objects_that_say_so() {
+        let spec = server(spiffe()).spec;
+        let told = told(&domains(&[
+            ("b", "td-b.test", ""),
+            ("x", "td-x.test", ""),
+            ("x2", "spiffe://td-x.test/any", "spire-controller-manager"),
+            ("y", "td-y.test", "another"),
+            ("own", &spec.trust_domain, ""),
+        ]));
+        let objects = ["x", "x2"].map(str::to_owned).to_vec();
+        let expected = Unlisted { trust_domain: "td-x.test".to_owned(), objects };
+        assert_eq!(unlisted(&spec, &told), [expected], "another class is another SPIRE's");
+    }
+
+    #[test]
+    fn the_limit_counts_what_is_listed_and_what_spire_is_told_of_beside_it() {
+        let spec = server(spiffe()).spec;
+        let listed = spec.federation.as_ref().unwrap().federates_with.len();
+        let told = told(&domains(&[("b", "td-b.test", ""), ("x", "td-x.test", "")]));
+        assert_eq!(over_limit(&spec, &Told::new(), listed), None);
+        assert_eq!(over_limit(&spec, &told, listed + 1), None, "td-b.test counts once");
+        let problem = over_limit(&spec, &told, listed).unwrap();
+        assert_eq!(problem.field, "spec.federation.federatesWith");
+        assert!(problem.why.contains("--max-peers allows"), "{}", problem.why);
+        assert!(problem.why.contains("1 in ClusterFederatedTrustDomains alone"), "{}", problem.why);
+    }
+}
