@@ -58,7 +58,7 @@ impl Metrics {
         );
         registry.register(
             "watch_restarts",
-            "WatchHealth that failed and were opened again, by kind",
+            "Watches that failed and were opened again, by kind",
             metrics.watch_restarts.clone(),
         );
         registry.register(
