@@ -41,7 +41,7 @@ pub enum Status {
     /// It comes with the installation.
     NotYet,
     /// Nothing to judge.
-    Marker,
+    Note,
 }
 
 /// One thing that was looked at.
@@ -88,7 +88,7 @@ impl Subject {
     }
 
     fn note(self, found: impl Into<String>) -> Line {
-        self.line(Status::Marker, found)
+        self.line(Status::Note, found)
     }
 
     /// The answer that was needed did not come.

@@ -61,7 +61,7 @@ fn shown(mark: Status) -> (&'static str, Style) {
         Status::Warning => ("warning", WARNING),
         Status::Failed => ("FAILED", BAD),
         Status::NotYet => ("not yet", FAINT),
-        Status::Marker => ("note", FAINT),
+        Status::Note => ("note", FAINT),
     }
 }
 
@@ -160,7 +160,7 @@ One line failed.
         let sum = |marks: &[Status]| sum_at(Place::Cluster, marks);
         let sandbox = sum_at(Place::Sandbox, &[Status::Ok, Status::NotYet]);
         assert_eq!(sandbox, "This is the sandbox. Nothing is installed here.");
-        assert_eq!(sum(&[Status::Ok, Status::Marker]), "In order.");
+        assert_eq!(sum(&[Status::Ok, Status::Note]), "In order.");
         assert_eq!(
             sum(&[Status::Ok, Status::NotYet, Status::Warning]),
             "Ready to install. One warning."

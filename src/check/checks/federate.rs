@@ -227,14 +227,14 @@ fn judge(it: Subject, server: &SpireServerFound, installed: bool) -> Line {
     let result = match &*ready.status {
         "True" if none_wrong && all_well && server.current => match installed {
             true => Status::Ok,
-            false => Status::Marker,
+            false => Status::Note,
         },
         "False" if installed => Status::Failed,
         _ => Status::Warning,
     };
     let line = it.line(result, found);
     match result {
-        Status::Ok | Status::Marker => line,
+        Status::Ok | Status::Note => line,
         _ => line
             .todo("The message of each condition, and lastError of each peer, say why and what to do.")
             .run("kubectl describe spireserver cluster"),

@@ -105,7 +105,7 @@ fn that_are(marks: &[(&'static str, Status)], wanted: Status) -> Vec<&'static st
 fn everything_in_its_place_is_all_ok_but_for_the_hints() {
     let marks = marks(&in_order(), Expect::Whatever);
     assert_eq!(that_are(&marks, Status::Ok).len(), marks.len() - 2, "{marks:?}");
-    assert_eq!(that_are(&marks, Status::Marker), ["federate", "encryption-at-rest"]);
+    assert_eq!(that_are(&marks, Status::Note), ["federate", "encryption-at-rest"]);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn for_aggregated_routes_the_line_says_who_must_enforce_the_policy() {
 fn whether_the_policy_is_enforced_is_claimed_only_after_a_test() {
     let policy = |enforcement| line(&Facts { enforcement, ..in_order() }, "policy");
     let untested = policy(Enforcement::NotTested);
-    assert_eq!(untested.result, Status::Marker);
+    assert_eq!(untested.result, Status::Note);
     assert!(untested.found.contains("cannot be seen"), "{untested:?}");
     assert_eq!(untested.command.as_deref(), Some("trustplane check --probe-policy"));
     assert_eq!(policy(Enforcement::Enforced).result, Status::Ok);
@@ -298,7 +298,7 @@ fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
     let server = line(&facts, "api-server").found;
     assert!(server.starts_with("the trustplane sandbox at ") && server.ends_with("injector runs"));
     for check in ["deployment", "lease", "policy"] {
-        assert_eq!(line(&facts, check).result, Status::Marker, "{check}");
+        assert_eq!(line(&facts, check).result, Status::Note, "{check}");
     }
     assert_eq!(line(&facts, "routes").result, Status::Ok, "its injector is judged");
     let without = line(&sandbox(Injecting::Others), "api-server").found;
@@ -397,7 +397,7 @@ fn a_route_api_that_the_cluster_brought_along_is_not_to_be_replaced() {
         account: Ok(Reviewed { asked: 16, missing: vec![missing("get secrets")] }),
         ..in_order()
     };
-    assert_eq!(line(&facts, "status-certificate").result, Status::Marker);
+    assert_eq!(line(&facts, "status-certificate").result, Status::Note);
     let command = line(&facts, "account-rights").command;
     assert_eq!(command.as_deref(), Some("kubectl apply -k deploy/overlays/openshift"));
 }
@@ -451,7 +451,7 @@ fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
     let facts = Facts { policy: Err(ApiError::NotFound), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Status::Failed);
     let facts = Facts { policy: Err(ApiError::NotFound), ..untouched() };
-    assert_eq!(line(&facts, "policy").result, Status::Marker);
+    assert_eq!(line(&facts, "policy").result, Status::Note);
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn a_lease_that_nobody_renews_fails_unless_none_is_asked_for() {
     if let Ok(Some(deployment)) = &mut facts.deployment {
         deployment.elects = false;
     }
-    assert_eq!(line(&facts, "lease").result, Status::Marker);
+    assert_eq!(line(&facts, "lease").result, Status::Note);
 }
 
 #[test]

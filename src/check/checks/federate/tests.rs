@@ -74,7 +74,7 @@ fn where_it_is_not_installed_one_line_says_so_and_nothing_fails() {
         let lines = lines(&facts(None, None), expect);
         let ours: Vec<_> = lines.iter().filter(|it| it.check.contains("federate")).collect();
         let [line] = &ours[..] else { panic!("{ours:?}") };
-        assert_eq!((line.check, line.result), ("federate", Status::Marker));
+        assert_eq!((line.check, line.result), ("federate", Status::Note));
         assert_eq!(line.found, "not installed: no trustplane-federate in namespace trustplane");
     }
 }
@@ -88,7 +88,7 @@ fn everything_in_its_place_is_ok_but_for_what_cannot_be_seen() {
         [
             ("federate-apis", Status::Ok),
             ("federate-rights", Status::Ok),
-            ("federate-policy", Status::Marker),
+            ("federate-policy", Status::Note),
             ("federate-deployment", Status::Ok),
             ("federate-lease", Status::Ok),
             ("spire-server", Status::Ok),
@@ -163,7 +163,7 @@ fn a_controller_that_does_not_run_or_lead_fails() {
         it.lease = Ok(Holder::NoLease);
         it.deployment.elects = false;
     });
-    assert_eq!(line(&alone, "federate-lease").result, Status::Marker);
+    assert_eq!(line(&alone, "federate-lease").result, Status::Note);
 }
 
 #[test]
@@ -203,10 +203,10 @@ fn a_spire_server_that_no_controller_keeps_is_told_of_and_fails_nothing() {
     broken.conditions[0] = condition("Ready", "False", "StatefulSetNotReady");
     assert_eq!(line(&facts(None, Some(broken)), "spire-server").result, Status::Warning);
     let last = line(&facts(None, Some(ready())), "spire-server");
-    assert_eq!(last.result, Status::Marker, "nobody vouches for it");
+    assert_eq!(last.result, Status::Note, "nobody vouches for it");
     assert!(last.found.ends_with("is installed to keep this current"), "{last:?}");
     let untouched = SpireServerFound { conditions: Vec::new(), ..ready() };
     let line = line(&facts(None, Some(untouched)), "spire-server");
-    assert_eq!(line.result, Status::Marker);
+    assert_eq!(line.result, Status::Note);
     assert!(line.found.ends_with("no controller keeps it"), "{line:?}");
 }
