@@ -5,11 +5,7 @@
 //! remembers what was said: a new process asks for the Event by its name before it speaks.
 //! kube's own `Recorder` names Events by the clock and forgets at every restart.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::{
@@ -32,6 +28,7 @@ use crate::{
     runtime::{
         clock::Clock,
         failpoints::{self, Bug},
+        lock::lock,
         printable,
     },
 };
@@ -173,11 +170,11 @@ impl Publisher {
     }
 
     fn said(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.said)
     }
 
     fn unsaid(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
-        self.unsaid.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsaid)
     }
 
     fn remembered(&self, name: &str) -> Option<DateTime<Utc>> {

@@ -11,12 +11,15 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt::Debug,
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use tokio::{sync::Notify, time::Instant};
 
-use crate::runtime::failpoints::{self, Bug};
+use crate::runtime::{
+    failpoints::{self, Bug},
+    lock::lock,
+};
 
 /// What can wait for a turn.
 pub trait Key: Clone + Debug + Eq + Hash {
@@ -314,8 +317,7 @@ impl<K: Key> Queue<K> {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
-        // No caller's code runs under the lock, so a poisoned schedule is still a whole one.
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
     }
 
     /// Asks for a turn as soon as possible.

@@ -1,11 +1,13 @@
 //! A server that asks one worker for time asks all of them.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
 use tokio::time::Instant;
+
+use crate::runtime::lock::lock;
 
 /// Whatever a server asks for, or a webhook behind it that has only one object in mind: nobody
 /// waits longer than this because of another.
@@ -38,7 +40,7 @@ impl RetryAfter {
     }
 
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.until)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,6 +15,8 @@ use http::Request;
 use kube::client::Body;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
+
+use crate::runtime::lock::lock;
 
 const PACE: Duration = Duration::from_secs(1);
 
@@ -76,7 +78,7 @@ impl<S> ThrottledService<S> {
             return None;
         }
         let now = Instant::now();
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         match opened.get_mut(request.uri().path()) {
             Some(last) => {
                 *last = (*last + PACE).max(now);

@@ -7,6 +7,7 @@ pub mod failpoints;
 pub mod flags;
 pub mod health;
 pub mod lease;
+pub mod lock;
 pub mod log;
 pub mod printable;
 pub mod redact;

@@ -5,7 +5,7 @@ use std::{
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use zeroize::Zeroizing;
+
+use crate::runtime::lock::lock;
 
 /// How often the files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -123,7 +125,7 @@ impl CertReloader {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 

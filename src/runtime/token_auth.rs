@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -19,7 +19,10 @@ use kube::{Api, Client, api::PostParams};
 use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::k8s::api_error::{self, ApiError};
+use crate::{
+    k8s::api_error::{self, ApiError},
+    runtime::lock::lock,
+};
 
 /// How long somebody who was let in is not asked about again.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
@@ -126,7 +129,7 @@ impl TokenAuth {
     }
 
     fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.remembered)
     }
 }
 
