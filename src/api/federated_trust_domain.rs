@@ -1,13 +1,11 @@
 //! ClusterFederatedTrustDomain of the SPIRE controller manager: what we read of it, and what
 //! `trustplane federation bootstrap` writes.
 
-use std::borrow::Cow;
-
-use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::api::spire_server::Profile;
+use super::{resource::resource, spire_server::Profile};
 
 /// The API group.
 pub const GROUP: &str = "spire.spiffe.io";
@@ -57,26 +55,11 @@ pub struct EndpointProfile {
     pub endpoint_spiffe_id: Option<String>,
 }
 
-impl kube::Resource for FederatedTrustDomain {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        KIND.into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "clusterfederatedtrustdomains".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource!(
+    FederatedTrustDomain,
+    ClusterResourceScope,
+    GROUP,
+    VERSION,
+    KIND,
+    "clusterfederatedtrustdomains"
+);

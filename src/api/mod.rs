@@ -5,6 +5,7 @@
 
 pub mod federated_trust_domain;
 mod metadata;
+pub(crate) mod resource;
 pub mod route;
 pub mod secret;
 pub mod spire_server;

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, Datelike, Utc};
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::metadata;
+use super::{metadata, resource::resource};
 use crate::runtime::redact::PrivateKeyPem;
 
 /// The API group of Routes.
@@ -101,29 +101,7 @@ fn readable_time<'de, D: Deserializer<'de>>(time: D) -> Result<Option<DateTime<U
     Ok(time.filter(|time| (1..=9998).contains(&time.year())))
 }
 
-impl kube::Resource for Route {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Route".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "routes".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource!(Route, NamespaceResourceScope, GROUP, VERSION, "Route", "routes");
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,12 @@
 //! What we read of a Secret: its type and the two values of a TLS pair.
 
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
-use k8s_openapi::{
-    ByteString, NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{ByteString, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-use super::metadata;
+use super::{metadata, resource::resource};
 
 /// The only type of Secret that is injected.
 pub const TLS_TYPE: &str = "kubernetes.io/tls";
@@ -71,36 +69,13 @@ pub struct SecretMetadata {
     pub metadata: ObjectMeta,
 }
 
-macro_rules! secret_resource {
-    ($type:ty, metadata_only: $metadata_only:literal) => {
-        impl kube::Resource for $type {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                "Secret".into()
-            }
-            fn group((): &()) -> Cow<'_, str> {
-                "".into()
-            }
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-            fn plural((): &()) -> Cow<'_, str> {
-                "secrets".into()
-            }
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-            fn metadata_api() -> bool {
-                $metadata_only
-            }
-        }
-    };
-}
-
-secret_resource!(Secret, metadata_only: false);
-secret_resource!(SecretMetadata, metadata_only: true);
+resource!(Secret, NamespaceResourceScope, "", "v1", "Secret", "secrets");
+resource!(
+    SecretMetadata,
+    NamespaceResourceScope,
+    "",
+    "v1",
+    "Secret",
+    "secrets",
+    metadata_only: true
+);

@@ -7,11 +7,12 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::{
-    ClusterResourceScope,
     api::core::v1::{Affinity, ObjectReference, ResourceRequirements, Toleration},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::{Deserialize, Serialize};
+
+use super::resource::resource;
 
 /// The API group.
 pub const GROUP: &str = "operator.openshift.io";
@@ -391,26 +392,4 @@ impl SpireServer {
     }
 }
 
-impl kube::Resource for SpireServer {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        KIND.into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "spireservers".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+resource!(SpireServer, ClusterResourceScope, GROUP, VERSION, KIND, "spireservers");
