@@ -8,7 +8,7 @@
 use std::{
     fmt, io,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use axum::{
@@ -27,7 +27,7 @@ use rustls::{
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::{connection_limit::LimitedListener, tls_listener::SecureListener};
+use crate::runtime::{http_listener, lock::lock, tls_listener::TlsListener};
 
 /// An X509-SVID and its key. It has no `Debug`.
 pub struct ServerSvid {
@@ -69,12 +69,11 @@ impl Endpoint {
         let current = Mutex::new(Current { document: document.into(), certificate });
         let offer = Arc::new(Offer { provider: provider.clone(), current });
         let address = listener.local_addr().map_err(ServeError::Listener)?;
-        let listener = SecureListener::resolving(listener, provider, offer.clone())
+        let listener = TlsListener::with_resolver(listener, provider, offer.clone())
             .map_err(ServeError::Listener)?;
         let router = Router::new().fallback(answer).with_state(offer.clone());
         let stop = CancellationToken::new();
-        let serving = axum::serve(LimitedListener::over(listener), router)
-            .with_graceful_shutdown(stop.clone().cancelled_owned());
+        let serving = http_listener::serve_on(listener, router, stop.clone());
         let task = tokio::spawn(async move {
             // It never fails: a connection that can't be accepted is tried again.
             let _ = serving.await;
@@ -123,7 +122,7 @@ struct Current {
 
 impl Offer {
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 

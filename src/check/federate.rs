@@ -129,7 +129,7 @@ async fn installation(
     }
     let user = format!("system:serviceaccount:{namespace}:{}", deployment.account);
     let (lease, account, policy, spire_server_api, missing_kinds) = tokio::join!(
-        holder::look(client, namespace, FEDERATE_LEASE, clock),
+        holder::read(client, namespace, FEDERATE_LEASE, clock),
         gather::review(client, Some(&user), needed),
         gather::policy(client, policy::ENDPOINT),
         spire_server_api(client),

@@ -83,7 +83,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         installer(client, namespace, granted),
         review(client, Some(&user), needed),
         policy(client, policy::ROUTE_SECRETS),
-        holder::look(client, namespace, INJECT_LEASE, &clock),
+        holder::read(client, namespace, INJECT_LEASE, &clock),
         routes::look(client, &served, clock.now()),
         federate::look(client, namespace, &clock),
     );

@@ -22,7 +22,7 @@ use crate::{
     },
     k8s::{
         api_error::{self, ApiError},
-        decode::Guarded,
+        decode::MaybeDecoded,
         object_ref::ObjectRef,
         pages::{Pages, Progress},
     },
@@ -86,9 +86,9 @@ pub async fn look(
     now: DateTime<Utc>,
 ) -> Answer<RoutesFound> {
     let (mut seen, mut undecodable) = (Vec::new(), Vec::new());
-    every(client, namespaces, None, |route: Guarded<ListedRoute>| match &route {
-        Guarded::Decoded(route) => seen.push(RouteSeen::of(route, now)),
-        Guarded::Undecodable(meta) => undecodable.push(ObjectRef::of(meta)),
+    every(client, namespaces, None, |route: MaybeDecoded<ListedRoute>| match &route {
+        MaybeDecoded::Decoded(route) => seen.push(RouteSeen::of(route, now)),
+        MaybeDecoded::Undecodable(meta) => undecodable.push(ObjectRef::of(meta)),
     })
     .await?;
     // If no Route names a Secret, none has to be read.
@@ -100,10 +100,10 @@ pub async fn look(
 async fn secrets(client: &Client, namespaces: &[String]) -> Answer<Secrets> {
     let mut found = Secrets::new();
     let tls = format!("type={TLS_TYPE}");
-    every(client, namespaces, Some(&tls), |secret: Guarded<Secret>| {
+    every(client, namespaces, Some(&tls), |secret: MaybeDecoded<Secret>| {
         let fingerprint = match &secret {
-            Guarded::Decoded(secret) => fingerprint(secret),
-            Guarded::Undecodable(_) => None,
+            MaybeDecoded::Decoded(secret) => fingerprint(secret),
+            MaybeDecoded::Undecodable(_) => None,
         };
         found.insert(ObjectRef::of(secret.meta()), fingerprint);
     })
@@ -122,14 +122,14 @@ async fn every<K>(
     client: &Client,
     namespaces: &[String],
     fields: Option<&str>,
-    mut take: impl FnMut(Guarded<K>),
+    mut take: impl FnMut(MaybeDecoded<K>),
 ) -> Answer<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + for<'de> Deserialize<'de>,
 {
-    let apis: Vec<Api<Guarded<K>>> = match namespaces {
+    let apis: Vec<Api<MaybeDecoded<K>>> = match namespaces {
         [] => vec![Api::all(client.clone())],
         some => some.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),
     };

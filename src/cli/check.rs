@@ -19,11 +19,11 @@ use crate::{
         output::{self, Output, print},
         sandbox::block_on,
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     names::NAMESPACE,
     runtime::{
         controller::{Unable, no_cluster},
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         shutdown,
     },
 };
@@ -87,7 +87,7 @@ pub struct Check {
 impl Check {
     /// Looks, and shows what was found.
     pub fn run(self) -> anyhow::Result<()> {
-        log::init(LogFormat::Text, Loudness::Quiet);
+        log::init(LogFormat::Text, Verbosity::Quiet);
         block_on(self.look())
     }
 

@@ -16,7 +16,7 @@ use crate::{
         output::{self, Output, print},
         sandbox::{NEW_PAIR, RENEW, Settings, block_on, until_stopped},
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     runtime::{flags::duration, printable, shutdown, terminal as page},
     sandbox::{
         session::{Access, Session},

@@ -31,12 +31,12 @@ use crate::{
         metrics::Metrics,
         run::{Federator, Options},
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     names::FEDERATE_LEASE,
     runtime::{
         controller::{Context, Controller, ControllerArgs, Unable, no_cluster},
         flags::at_least_a_second,
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
     },
 };
 
@@ -193,7 +193,7 @@ impl Federate {
         };
         let max_peers = usize::from(self.max_peers);
         if self.controller.dry_run {
-            log::init(LogFormat::Text, Loudness::Quiet);
+            log::init(LogFormat::Text, Verbosity::Quiet);
             return block_on(show(setting, max_peers, self.output));
         }
         let resync = self.resync;

@@ -19,11 +19,11 @@ use crate::{
         act::bootstrap::{Cluster, ImportPlan, Listing, Offer},
         decide::exchange::digits,
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     runtime::{
         clock::Clock,
         controller::Unable,
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         printable::{self, printable},
     },
 };
@@ -139,7 +139,7 @@ struct Source {
 impl Federation {
     /// Does what was asked for.
     pub fn run(self) -> anyhow::Result<()> {
-        log::init(LogFormat::Text, Loudness::Quiet);
+        log::init(LogFormat::Text, Verbosity::Quiet);
         block_on(async {
             match self.command {
                 Command::Bootstrap(command) => command.run().await,

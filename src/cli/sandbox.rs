@@ -12,7 +12,7 @@ use crate::{
         policy_args::PolicyArgs,
     },
     runtime::{
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         shutdown, terminal as page,
     },
     sandbox::{
@@ -85,8 +85,8 @@ pub struct Settings {
 
 impl Settings {
     pub(super) fn init_log(&self) {
-        let loudness = if self.verbose { Loudness::Usual } else { Loudness::Quiet };
-        log::init(LogFormat::Text, loudness);
+        let verbosity = if self.verbose { Verbosity::Normal } else { Verbosity::Quiet };
+        log::init(LogFormat::Text, verbosity);
     }
 
     pub(super) fn grace(&self) -> Duration {

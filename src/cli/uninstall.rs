@@ -18,14 +18,11 @@ use crate::{
         sandbox::block_on,
     },
     inject::{act::capability::StatusField, inventory},
-    k8s::{
-        api_error::ApiError,
-        client::{self, Gate},
-    },
+    k8s::{api_error::ApiError, client, gate::Gate},
     names::NAMESPACE,
     runtime::{
         controller::{Unable, no_cluster},
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         printable::printable,
         shutdown, terminal as page,
     },
@@ -124,7 +121,7 @@ impl From<Choice> for Pairs {
 impl Uninstall {
     /// Shows what will happen, asks, and does it.
     pub fn run(self) -> anyhow::Result<()> {
-        log::init(LogFormat::Text, Loudness::Quiet);
+        log::init(LogFormat::Text, Verbosity::Quiet);
         block_on(self.release())
     }
 

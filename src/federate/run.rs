@@ -48,8 +48,8 @@ use crate::{
     k8s::{
         api_error::{self, ApiError},
         backoff::Backoff,
-        client::Gate,
         events::Publisher,
+        gate::Gate,
     },
     names::FEDERATE_REPORTER,
     runtime::clock::Clock,

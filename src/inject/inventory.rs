@@ -7,7 +7,7 @@ use crate::{
     inject::decide::facts::RouteFacts,
     k8s::{
         api_error::{self, ApiError},
-        decode::Guarded,
+        decode::MaybeDecoded,
         object_ref::ObjectRef,
         pages::{Pages, Progress},
     },
@@ -28,16 +28,16 @@ pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Inventory,
     for api in apis(client, namespaces) {
         // Page by page, so that no answer is too large to arrive in time.
         let mut pages: Pages<Route> = Pages::new(&api, None);
-        let mut take = |route: Guarded<Route>| match &route {
-            Guarded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
-            Guarded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
+        let mut take = |route: MaybeDecoded<Route>| match &route {
+            MaybeDecoded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
+            MaybeDecoded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
         };
         while api_error::with_timeout(pages.next(&mut take)).await? == Progress::More {}
     }
     Ok(survey)
 }
 
-fn apis(client: &Client, namespaces: &[String]) -> Vec<Api<Guarded<Route>>> {
+fn apis(client: &Client, namespaces: &[String]) -> Vec<Api<MaybeDecoded<Route>>> {
     match namespaces {
         [] => vec![Api::all(client.clone())],
         some => some.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::{
     inject::{cache::index::Index, decide::messages::State},
-    k8s::{client::Gate, object_ref::ObjectRef, queue::Queue},
+    k8s::{gate::Gate, object_ref::ObjectRef, queue::Queue},
     runtime::clock::Clock,
 };
 

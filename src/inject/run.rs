@@ -42,8 +42,8 @@ use crate::{
     k8s::{
         api_error::ApiError,
         backoff::Backoff,
-        client::Gate,
         events::Publisher,
+        gate::Gate,
         object_ref::ObjectRef,
         queue::{Priority, Queue},
         retry_after::RetryAfter,
@@ -331,7 +331,7 @@ impl Injector {
                 next = async {
                     gate.opened().await;
                     let next = self.queue.next().await;
-                    self.pause.over().await;
+                    self.pause.wait().await;
                     next
                 } => next,
             };
@@ -386,7 +386,7 @@ impl Injector {
         let at_least = match error.cause() {
             // Asked of one, meant for all: otherwise each Route would have to hear it for itself.
             Some(ApiError::TooManyRequests { retry_after }) => {
-                self.pause.ask(*retry_after);
+                self.pause.extend(*retry_after);
                 *retry_after
             }
             _ => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! One call to the API server: bounded in time, and its failure in words that can't carry a key.
+//! Bounds calls to the API server in time, and turns failures into texts that can't contain a key.
 //!
 //! `kube::Error` prints what the server sent. That can be the object itself: a validation error
 //! quotes the refused value, a decoding error the offending text. So nothing outside this file
@@ -9,11 +9,11 @@ use std::{collections::BTreeSet, fmt, future::Future, time::Duration};
 use kube::core::Status;
 
 use crate::{
-    k8s::{client::NotLeader, pages::TooLarge},
+    k8s::{gate::NotLeader, pages::TooLarge},
     runtime::printable::printable,
 };
 
-/// So many refused fields are named.
+/// An error names at most this many refused fields.
 const FIELDS: usize = 10;
 /// Longer than any healthy API server takes for a single object.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,10 +27,8 @@ pub enum ApiError {
     /// 409 on a create.
     #[error("the object exists already")]
     AlreadyExists,
-    /// 404.
     #[error("the object was not found")]
     NotFound,
-    /// 401.
     #[error("the API server does not know these credentials (HTTP 401)")]
     Unauthorized,
     /// 403 for lack of a right.
@@ -38,47 +36,27 @@ pub enum ApiError {
     Forbidden,
     /// An admission policy or webhook refused the request, whatever the code.
     #[error("{by} denied the request (HTTP {code})")]
-    Denied {
-        /// Which one.
-        by: Admission,
-        /// The code.
-        code: u16,
-    },
+    Denied { by: Admission, code: u16 },
     /// An admission webhook could not be called, or answered with an error of its own.
     #[error("{webhook} failed (HTTP {code})")]
-    WebhookFailed {
-        /// Which one.
-        webhook: Admission,
-        /// The code.
-        code: u16,
-    },
+    WebhookFailed { webhook: Admission, code: u16 },
     /// 413, or what etcd answers to the same: the object is larger than the server stores.
     #[error("the object would be larger than the API server stores")]
     RequestTooLarge,
-    /// 410.
     #[error("the requested version is gone (HTTP 410)")]
     Gone,
-    /// 422, or 400.
     #[error("the API server refused the content of {} (HTTP {code})", printable(fields))]
     Invalid {
-        /// 400 or 422.
         code: u16,
         /// The fields that it named, never their values.
         fields: String,
     },
-    /// 429.
     #[error("the API server asks to slow down (HTTP 429)")]
-    TooManyRequests {
-        /// How long it asks to wait.
-        retry_after: Duration,
-    },
+    TooManyRequests { retry_after: Duration },
     /// Any other code.
     #[error("the API server answered HTTP {code}")]
-    Server {
-        /// The code.
-        code: u16,
-    },
-    /// No answer in time; a write may have been done all the same.
+    Server { code: u16 },
+    /// No answer in time; the server may have carried out a write.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
     /// Not sent, or not answered in time, because another replica may hold the lease by now.
@@ -93,19 +71,16 @@ pub enum ApiError {
     /// No connection, or one that broke.
     #[error("the API server could not be reached ({why})")]
     Unreachable {
-        /// What the connection died of. Such errors speak of addresses and certificates, never of
-        /// what was sent.
+        /// The innermost cause. Such errors name addresses and certificates, never what was sent.
         why: String,
     },
 }
 
-/// What decided about a request at admission. Nothing of its message is kept: it may quote what was
-/// sent.
+/// What denied a request at admission. Nothing of its message is kept: it may quote what was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// A ValidatingAdmissionPolicy of this name.
+    /// Name of a ValidatingAdmissionPolicy.
     Policy(String),
-    /// A webhook of this name.
     Webhook(String),
 }
 
@@ -119,7 +94,7 @@ impl fmt::Display for Admission {
 }
 
 impl ApiError {
-    /// Whether a write that failed like this may have been done all the same.
+    /// Whether the server may have carried out a write that failed like this.
     pub fn may_be_done(&self) -> bool {
         match self {
             Self::Server { .. }
@@ -166,19 +141,18 @@ impl ApiError {
     }
 }
 
-/// Waits for a call, but not for ever.
+/// Waits for a call for at most `TIMEOUT`.
 pub async fn with_timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-    within(TIMEOUT, call).await
+    with_timeout_of(TIMEOUT, call).await
 }
 
-/// Waits for a call, but not longer than that.
-pub async fn within<T>(
-    patience: Duration,
+pub async fn with_timeout_of<T>(
+    timeout: Duration,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, ApiError> {
-    match tokio::time::timeout(patience, call).await {
+    match tokio::time::timeout(timeout, call).await {
         Ok(answer) => answer.map_err(ApiError::from),
-        Err(_) => Err(ApiError::Timeout(patience)),
+        Err(_) => Err(ApiError::Timeout(timeout)),
     }
 }
 

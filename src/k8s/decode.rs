@@ -1,4 +1,4 @@
-//! Objects that may not decode, each for itself: a damaged one hides none of the others.
+//! Decodes each object of a list by itself: a damaged one hides none of the others.
 //!
 //! kube's own guard builds every object as a tree and copies it before it decodes it. Here the text
 //! is decoded straight into the object, and once more, for its name alone, only where that fails.
@@ -12,55 +12,54 @@ use serde_json::value::RawValue;
 
 /// An object of a list or of a watch.
 ///
-/// Comes from JSON text alone, and in a watch's event after the `type`, where every API server
-/// writes it.
+/// It can be read from JSON text only, and in a watch event only after the `type`, where every API
+/// server writes it.
 #[derive(Clone, Debug)]
-pub enum Guarded<K> {
-    /// As it is.
+pub enum MaybeDecoded<K> {
     Decoded(K),
-    /// It can't be decoded; this is its namespace, name and version. The reason is not kept: it may
-    /// quote what it could not decode.
+    /// Namespace, name and version of an object that can't be decoded. The reason is not kept: it
+    /// may quote the content.
     Undecodable(Box<ObjectMeta>),
 }
 
-/// What is read of an object that can't be read.
+/// The part that is read of an undecodable object.
 #[derive(Default, Deserialize)]
-struct Named {
-    metadata: Name,
+struct NamedObject {
+    metadata: NamedMeta,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Name {
+struct NamedMeta {
     namespace: Option<String>,
     name: Option<String>,
     resource_version: Option<String>,
 }
 
-impl From<Named> for ObjectMeta {
-    fn from(Named { metadata: Name { namespace, name, resource_version } }: Named) -> Self {
+impl From<NamedObject> for ObjectMeta {
+    fn from(NamedObject { metadata }: NamedObject) -> Self {
+        let NamedMeta { namespace, name, resource_version } = metadata;
         Self { namespace, name, resource_version, ..Self::default() }
     }
 }
 
-impl<'de, K: Deserialize<'de>> Guarded<K> {
-    /// The object of this JSON text.
-    pub fn of_text(text: &'de str) -> Self {
+impl<'de, K: Deserialize<'de>> MaybeDecoded<K> {
+    pub fn from_json(text: &'de str) -> Self {
         if let Ok(object) = serde_json::from_str(text) {
             return Self::Decoded(object);
         }
-        let named: Named = serde_json::from_str(text).unwrap_or_default();
+        let named: NamedObject = serde_json::from_str(text).unwrap_or_default();
         Self::Undecodable(Box::new(named.into()))
     }
 }
 
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for Guarded<K> {
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for MaybeDecoded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <&RawValue>::deserialize(deserializer).map(|text| Self::of_text(text.get()))
+        <&RawValue>::deserialize(deserializer).map(|text| Self::from_json(text.get()))
     }
 }
 
-impl<K: Resource> Resource for Guarded<K> {
+impl<K: Resource> Resource for MaybeDecoded<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -105,20 +104,21 @@ mod tests {
         r#"{"metadata":{"name":"a","namespace":"web","resourceVersion":"5"},"data":{"k":"v"}}"#;
     const BAD: &str = r#"{"data":"a text","metadata":{"name":"b","namespace":"web","resourceVersion":"6","labels":7}}"#;
 
-    fn is_good(object: &Guarded<ConfigMap>) -> bool {
-        matches!(object, Guarded::Decoded(map) if map.data.as_ref().is_some_and(|data| data["k"] == "v"))
+    fn is_good(object: &MaybeDecoded<ConfigMap>) -> bool {
+        matches!(object, MaybeDecoded::Decoded(map) if map.data.as_ref().is_some_and(|data| data["k"] == "v"))
     }
 
-    fn is_bad(object: &Guarded<ConfigMap>) -> bool {
+    fn is_bad(object: &MaybeDecoded<ConfigMap>) -> bool {
         let meta = object.meta();
         let name = [&meta.namespace, &meta.name, &meta.resource_version].map(Option::as_deref);
-        matches!(object, Guarded::Undecodable(_)) && name == [Some("web"), Some("b"), Some("6")]
+        matches!(object, MaybeDecoded::Undecodable(_))
+            && name == [Some("web"), Some("b"), Some("6")]
     }
 
     #[test]
     fn in_a_list_each_object_is_decoded_for_itself() {
         let list = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{GOOD},{BAD}]}}"#);
-        let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(&list).unwrap();
+        let list: ObjectList<MaybeDecoded<ConfigMap>> = serde_json::from_str(&list).unwrap();
         assert!(matches!(&list.items[..], [good, bad] if is_good(good) && is_bad(bad)));
     }
 
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn what_cannot_be_decoded_is_never_quoted_and_not_even_without_a_name_an_error() {
         for text in [r#"{"metadata":{"name":"b"},"data":"very secret"}"#, r#""very secret""#] {
-            let object: Guarded<ConfigMap> = serde_json::from_str(text).unwrap();
-            assert!(matches!(object, Guarded::Undecodable(_)));
+            let object: MaybeDecoded<ConfigMap> = serde_json::from_str(text).unwrap();
+            assert!(matches!(object, MaybeDecoded::Undecodable(_)));
             assert!(!format!("{object:?}").contains("secret"));
         }
     }

@@ -1,9 +1,9 @@
-//! Events (events.k8s.io/v1) that are said once, renewed at most once an hour, and not repeated
-//! by a restart.
+//! Publishes Events (events.k8s.io/v1) once, renews them at most once an hour, and repeats none
+//! after a restart.
 //!
-//! An Event's name is a digest of what it says about which object, so the cluster itself
-//! remembers what was said: a new process asks for the Event by its name before it speaks.
-//! kube's own `Recorder` names Events by the clock and forgets at every restart.
+//! An Event's name is a digest of its object and message, so the cluster itself remembers what was
+//! published: a new process looks for the Event by its name before it writes one. kube's own
+//! `Recorder` names Events by the clock and forgets at every restart.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
@@ -35,45 +35,42 @@ use crate::{
 
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
-/// The API server's limit for the name of who reports, in bytes.
+/// The API server's limit for `reportingInstance`, in bytes.
 const LONGEST_INSTANCE: usize = 128;
-/// So many Events are remembered.
+/// Entries of each of the two maps of a `Publisher`.
 const MOST_REMEMBERED: usize = 20_000;
-/// A lasting problem is said again after this long.
+/// The Event of an ongoing problem is renewed after this long.
 const RENEWAL: TimeDelta = TimeDelta::hours(1);
 
-/// What is to be said about an object.
+/// The content of an Event.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The object.
     pub regarding: ObjectReference,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
-    /// Why, for machines.
+    /// For machines.
     pub reason: &'static str,
-    /// What was done about it.
+    /// The operation that the Event is about.
     pub action: &'static str,
-    /// Why, for people; cut to what the API takes.
+    /// For people; cut to the length that the API accepts.
     pub note: String,
-    /// Where the note may be another each time although it is about the same: what it is about.
+    /// Deduplication key, if the text of the note varies while the problem stays the same.
     pub topic: Option<String>,
 }
 
-/// Whether the object itself says already what the Event would.
+/// Whether the object's status reports the problem already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// Its status does, so an Event was written at the time.
+pub enum Reported {
+    /// It does, so an Event was published when the status was written.
     InStatus,
-    /// It does not.
     NotYet,
 }
 
-/// What became of a lasting problem's Event.
+/// The state of an ongoing problem's Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// When to come back to say it again.
-    pub again: Duration,
-    /// Whether anything was written.
+pub struct Published {
+    pub renew_in: Duration,
+    /// Whether this call wrote anything.
     pub written: bool,
 }
 
@@ -83,106 +80,98 @@ pub struct Publisher {
     clock: Clock,
     controller: &'static str,
     instance: String,
-    /// When lasting problems were last said. What happened once is not in it: ten thousand renewals
-    /// would each be remembered for hours.
-    said: Mutex<HashMap<String, DateTime<Utc>>>,
-    /// What could not be said, though the object's status may tell otherwise by now.
-    unsaid: Mutex<HashMap<String, DateTime<Utc>>>,
+    /// When the Events of ongoing problems were last published, by name. Single Events are not in
+    /// it: ten thousand renewals would each be remembered for hours.
+    published_at: Mutex<HashMap<String, DateTime<Utc>>>,
+    /// When publishing last failed. The object's status may report the problem by now, but no
+    /// Event does.
+    failed_at: Mutex<HashMap<String, DateTime<Utc>>>,
 }
 
 impl Publisher {
-    /// A publisher that speaks as this controller and this instance of it.
     pub fn new(client: Client, clock: Clock, controller: &'static str, instance: String) -> Self {
         Self {
             client,
             clock,
             controller,
             instance,
-            said: Mutex::default(),
-            unsaid: Mutex::default(),
+            published_at: Mutex::default(),
+            failed_at: Mutex::default(),
         }
     }
 
-    /// Something happened: says so once.
-    pub async fn happened(&self, message: &Message) -> Result<(), ApiError> {
+    /// Publishes a single Event.
+    pub async fn publish(&self, message: &Message) -> Result<(), ApiError> {
         match self.create(message).await {
-            // The same thing happened within the life of an Event: count it.
+            // The same Event was published before and has not expired: count it.
             Err(ApiError::AlreadyExists) => match self.find(message).await? {
                 Some(event) => self.renew(message, &event).await,
-                // It expired just now, so nobody has heard of this time.
+                // It expired just now.
                 None => self.create(message).await,
             },
             written => written,
         }
     }
 
-    /// Something is wrong and stays wrong: says so unless it was said within the hour.
-    pub async fn stands(&self, message: &Message, said: Said) -> Result<Standing, ApiError> {
+    /// Publishes an ongoing problem, unless that was done within the hour.
+    pub async fn publish_ongoing(
+        &self,
+        message: &Message,
+        reported: Reported,
+    ) -> Result<Published, ApiError> {
         let name = event_name(message);
-        let said = if self.unsaid().contains_key(&name) { Said::NotYet } else { said };
-        let outcome = self.stands_by_name(&name, message, said).await;
-        match &outcome {
-            Ok(_) => self.unsaid().remove(&name),
+        let failed_before = lock(&self.failed_at).contains_key(&name);
+        let reported = if failed_before { Reported::NotYet } else { reported };
+        let published = self.publish_if_due(&name, message, reported).await;
+        match &published {
+            Ok(_) => lock(&self.failed_at).remove(&name),
             Err(_) => {
-                insert_bounded(&mut self.unsaid(), name, self.clock.now());
+                insert_bounded(&mut lock(&self.failed_at), name, self.clock.now());
                 None
             }
         };
-        outcome
+        published
     }
 
-    async fn stands_by_name(
+    async fn publish_if_due(
         &self,
         name: &str,
         message: &Message,
-        said: Said,
-    ) -> Result<Standing, ApiError> {
+        reported: Reported,
+    ) -> Result<Published, ApiError> {
         let now = self.clock.now();
-        let remembered = self.remembered(name);
+        let remembered = lock(&self.published_at).get(name).copied();
         if remembered.is_some() && failpoints::has(Bug::NeverRenewsEvents) {
-            return Ok(Standing { again: Duration::from_secs(31_536_000), written: false });
+            return Ok(Published { renew_in: Duration::from_secs(31_536_000), written: false });
         }
         if let Some(last) = remembered.filter(|last| is_recent(*last, now)) {
-            return Ok(Standing { again: renewal_due(last, now), written: false });
+            return Ok(Published { renew_in: renewal_due(last, now), written: false });
         }
-        let (last, written) = match (self.find(message).await?, said) {
-            (Some(event), _) if is_recent(last_said(&event), now) => (last_said(&event), false),
+        let (last, written) = match (self.find(message).await?, reported) {
+            (Some(event), _) if is_recent(last_published(&event), now) => {
+                (last_published(&event), false)
+            }
             (Some(event), _) => {
                 self.renew(message, &event).await?;
                 (now, true)
             }
-            (None, Said::InStatus) if remembered.is_none() => (now, false),
+            (None, Reported::InStatus) if remembered.is_none() => (now, false),
             (None, _) => match self.create(message).await {
-                // Another replica, or an earlier attempt whose answer was lost, said it.
+                // Another replica published it, or an earlier attempt whose answer was lost.
                 Ok(()) | Err(ApiError::AlreadyExists) => (now, true),
                 Err(error) => return Err(error),
             },
         };
-        self.remember(name.to_owned(), last);
-        Ok(Standing { again: renewal_due(last, now), written })
+        insert_bounded(&mut lock(&self.published_at), name.to_owned(), last);
+        Ok(Published { renew_in: renewal_due(last, now), written })
     }
 
-    /// Forgets what was said longer ago than it could matter.
-    pub fn tidy(&self) {
+    /// Frees the memory of Events that are due for renewal anyway.
+    pub fn forget_old(&self) {
         let now = self.clock.now();
-        self.said().retain(|_, last| now - *last < RENEWAL * 2);
-        self.unsaid().retain(|_, last| now - *last < RENEWAL * 2);
-    }
-
-    fn said(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
-        lock(&self.said)
-    }
-
-    fn unsaid(&self) -> std::sync::MutexGuard<'_, HashMap<String, DateTime<Utc>>> {
-        lock(&self.unsaid)
-    }
-
-    fn remembered(&self, name: &str) -> Option<DateTime<Utc>> {
-        self.said().get(name).copied()
-    }
-
-    fn remember(&self, name: String, at: DateTime<Utc>) {
-        insert_bounded(&mut self.said(), name, at);
+        for map in [&self.published_at, &self.failed_at] {
+            lock(map).retain(|_, last| now - *last < RENEWAL * 2);
+        }
     }
 
     fn api(&self, message: &Message) -> Api<Event> {
@@ -226,11 +215,11 @@ impl Publisher {
     }
 }
 
-/// Clocks of two replicas differ by less.
+/// The clocks of two replicas differ by less.
 const SKEW: TimeDelta = TimeDelta::minutes(5);
 
-/// Whether it was said within the hour. A time in the future is that of a clock that was ahead, and
-/// would silence a problem until it is reached.
+/// Whether this was within the hour. A time further in the future comes from a clock that was
+/// ahead, and would suppress the Event until it is reached.
 fn is_recent(last: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     (-SKEW..RENEWAL).contains(&(now - last))
 }
@@ -239,8 +228,8 @@ fn renewal_due(last: DateTime<Utc>, now: DateTime<Utc>) -> Duration {
     (last + RENEWAL - now).to_std().unwrap_or_default()
 }
 
-/// Objects whose problems change all the time must not fill the memory. What is forgotten is asked
-/// of the API server again, as after a restart.
+/// Objects whose problems change all the time must not fill the memory. Forgotten entries are read
+/// from the API server again, as after a restart.
 fn insert_bounded(map: &mut HashMap<String, DateTime<Utc>>, name: String, at: DateTime<Utc>) {
     if map.len() >= MOST_REMEMBERED {
         map.clear();
@@ -248,7 +237,7 @@ fn insert_bounded(map: &mut HashMap<String, DateTime<Utc>>, name: String, at: Da
     map.insert(name, at);
 }
 
-fn last_said(event: &Event) -> DateTime<Utc> {
+fn last_published(event: &Event) -> DateTime<Utc> {
     let last = event.series.as_ref().map(|series| &series.last_observed_time);
     last.or(event.event_time.as_ref())
         .and_then(|time| DateTime::from_timestamp_micros(time.0.as_microsecond()))
@@ -259,7 +248,7 @@ fn micro_time(time: DateTime<Utc>) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.timestamp_micros()).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// The object's name and a digest of which incarnation of it is told what.
+/// The object's name, and a digest of its uid and the message.
 fn event_name(message: &Message) -> String {
     const DIGEST: usize = 16;
     const LONGEST: usize = 253 - 1 - DIGEST;
@@ -283,7 +272,7 @@ fn event_name(message: &Message) -> String {
 
 fn cut(note: &str) -> String {
     const ELLIPSIS: &str = "…";
-    // Where a message quotes a tenant, it has escaped it already; none may forget it.
+    // Messages escape what they quote of tenants; this catches one that forgot.
     let note = printable::lines(note);
     if note.len() <= LONGEST_NOTE {
         return note.into_owned();
@@ -398,15 +387,15 @@ mod tests {
         let publisher = world.publisher();
         let problem = message("shop", "no key");
 
-        let again = publisher.stands(&problem, Said::NotYet).await.unwrap();
-        assert_eq!((world.writes(), again.again.as_secs()), (vec!["POST".to_owned()], 3600));
+        let again = publisher.publish_ongoing(&problem, Reported::NotYet).await.unwrap();
+        assert_eq!((world.writes(), again.renew_in.as_secs()), (vec!["POST".to_owned()], 3600));
         for _ in 0..59 {
             world.pass(1);
-            publisher.stands(&problem, Said::InStatus).await.unwrap();
+            publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
         }
         assert!(world.writes().is_empty(), "not within the hour");
         world.pass(1);
-        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
         assert_eq!(world.writes(), ["PATCH"]);
         let events = world.events.lock().unwrap();
         assert_eq!(events.values().next().unwrap()["series"]["count"], 2);
@@ -416,14 +405,18 @@ mod tests {
     async fn a_restart_repeats_nothing_even_where_no_status_is_kept() {
         let world = World::default();
         let problem = message("shop", "no key");
-        world.publisher().stands(&problem, Said::NotYet).await.unwrap();
+        world.publisher().publish_ongoing(&problem, Reported::NotYet).await.unwrap();
         world.writes();
         world.pass(20);
 
-        let again = world.publisher().stands(&problem, Said::NotYet).await.unwrap();
+        let again = world.publisher().publish_ongoing(&problem, Reported::NotYet).await.unwrap();
 
         assert!(world.writes().is_empty());
-        assert_eq!(again.again.as_secs(), 40 * 60, "the hour counts from when it was really said");
+        assert_eq!(
+            again.renew_in.as_secs(),
+            40 * 60,
+            "the hour counts from the Event that was written"
+        );
     }
 
     #[tokio::test]
@@ -432,10 +425,10 @@ mod tests {
         let problem = message("shop", "no key");
         let publisher = world.publisher();
 
-        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
         assert!(world.writes().is_empty());
         world.pass(60);
-        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
         assert_eq!(world.writes(), ["POST"], "but it stays visible");
     }
 
@@ -445,13 +438,13 @@ mod tests {
         let problem = message("shop", "no key");
         world.pass(24 * 60);
         let publisher = world.publisher();
-        publisher.stands(&problem, Said::NotYet).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::NotYet).await.unwrap();
         world.writes();
         world.pass(-24 * 60 + 1);
 
         for publisher in [publisher, world.publisher()] {
-            let again = publisher.stands(&problem, Said::NotYet).await.unwrap();
-            assert!(again.again.as_secs() <= 3600, "{again:?}");
+            let again = publisher.publish_ongoing(&problem, Reported::NotYet).await.unwrap();
+            assert!(again.renew_in.as_secs() <= 3600, "{again:?}");
         }
         assert_eq!(world.writes(), ["PATCH"], "said once, by the clock as it is now");
     }
@@ -461,10 +454,10 @@ mod tests {
         let world = World::default();
         let publisher = world.publisher();
         let problem = message("shop", "no key");
-        publisher.stands(&problem, Said::NotYet).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::NotYet).await.unwrap();
         world.expire_events();
         world.pass(61);
-        publisher.stands(&problem, Said::InStatus).await.unwrap();
+        publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
         assert_eq!(world.writes(), ["POST", "POST"]);
     }
 
@@ -518,7 +511,7 @@ mod tests {
         });
         let client = Client::new(service, "web");
         let publisher = Publisher::new(client, Clock::system(), "trustplane.dev/test", "a".into());
-        publisher.happened(&message("shop", "renewed")).await.unwrap();
+        publisher.publish(&message("shop", "renewed")).await.unwrap();
         assert_eq!(world.writes(), ["POST"], "nobody was told");
     }
 
@@ -538,11 +531,11 @@ mod tests {
         let publisher = Publisher::new(client, clock, "trustplane.dev/test", "a".into());
         for number in 0..1_000 {
             let problem = message(&format!("preview-{number}"), "no key");
-            publisher.stands(&problem, Said::NotYet).await.unwrap_err();
+            publisher.publish_ongoing(&problem, Reported::NotYet).await.unwrap_err();
         }
         minutes.store(60 * 24, Ordering::SeqCst);
-        publisher.tidy();
-        assert_eq!(publisher.unsaid().len(), 0, "a day later they are all remembered");
+        publisher.forget_old();
+        assert_eq!(lock(&publisher.failed_at).len(), 0, "a day later they are all remembered");
     }
 
     /// Review: docs/inject.md: "A restart repeats nothing that was said within the hour."
@@ -550,11 +543,19 @@ mod tests {
     async fn a_replica_whose_clock_is_a_little_behind_repeats_nothing() {
         let world = World::default();
         world.minutes.store(1, Ordering::SeqCst);
-        world.publisher().stands(&message("shop", "it is wrong"), Said::NotYet).await.unwrap();
+        world
+            .publisher()
+            .publish_ongoing(&message("shop", "it is wrong"), Reported::NotYet)
+            .await
+            .unwrap();
         let before = world.writes.lock().unwrap().len();
         // The next leader's clock is behind; here by a minute, a millisecond does it too.
         world.minutes.store(0, Ordering::SeqCst);
-        world.publisher().stands(&message("shop", "it is wrong"), Said::InStatus).await.unwrap();
+        world
+            .publisher()
+            .publish_ongoing(&message("shop", "it is wrong"), Reported::InStatus)
+            .await
+            .unwrap();
         assert_eq!(world.writes.lock().unwrap().len(), before, "said a moment ago");
     }
 }

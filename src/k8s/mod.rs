@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod client;
 pub mod decode;
 pub mod events;
+pub mod gate;
 pub mod object_ref;
 pub mod pages;
 pub mod queue;

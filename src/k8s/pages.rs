@@ -19,7 +19,7 @@ use kube::{
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::k8s::decode::Guarded;
+use crate::k8s::decode::MaybeDecoded;
 
 /// Bytes of a page that is kept.
 pub const PAGE_BOUND: usize = 8 << 20;
@@ -73,7 +73,7 @@ enum Weight {
 
 impl<K: Resource + Clone + DeserializeOwned> Pages<K> {
     /// The objects of this API that match the field selector.
-    pub fn new(api: &Api<Guarded<K>>, fields: Option<&str>) -> Self {
+    pub fn new(api: &Api<MaybeDecoded<K>>, fields: Option<&str>) -> Self {
         Self {
             client: api.clone().into_client(),
             request: Request::new(api.resource_url()),
@@ -84,7 +84,7 @@ impl<K: Resource + Clone + DeserializeOwned> Pages<K> {
     }
 
     /// Requests one page and passes its objects on. After an error the next call begins a new list.
-    pub async fn next(&mut self, each: impl FnMut(Guarded<K>)) -> kube::Result<Progress> {
+    pub async fn next(&mut self, each: impl FnMut(MaybeDecoded<K>)) -> kube::Result<Progress> {
         let request = self.request().map_err(kube::Error::BuildRequest)?;
         let token = self.params.continue_token.take();
         let body = self.client.request_stream(request).await?;
@@ -164,11 +164,11 @@ fn null_as_empty<'de, D: Deserializer<'de>>(items: D) -> Result<Vec<&'de RawValu
 
 fn decode<K: DeserializeOwned>(
     text: &[u8],
-    mut each: impl FnMut(Guarded<K>),
+    mut each: impl FnMut(MaybeDecoded<K>),
 ) -> kube::Result<(Weight, ListMeta)> {
     let page: Page<'_> = serde_json::from_slice(text).map_err(kube::Error::SerdeError)?;
     let weight = Weight::Read { bytes: text.len(), objects: page.items.len() };
-    page.items.into_iter().for_each(|item| each(Guarded::of_text(item.get())));
+    page.items.into_iter().for_each(|item| each(MaybeDecoded::from_json(item.get())));
     Ok((weight, page.metadata))
 }
 

@@ -1,9 +1,9 @@
-//! Keys that wait for their turn: each at most once, each worked on by one worker at a time.
+//! A work queue: each key waits at most once, and one worker at a time has it.
 //!
-//! What is urgent goes before what can wait, and within each of the two lanes the groups take
-//! turns, so that a crowd of one group does not hold up the single key of another. What can wait
-//! never has all workers: however long it takes, what is urgent finds one. Nor does one group have
-//! all of them: a tenant whose objects take long to work on holds up nobody else.
+//! High priority goes before low, and within a priority the groups take turns, so that a thousand
+//! keys of one group do not delay the single key of another. Low priority never has all workers, so
+//! that high priority always finds one. Nor does one group have all of them: a tenant whose objects
+//! are slow delays nobody else.
 //!
 //! `Schedule` is plain synchronous code; `Queue` lets workers wait for it.
 
@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt::Debug,
     hash::Hash,
-    sync::{Mutex, MutexGuard},
+    sync::Mutex,
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -21,60 +21,56 @@ use crate::runtime::{
     lock::lock,
 };
 
-/// What can wait for a turn.
 pub trait Key: Clone + Debug + Eq + Hash {
     /// Groups take turns.
     type Group: Clone + Debug + Eq + Hash;
 
-    /// The group that it belongs to.
     fn group(&self) -> Self::Group;
 }
 
-/// One turn in so many goes to what can wait, whatever is urgent.
-const PATIENCE: u64 = 32;
+/// Every so many pops, low priority goes first.
+const LOW_FIRST_EVERY: u64 = 32;
 
-/// Who goes before whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Before everything that can wait.
     High,
-    /// While nothing urgent is due, or after much that was.
     Low,
 }
 
-/// What waits, and what is being worked on.
+/// The keys that wait, and those that workers have.
 #[derive(Debug)]
 pub struct Schedule<K: Key> {
-    waiting: HashMap<K, Ticket>,
-    /// Tickets that were not due when last looked at, by when and in which order they are.
+    waiting: HashMap<K, Entry>,
+    /// Keys that were not due at the last `pop`, by due time and number.
     timers: BTreeMap<(Instant, u64), K>,
-    urgent: FairQueue<K>,
-    later: FairQueue<K>,
+    /// Keys that are due.
+    high: FairQueue<K>,
+    low: FairQueue<K>,
     working: HashMap<K, Work>,
-    /// How many of those at work are in the lane that can wait, and how many may be.
-    waiters: usize,
-    most_waiters: usize,
-    /// How many keys of each group are at work in each lane, and how many may be.
-    at_work: HashMap<(K::Group, Priority), usize>,
-    most_urgent_of_group: usize,
-    most_waiters_of_group: usize,
+    /// How many keys of each group workers have.
+    group_working: HashMap<(K::Group, Priority), usize>,
+    low_working: usize,
+    max_low: usize,
+    max_high_per_group: usize,
+    max_low_per_group: usize,
     workers: usize,
-    counter: u64,
-    turns: u64,
+    last_number: u64,
+    pops: u64,
 }
 
 /// A key that a worker has.
 #[derive(Clone, Copy, Debug)]
 struct Work {
-    lane: Priority,
-    /// The turn that was asked for meanwhile.
-    again: Option<(Instant, Priority)>,
+    priority: Priority,
+    /// Set if the key was added meanwhile.
+    requeue: Option<(Instant, Priority)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ticket {
+struct Entry {
     at: Instant,
-    lane: Priority,
+    priority: Priority,
+    /// Keeps keys of the same group and priority in the order in which they were added.
     number: u64,
 }
 
@@ -83,202 +79,200 @@ impl<K: Key> Default for Schedule<K> {
         Self {
             waiting: HashMap::new(),
             timers: BTreeMap::new(),
-            urgent: FairQueue::default(),
-            later: FairQueue::default(),
+            high: FairQueue::default(),
+            low: FairQueue::default(),
             working: HashMap::new(),
-            waiters: 0,
-            most_waiters: usize::MAX,
-            at_work: HashMap::new(),
-            most_urgent_of_group: usize::MAX,
-            most_waiters_of_group: usize::MAX,
+            group_working: HashMap::new(),
+            low_working: 0,
+            max_low: usize::MAX,
+            max_high_per_group: usize::MAX,
+            max_low_per_group: usize::MAX,
             workers: usize::MAX,
-            counter: 0,
-            turns: 0,
+            last_number: 0,
+            pops: 0,
         }
     }
 }
 
 impl<K: Key> Schedule<K> {
-    /// For so many workers, of which at most half do what can wait. One group has at most half of
-    /// them for what is urgent and a quarter for what can wait, and the last quarter is for groups
-    /// that have none yet: however many groups are slow, the next one finds a worker.
+    /// Low priority gets at most half of the workers. One group gets at most half of them for high
+    /// priority and a quarter for low, and the last free quarter is for groups that have none yet:
+    /// however many groups are slow, the next one finds a worker.
     pub fn for_workers(workers: usize) -> Self {
         let (half, quarter) = ((workers / 2).max(1), (workers / 4).max(1));
         Self {
-            most_waiters: half,
-            most_urgent_of_group: half,
-            most_waiters_of_group: quarter,
+            max_low: half,
+            max_high_per_group: half,
+            max_low_per_group: quarter,
             workers,
             ..Self::default()
         }
     }
 
-    /// Asks for a turn at that time and in that lane, or earlier and before others where that was
-    /// asked for already.
-    pub fn add(&mut self, key: K, mut at: Instant, mut lane: Priority) {
-        if let Some(Work { again, .. }) = self.working.get_mut(&key) {
+    /// Adds a key. If it waits already, the earlier time and the higher priority count.
+    pub fn add(&mut self, key: K, mut at: Instant, mut priority: Priority) {
+        if let Some(Work { requeue, .. }) = self.working.get_mut(&key) {
             if failpoints::has(Bug::LosesChangesAtWork) {
                 return;
             }
-            // It may have looked before what we were told of happened: it gets another turn.
-            *again = Some(again.map_or((at, lane), |(a, l)| (a.min(at), l.min(lane))));
+            // The worker may have read the object before this change, so the key comes again.
+            *requeue = Some(requeue.map_or((at, priority), |(a, p)| (a.min(at), p.min(priority))));
             return;
         }
-        if let Some(ticket) = self.waiting.get(&key) {
-            (at, lane) = (ticket.at.min(at), ticket.lane.min(lane));
-            if (at, lane) == (ticket.at, ticket.lane) {
+        if let Some(entry) = self.waiting.get(&key) {
+            (at, priority) = (entry.at.min(at), entry.priority.min(priority));
+            if (at, priority) == (entry.at, entry.priority) {
                 return;
             }
             self.forget(&key);
         }
-        self.counter += 1;
-        let number = self.counter;
+        self.last_number += 1;
+        let number = self.last_number;
         self.timers.insert((at, number), key.clone());
-        self.waiting.insert(key, Ticket { at, lane, number });
+        self.waiting.insert(key, Entry { at, priority, number });
     }
 
-    /// The key whose turn it is, if one is due, and how urgent it was.
+    /// The next key that is due.
     pub fn pop(&mut self, now: Instant) -> Option<(K, Priority)> {
-        self.line_up(now);
-        // What is urgent may never end, where much of it fails; the others get a turn all the same.
-        self.turns = self.turns.wrapping_add(1);
-        let lanes = if self.turns.is_multiple_of(PATIENCE) {
+        self.queue_due(now);
+        // High priority may never end, if much of it fails; low priority goes on all the same.
+        self.pops = self.pops.wrapping_add(1);
+        let order = if self.pops.is_multiple_of(LOW_FIRST_EVERY) {
             [Priority::Low, Priority::High]
         } else {
             [Priority::High, Priority::Low]
         };
-        let full = (self.waiters >= self.most_waiters).then_some(Priority::Low);
-        let mut open = lanes.into_iter().filter(|lane| Some(*lane) != full);
-        let Some((key, lane)) = open.find_map(|lane| Some((self.pop_from(lane)?, lane))) else {
-            if self.urgent.is_empty() && self.later.is_empty() {
-                self.let_go();
+        let full = (self.low_working >= self.max_low).then_some(Priority::Low);
+        let mut open = order.into_iter().filter(|priority| Some(*priority) != full);
+        let next = open.find_map(|priority| Some((self.pop_from(priority)?, priority)));
+        let Some((key, priority)) = next else {
+            if self.high.is_empty() && self.low.is_empty() {
+                self.shrink();
             }
             return None;
         };
         self.waiting.remove(&key)?;
-        *self.at_work.entry((key.group(), lane)).or_default() += 1;
-        self.waiters += usize::from(lane == Priority::Low);
-        self.working.insert(key.clone(), Work { lane, again: None });
-        Some((key, lane))
+        *self.group_working.entry((key.group(), priority)).or_default() += 1;
+        self.low_working += usize::from(priority == Priority::Low);
+        self.working.insert(key.clone(), Work { priority, requeue: None });
+        Some((key, priority))
     }
 
-    fn pop_from(&mut self, lane: Priority) -> Option<K> {
-        let (rota, most) = match lane {
-            Priority::High => (&mut self.urgent, self.most_urgent_of_group),
-            Priority::Low => (&mut self.later, self.most_waiters_of_group),
+    fn pop_from(&mut self, priority: Priority) -> Option<K> {
+        let (queue, max) = match priority {
+            Priority::High => (&mut self.high, self.max_high_per_group),
+            Priority::Low => (&mut self.low, self.max_low_per_group),
         };
-        let at_work = &self.at_work;
+        let group_working = &self.group_working;
         let few_are_free = self.workers.saturating_sub(self.working.len()) <= self.workers / 4;
-        let count = |group: &K::Group, lane| {
-            at_work.get(&(group.clone(), lane)).copied().unwrap_or_default()
+        let count = |group: &K::Group, priority| {
+            group_working.get(&(group.clone(), priority)).copied().unwrap_or_default()
         };
-        rota.pop(|group| {
-            let in_lane = count(group, lane);
-            let has_any = in_lane + count(group, Priority::High) + count(group, Priority::Low) > 0;
-            in_lane < most && !(has_any && few_are_free)
+        queue.pop(|group| {
+            let has_any = count(group, Priority::High) + count(group, Priority::Low) > 0;
+            count(group, priority) < max && !(has_any && few_are_free)
         })
     }
 
-    /// Gives back the room that a burst took, once nothing is due.
-    fn let_go(&mut self) {
+    /// Frees the memory that a burst took, once nothing is due.
+    fn shrink(&mut self) {
         const SPARE: usize = 64;
         if self.waiting.capacity() > SPARE.max(4 * self.waiting.len()) {
             self.waiting.shrink_to(SPARE);
         }
-        (self.urgent, self.later) = (FairQueue::default(), FairQueue::default());
+        (self.high, self.low) = (FairQueue::default(), FairQueue::default());
     }
 
-    fn line_up(&mut self, now: Instant) {
+    fn queue_due(&mut self, now: Instant) {
         while let Some(timer) = self.timers.first_entry().filter(|timer| timer.key().0 <= now) {
             let ((_, number), key) = timer.remove_entry();
-            if let Some(lane) = self.waiting.get(&key).map(|ticket| ticket.lane) {
-                self.rota(lane).push(number, key);
+            if let Some(priority) = self.waiting.get(&key).map(|entry| entry.priority) {
+                self.queue(priority).push(number, key);
             }
         }
     }
 
-    fn rota(&mut self, lane: Priority) -> &mut FairQueue<K> {
-        match lane {
-            Priority::High => &mut self.urgent,
-            Priority::Low => &mut self.later,
+    fn queue(&mut self, priority: Priority) -> &mut FairQueue<K> {
+        match priority {
+            Priority::High => &mut self.high,
+            Priority::Low => &mut self.low,
         }
     }
 
-    /// The worker is through with the key; what was asked for meanwhile is queued.
+    /// The worker has finished the key; if it was added meanwhile, it waits again.
     pub fn done(&mut self, key: &K) {
-        let Some(Work { lane, again }) = self.working.remove(key) else { return };
-        self.waiters -= usize::from(lane == Priority::Low);
-        let group = (key.group(), lane);
-        if let Some(count) = self.at_work.get_mut(&group) {
+        let Some(Work { priority, requeue }) = self.working.remove(key) else { return };
+        self.low_working -= usize::from(priority == Priority::Low);
+        let group = (key.group(), priority);
+        if let Some(count) = self.group_working.get_mut(&group) {
             *count -= 1;
             if *count == 0 {
-                self.at_work.remove(&group);
+                self.group_working.remove(&group);
             }
         }
-        if let Some((at, lane)) = again {
-            self.add(key.clone(), at, lane);
+        if let Some((at, priority)) = requeue {
+            self.add(key.clone(), at, priority);
         }
     }
 
-    /// Drops what waits for this key; a worker that has it finishes.
+    /// Removes a key that waits; a worker that has it finishes.
     pub fn forget(&mut self, key: &K) {
-        if let Some(ticket) = self.waiting.remove(key)
-            && self.timers.remove(&(ticket.at, ticket.number)).is_none()
+        if let Some(entry) = self.waiting.remove(key)
+            && self.timers.remove(&(entry.at, entry.number)).is_none()
         {
-            self.rota(ticket.lane).remove(ticket.number, key);
+            self.queue(entry.priority).remove(entry.number, key);
         }
     }
 
-    /// When the next key is due that is not due already.
+    /// When the next of the keys is due that were not due at the last `pop`.
     pub fn next_due(&self) -> Option<Instant> {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Whether nothing waits, due or not.
+    /// Whether no key waits, due or not.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// How many keys are due or being worked on.
     pub fn depth(&self, now: Instant) -> usize {
-        self.working.len() + self.waiting.values().filter(|ticket| ticket.at <= now).count()
+        self.working.len() + self.waiting.values().filter(|entry| entry.at <= now).count()
     }
 }
 
-/// Lines of keys that are due, one for each group; the groups take turns.
+/// Keys that are due, in a queue for each group; the groups take turns.
 #[derive(Debug)]
 struct FairQueue<K: Key> {
-    turns: VecDeque<K::Group>,
-    lines: HashMap<K::Group, BTreeMap<u64, K>>,
+    round_robin: VecDeque<K::Group>,
+    keys: HashMap<K::Group, BTreeMap<u64, K>>,
 }
 
 impl<K: Key> Default for FairQueue<K> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), lines: HashMap::new() }
+        Self { round_robin: VecDeque::new(), keys: HashMap::new() }
     }
 }
 
 impl<K: Key> FairQueue<K> {
     fn push(&mut self, number: u64, key: K) {
-        let line = self.lines.entry(key.group()).or_insert_with(|| {
-            self.turns.push_back(key.group());
+        let keys = self.keys.entry(key.group()).or_insert_with(|| {
+            self.round_robin.push_back(key.group());
             BTreeMap::new()
         });
-        line.insert(number, key);
+        keys.insert(number, key);
     }
 
-    /// The next key of a group that may have another.
+    /// The next key of a group that may have another worker.
     fn pop(&mut self, may: impl Fn(&K::Group) -> bool) -> Option<K> {
-        for _ in 0..self.turns.len() {
-            let group = self.turns.pop_front()?;
-            let Some(line) = self.lines.get_mut(&group) else { continue };
-            if line.is_empty() {
-                // Its turn came, and nobody waits there any more.
-                self.lines.remove(&group);
+        for _ in 0..self.round_robin.len() {
+            let group = self.round_robin.pop_front()?;
+            let Some(keys) = self.keys.get_mut(&group) else { continue };
+            if keys.is_empty() {
+                self.keys.remove(&group);
                 continue;
             }
-            let key = if may(&group) { line.pop_first() } else { None };
-            self.turns.push_back(group);
+            let key = if may(&group) { keys.pop_first() } else { None };
+            self.round_robin.push_back(group);
             if let Some((_, key)) = key {
                 return Some(key);
             }
@@ -287,12 +281,12 @@ impl<K: Key> FairQueue<K> {
     }
 
     fn is_empty(&self) -> bool {
-        self.lines.values().all(BTreeMap::is_empty)
+        self.keys.values().all(BTreeMap::is_empty)
     }
 
     fn remove(&mut self, number: u64, key: &K) {
-        if let Some(line) = self.lines.get_mut(&key.group()) {
-            line.remove(&number);
+        if let Some(keys) = self.keys.get_mut(&key.group()) {
+            keys.remove(&number);
         }
     }
 }
@@ -316,39 +310,34 @@ impl<K: Key> Queue<K> {
         Self { schedule: Mutex::new(Schedule::for_workers(workers)), changed: Notify::new() }
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule<K>> {
-        lock(&self.schedule)
-    }
-
-    /// Asks for a turn as soon as possible.
+    /// Adds a key with high priority, due now.
     pub fn add(&self, key: K) {
         self.add_at(key, Instant::now());
     }
 
-    /// Asks for a turn at that time.
+    /// Adds a key with high priority, due then.
     pub fn add_at(&self, key: K, at: Instant) {
         self.put(key, at, Priority::High);
     }
 
-    /// Asks for a turn once nothing urgent is due.
+    /// Adds a key with low priority, due now.
     pub fn add_later(&self, key: K) {
         self.put(key, Instant::now(), Priority::Low);
     }
 
-    /// Asks for a turn at that time and in that lane.
-    pub fn put(&self, key: K, at: Instant, lane: Priority) {
-        self.schedule().add(key, at, lane);
+    pub fn put(&self, key: K, at: Instant, priority: Priority) {
+        lock(&self.schedule).add(key, at, priority);
         self.changed.notify_one();
     }
 
-    /// Waits for the next key and hands it out to this caller alone, with its lane.
+    /// Waits for the next key, which this caller alone gets.
     pub async fn next(&self) -> (K, Priority) {
         loop {
             let next_due = {
-                let mut schedule = self.schedule();
+                let mut schedule = lock(&self.schedule);
                 if let Some(next) = schedule.pop(Instant::now()) {
                     if !schedule.is_empty() {
-                        // One notice may stand for many keys: pass it on to the next worker.
+                        // One notification may stand for many keys: wake the next worker.
                         self.changed.notify_one();
                     }
                     return next;
@@ -363,20 +352,20 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// The worker is through with the key.
+    /// The worker has finished the key.
     pub fn done(&self, key: &K) {
-        self.schedule().done(key);
+        lock(&self.schedule).done(key);
         self.changed.notify_one();
     }
 
-    /// Drops what waits for this key.
+    /// Removes a key that waits.
     pub fn forget(&self, key: &K) {
-        self.schedule().forget(key);
+        lock(&self.schedule).forget(key);
     }
 
     /// How many keys are due or being worked on.
     pub fn depth(&self) -> usize {
-        self.schedule().depth(Instant::now())
+        lock(&self.schedule).depth(Instant::now())
     }
 }
 

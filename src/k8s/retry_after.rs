@@ -1,46 +1,38 @@
-//! A server that asks one worker for time asks all of them.
+//! A 429 to one worker makes all of them wait.
 
-use std::{
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
 
 use crate::runtime::lock::lock;
 
-/// Whatever a server asks for, or a webhook behind it that has only one object in mind: nobody
-/// waits longer than this because of another.
+/// The longest wait, whatever the server asks for: a webhook behind it may mean one object only.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What all workers wait for before they begin something new.
+/// Workers wait for its end before they begin something new.
 #[derive(Debug, Default)]
 pub struct RetryAfter {
     until: Mutex<Option<Instant>>,
 }
 
 impl RetryAfter {
-    /// The server asks for so much time. It gets up to half as much again, so that not all of its
-    /// clients come back together. A pause is never cut short by one that asks for less.
-    pub fn ask(&self, time: Duration) {
+    /// Makes the wait last at least this long from now, and up to half as much again, so that not
+    /// all clients of the server come back together.
+    pub fn extend(&self, time: Duration) {
         let time = time.mul_f64(1.0 + fastrand::f64() / 2.0).min(LONGEST);
-        let mut until = self.until();
+        let mut until = lock(&self.until);
         *until = (*until).max(Some(Instant::now() + time));
     }
 
-    /// Waits for the end of the pause, wherever it is moved meanwhile.
-    pub async fn over(&self) {
+    /// Waits until the end, even if it is moved meanwhile.
+    pub async fn wait(&self) {
         loop {
-            let until = *self.until();
+            let until = *lock(&self.until);
             match until.filter(|until| *until > Instant::now()) {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => return,
             }
         }
-    }
-
-    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
-        lock(&self.until)
     }
 }
 
@@ -52,7 +44,7 @@ mod tests {
 
     async fn waited(pause: &RetryAfter) -> Duration {
         let start = Instant::now();
-        pause.over().await;
+        pause.wait().await;
         start.elapsed()
     }
 
@@ -64,8 +56,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pause_lasts_as_long_as_the_longest_that_was_asked_for() {
         let pause = RetryAfter::default();
-        pause.ask(10 * SECOND);
-        pause.ask(SECOND);
+        pause.extend(10 * SECOND);
+        pause.extend(SECOND);
         let waited_for = waited(&pause).await;
         assert!((10 * SECOND..=15 * SECOND + SECOND / 100).contains(&waited_for), "{waited_for:?}");
         assert_eq!(waited(&pause).await, Duration::ZERO, "it is over");
@@ -74,10 +66,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_already_waits_for_what_is_asked_meanwhile() {
         let pause = RetryAfter::default();
-        pause.ask(2 * SECOND);
+        pause.extend(2 * SECOND);
         let later = async {
             tokio::time::sleep(SECOND).await;
-            pause.ask(10 * SECOND);
+            pause.extend(10 * SECOND);
         };
         let (waited_for, ()) = tokio::join!(waited(&pause), later);
         assert!(waited_for >= 11 * SECOND, "{waited_for:?}");
@@ -86,7 +78,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_hours_because_of_one_answer() {
         let pause = RetryAfter::default();
-        pause.ask(3_600 * SECOND);
+        pause.extend(3_600 * SECOND);
         assert!(waited(&pause).await <= LONGEST + SECOND / 100);
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     k8s::{
         api_error::ApiError,
         backoff::Backoff,
-        decode::Guarded,
+        decode::MaybeDecoded,
         object_ref::ObjectRef,
         pages::{Pages, Progress},
     },
@@ -87,7 +87,7 @@ impl<T: Eq + Hash + Ord> Unlisted<T> {
 #[derive(Clone, Debug)]
 pub struct Watch<K> {
     /// Where.
-    pub api: Api<Guarded<K>>,
+    pub api: Api<MaybeDecoded<K>>,
     /// Which of them; the API server chooses.
     pub fields: Option<&'static str>,
     /// The watch is opened anew after this long, and given up when silent for a little longer.
@@ -244,7 +244,7 @@ where
 
 /// The version of an event, and what it says of an object.
 fn read<K: Resource<DynamicType = ()>>(
-    event: kube::Result<WatchEvent<Guarded<K>>>,
+    event: kube::Result<WatchEvent<MaybeDecoded<K>>>,
 ) -> Result<(String, Option<Change<K, ()>>), Failure> {
     match event {
         Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
@@ -280,10 +280,10 @@ impl<K> Change<K, ()> {
     }
 }
 
-fn applied<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K, ()> {
+fn applied<K: Resource<DynamicType = ()>>(object: MaybeDecoded<K>) -> Change<K, ()> {
     match object {
-        Guarded::Decoded(object) => Change::Applied(object),
-        Guarded::Undecodable(meta) => Change::Undecodable(ObjectRef::of(&meta)),
+        MaybeDecoded::Decoded(object) => Change::Applied(object),
+        MaybeDecoded::Undecodable(meta) => Change::Undecodable(ObjectRef::of(&meta)),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Lets a watch be opened at most once a second.
+//! Opens a watch at most once a second.
 //!
-//! A watch that ended in good order is opened again at once. A server or a proxy that ends every
-//! watch right away would be asked without pause.
+//! A watch that ended in good order is opened again at once, so a server or proxy that ends every
+//! watch right away would be flooded.
 
 use std::{
     collections::HashMap,
@@ -18,27 +18,26 @@ use tower::{BoxError, Layer, Service};
 
 use crate::runtime::lock::lock;
 
-const PACE: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-type Opened = Arc<Mutex<HashMap<String, Instant>>>;
+/// When a watch was last opened, by path; in the future if one is waiting.
+type OpenedAt = Arc<Mutex<HashMap<String, Instant>>>;
 
-/// Paces the watches of one client.
 #[derive(Clone, Default)]
 pub struct WatchThrottleLayer {
-    opened: Opened,
+    opened_at: OpenedAt,
 }
 
 impl<S> Layer<S> for WatchThrottleLayer {
     type Service = ThrottledService<S>;
 
     fn layer(&self, inner: S) -> ThrottledService<S> {
-        ThrottledService { opened: self.opened.clone(), inner }
+        ThrottledService { opened_at: self.opened_at.clone(), inner }
     }
 }
 
-/// A service whose watches are paced.
 pub struct ThrottledService<S> {
-    opened: Opened,
+    opened_at: OpenedAt,
     inner: S,
 }
 
@@ -57,12 +56,12 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let turn = self.turn(&request);
+        let opens_at = self.opens_at(&request);
         let answer = self.inner.call(request).map(|answer| answer.map_err(Into::into));
-        match turn {
+        match opens_at {
             None => answer.boxed(),
-            Some(turn) => async move {
-                tokio::time::sleep_until(turn).await;
+            Some(opens_at) => async move {
+                tokio::time::sleep_until(opens_at).await;
                 answer.await
             }
             .boxed(),
@@ -71,21 +70,21 @@ where
 }
 
 impl<S> ThrottledService<S> {
-    /// When the request may go; none where it opens no watch, or none that was opened just now.
-    fn turn(&self, request: &Request<Body>) -> Option<Instant> {
+    /// When to send the request; none if it opens no watch, or may go at once.
+    fn opens_at(&self, request: &Request<Body>) -> Option<Instant> {
         let opens_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         if !opens_watch {
             return None;
         }
         let now = Instant::now();
-        let mut opened = lock(&self.opened);
-        match opened.get_mut(request.uri().path()) {
+        let mut opened_at = lock(&self.opened_at);
+        match opened_at.get_mut(request.uri().path()) {
             Some(last) => {
-                *last = (*last + PACE).max(now);
+                *last = (*last + MIN_INTERVAL).max(now);
                 (*last > now).then_some(*last)
             }
             None => {
-                opened.insert(request.uri().path().to_owned(), now);
+                opened_at.insert(request.uri().path().to_owned(), now);
                 None
             }
         }

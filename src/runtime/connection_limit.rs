@@ -1,7 +1,7 @@
-//! A listener that is never full: where too many are connected, the one that came first has to go.
+//! A listener that is never full: beyond a limit, each new connection closes the oldest.
 //!
-//! A peer that sends half a request, or never reads its answer, stays as long as it likes and holds
-//! memory. Who asks and listens is through in a moment, and gone before its turn to go comes.
+//! A peer that sends half a request, or never reads its answer, holds memory for as long as it
+//! likes. Well-behaved clients finish long before they become the oldest connection.
 
 use std::{
     collections::VecDeque,
@@ -15,31 +15,31 @@ use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// Connections at once. Each may make hyper hold 400 KiB of headers.
-pub const AT_ONCE: usize = 128;
+/// Each connection may make hyper hold 400 KiB of headers.
+const MAX_CONNECTIONS: usize = 128;
 
 /// Bounds the connections of another listener.
 pub struct LimitedListener<L> {
     listener: L,
-    inside: VecDeque<(Weak<()>, CancellationToken)>,
+    /// The oldest first. The `Weak` is dead once the connection has ended.
+    connections: VecDeque<(Weak<()>, CancellationToken)>,
 }
 
 impl<L> LimitedListener<L> {
-    /// Bounds those of this listener.
-    pub fn over(listener: L) -> Self {
-        Self { listener, inside: VecDeque::new() }
+    pub fn new(listener: L) -> Self {
+        Self { listener, connections: VecDeque::new() }
     }
 
-    fn let_in<S>(&mut self, stream: S) -> LimitedStream<S> {
-        self.inside.retain(|(here, _)| here.strong_count() > 0);
-        while self.inside.len() >= AT_ONCE {
-            if let Some((_, out)) = self.inside.pop_front() {
-                out.cancel();
+    fn track<S>(&mut self, stream: S) -> LimitedStream<S> {
+        self.connections.retain(|(alive, _)| alive.strong_count() > 0);
+        while self.connections.len() >= MAX_CONNECTIONS {
+            if let Some((_, close)) = self.connections.pop_front() {
+                close.cancel();
             }
         }
-        let (here, out) = (Arc::new(()), CancellationToken::new());
-        self.inside.push_back((Arc::downgrade(&here), out.clone()));
-        LimitedStream { stream, shown_out: Box::pin(out.cancelled_owned()), _here: here }
+        let (alive, close) = (Arc::new(()), CancellationToken::new());
+        self.connections.push_back((Arc::downgrade(&alive), close.clone()));
+        LimitedStream { stream, closed: Box::pin(close.cancelled_owned()), _alive: alive }
     }
 }
 
@@ -49,7 +49,7 @@ impl<L: Listener> Listener for LimitedListener<L> {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (stream, peer) = self.listener.accept().await;
-        (self.let_in(stream), peer)
+        (self.track(stream), peer)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -57,11 +57,11 @@ impl<L: Listener> Listener for LimitedListener<L> {
     }
 }
 
-/// A connection that can be asked to go.
+/// A connection that its listener can close.
 pub struct LimitedStream<S> {
     stream: S,
-    shown_out: Pin<Box<WaitForCancellationFutureOwned>>,
-    _here: Arc<()>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    _alive: Arc<()>,
 }
 
 impl<S> fmt::Debug for LimitedStream<S> {
@@ -71,8 +71,8 @@ impl<S> fmt::Debug for LimitedStream<S> {
 }
 
 impl<S> LimitedStream<S> {
-    fn stays(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.shown_out.as_mut().poll(context) {
+    fn check_open(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.closed.as_mut().poll(context) {
             Poll::Pending => Ok(()),
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
@@ -85,7 +85,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stays(context)?;
+        self.check_open(context)?;
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -96,12 +96,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stays(context)?;
+        self.check_open(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stays(context)?;
+        self.check_open(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -134,10 +134,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/livez", get(|| async { "ok\n" }));
-        tokio::spawn(axum::serve(LimitedListener::over(listener), router).into_future());
+        tokio::spawn(axum::serve(LimitedListener::new(listener), router).into_future());
         let mut first = ask(address, b"GET /livez HTTP/1.1\r\nX: half").await;
         let mut others = Vec::new();
-        for _ in 0..2 * AT_ONCE {
+        for _ in 0..2 * MAX_CONNECTIONS {
             others.push(ask(address, b"GET /livez HTTP/1.1\r\nX: half").await);
         }
 

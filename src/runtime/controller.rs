@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::flags::at_least_a_second;
 use crate::{
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     runtime::{
         clock::Clock,
         health::{self, Health},
+        http_listener,
         lease::{Candidate, Election},
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         shutdown,
         tls_listener::CertReloader,
         token_auth::TokenAuth,
@@ -134,7 +135,7 @@ impl ControllerArgs {
         lease: &'static str,
         open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
     ) -> anyhow::Result<()> {
-        log::init(self.log_format, Loudness::Usual);
+        log::init(self.log_format, Verbosity::Normal);
         let runtime = runtime().context("cannot start")?;
         let outcome = runtime.block_on(self.serve(lease, open));
         // A name that is being looked up can't be interrupted; it must not hold up the exit.
@@ -148,7 +149,7 @@ impl ControllerArgs {
         open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
     ) -> anyhow::Result<()> {
         let stop = shutdown::on_signal().context("cannot handle signals")?;
-        let pair = self.pair_files()?;
+        let certificate = self.certificate()?;
         let clock = Clock::system();
         let deadline = Arc::new(watch::Sender::new(None));
         let gate = if self.elects() { Gate::until(deadline.subscribe()) } else { Gate::open() };
@@ -161,31 +162,37 @@ impl ControllerArgs {
             "starting"
         );
         let silence = self.watch_timeout + SILENCE_MARGIN;
-        let access = match self.metrics_auth {
+        let auth = match self.metrics_auth {
             MetricsAuth::None => None,
-            // With a gate of its own: who reads metrics is asked about on a standby too.
+            // With a gate of its own: metrics of a standby are read too.
             MetricsAuth::Token => Some(client::connect(config.clone(), Gate::open(), silence)),
         };
         let client = client::connect(config, gate.clone(), silence);
         let client = client.context("cannot use the cluster's configuration")?;
-        let access = access.transpose().context("cannot use the cluster's configuration")?;
+        let auth = auth.transpose().context("cannot use the cluster's configuration")?;
 
         let mut registry = Registry::default();
         let context =
             Context { client: client.clone(), gate, clock: clock.clone(), registry: &mut registry };
         let job = open(&self, context)?;
-        let (listener, address) = health::listen(self.listen).await.with_context(|| {
+        let (listener, address) = http_listener::bind(self.listen).await.with_context(|| {
             format!("cannot listen on {}. Choose another address with --listen", self.listen)
         })?;
         tracing::info!(%address, "listening");
         let ready = job.clone();
-        let health = Arc::new(Health {
+        let health = Health {
             waiting_for: Box::new(move || ready.waiting_for()),
             registry,
-            access: access.map(TokenAuth::new),
-        });
+            auth: auth.map(TokenAuth::new),
+        };
         let stop_serving = CancellationToken::new();
-        let server = tokio::spawn(health::serve(listener, pair, health, stop_serving.clone()));
+        let serving = http_listener::serve(
+            listener,
+            certificate,
+            health::router(health),
+            stop_serving.clone(),
+        );
+        let server = tokio::spawn(serving);
 
         let stopped_writing = CancellationToken::new();
         let election = self.elects().then(|| {
@@ -201,8 +208,8 @@ impl ControllerArgs {
         outcome
     }
 
-    /// The pair for TLS, if there is to be TLS. Tokens cross no network in the clear.
-    fn pair_files(&self) -> anyhow::Result<Option<Arc<CertReloader>>> {
+    /// None for plain HTTP, which is refused if tokens would cross a network in the clear.
+    fn certificate(&self) -> anyhow::Result<Option<Arc<CertReloader>>> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
             let pair = CertReloader::read(certificate, key);
             return Ok(Some(pair.context("cannot serve TLS")?));

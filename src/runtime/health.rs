@@ -1,9 +1,6 @@
-//! `/livez`, `/readyz` and `/metrics`: the first two for everybody, the third for those who may.
+//! The pages `/livez`, `/readyz` and `/metrics`. Only the last may need a token.
 
-use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -13,60 +10,24 @@ use axum::{
     routing::get,
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
-use crate::runtime::{
-    connection_limit::LimitedListener,
-    tls_listener::{CertReloader, SecureListener},
-    token_auth::{TokenAuth, Verdict},
-};
+use crate::runtime::token_auth::{Access, TokenAuth};
 
-/// What the endpoints tell.
+/// What the pages show.
 pub struct Health {
-    /// What is not ready yet, in words; empty when all is.
+    /// Reasons why the replica is not ready; empty if it is.
     pub waiting_for: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// What `/metrics` shows.
     pub registry: Registry,
-    /// Who may see it; everybody where there is none.
-    pub access: Option<TokenAuth>,
+    /// Guards `/metrics`; without it, everybody may read them.
+    pub auth: Option<TokenAuth>,
 }
 
-/// Takes the port; answers which one it is, for port 0.
-pub async fn listen(address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
-    let listener = match TcpListener::bind(address).await {
-        // A kernel without IPv6 has no `[::]`, which means every address there is.
-        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await?
-        }
-        bound => bound?,
-    };
-    let bound = listener.local_addr()?;
-    Ok((listener, bound))
-}
-
-/// Answers until asked to stop: over TLS where there is a pair for it.
-pub async fn serve(
-    listener: TcpListener,
-    pair: Option<Arc<CertReloader>>,
-    health: Arc<Health>,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let router = Router::new()
+pub fn router(health: Health) -> Router {
+    Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(health);
-    let stop = stop.cancelled_owned();
-    match pair {
-        None => {
-            axum::serve(LimitedListener::over(listener), router).with_graceful_shutdown(stop).await
-        }
-        Some(pair) => {
-            let listener = SecureListener::over(listener, pair)?;
-            axum::serve(LimitedListener::over(listener), router).with_graceful_shutdown(stop).await
-        }
-    }
+        .with_state(Arc::new(health))
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
@@ -79,8 +40,8 @@ async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> Response {
-    if let Some(access) = &health.access
-        && let Err(refusal) = admit(access, &headers).await
+    if let Some(auth) = &health.auth
+        && let Err(refusal) = authorize(auth, &headers).await
     {
         return refusal;
     }
@@ -96,21 +57,21 @@ async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> Respo
     }
 }
 
-/// Lets the sender in, or says why not.
-async fn admit(access: &TokenAuth, headers: &HeaderMap) -> Result<(), Response> {
-    match access.check(headers, "/metrics").await {
-        Ok(Verdict::Allowed) => Ok(()),
-        Ok(Verdict::Unknown) => {
+/// The error is the response to an unauthorized request.
+async fn authorize(auth: &TokenAuth, headers: &HeaderMap) -> Result<(), Response> {
+    match auth.check(headers, "/metrics").await {
+        Ok(Access::Allowed) => Ok(()),
+        Ok(Access::Unauthenticated) => {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             let text = "a bearer token that the API server knows is needed\n";
             Err((StatusCode::UNAUTHORIZED, challenge, text).into_response())
         }
-        Ok(Verdict::Refused) => {
+        Ok(Access::Forbidden) => {
             let text = "the right to get the nonResourceURL /metrics is needed\n";
             Err((StatusCode::FORBIDDEN, text).into_response())
         }
         Err(error) => {
-            tracing::warn!(%error, "who asks for /metrics could not be found out");
+            tracing::warn!(%error, "authenticating /metrics request failed");
             let text = "who you are could not be found out; try again\n";
             Err((StatusCode::SERVICE_UNAVAILABLE, text).into_response())
         }

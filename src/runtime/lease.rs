@@ -1,7 +1,7 @@
 //! Leader election with a Lease: which replica may write, and until when.
 //!
 //! `decide` is pure and takes its clock as an argument. Two rules keep two holders apart:
-//! a foreign lease counts as over only after we have seen it unchanged for its whole duration on
+//! a foreign lease counts as expired only after we observed it unchanged for its whole duration on
 //! our own clock, and every write of the Lease carries the resourceVersion that it was decided
 //! from, so that of two replicas that take it at once one gets a conflict.
 //!
@@ -27,22 +27,20 @@ use crate::{
 
 /// After this long without a renewal, another replica may take over.
 pub const DURATION: Duration = Duration::from_secs(15);
-/// So much earlier the holder stops writing.
+/// The holder stops writing this long before that.
 pub const MARGIN: Duration = Duration::from_secs(5);
-/// How often the holder renews and the others look.
+/// How often the holder renews the Lease, and the others read it.
 pub const PERIOD: Duration = Duration::from_secs(2);
 
-/// A renewal that takes longer is tried again while there is still time to.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Short enough that a renewal can be tried again before the deadline.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The Lease and who competes for it.
+/// The Lease, and the replica that competes for it.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The Lease's namespace.
     pub namespace: String,
-    /// The Lease's name.
     pub name: &'static str,
-    /// Who we are; unique per process.
+    /// Unique per process.
     pub identity: String,
 }
 
@@ -60,29 +58,26 @@ fn hint(error: &ApiError) -> &'static str {
     }
 }
 
-/// What we last saw of the Lease, and when it last changed by our own clock.
+/// The Lease as last read, and since when by our own clock it is unchanged.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Observed {
     lease: Lease,
     unchanged_since: Instant,
 }
 
-/// What to do about the Lease.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// It is ours: renew it.
     Renew,
-    /// Nobody holds it any more: take it.
+    /// The holder released it, or let it expire.
     Take,
-    /// There is none: create it.
     Create,
     /// Another replica holds it.
     Wait,
 }
 
-fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Step {
-    let Some(seen) = seen else { return Step::Create };
-    let spec = seen.lease.spec.as_ref();
+fn decide(observed: Option<&Observed>, identity: &str, now: Instant) -> Step {
+    let Some(observed) = observed else { return Step::Create };
+    let spec = observed.lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     let duration = spec
         .and_then(|spec| spec.lease_duration_seconds)
@@ -91,7 +86,7 @@ fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Step {
     match holder {
         "" => Step::Take,
         holder if holder == identity => Step::Renew,
-        _ if now.duration_since(seen.unchanged_since) >= duration => Step::Take,
+        _ if now.duration_since(observed.unchanged_since) >= duration => Step::Take,
         _ => Step::Wait,
     }
 }
@@ -104,12 +99,11 @@ pub struct Election {
     candidate: Candidate,
     clock: Clock,
     deadline: Arc<watch::Sender<Option<Instant>>>,
-    seen: Option<Seen>,
-    stands_by: bool,
+    observed: Option<Observed>,
+    is_standby: bool,
 }
 
 impl Election {
-    /// An election that nobody has won yet, and where its deadline can be read.
     pub fn new(
         client: Client,
         candidate: Candidate,
@@ -117,10 +111,10 @@ impl Election {
         deadline: Arc<watch::Sender<Option<Instant>>>,
     ) -> Self {
         let api = Api::namespaced(client, &candidate.namespace);
-        Self { api, candidate, clock, deadline, seen: None, stands_by: false }
+        Self { api, candidate, clock, deadline, observed: None, is_standby: false }
     }
 
-    /// Runs until cancelled. Whoever runs this must stop the process when it ends by itself.
+    /// Runs until cancelled. If it ends by itself, the caller must stop the process.
     pub async fn run(mut self, stop: CancellationToken, stopped_writing: CancellationToken) {
         loop {
             self.round().await;
@@ -130,7 +124,7 @@ impl Election {
                 () = tokio::time::sleep(PERIOD) => {}
             }
         }
-        // The writes under way still need the lease: hold it until the last of them is through.
+        // Writes under way still need the lease.
         while !stopped_writing.is_cancelled() {
             self.round().await;
             tokio::select! {
@@ -143,14 +137,14 @@ impl Election {
     }
 
     async fn round(&mut self) {
-        if self.seen.is_none() || !self.leads() {
-            self.look().await;
+        if self.observed.is_none() || !self.leads() {
+            self.observe().await;
         }
         let before = Instant::now();
-        let step = decide(self.seen.as_ref(), &self.candidate.identity, before);
+        let step = decide(self.observed.as_ref(), &self.candidate.identity, before);
         let written = match step {
             Step::Wait => {
-                if !std::mem::replace(&mut self.stands_by, true) {
+                if !std::mem::replace(&mut self.is_standby, true) {
                     tracing::info!(lease = %self.candidate, leader = self.holder(), "standing by");
                 }
                 return self.lead_until(None);
@@ -160,11 +154,11 @@ impl Election {
         };
         match written {
             Ok(lease) => {
-                self.stands_by = false;
+                self.is_standby = false;
                 if !self.leads() {
                     tracing::info!(lease = %self.candidate, "leading");
                 }
-                self.seen = Some(Seen { lease, unchanged_since: before });
+                self.observed = Some(Observed { lease, unchanged_since: before });
                 self.lead_until(Some(before + DURATION - MARGIN));
             }
             Err(error) => {
@@ -172,11 +166,11 @@ impl Election {
                     tracing::debug!(lease = %self.candidate, "another replica was first");
                 } else {
                     let hint = hint(&error);
-                    tracing::warn!(%error, lease = %self.candidate, "the lease could not be written{hint}");
+                    tracing::warn!(%error, lease = %self.candidate, "writing the lease failed{hint}");
                 }
-                // What we know is outdated. If the lease turns out not to be ours, that's it; if
-                // nothing turns out, the deadline stands until it passes by itself.
-                self.look().await;
+                // Read it again: if another replica holds it, we stop leading. If the read fails
+                // too, the deadline stays as it is and passes by itself.
+                self.observe().await;
                 if !self.holds() {
                     self.lead_until(None);
                 }
@@ -185,7 +179,7 @@ impl Election {
     }
 
     fn holder(&self) -> Option<&str> {
-        self.seen.as_ref()?.lease.spec.as_ref()?.holder_identity.as_deref()
+        self.observed.as_ref()?.lease.spec.as_ref()?.holder_identity.as_deref()
     }
 
     fn holds(&self) -> bool {
@@ -203,20 +197,23 @@ impl Election {
         self.deadline.send_replace(deadline);
     }
 
-    async fn look(&mut self) {
-        match api_error::within(PATIENCE, self.api.get_opt(self.candidate.name)).await {
-            // Deleted by hand: whoever creates it first leads.
-            Ok(None) => self.seen = None,
+    async fn observe(&mut self) {
+        match api_error::with_timeout_of(CALL_TIMEOUT, self.api.get_opt(self.candidate.name)).await
+        {
+            // Deleted by hand: the first replica to create it leads.
+            Ok(None) => self.observed = None,
             Ok(Some(lease)) => {
                 let version = |lease: &Lease| lease.metadata.resource_version.clone();
-                let known =
-                    self.seen.as_ref().is_some_and(|seen| version(&seen.lease) == version(&lease));
+                let known = self
+                    .observed
+                    .as_ref()
+                    .is_some_and(|observed| version(&observed.lease) == version(&lease));
                 if !known {
-                    self.seen = Some(Seen { lease, unchanged_since: Instant::now() });
+                    self.observed = Some(Observed { lease, unchanged_since: Instant::now() });
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, lease = %self.candidate, "the lease could not be read");
+                tracing::warn!(%error, lease = %self.candidate, "reading the lease failed");
             }
         }
     }
@@ -226,15 +223,16 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.candidate.name.into()), ..Default::default() },
             spec: Some(self.spec(&LeaseSpec::default(), &Step::Create)),
         };
-        api_error::within(PATIENCE, self.api.create(&PostParams::default(), &lease)).await
+        api_error::with_timeout_of(CALL_TIMEOUT, self.api.create(&PostParams::default(), &lease))
+            .await
     }
 
     async fn replace(&self, step: &Step) -> Result<Lease, ApiError> {
-        let Some(seen) = &self.seen else { return Err(ApiError::NotFound) };
-        let mut lease = seen.lease.clone();
+        let Some(observed) = &self.observed else { return Err(ApiError::NotFound) };
+        let mut lease = observed.lease.clone();
         lease.spec = Some(self.spec(&lease.spec.unwrap_or_default(), step));
-        api_error::within(
-            PATIENCE,
+        api_error::with_timeout_of(
+            CALL_TIMEOUT,
             self.api.replace(self.candidate.name, &PostParams::default(), &lease),
         )
         .await
@@ -265,19 +263,21 @@ impl Election {
     async fn release(&mut self) {
         let led = self.leads();
         self.deadline.send_replace(None);
-        if let (true, Some(seen)) = (led, &self.seen) {
-            let mut lease = seen.lease.clone();
+        if let (true, Some(observed)) = (led, &self.observed) {
+            let mut lease = observed.lease.clone();
             let spec = lease.spec.get_or_insert_default();
             spec.holder_identity = Some(String::new());
             spec.renew_time = self.wall_clock();
-            match api_error::within(
-                PATIENCE,
+            match api_error::with_timeout_of(
+                CALL_TIMEOUT,
                 self.api.replace(self.candidate.name, &PostParams::default(), &lease),
             )
             .await
             {
-                Ok(_) => tracing::info!(lease = %self.candidate, "released"),
-                Err(error) => tracing::warn!(%error, lease = %self.candidate, "not released"),
+                Ok(_) => tracing::info!(lease = %self.candidate, "lease released"),
+                Err(error) => {
+                    tracing::warn!(%error, lease = %self.candidate, "releasing the lease failed")
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Logs to stderr, as text or JSON, with the targets shut that would print what passes through.
-//! Whatever a tenant put into a name, a line of the log is one line and moves no cursor.
+//! Logs to stderr, as text or JSON. Targets that would print requests and answers are off.
+//! Whatever a tenant puts into a name, an event is one line and moves no cursor.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -29,28 +29,29 @@ pub enum LogFormat {
     Json,
 }
 
-/// How much is logged where RUST_LOG does not say.
+/// How much is logged without RUST_LOG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loudness {
-    /// What happens.
-    Usual,
-    /// Nothing but errors: somebody reads what stands on the standard output.
+pub enum Verbosity {
+    Normal,
+    /// Errors only, for commands whose output is read by people.
     Quiet,
 }
 
-/// Starts logging; RUST_LOG chooses the levels, before `loudness` does.
-pub fn init(format: LogFormat, loudness: Loudness) {
+/// Starts logging. RUST_LOG takes precedence over `verbosity`.
+pub fn init(format: LogFormat, verbosity: Verbosity) {
     let chosen = std::env::var(EnvFilter::DEFAULT_ENV).ok().map(EnvFilter::try_new).transpose();
     let (chosen, unreadable) = chosen.map_or_else(|error| (None, Some(error)), |it| (it, None));
-    // What the client library says about a failed request, we say better and once.
+    // We log failed requests ourselves, once and with context.
     let levels = chosen.unwrap_or_else(|| {
-        EnvFilter::new(match loudness {
-            Loudness::Usual => "info,kube_client::client::builder=off",
-            Loudness::Quiet => "error,kube_client::client::builder=off",
+        EnvFilter::new(match verbosity {
+            Verbosity::Normal => "info,kube_client::client::builder=off",
+            Verbosity::Quiet => "error,kube_client::client::builder=off",
         })
     });
     tracing_subscriber::registry()
-        .with(lines(format, colours(), io::stderr).with_filter(discreet()).with_filter(levels))
+        .with(
+            lines(format, colours(), io::stderr).with_filter(without_bodies()).with_filter(levels),
+        )
         .init();
     if let Some(error) = unreadable {
         tracing::error!(
@@ -59,7 +60,6 @@ pub fn init(format: LogFormat, loudness: Loudness) {
     }
 }
 
-/// Whether lines of text are coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Colours {
     Yes,
@@ -91,24 +91,24 @@ where
     }
 }
 
-/// The library's own format escapes nothing in values that are shown by `%`.
+/// The library's own format does not escape values that are logged with `%`.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     let text = printable(&text);
     let style = if writer.has_ansi_escapes() { FAINT } else { Style::new() };
     match field.name() {
         "message" => write!(writer, "{text}"),
-        // Where a record of the crate `log` comes from is told by its target.
+        // The target already says where a record of the crate `log` comes from.
         name if name.starts_with("log.") => Ok(()),
         name => write!(writer, " {style}{}={style:#}{text}", name.trim_start_matches("r#")),
     }
 }
 
-/// Escapes what JSON may leave as it is, and no reader should meet.
+/// Escapes characters that JSON allows, but that a terminal would interpret.
 struct JsonLines<W>(W);
 
 impl<W: Write> Write for JsonLines<W> {
-    /// Of one event: the library hands over each as a whole.
+    /// The library writes each event with one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.0.write_all(printable::json(&String::from_utf8_lossy(event)).as_bytes())?;
         Ok(event.len())
@@ -119,9 +119,9 @@ impl<W: Write> Write for JsonLines<W> {
     }
 }
 
-/// Shuts, at every level, the target of a library that prints answers of the API server whole:
+/// Switches off, at every level, the target of kube that prints whole answers of the API server:
 /// a truncated Secret would end up in the log (tests/cluster/no_leaks.rs).
-fn discreet() -> FilterFn<fn(&Metadata<'_>) -> bool> {
+fn without_bodies() -> FilterFn<fn(&Metadata<'_>) -> bool> {
     FilterFn::new(|metadata| metadata.is_span() || metadata.target() != "kube_client::client")
 }
 

@@ -6,6 +6,7 @@ pub mod controller;
 pub mod failpoints;
 pub mod flags;
 pub mod health;
+pub mod http_listener;
 pub mod lease;
 pub mod lock;
 pub mod log;

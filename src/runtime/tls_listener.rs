@@ -1,11 +1,11 @@
-//! TLS for our own pages, with a certificate from two files that are read anew when they change.
+//! Serves TLS with a certificate and key from two files, which are read again when they change.
 
 use std::{
     collections::VecDeque,
     fmt, fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -28,38 +28,24 @@ use zeroize::Zeroizing;
 
 use crate::runtime::lock::lock;
 
-/// How often the files are looked at, at most.
-const LOOK: Duration = Duration::from_secs(1);
-/// A peer that does not finish its handshake is let go.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Handshakes under way at once.
-const AT_ONCE: usize = 64;
+/// The files are checked for changes at most this often.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Handshakes at once.
+const MAX_HANDSHAKES: usize = 64;
 
-/// Why a pair can't be served. Names files, never what is in them.
+/// Names files, never their content.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
-    /// A file can't be read.
     #[error("{} can't be read: {cause}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// It holds no certificate.
+    Read { path: PathBuf, cause: io::Error },
     #[error("{} holds no certificate in PEM", .0.display())]
     NoCertificate(PathBuf),
-    /// It holds no key.
     #[error("{} holds no private key in PEM", .0.display())]
     NoKey(PathBuf),
     /// The two do not belong together, or can't be used.
     #[error("{} and {} are no usable pair", certificate.display(), key.display())]
-    Unusable {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
+    Unusable { certificate: PathBuf, key: PathBuf },
 }
 
 /// Two files, and the pair that was last read from them.
@@ -67,14 +53,14 @@ pub struct CertReloader {
     certificate: PathBuf,
     key: PathBuf,
     provider: Arc<CryptoProvider>,
-    held: Mutex<Held>,
+    loaded: Mutex<Loaded>,
 }
 
-struct Held {
+struct Loaded {
     pair: Arc<CertifiedKey>,
-    /// Of what stood in the files when they were last looked at.
+    /// Of the files when they were last checked.
     digest: [u8; 32],
-    looked: Instant,
+    checked_at: Instant,
 }
 
 impl fmt::Debug for CertReloader {
@@ -84,48 +70,45 @@ impl fmt::Debug for CertReloader {
 }
 
 impl CertReloader {
-    /// Reads both; fails where they hold no usable pair.
+    /// Fails unless the files hold a usable pair.
     pub fn read(certificate: &Path, key: &Path) -> Result<Arc<Self>, PairError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let files = Files::read(certificate, key)?;
         let pair = Arc::new(files.pair(&provider)?);
-        let held = Mutex::new(Held { pair, digest: files.digest(), looked: Instant::now() });
+        let loaded = Loaded { pair, digest: files.digest(), checked_at: Instant::now() };
+        let loaded = Mutex::new(loaded);
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        Ok(Arc::new(Self { certificate, key, provider, held }))
+        Ok(Arc::new(Self { certificate, key, provider, loaded }))
     }
 
-    /// The pair to serve now. A new one that can't be used is told of once, and the old one stays.
+    /// The pair to serve now. An unusable new one is logged once, and the old one stays.
     fn current(&self) -> Arc<CertifiedKey> {
-        let mut held = self.held();
-        if held.looked.elapsed() < LOOK {
-            return held.pair.clone();
+        let mut loaded = lock(&self.loaded);
+        if loaded.checked_at.elapsed() < RELOAD_INTERVAL {
+            return loaded.pair.clone();
         }
-        held.looked = Instant::now();
+        loaded.checked_at = Instant::now();
         let files = match Files::read(&self.certificate, &self.key) {
             Ok(files) => files,
             Err(error) => {
-                tracing::warn!(%error, "the certificate of our own pages stays as it is");
-                return held.pair.clone();
+                tracing::warn!(%error, "reloading the certificate failed, the old one stays");
+                return loaded.pair.clone();
             }
         };
         let digest = files.digest();
-        if digest != held.digest {
-            held.digest = digest;
+        if digest != loaded.digest {
+            loaded.digest = digest;
             match files.pair(&self.provider) {
                 Ok(pair) => {
-                    held.pair = Arc::new(pair);
-                    tracing::info!("our own pages are served with a new certificate");
+                    loaded.pair = Arc::new(pair);
+                    tracing::info!("certificate reloaded");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate of our own pages stays as it is");
+                    tracing::warn!(%error, "reloading the certificate failed, the old one stays");
                 }
             }
         }
-        held.pair.clone()
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        lock(&self.held)
+        loaded.pair.clone()
     }
 }
 
@@ -135,7 +118,7 @@ impl ResolvesServerCert for CertReloader {
     }
 }
 
-/// What stands in the two files.
+/// The content of the two files.
 struct Files<'a> {
     paths: (&'a Path, &'a Path),
     certificate: Vec<u8>,
@@ -173,21 +156,19 @@ impl<'a> Files<'a> {
     }
 }
 
-/// A listener whose connections have finished their handshake. Each does so in a task of its own:
-/// a slow peer keeps no other waiting.
-pub struct SecureListener {
+/// Yields connections that have finished their handshake. Each handshake is a task of its own, so
+/// that a slow peer delays no other.
+pub struct TlsListener {
     address: SocketAddr,
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
 }
 
-impl SecureListener {
-    /// Serves TLS on a port that was taken.
-    pub fn over(listener: TcpListener, pair: Arc<CertReloader>) -> io::Result<Self> {
-        Self::resolving(listener, pair.provider.clone(), pair)
+impl TlsListener {
+    pub fn new(listener: TcpListener, pair: Arc<CertReloader>) -> io::Result<Self> {
+        Self::with_resolver(listener, pair.provider.clone(), pair)
     }
 
-    /// Serves TLS with whatever certificate the resolver names for a handshake.
-    pub fn resolving(
+    pub fn with_resolver(
         listener: TcpListener,
         provider: Arc<CryptoProvider>,
         resolver: Arc<dyn ResolvesServerCert>,
@@ -199,7 +180,7 @@ impl SecureListener {
         let mut config = versions.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let address = listener.local_addr()?;
-        let (send, ready) = mpsc::channel(AT_ONCE);
+        let (send, ready) = mpsc::channel(MAX_HANDSHAKES);
         tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), send));
         Ok(Self { address, ready })
     }
@@ -217,7 +198,7 @@ async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, ready: Ready) 
         };
         let (acceptor, ready) = (acceptor.clone(), ready.clone());
         let handshake = tokio::spawn(async move {
-            if let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                 let _ = ready.send((stream, peer)).await;
             }
         });
@@ -226,25 +207,25 @@ async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, ready: Ready) 
     }
 }
 
-/// Lets go of the oldest handshake where there are too many. An honest one takes milliseconds and
-/// is through by then; a peer that stays silent must not keep the kubelet's probes waiting.
+/// Aborts the oldest handshake if there are too many. An honest one takes milliseconds; silent
+/// peers must not delay the kubelet's probes.
 fn make_room(under_way: &mut VecDeque<AbortHandle>) {
     under_way.retain(|handshake| !handshake.is_finished());
-    while under_way.len() >= AT_ONCE {
+    while under_way.len() >= MAX_HANDSHAKES {
         if let Some(oldest) = under_way.pop_front() {
             oldest.abort();
         }
     }
 }
 
-impl axum::serve::Listener for SecureListener {
+impl axum::serve::Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(connection) => connection,
-            // The task that accepts ends only after us.
+            // The accepting task outlives this listener.
             None => std::future::pending().await,
         }
     }

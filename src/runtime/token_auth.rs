@@ -1,14 +1,9 @@
-//! Who may read a page of ours: the API server is asked who a bearer token belongs to, and whether
-//! that user may get the page.
+//! Authorizes requests by bearer token: the API server says who the token belongs to (TokenReview),
+//! and whether that user may get the path (SubjectAccessReview).
 //!
-//! A token is never kept or shown. The cache knows its digest alone.
+//! Tokens are never kept or shown. The cache has their digests only.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Mutex, time::Duration};
 
 use http::{HeaderMap, header};
 use k8s_openapi::api::{
@@ -24,38 +19,35 @@ use crate::{
     runtime::lock::lock,
 };
 
-/// How long somebody who was let in is not asked about again.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
-/// Shorter: a right that was just granted should count soon.
+/// Shorter, so that a new permission takes effect soon.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Tokens that are remembered. Readers of metrics are few; more than this is somebody guessing.
-const REMEMBERED: usize = 256;
-/// Questions to the API server under way at once, however many connections there are.
-const AT_ONCE: usize = 4;
+/// Readers of metrics are few; more tokens than this are guesses.
+const CACHE_SIZE: usize = 256;
+/// Requests to the API server at once, however many connections there are.
+const MAX_REVIEWS: usize = 4;
 /// Longer than any token.
-const LONGEST: usize = 16 * 1024;
+const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// Whether somebody may read a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Yes.
+pub enum Access {
     Allowed,
     /// No token, or one that the API server does not know.
-    Unknown,
-    /// The API server knows who it is, and that they may not.
-    Refused,
+    Unauthenticated,
+    /// The API server knows the user, who lacks the permission.
+    Forbidden,
 }
 
-/// Asks the API server, and remembers its answers for a while.
+/// Asks the API server, and caches its answers.
 pub struct TokenAuth {
     client: Client,
-    remembered: Mutex<HashMap<[u8; 32], Remembered>>,
-    turns: Semaphore,
+    cache: Mutex<HashMap<[u8; 32], CachedAccess>>,
+    permits: Semaphore,
 }
 
 #[derive(Clone, Copy)]
-struct Remembered {
-    verdict: Verdict,
+struct CachedAccess {
+    access: Access,
     until: Instant,
 }
 
@@ -66,31 +58,32 @@ impl fmt::Debug for TokenAuth {
 }
 
 impl TokenAuth {
-    /// Asks through this client. Its gate must be open: a replica that stands by is read too.
+    /// The client's gate must be open: metrics of a standby are read too.
     pub fn new(client: Client) -> Self {
-        Self { client, remembered: Mutex::default(), turns: Semaphore::new(AT_ONCE) }
+        Self { client, cache: Mutex::default(), permits: Semaphore::new(MAX_REVIEWS) }
     }
 
     /// Whether the sender of these headers may get this path.
-    pub async fn check(&self, headers: &HeaderMap, path: &str) -> Result<Verdict, ApiError> {
-        let Some(token) = bearer(headers) else { return Ok(Verdict::Unknown) };
+    pub async fn check(&self, headers: &HeaderMap, path: &str) -> Result<Access, ApiError> {
+        let Some(token) = bearer(headers) else { return Ok(Access::Unauthenticated) };
         let digest = Sha256::new().chain_update(path).chain_update([0]).chain_update(token);
         let key = digest.finalize().into();
-        if let Some(verdict) = self.recall(&key) {
-            return Ok(verdict);
+        if let Some(access) = self.cached(&key) {
+            return Ok(access);
         }
-        // A closed semaphore would be a bug; nobody is let in by it.
-        let _turn = self.turns.acquire().await.map_err(|_| ApiError::Timeout(Duration::ZERO))?;
-        // Whoever waited for the turn may have been answered with another's question.
-        if let Some(verdict) = self.recall(&key) {
-            return Ok(verdict);
+        // The semaphore is never closed.
+        let _permit =
+            self.permits.acquire().await.map_err(|_| ApiError::Timeout(Duration::ZERO))?;
+        // Another request may have asked the same meanwhile.
+        if let Some(access) = self.cached(&key) {
+            return Ok(access);
         }
-        let verdict = self.ask(token, path).await?;
-        self.remember(key, verdict);
-        Ok(verdict)
+        let access = self.review(token, path).await?;
+        self.store(key, access);
+        Ok(access)
     }
 
-    async fn ask(&self, token: &str, path: &str) -> Result<Verdict, ApiError> {
+    async fn review(&self, token: &str, path: &str) -> Result<Access, ApiError> {
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
@@ -98,38 +91,34 @@ impl TokenAuth {
         let status = answer.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         let Some(user) = user.filter(|user| user.username.is_some()) else {
-            return Ok(Verdict::Unknown);
+            return Ok(Access::Unauthenticated);
         };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let review = SubjectAccessReview { spec: may_get(user, path), ..Default::default() };
         let answer = api_error::with_timeout(api.create(&PostParams::default(), &review)).await?;
         let allowed = answer.status.is_some_and(|status| status.allowed);
-        Ok(if allowed { Verdict::Allowed } else { Verdict::Refused })
+        Ok(if allowed { Access::Allowed } else { Access::Forbidden })
     }
 
-    fn recall(&self, key: &[u8; 32]) -> Option<Verdict> {
-        let found = self.remembered().get(key).copied()?;
-        (Instant::now() < found.until).then_some(found.verdict)
+    fn cached(&self, key: &[u8; 32]) -> Option<Access> {
+        let found = lock(&self.cache).get(key).copied()?;
+        (Instant::now() < found.until).then_some(found.access)
     }
 
-    fn remember(&self, key: [u8; 32], verdict: Verdict) {
+    fn store(&self, key: [u8; 32], access: Access) {
         let now = Instant::now();
-        let lasts = if verdict == Verdict::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
-        let mut remembered = self.remembered();
-        if remembered.len() >= REMEMBERED {
-            remembered.retain(|_, it| now < it.until);
+        let lasts = if access == Access::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
+        let mut cache = lock(&self.cache);
+        if cache.len() >= CACHE_SIZE {
+            cache.retain(|_, it| now < it.until);
         }
-        if remembered.len() >= REMEMBERED {
-            // Somebody tries one token after the other: those who were let in stay.
-            remembered.retain(|_, it| it.verdict == Verdict::Allowed);
+        if cache.len() >= CACHE_SIZE {
+            // Somebody guesses tokens; keep the valid ones.
+            cache.retain(|_, it| it.access == Access::Allowed);
         }
-        if remembered.len() < REMEMBERED {
-            remembered.insert(key, Remembered { verdict, until: now + lasts });
+        if cache.len() < CACHE_SIZE {
+            cache.insert(key, CachedAccess { access, until: now + lasts });
         }
-    }
-
-    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], Remembered>> {
-        lock(&self.remembered)
     }
 }
 
@@ -138,7 +127,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim();
     let is_token = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-    (is_token && token.len() <= LONGEST).then_some(token)
+    (is_token && token.len() <= LONGEST_TOKEN).then_some(token)
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {

@@ -28,7 +28,7 @@ use crate::{
     },
     k8s::{
         api_error::{self, ApiError},
-        client::Gate,
+        gate::Gate,
     },
     runtime::clock::Clock,
 };

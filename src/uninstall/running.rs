@@ -83,7 +83,7 @@ pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
     if replicas > 0 {
         return Err(Running::Scaled { namespace: namespace.to_owned(), replicas });
     }
-    match holder::look(client, namespace, INJECT_LEASE, &Clock::system()).await.map_err(unknown)? {
+    match holder::read(client, namespace, INJECT_LEASE, &Clock::system()).await.map_err(unknown)? {
         Holder::Alive { identity } => {
             Err(Running::Leads { namespace: namespace.to_owned(), identity })
         }

@@ -44,7 +44,7 @@ use trustplane::{
         metrics::Metrics,
         run::{Federator, Options},
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     runtime::clock::Clock,
     sandbox::{api::ApiServer, store::Store},
 };

@@ -31,7 +31,7 @@ use trustplane::{
         decide::plan::{OnInvalid, Policy},
         run::{Injector, Options},
     },
-    k8s::client::{self, Gate},
+    k8s::{client, gate::Gate},
     names::INJECT_LEASE,
     runtime::{
         clock::Clock,

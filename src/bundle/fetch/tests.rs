@@ -471,7 +471,7 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
         let body = if is_server { &spire_server } else { &published }.to_string();
         async move { Response::builder().status(200).body(kube::client::Body::from(body.into_bytes())) }
     });
-    let client = crate::k8s::client::over(wire, crate::k8s::client::Gate::open());
+    let client = crate::k8s::client::over(wire, crate::k8s::gate::Gate::open());
     let cluster = crate::federate::act::bootstrap::Cluster { context: "b".to_owned(), client };
     let url = server.url("/").to_string();
     let offer = cluster.offer("spire", Some(&url), noon()).await.unwrap();
@@ -489,7 +489,7 @@ async fn a_peer_whose_authorities_have_all_ended_is_told_as_one_that_does_not_wo
     let Trust::Web(roots) = web(&ca) else { panic!("another profile") };
     let clock = crate::runtime::clock::Clock::from_fn(noon);
     let peers =
-        crate::federate::act::peers::Peers::new(clock, crate::k8s::client::Gate::open(), roots);
+        crate::federate::act::peers::Peers::new(clock, crate::k8s::gate::Gate::open(), roots);
     let peer = crate::api::spire_server::Peer {
         trust_domain: "td-b.test".to_owned(),
         bundle_endpoint_url: server.url("/bundle").to_string(),

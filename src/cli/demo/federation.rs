@@ -16,7 +16,7 @@ use crate::{
     },
     runtime::{
         flags::duration,
-        log::{self, LogFormat, Loudness},
+        log::{self, LogFormat, Verbosity},
         printable, shutdown, terminal as page,
     },
     sandbox::tour::{
@@ -69,8 +69,8 @@ workloads are trusted where, and what the SpireServers say of their peers.
 impl Federation {
     /// Takes the tour.
     pub fn run(self) -> anyhow::Result<()> {
-        let loudness = if self.verbose { Loudness::Usual } else { Loudness::Quiet };
-        log::init(LogFormat::Text, loudness);
+        let verbosity = if self.verbose { Verbosity::Normal } else { Verbosity::Quiet };
+        log::init(LogFormat::Text, verbosity);
         block_on(self.show())
     }
 

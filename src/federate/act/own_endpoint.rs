@@ -29,7 +29,7 @@ use crate::{
             validate,
         },
     },
-    k8s::client::Gate,
+    k8s::gate::Gate,
     runtime::clock::Clock,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };

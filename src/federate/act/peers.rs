@@ -32,7 +32,7 @@ use crate::{
         cache::bundle_cache::{self, CachedBundle, Memory},
         decide::validate,
     },
-    k8s::client::Gate,
+    k8s::gate::Gate,
     runtime::clock::Clock,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };

@@ -22,7 +22,7 @@ use tokio::{
 
 use crate::{
     federate::decide::spire_fetches::{self, Answer, Counts, Fetches},
-    k8s::client::Gate,
+    k8s::gate::Gate,
     names::USER_AGENT,
     runtime::clock::Clock,
 };

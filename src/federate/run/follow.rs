@@ -20,14 +20,14 @@ use crate::{
     },
     k8s::{
         api_error::ApiError,
-        decode::Guarded,
+        decode::MaybeDecoded,
         watch::{Change, Watch},
     },
 };
 
 impl Federator {
     pub(super) async fn follow_server(self: Arc<Self>) {
-        let api = Api::<Guarded<SpireServer>>::all(self.client.clone());
+        let api = Api::<MaybeDecoded<SpireServer>>::all(self.client.clone());
         self.follow(api, None, SERVERS, |this, change| match change {
             Change::Applied(server) => {
                 let changed = {
@@ -62,7 +62,7 @@ impl Federator {
     }
 
     pub(super) async fn follow_anchors(self: Arc<Self>) {
-        let api = Api::<Guarded<FederatedTrustDomain>>::all(self.client.clone());
+        let api = Api::<MaybeDecoded<FederatedTrustDomain>>::all(self.client.clone());
         self.follow(api, None, ANCHORS, |this, change| {
             let listed = match change {
                 Change::Applied(domain) => {
@@ -107,9 +107,9 @@ impl Federator {
         self.clone().notice_here::<Role>(tasks, "Roles");
         self.clone().notice_here::<RoleBinding>(tasks, "RoleBindings");
         self.clone().notice_here::<Route>(tasks, "Routes");
-        let roles = Api::<Guarded<Noticed<ClusterRole>>>::all(self.client.clone());
+        let roles = Api::<MaybeDecoded<Noticed<ClusterRole>>>::all(self.client.clone());
         tasks.spawn(self.clone().notice(roles, Some("metadata.name=spire-server"), "ClusterRoles"));
-        let bindings = Api::<Guarded<Noticed<ClusterRoleBinding>>>::all(self.client.clone());
+        let bindings = Api::<MaybeDecoded<Noticed<ClusterRoleBinding>>>::all(self.client.clone());
         let name = Some("metadata.name=spire-server");
         tasks.spawn(self.notice(bindings, name, "ClusterRoleBindings"));
     }
@@ -122,14 +122,14 @@ impl Federator {
             + 'static,
     {
         let namespace = self.options.setting.namespace.clone();
-        let api = Api::<Guarded<Noticed<K>>>::namespaced(self.client.clone(), &namespace);
+        let api = Api::<MaybeDecoded<Noticed<K>>>::namespaced(self.client.clone(), &namespace);
         tasks.spawn(self.notice(api, None, kind));
     }
 
     /// Any word of an object by one of our names calls for a pass.
     async fn notice<K>(
         self: Arc<Self>,
-        api: Api<Guarded<Noticed<K>>>,
+        api: Api<MaybeDecoded<Noticed<K>>>,
         fields: Option<&'static str>,
         kind: &'static str,
     ) where
@@ -155,7 +155,7 @@ impl Federator {
 
     async fn follow<K>(
         self: Arc<Self>,
-        api: Api<Guarded<K>>,
+        api: Api<MaybeDecoded<K>>,
         fields: Option<&'static str>,
         kind: &'static str,
         mut heed: impl FnMut(&Self, Change<K>),

@@ -14,7 +14,7 @@ use crate::{
     },
     k8s::{
         api_error::ApiError,
-        events::{Message, Said},
+        events::{Message, Reported},
     },
 };
 
@@ -122,7 +122,7 @@ impl Federator {
                 let fields = fields.join(", ");
                 let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
                 let message = message(server, ("Normal", "Updated", "Update"), note);
-                told = told.and(self.publisher.happened(&message).await);
+                told = told.and(self.publisher.publish(&message).await);
             }
         }
         told
@@ -143,7 +143,7 @@ impl Federator {
         for peer in peers.iter().filter(|it| conditions::is_well(it)).filter(was_wrong) {
             let note = format!("{}: all is well, its bundle is fetched", peer.trust_domain);
             let message = message(server, ("Normal", conditions::PEERS, "Fetch"), note);
-            told = told.and(self.publisher.happened(&message).await);
+            told = told.and(self.publisher.publish(&message).await);
         }
         told
     }
@@ -167,11 +167,11 @@ impl Federator {
             let message = message(server, about, verdict.message.clone());
             // What answers at our endpoint may say something else each time.
             let topic = (verdict.about == conditions::ENDPOINT).then(|| verdict.reason.to_owned());
-            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
         }
         if let Some(note) = self.options.setting.proxy.withheld() {
             let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
-            self.publisher.stands(&message, Said::NotYet).await?;
+            self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
         }
         // Where we can't fetch a bundle either, that is told already.
         let spire_alone = |it: &&PeerStatus| {
@@ -182,7 +182,7 @@ impl Federator {
             let about = ("Warning", conditions::SPIRE_CANNOT_FETCH, "Fetch");
             let topic = Some(trust_domain.clone());
             let message = Message { topic, ..message(server, about, note) };
-            self.publisher.stands(&message, Said::NotYet).await?;
+            self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
         }
         for (trust_domain, error) in self.peers.failing() {
             // One for each: those that come and go must not have the others told anew. And what a peer
@@ -190,16 +190,16 @@ impl Federator {
             let topic = Some(format!("{trust_domain} {}", error.topic()));
             let about = ("Warning", conditions::UNREACHABLE, "Fetch");
             let message = message(server, about, format!("{trust_domain}: {error}"));
-            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
         }
         for (trust_domain, warning) in self.peers.warnings() {
             // The peer chooses the numbers in its text.
             let topic = Some(trust_domain.clone());
             let about = ("Warning", warning.reason(), "Fetch");
             let message = message(server, about, format!("{trust_domain}: {warning}"));
-            self.publisher.stands(&Message { topic, ..message }, Said::NotYet).await?;
+            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
         }
-        self.publisher.tidy();
+        self.publisher.forget_old();
         Ok(())
     }
 }

@@ -437,7 +437,7 @@ impl Reconciler {
     pub fn tidy(&self) {
         self.index().tidy(Instant::now());
         self.judge.tidy();
-        self.publisher.tidy();
+        self.publisher.forget_old();
     }
 
     fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut RevertBackoffs) -> T) -> T {

@@ -17,7 +17,7 @@ use crate::{
     },
     k8s::{
         api_error::ApiError,
-        decode::Guarded,
+        decode::MaybeDecoded,
         object_ref::ObjectRef,
         watch::{Change, Unlisted, Watch},
     },
@@ -153,7 +153,7 @@ impl Injector {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         let client = self.reconciler.client.clone();
-        let api: Api<Guarded<K>> = match scope {
+        let api: Api<MaybeDecoded<K>> = match scope {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
         };

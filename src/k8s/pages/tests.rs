@@ -77,7 +77,7 @@ fn pages(sizes: Vec<usize>) -> (Pages<ConfigMap>, Log) {
 async fn listed(pages: &mut Pages<ConfigMap>) -> Result<Vec<usize>, ApiError> {
     let mut names = Vec::new();
     loop {
-        let each = |object: Guarded<ConfigMap>| {
+        let each = |object: MaybeDecoded<ConfigMap>| {
             names.push(object.meta().name.as_deref().unwrap().parse().unwrap());
         };
         match pages.next(each).await? {
@@ -164,7 +164,7 @@ async fn both(code: u16, body: &'static [&'static str], breaks: bool) -> [ApiErr
         let body = StreamBody::new(stream::iter(frames));
         Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
     });
-    let api = Api::<Guarded<ConfigMap>>::all(Client::new(service, "web"));
+    let api = Api::<MaybeDecoded<ConfigMap>>::all(Client::new(service, "web"));
     let by_kube = api.list(&ListParams::default()).await.map(drop).unwrap_err();
     let by_pages = Pages::new(&api, None).next(drop).await.unwrap_err();
     [by_pages.into(), by_kube.into()]
@@ -199,7 +199,7 @@ async fn a_list_of_null_is_empty() {
         let list = br#"{"metadata":{"resourceVersion":"7"},"items":null}"#.to_vec();
         Ok::<_, BoxError>(Response::new(Body::from(list)))
     });
-    let api = Api::<Guarded<ConfigMap>>::all(Client::new(service, "web"));
+    let api = Api::<MaybeDecoded<ConfigMap>>::all(Client::new(service, "web"));
     let progress = Pages::new(&api, None).next(|object| panic!("{object:?}")).await.unwrap();
     assert_eq!(progress, Progress::Complete(Some("7".to_owned())));
 }

@@ -224,7 +224,7 @@ fn one_group_has_half_of_the_workers_at_most_and_a_worker_is_left_for_another() 
         while schedule.pop(now).is_some() {}
     }
     assert!(schedule.is_empty());
-    assert_eq!(schedule.at_work.len(), 1, "and groups that are through take no room");
+    assert_eq!(schedule.group_working.len(), 1, "and groups that are through take no room");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn what_can_wait_has_half_of_the_workers_at_most_and_one_at_least() {
         schedule.add(0, now, High);
         assert_eq!(schedule.pop(now), Some((0, High)), "a worker is left for it");
         schedule.done(&1);
-        assert_eq!(schedule.pop(now).map(|(_, lane)| lane), Some(Low), "and for the next");
+        assert_eq!(schedule.pop(now).map(|(_, priority)| priority), Some(Low), "and for the next");
         assert_eq!(schedule.pop(now), None);
     }
 }
@@ -257,8 +257,8 @@ async fn what_is_urgent_finds_a_worker_while_all_that_can_wait_hangs() {
         let (queue, done) = (queue.clone(), done.clone());
         tokio::spawn(async move {
             loop {
-                let (key, lane) = queue.next().await;
-                match lane {
+                let (key, priority) = queue.next().await;
+                match priority {
                     High => *done.lock().unwrap() = Some(Instant::now()),
                     Low => tokio::time::sleep(10 * SECOND).await,
                 }
@@ -288,6 +288,6 @@ fn keys_that_are_forgotten_do_not_pile_up_while_something_urgent_is_always_due()
     }
     schedule.forget(&0);
     assert!(schedule.is_empty());
-    let kept: usize = schedule.later.lines.values().map(BTreeMap::len).sum();
+    let kept: usize = schedule.low.keys.values().map(BTreeMap::len).sum();
     assert!(kept <= 100, "{kept} keys are kept of which none waits");
 }

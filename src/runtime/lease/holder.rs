@@ -1,4 +1,4 @@
-//! Who holds a Lease, for somebody who does not compete for it.
+//! Reads who holds a Lease, for commands that do not compete for it.
 
 use std::time::Duration;
 
@@ -12,33 +12,27 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// A live holder renews at least once in this time, whatever its clock says.
-const LOOK: Duration = PERIOD.saturating_mul(2);
+/// A live holder renews at least once in this time.
+const RENEWAL_WAIT: Duration = PERIOD.saturating_mul(2);
 
-/// What a Lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// There is no Lease.
     NoLease,
-    /// It was given up in good order.
     Released,
-    /// Somebody renews it.
     Alive {
-        /// Who.
         identity: String,
     },
-    /// Nobody renewed it for longer than it lasts.
+    /// The last holder has not renewed it for longer than it lasts.
     Gone {
-        /// Who held it last.
         identity: String,
-        /// When it was last renewed, by the holder's clock.
+        /// By the holder's clock.
         renewed: Option<DateTime<Utc>>,
     },
 }
 
-/// Looks at a Lease. Where the time in it is not recent, waits for a renewal: the holder's clock
-/// and ours may differ.
-pub async fn look(
+/// If the last renewal does not look recent, waits for another one: the holder's clock and ours may
+/// differ.
+pub async fn read(
     client: &Client,
     namespace: &str,
     name: &str,
@@ -50,13 +44,13 @@ pub async fn look(
     };
     match judge(&first, clock.now()) {
         Holder::Gone { identity, renewed } => {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(RENEWAL_WAIT).await;
             let again = api_error::with_timeout(api.get_opt(name)).await?;
             let version = |lease: &Lease| lease.metadata.resource_version.clone();
             let moved = again.is_some_and(|again| version(&again) != version(&first));
             Ok(if moved { Holder::Alive { identity } } else { Holder::Gone { identity, renewed } })
         }
-        settled => Ok(settled),
+        holder => Ok(holder),
     }
 }
 

@@ -93,13 +93,13 @@ async fn a_holder_that_sees_another_in_the_lease_stops_at_once() {
 const US: &str = "trustplane-a";
 const THEM: &str = "trustplane-b";
 
-fn held_by(holder: &str, unchanged_since: Instant) -> Seen {
+fn held_by(holder: &str, unchanged_since: Instant) -> Observed {
     let spec = LeaseSpec {
         holder_identity: Some(holder.into()),
         lease_duration_seconds: Some(15),
         ..LeaseSpec::default()
     };
-    Seen { lease: Lease { spec: Some(spec), ..Lease::default() }, unchanged_since }
+    Observed { lease: Lease { spec: Some(spec), ..Lease::default() }, unchanged_since }
 }
 
 #[test]

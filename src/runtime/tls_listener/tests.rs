@@ -44,18 +44,18 @@ async fn a_new_pair_in_the_files_is_served_and_a_bad_one_leaves_the_old_in_place
 
     let (_, _, second) = folder.put_pair();
     assert_eq!(served(&files), first, "the files are not read with every handshake");
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(RELOAD_INTERVAL).await;
     assert_eq!(served(&files), second);
 
     folder.put("tls.key", &pair().1);
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(RELOAD_INTERVAL).await;
     assert_eq!(served(&files), second, "half of a renewal is not served");
     fs::remove_file(&certificate).unwrap();
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(RELOAD_INTERVAL).await;
     assert_eq!(served(&files), second);
 
     let (_, _, third) = folder.put_pair();
-    tokio::time::sleep(LOOK).await;
+    tokio::time::sleep(RELOAD_INTERVAL).await;
     assert_eq!(served(&files), third);
 }
 
@@ -102,9 +102,9 @@ async fn peers_that_never_finish_their_handshake_keep_no_probe_waiting() {
     let (certificate, key, root) = folder.put_pair();
     let files = CertReloader::read(&certificate, &key).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let listener = SecureListener::over(taken, files).unwrap();
+    let listener = TlsListener::new(taken, files).unwrap();
     let mut silent = Vec::new();
-    for _ in 0..2 * AT_ONCE {
+    for _ in 0..2 * MAX_HANDSHAKES {
         silent.push(TcpStream::connect(listener.address).await.unwrap());
     }
     // The kubelet gives a probe one second.

@@ -17,7 +17,7 @@ const PATH: &str = "/metrics";
 struct Server(Arc<Mutex<Vec<Value>>>);
 
 impl Server {
-    fn access(&self) -> TokenAuth {
+    fn auth(&self) -> TokenAuth {
         let asked = self.0.clone();
         let service = service_fn(move |request: Request<Body>| {
             let asked = asked.clone();
@@ -57,36 +57,36 @@ fn headers(authorization: &str) -> HeaderMap {
     HeaderMap::from_iter([(header::AUTHORIZATION, authorization.parse().unwrap())])
 }
 
-async fn verdict(access: &TokenAuth, token: &str) -> Verdict {
-    access.check(&headers(&format!("Bearer {token}")), PATH).await.unwrap()
+async fn access(auth: &TokenAuth, token: &str) -> Access {
+    auth.check(&headers(&format!("Bearer {token}")), PATH).await.unwrap()
 }
 
 #[tokio::test]
 async fn who_may_get_the_page_is_let_in_and_nobody_else() {
-    let access = Server::default().access();
-    assert_eq!(verdict(&access, "reader").await, Verdict::Allowed);
-    assert_eq!(verdict(&access, "stranger").await, Verdict::Refused);
-    assert_eq!(verdict(&access, "forged").await, Verdict::Unknown);
+    let auth = Server::default().auth();
+    assert_eq!(access(&auth, "reader").await, Access::Allowed);
+    assert_eq!(access(&auth, "stranger").await, Access::Forbidden);
+    assert_eq!(access(&auth, "forged").await, Access::Unauthenticated);
 }
 
 #[tokio::test]
 async fn what_is_no_bearer_token_is_refused_without_asking() {
     let server = Server::default();
-    let access = server.access();
-    let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
+    let auth = server.auth();
+    let long = format!("Bearer {}", "x".repeat(LONGEST_TOKEN + 1));
     for value in ["", "reader", "Basic reader", "Bearer", "Bearer ", &long] {
-        let verdict = access.check(&headers(value), PATH).await;
-        assert_eq!(verdict, Ok(Verdict::Unknown), "{value:.20}");
+        let access = auth.check(&headers(value), PATH).await;
+        assert_eq!(access, Ok(Access::Unauthenticated), "{value:.20}");
     }
-    assert_eq!(access.check(&HeaderMap::new(), PATH).await, Ok(Verdict::Unknown));
+    assert_eq!(auth.check(&HeaderMap::new(), PATH).await, Ok(Access::Unauthenticated));
     assert_eq!(server.asked(), 0);
-    assert_eq!(access.check(&headers("bearer reader"), PATH).await, Ok(Verdict::Allowed));
+    assert_eq!(auth.check(&headers("bearer reader"), PATH).await, Ok(Access::Allowed));
 }
 
 #[tokio::test]
 async fn the_api_server_decides_about_the_whole_user() {
     let server = Server::default();
-    verdict(&server.access(), "reader").await;
+    access(&server.auth(), "reader").await;
     let asked = server.0.lock().unwrap();
     let spec = json!({
         "user": "reader", "groups": ["people"], "uid": "7",
@@ -98,15 +98,15 @@ async fn the_api_server_decides_about_the_whole_user() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_remembered_for_a_while_and_then_asked_for_again() {
     let server = Server::default();
-    let access = server.access();
+    let auth = server.auth();
     for (token, lasts) in [("reader", ALLOWED_FOR), ("stranger", REFUSED_FOR)] {
         let before = server.asked();
-        verdict(&access, token).await;
+        access(&auth, token).await;
         tokio::time::sleep(lasts - Duration::from_millis(10)).await;
-        verdict(&access, token).await;
+        access(&auth, token).await;
         assert_eq!(server.asked() - before, 2, "{token}: one question, in two calls");
         tokio::time::sleep(Duration::from_millis(20)).await;
-        verdict(&access, token).await;
+        access(&auth, token).await;
         assert_eq!(server.asked() - before, 4, "{token}: asked again");
     }
 }
@@ -114,23 +114,23 @@ async fn an_answer_is_remembered_for_a_while_and_then_asked_for_again() {
 #[tokio::test]
 async fn an_answer_about_one_page_is_none_about_another() {
     let server = Server::default();
-    let access = server.access();
-    verdict(&access, "reader").await;
-    access.check(&headers("Bearer reader"), "/other").await.unwrap();
+    let auth = server.auth();
+    access(&auth, "reader").await;
+    auth.check(&headers("Bearer reader"), "/other").await.unwrap();
     assert_eq!(server.asked(), 4);
 }
 
 #[tokio::test]
 async fn somebody_who_guesses_tokens_drives_nobody_out_and_fills_no_memory() {
     let server = Server::default();
-    let access = server.access();
-    verdict(&access, "reader").await;
-    for number in 0..2 * REMEMBERED {
-        verdict(&access, &format!("guess-{number}")).await;
-        assert!(access.remembered().len() <= REMEMBERED);
+    let auth = server.auth();
+    access(&auth, "reader").await;
+    for number in 0..2 * CACHE_SIZE {
+        access(&auth, &format!("guess-{number}")).await;
+        assert!(lock(&auth.cache).len() <= CACHE_SIZE);
     }
     let before = server.asked();
-    verdict(&access, "reader").await;
+    access(&auth, "reader").await;
     assert_eq!(server.asked(), before, "still remembered");
 }
 
@@ -142,8 +142,8 @@ async fn an_api_server_that_fails_lets_nobody_in_and_is_not_remembered() {
         let body = Body::from(serde_json::to_vec(&status)?);
         Ok::<_, BoxError>(Response::builder().status(403).body(body)?)
     });
-    let access = TokenAuth::new(Client::new(service, "default"));
-    let answer = access.check(&headers("Bearer reader"), PATH).await;
+    let auth = TokenAuth::new(Client::new(service, "default"));
+    let answer = auth.check(&headers("Bearer reader"), PATH).await;
     assert_eq!(answer, Err(ApiError::Forbidden));
-    assert!(access.remembered().is_empty());
+    assert!(lock(&auth.cache).is_empty());
 }

@@ -23,7 +23,7 @@ async fn considered(standing: Value) -> ImportPlan {
         let body = kube::client::Body::from(body.to_string().into_bytes());
         async move { http::Response::builder().status(200).body(body) }
     });
-    let client = crate::k8s::client::over(wire, crate::k8s::client::Gate::open());
+    let client = crate::k8s::client::over(wire, crate::k8s::gate::Gate::open());
     let cluster = Cluster { context: "b".to_owned(), client };
     let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("a")]);
     let document = document.to_string();

@@ -20,7 +20,7 @@ use crate::{
     },
     k8s::{
         api_error::ApiError,
-        events::{Message, Said, Standing},
+        events::{Message, Published, Reported},
         object_ref::ObjectRef,
     },
     runtime::failpoints::{self, Bug},
@@ -38,11 +38,12 @@ impl Reconciler {
         for notice in &plan.warnings {
             // A condition tells of an unusable Secret, but not of a certificate that runs out.
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
-            let said = if said_in_status && is_verdict { Said::InStatus } else { Said::NotYet };
-            match self.publisher.stands(&message(route, notice), said).await {
-                Ok(standing) => {
-                    self.told(standing);
-                    renewal = earlier(renewal, Some(Instant::now() + standing.again));
+            let said =
+                if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
+            match self.publisher.publish_ongoing(&message(route, notice), said).await {
+                Ok(published) => {
+                    self.told(published);
+                    renewal = earlier(renewal, Some(Instant::now() + published.renew_in));
                 }
                 Err(error) => {
                     self.could_not_tell(route, &error);
@@ -72,7 +73,7 @@ impl Reconciler {
     /// Says that something happened, and whether it could. An Event that is lost is not worth a
     /// second write of the pair.
     pub(super) async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
-        let told = self.publisher.happened(&message(route, notice)).await;
+        let told = self.publisher.publish(&message(route, notice)).await;
         match &told {
             Ok(()) => self.metrics.wrote("event", "ok"),
             Err(error) => self.could_not_tell(route, error),
@@ -80,8 +81,8 @@ impl Reconciler {
         told.is_ok()
     }
 
-    fn told(&self, standing: Standing) {
-        if standing.written {
+    fn told(&self, published: Published) {
+        if published.written {
             self.metrics.wrote("event", "ok");
         }
     }
@@ -149,9 +150,10 @@ impl Reconciler {
 
     /// Publishes the Event about it. Answers whether that was possible.
     pub async fn publish_failure(&self, failure: &Failure) -> bool {
-        let said = if failure.is_said { Said::InStatus } else { Said::NotYet };
-        match self.publisher.stands(&message(&failure.route, &failure.notice), said).await {
-            Ok(standing) => self.told(standing),
+        let said = if failure.is_said { Reported::InStatus } else { Reported::NotYet };
+        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await
+        {
+            Ok(published) => self.told(published),
             Err(error) => {
                 self.could_not_tell(&failure.route, &error);
                 return false;

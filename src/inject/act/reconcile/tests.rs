@@ -23,7 +23,7 @@ use crate::{
         decide::{facts::tests::Draft, plan::OnInvalid, refusals::Retry, source::Revision},
         metrics::Caches,
     },
-    k8s::{client::Gate, queue::Queue},
+    k8s::{gate::Gate, queue::Queue},
 };
 
 /// One Route, one Secret, Events; faults to set.

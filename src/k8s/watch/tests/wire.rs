@@ -29,7 +29,7 @@ where
             Ok::<_, BoxError>(Response::new(Body::from(list)))
         }
     });
-    let api = Api::<Guarded<K>>::all(Client::new(service, "web"));
+    let api = Api::<MaybeDecoded<K>>::all(Client::new(service, "web"));
     let follow = Watch {
         api,
         fields: None,

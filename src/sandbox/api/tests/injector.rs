@@ -12,7 +12,7 @@ use crate::{
         decide::plan::Policy,
         run::{COMPARE_EVERY, Injector, Options},
     },
-    k8s::client::Gate,
+    k8s::gate::Gate,
     names::SECRET_NAME_ANNOTATION,
 };
 

@@ -27,7 +27,7 @@ use crate::{
     },
     k8s::{
         api_error::{self, ApiError},
-        client::Gate,
+        gate::Gate,
     },
     runtime::clock::Clock,
     sandbox::{
