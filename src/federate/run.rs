@@ -260,7 +260,7 @@ impl Federator {
         let Some(server) = living else {
             self.peers.set_peers(&[]);
             self.own_endpoint.forget();
-            self.server_metrics.set_peers(Vec::new());
+            self.server_metrics.set_peers(Vec::new(), Vec::new());
             return (Pass::Settled, false);
         };
         let Options { setting, max_peers, .. } = &self.options;
@@ -314,7 +314,9 @@ impl Federator {
         self.peers.remember(recalled);
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
         self.peers.set_peers(peers);
-        self.server_metrics.set_peers(peers.iter().map(|it| it.trust_domain.clone()).collect());
+        let names = peers.iter().map(|it| it.trust_domain.clone()).collect();
+        let fetched = lock(&self.told).keys().cloned().collect();
+        self.server_metrics.set_peers(names, fetched);
         let after = bundle_cache::data(&self.peers.memory());
         if before == after || *mode != Mode::Full {
             return Ok(());

@@ -10,7 +10,8 @@ use crate::{
     dark::{Way, trusting},
     figures::Figures,
     mixed::svid,
-    spire::Names,
+    real_spire::brought,
+    spire::{ControllerManager, Names},
     stage::{self, Stage},
     support::{Pair, eventually, pair},
 };
@@ -125,4 +126,55 @@ async fn peers_are_well_once_spire_itself_fetches_and_that_they_are_again_is_tol
     assert_eq!(stage.writes().await, writes, "a restart writes nothing");
     assert_eq!(normal().await, [well], "and tells nothing");
     assert_eq!(peer().await["spireFetch"], "ok");
+}
+
+#[tokio::test]
+async fn a_peer_whose_metrics_spire_counts_under_the_label_of_another_is_not_taken_for_fetched() {
+    const PEER: &str = "td-b.test";
+    let (pair, mut tasks) = (pair::issued("localhost"), JoinSet::new());
+    let way = Way::to(Served::new(&pair).start(Peer::Good, &mut tasks).await).await;
+    let stage = Stage::start("federation-same-label").await;
+    let crds = ControllerManager::crds().display().to_string();
+    let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
+    applied.expect("SPIRE's CRDs");
+    // SPIRE fetches it although the SpireServer does not list it.
+    stage.apply(&brought("td.b.test", "localhost:1", "{\"keys\":[]}")).await;
+    let mut federation = stage::spiffe();
+    federation["federatesWith"] = json!([way.as_peer(PEER)]);
+    stage.create(federation.clone()).await;
+    let figures = Figures::start().await;
+    figures.count("OK", &[PEER]);
+    let (flag, environment) = (figures.flag(), trusting(&stage, &pair));
+    let _controller = stage.controller_with(&[&flag], &environment).await;
+    let unseen = async |of: &str, other: &str| {
+        let words = format!("{of}: SPIRE's metrics cannot be told apart from those of {other}");
+        eventually(A_LOOK, &words, async || {
+            let found = stage.condition("PeersReachable").await;
+            let told = found.1 == "SpireNotSeen" && found.2.contains(&words);
+            if told { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+    };
+    let fetch = async |at: usize| {
+        stage.server().await["status"]["federation"]["peers"][at]["spireFetch"].clone()
+    };
+    unseen(PEER, "td.b.test").await;
+    assert_eq!(fetch(0).await, "unknown");
+    assert_eq!(column(&stage, "PEERS").await, "1/1", "nothing wrong is known of it");
+
+    federation["federatesWith"] = json!([way.as_peer(PEER), way.as_peer("td.b.test")]);
+    stage.change(json!({ "spec": { "federation": federation } })).await;
+    unseen("td.b.test", PEER).await;
+    unseen(PEER, "td.b.test").await;
+    assert_eq!((fetch(0).await, fetch(1).await), (json!("unknown"), json!("unknown")));
+
+    let gone = ["delete", "clusterfederatedtrustdomain", "td.b"];
+    stage.cluster.kubectl(&gone).await.expect("the administrator may");
+    federation["federatesWith"] = json!([way.as_peer(PEER)]);
+    stage.change(json!({ "spec": { "federation": federation } })).await;
+    eventually(A_LOOK, "nothing shares its label any more", async || {
+        let found = stage.condition("PeersReachable").await;
+        if found.0 == "True" { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
 }

@@ -89,9 +89,9 @@ impl ServerMetrics {
         })
     }
 
-    /// These are the peers from now on.
-    pub fn set_peers(&self, peers: Vec<String>) {
-        lock(&self.fetches).set_peers(peers);
+    /// Replaces the peers to report on; `fetched` is every trust domain that SPIRE is told of.
+    pub fn set_peers(&self, peers: Vec<String>, fetched: Vec<String>) {
+        lock(&self.fetches).set_peers(peers, fetched);
         self.peers_changed.notify_one();
     }
 

@@ -123,6 +123,8 @@ fn first_judgement(now: &BTreeMap<String, u64>) -> Option<Answer> {
 #[derive(Debug, Default)]
 pub struct Fetches {
     peers: Vec<String>,
+    /// Every trust domain that SPIRE fetches a bundle of, listed or not.
+    fetched: Vec<String>,
     last: Option<Counts>,
     known: BTreeMap<String, Answer>,
     /// Since when its metrics can't be read, and why.
@@ -130,10 +132,12 @@ pub struct Fetches {
 }
 
 impl Fetches {
-    /// These are the peers from now on.
-    pub fn set_peers(&mut self, peers: Vec<String>) {
+    /// Replaces the peers to report on. `fetched` names every trust domain that SPIRE is told of:
+    /// one that the SpireServer does not list can share a peer's metric label, too.
+    pub fn set_peers(&mut self, peers: Vec<String>, fetched: Vec<String>) {
         self.known.retain(|peer, _| peers.contains(peer));
         self.peers = peers;
+        self.fetched = fetched;
     }
 
     /// Whether there is anything to look for.
@@ -172,7 +176,7 @@ impl Fetches {
     /// What is known of a peer; nothing where the metrics have not shown it yet.
     pub fn answer(&self, peer: &str, now: DateTime<Utc>) -> Option<Answer> {
         let same = |other: &&String| **other != peer && label(other) == label(peer);
-        if let Some(other) = self.peers.iter().find(same) {
+        if let Some(other) = self.peers.iter().chain(&self.fetched).find(same) {
             let why = format!("SPIRE's metrics cannot be told apart from those of {other}");
             return Some(Answer::Unseen(why));
         }
@@ -236,7 +240,7 @@ mod tests {
 
     fn watching(peers: &[&str]) -> Fetches {
         let mut fetches = Fetches::default();
-        fetches.set_peers(peers.iter().map(|it| (*it).to_owned()).collect());
+        fetches.set_peers(peers.iter().map(|it| (*it).to_owned()).collect(), Vec::new());
         fetches
     }
 
@@ -321,6 +325,24 @@ spire_server_bundle_manager_fetch_federated_bundle{status="OK"} 5
             assert!(why.contains(other), "{why}");
         }
         assert_eq!(fetches.answer("td-c.test", noon()), Some(Answer::Fetches));
+    }
+
+    #[test]
+    fn a_peer_cannot_be_seen_where_spire_fetches_an_unlisted_trust_domain_by_the_same_label() {
+        let mut fetches = Fetches::default();
+        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let peers = names(&["td-b.test", "td-c.test"]);
+        fetches.set_peers(peers.clone(), names(&["td-b.test", "td.b.test", "td-c.test"]));
+        fetches.record(page(&[("td_b_test", "OK", 1), ("td_c_test", "OK", 1)]));
+        let Some(Answer::Unseen(why)) = fetches.answer("td-b.test", noon()) else {
+            panic!("the success may be that of td.b.test")
+        };
+        assert!(why.contains("td.b.test"), "{why}");
+        assert_eq!(fetches.answer("td-c.test", noon()), Some(Answer::Fetches));
+        assert_eq!(fetches.answers(noon()).len(), 2, "only listed peers are reported on");
+
+        fetches.set_peers(peers, names(&["td-b.test"]));
+        assert_eq!(fetches.answer("td-b.test", noon()), Some(Answer::Fetches), "it was deleted");
     }
 
     #[test]
