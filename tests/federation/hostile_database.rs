@@ -3,6 +3,7 @@
 //! nobody gets such a connection string past the API server, and no controller renders one.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,7 +17,7 @@ use tokio::{
 use trustplane::federate::decide::render::Component;
 
 use crate::{
-    stage::{self, Stage},
+    stage::Stage,
     support::{
         eventually, scratch_folder, suite,
         tied::{self, Tied},
@@ -155,20 +156,36 @@ async fn the_real_server_hands_a_hostile_database_its_keys_where_the_connection_
     }
 }
 
+/// The endpoint of the server whose fields are tried: it has most of them.
+fn acme() -> Value {
+    let acme = json!({
+        "directoryUrl": "https://acme.test/directory", "domainName": "federation.td-a.test",
+        "email": "admins@td-a.test", "tosAccepted": "true",
+    });
+    json!({ "bundleEndpoint": { "profile": "https_web", "httpsWeb": { "acme": acme } } })
+}
+
+/// What the API server takes, because it is a choice of the user.
+const ONLY_THE_CONTROLLER: &str = "spec.federation.bundleEndpoint.httpsWeb.acme.tosAccepted";
+
 /// A field with a value that is refused, the same field as it was, and where it stands.
 fn refused() -> Vec<(&'static str, Value, Value)> {
     let robbed = "u@tcp(db:3306)/spire?parseTime=true&allowAllFiles=true";
     let peer = |profile: &str, url: &str, id: Value| {
-        json!({ "federation": { "federatesWith": [{
+        json!({
             "trustDomain": "b", "bundleEndpointUrl": url, "bundleEndpointProfile": profile,
             "endpointSpiffeId": id,
-        }]}})
+        })
     };
+    let named = |name: &str| json!({ "trustDomain": name, "bundleEndpointUrl": "https://b", "bundleEndpointProfile": "https_web" });
+    let peers = |peers: Vec<Value>| json!({ "federation": { "federatesWith": peers } });
     let no_peers = || json!({ "federation": { "federatesWith": null } });
     let usual = || json!({ "datastore": null });
     let text = |field: &str, value: &str| json!({ field: value });
-    let https_web =
-        |value: Value| json!({ "federation": { "bundleEndpoint": { "httpsWeb": value } } });
+    let endpoint = |value: Value| json!({ "federation": { "bundleEndpoint": value } });
+    let https_web = |value: Value| endpoint(json!({ "httpsWeb": value }));
+    let by_acme = |name: &str, value: &str| https_web(json!({ "acme": { name: value } }));
+    let crowd = (0..51).map(|number| named(&format!("b{number}"))).collect();
     vec![
         (
             "spec.datastore.connectionString",
@@ -196,36 +213,124 @@ fn refused() -> Vec<(&'static str, Value, Value)> {
             text("jwtIssuer", "https://u:p@b/"),
             text("jwtIssuer", "https://oidc.td-a.test"),
         ),
+        ("spec.trustDomain", text("trustDomain", "td a.test"), text("trustDomain", "td-a.test")),
+        (
+            "spec.datastore.databaseType",
+            json!({ "datastore": { "databaseType": "oracle" } }),
+            usual(),
+        ),
+        ("spec.datastore.maxOpenConns", json!({ "datastore": { "maxOpenConns": 1 } }), usual()),
         (
             "spec.labels[rbac.authorization.k8s.io/aggregate-to-view]",
             json!({ "labels": { "rbac.authorization.k8s.io/aggregate-to-view": "true" } }),
             json!({ "labels": null }),
         ),
+        ("spec.labels[team]", json!({ "labels": { "team": "a b" } }), json!({ "labels": null })),
         (
             "spec.nodeSelector[a b]",
             json!({ "nodeSelector": { "a b": "c" } }),
             json!({ "nodeSelector": null }),
         ),
         (
-            "spec.federation.federatesWith[0].bundleEndpointUrl",
-            peer("https_web", "https:///x", Value::Null),
-            no_peers(),
+            "spec.federation.routeHost",
+            json!({ "federation": { "routeHost": "a b" } }),
+            json!({ "federation": { "routeHost": null } }),
         ),
         (
-            "spec.federation.federatesWith[0].endpointSpiffeId",
-            peer("https_web", "https://b", json!("spiffe://b/spire/server")),
-            no_peers(),
+            "spec.federation.bundleEndpoint.httpsWeb.acme.directoryUrl",
+            by_acme("directoryUrl", "http://acme.test"),
+            by_acme("directoryUrl", "https://acme.test/directory"),
+        ),
+        (
+            "spec.federation.bundleEndpoint.httpsWeb.acme.domainName",
+            by_acme("domainName", "a_b!"),
+            by_acme("domainName", "federation.td-a.test"),
+        ),
+        (ONLY_THE_CONTROLLER, by_acme("tosAccepted", "false"), by_acme("tosAccepted", "true")),
+        (
+            "spec.federation.bundleEndpoint.httpsWeb",
+            https_web(Value::Null),
+            json!({ "federation": acme() }),
         ),
         (
             "spec.federation.bundleEndpoint.httpsWeb",
             https_web(json!({ "servingCert": {} })),
-            https_web(Value::Null),
+            https_web(json!({ "servingCert": null })),
+        ),
+        (
+            "spec.federation.bundleEndpoint.httpsWeb",
+            endpoint(json!({ "profile": "https_spiffe" })),
+            endpoint(json!({ "profile": "https_web" })),
+        ),
+        ("spec.federation.federatesWith", peers(crowd), no_peers()),
+        (
+            "spec.federation.federatesWith[0].trustDomain",
+            peers(vec![named("td-a.test")]),
+            no_peers(),
+        ),
+        (
+            "spec.federation.federatesWith[1].trustDomain",
+            peers(vec![named("b"), named("b")]),
+            no_peers(),
+        ),
+        ("spec.federation.federatesWith[0].trustDomain", peers(vec![named("b c")]), no_peers()),
+        (
+            "spec.federation.federatesWith[0].bundleEndpointUrl",
+            peers(vec![peer("https_web", "https:///x", Value::Null)]),
+            no_peers(),
+        ),
+        (
+            "spec.federation.federatesWith[0].endpointSpiffeId",
+            peers(vec![peer("https_spiffe", "https://b", Value::Null)]),
+            no_peers(),
+        ),
+        (
+            "spec.federation.federatesWith[0].endpointSpiffeId",
+            peers(vec![peer("https_spiffe", "https://b", json!("https://b/spire/server"))]),
+            no_peers(),
+        ),
+        // The last one stays until the rules are back, so its way back must be open then.
+        (
+            "spec.federation.federatesWith[0].endpointSpiffeId",
+            peers(vec![peer("https_web", "https://b", json!("spiffe://b/spire/server"))]),
+            no_peers(),
         ),
     ]
 }
 
+#[test]
+fn every_field_that_the_controller_can_refuse_is_tried() {
+    // Without indices and keys.
+    let plain = |field: &str| -> String {
+        field.split('[').map(|part| part.rsplit(']').next().unwrap_or_default()).collect()
+    };
+    let tried: BTreeSet<String> = refused().iter().map(|(field, ..)| plain(field)).collect();
+    let known = [
+        "spec.caValidity",
+        "spec.datastore.connectionString",
+        "spec.datastore.databaseType",
+        "spec.datastore.maxOpenConns",
+        "spec.defaultJWTValidity",
+        "spec.defaultX509Validity",
+        "spec.federation.bundleEndpoint.httpsWeb",
+        "spec.federation.bundleEndpoint.httpsWeb.acme.directoryUrl",
+        "spec.federation.bundleEndpoint.httpsWeb.acme.domainName",
+        "spec.federation.bundleEndpoint.httpsWeb.acme.tosAccepted",
+        "spec.federation.federatesWith",
+        "spec.federation.federatesWith.bundleEndpointUrl",
+        "spec.federation.federatesWith.endpointSpiffeId",
+        "spec.federation.federatesWith.trustDomain",
+        "spec.federation.routeHost",
+        "spec.jwtIssuer",
+        "spec.labels",
+        "spec.nodeSelector",
+        "spec.trustDomain",
+    ];
+    assert_eq!(tried, known.map(str::to_owned).into(), "all that src/federate names in a Problem");
+}
+
 /// Two patches in one.
-fn both(mut first: Value, second: Value) -> Value {
+pub fn both(mut first: Value, second: Value) -> Value {
     match (&mut first, second) {
         (Value::Object(first), Value::Object(second)) => {
             for (name, value) in second {
@@ -240,10 +345,21 @@ fn both(mut first: Value, second: Value) -> Value {
 
 /// Takes all rules out of the CRD, as if it were an older one. Answers what it was.
 async fn take_rules_away(stage: &Stage) -> Value {
+    const RULES: [&str; 7] = [
+        "x-kubernetes-validations",
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "enum",
+        "minimum",
+        "maximum",
+        "maxItems",
+    ];
     fn strip(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                fields.remove("x-kubernetes-validations");
+                for rule in RULES {
+                    fields.remove(rule);
+                }
                 fields.values_mut().for_each(strip);
             }
             Value::Array(values) => values.iter_mut().for_each(strip),
@@ -284,13 +400,13 @@ async fn versions(stage: &Stage) -> Vec<Value> {
 #[tokio::test]
 async fn what_is_refused_changes_nothing_whether_the_api_server_refuses_it_or_the_controller() {
     let stage = Stage::start("federation-refused").await;
-    stage.create(stage::spiffe()).await;
+    stage.create(acme()).await;
     let _controller = stage.controller(&[]).await;
     // The last that is made.
     stage.until_field(Component::Route, "/metadata/name", json!("spire-server-federation")).await;
     let before = versions(&stage).await;
 
-    for (field, wrong, _) in refused() {
+    for (field, wrong, _) in refused().into_iter().filter(|it| it.0 != ONLY_THE_CONTROLLER) {
         let answer = try_change(&stage, &wrong, true).await;
         let why = answer.expect_err(field);
         assert!(why.contains(field.split('[').next().unwrap_or(field)), "{field}: {why}");
@@ -305,9 +421,14 @@ async fn what_is_refused_changes_nothing_whether_the_api_server_refuses_it_or_th
         })
         .await;
         eventually(PATIENCE, &format!("the controller refuses {field}"), async || {
-            let (status, _, message) = stage.condition("ConfigurationValid").await;
-            let told = status == "False" && message.contains(field);
-            if told { Ok(()) } else { Err(format!("{status}: {message}")) }
+            let server = stage.server().await;
+            let conditions = server["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions.into_iter().find(|it| it["type"] == "ConfigurationValid");
+            let found = found.unwrap_or_default();
+            let current = found["observedGeneration"] == server["metadata"]["generation"];
+            let message = found["message"].as_str().unwrap_or_default();
+            let told = found["status"] == "False" && message.contains(&format!("{field}: "));
+            if current && told { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
         assert_eq!(versions(&stage).await, before, "{field}");
@@ -325,8 +446,8 @@ async fn what_is_refused_changes_nothing_whether_the_api_server_refuses_it_or_th
     })
     .await;
     let other = json!({ "logLevel": "debug", "federation": { "managedRoute": "false" } });
-    try_change(&stage, &other, true).await.expect("what stays as it was is not judged anew");
-    try_change(&stage, &undo, false).await.expect("it can be mended");
+    try_change(&stage, &other, true).await.expect("what stays as it was is not judged again");
+    try_change(&stage, &undo, false).await.expect("it can be put right");
     stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;
     assert_eq!(stage.refused(), Vec::<String>::new());
 }
