@@ -3,6 +3,8 @@
 //!
 //! The fields come from the CRD, so that a new one needs a row here and one in docs/security.md.
 
+mod creation;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use kube::{
@@ -511,10 +513,8 @@ fn climbed(row: &Row, before: &Reach, after: &Reach) -> Vec<String> {
     found
 }
 
-#[tokio::test]
-async fn the_database_of_the_server_is_for_those_who_could_change_the_server_by_hand() {
-    let stage = Stage::start("federation-edit-database").await;
-    grant(&stage).await;
+/// `half` may change the ConfigMap alone, `owner` all that the database needs but other Secrets.
+async fn grant_halves(stage: &Stage) {
     for command in [
         "create clusterrolebinding half-editor --clusterrole=spire-editor --user=half",
         "create role -n spire own --verb=get --resource=secrets --resource-name=own-tls",
@@ -526,6 +526,13 @@ async fn the_database_of_the_server_is_for_those_who_could_change_the_server_by_
         let words: Vec<_> = command.split_whitespace().collect();
         stage.cluster.kubectl(&words).await.expect("a right is granted");
     }
+}
+
+#[tokio::test]
+async fn the_database_of_the_server_is_for_those_who_could_change_the_server_by_hand() {
+    let stage = Stage::start("federation-edit-database").await;
+    grant(&stage).await;
+    grant_halves(&stage).await;
     stage.create(stage::spiffe()).await;
     let change = async |who: &str, datastore: Value| {
         let patch = json!({ "spec": { "datastore": datastore } }).to_string();
@@ -558,12 +565,14 @@ async fn the_database_of_the_server_is_for_those_who_could_change_the_server_by_
     )
     .await;
 
-    // What stays as it was, and what is as by default, is asked of nobody.
+    // What stays as it was, and a default that nobody changed, is asked of nobody.
     allowed("editor", json!({})).await;
     allowed("editor", Value::Null).await;
     stage.change(json!({ "spec": { "datastore": named("others-tls") } })).await;
     allowed("editor", named("others-tls")).await;
-    allowed("editor", Value::Null).await;
+    told("editor", Value::Null, "editor may not update ConfigMap spire-server").await;
+    told("half", Value::Null, "half may not update StatefulSet spire-server").await;
+    allowed("operator", Value::Null).await;
     told("editor", json!({ "maxOpenConns": 5 }), "editor may not update ConfigMap").await;
     told("editor", json!({ "tlsSecretName": null }), "editor may not update ConfigMap").await;
     told("owner", json!({ "maxOpenConns": 5 }), "owner may not get Secret \"others-tls\"").await;
