@@ -191,9 +191,27 @@ async fn unlisted(administrator: &Administrator, a: &Side) {
         assert!(!said.err.contains("trusts td-b.test now"), "{}", said.err);
         println!("{}", said.err.trim());
     }
-    let objects = ["get", "clusterfederatedtrustdomains", "-o", "name"];
-    let objects = a.stage.cluster.kubectl(&objects).await.expect("a list");
-    assert_eq!(objects.trim(), "", "nothing was changed");
+    let objects = async || {
+        let objects = ["get", "clusterfederatedtrustdomains", "-o", "name"];
+        a.stage.cluster.kubectl(&objects).await.expect("a list").trim().to_owned()
+    };
+    assert_eq!(objects().await, "", "nothing was changed");
+
+    // A person is asked, and told that the peer is not listed.
+    let asked = ["bootstrap", "b", "a", "--fingerprint", fingerprint];
+    let question = "Make a trust td-b.test, which its SpireServer does not list?";
+    let refused = administrator.run_at_terminal(&asked, "no").await;
+    let words = |said: &str| said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&refused.out).contains(question), "{}", refused.out);
+    assert_eq!(refused.code, 2, "{}", refused.out);
+    assert!(refused.out.contains("nothing was changed"), "{}", refused.out);
+    assert_eq!(objects().await, "", "nothing was changed");
+    let taken = administrator.run_at_terminal(&asked, "yes").await;
+    assert!(words(&taken.out).contains(question), "{}", taken.out);
+    assert_eq!(taken.code, 0, "{}", taken.out);
+    assert_eq!(objects().await, "clusterfederatedtrustdomain.spire.spiffe.io/td-b.test");
+    a.stage.cluster.kubectl(&gone).await.expect("it can be deleted");
+
     let done = administrator.run(&[&run[..], &["--unlisted"]].concat()).await;
     assert_eq!(done.code, 0, "{}{}", done.out, done.err);
     assert!(done.err.contains("although its SpireServer does not list it"), "{}", done.err);
