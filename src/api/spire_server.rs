@@ -136,7 +136,7 @@ pub struct Datastore {
     pub max_open_conns: i32,
     /// Idle connections at most.
     pub max_idle_conns: i32,
-    /// Seconds after which a connection is made anew; 0 for never.
+    /// Seconds after which a connection is replaced; 0 for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conn_max_lifetime: Option<i32>,
     /// `"true"` or `"false"`.
@@ -309,7 +309,7 @@ pub struct FederationStatus {
     /// Where others find the bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_url: Option<String>,
-    /// How many of all peers are well, such as `3/4`.
+    /// How many of all peers have no known problem, such as `3/4`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peers_summary: Option<String>,
     /// What is known of each peer.

@@ -1,6 +1,6 @@
 //! The controller: any change of the SpireServer or of what it owns leads to a pass over all of it.
 //!
-//! There is one SpireServer and about a dozen objects, so a pass reads each of them anew. Nothing
+//! There is one SpireServer and about a dozen objects, so each reconcile reads all of them. Nothing
 //! is decided from a cache.
 
 mod follow;
@@ -250,7 +250,7 @@ impl Federator {
         if !self.waiting_for().is_empty() {
             return (Pass::Settled, false);
         }
-        // Read anew: what the watch brought may be older than our own last write.
+        // Read again: the watched object may be older than our own last write.
         let api: Api<SpireServer> = Api::all(self.client.clone());
         let server = match api_error::with_timeout(api.get_opt(spire_server::NAME)).await {
             Ok(server) => server,

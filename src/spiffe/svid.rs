@@ -68,19 +68,19 @@ pub enum SvidError {
     },
     /// There is nothing to verify it with.
     #[error(
-        "the bundle of {0} has no CA certificate that is valid now: fetch it anew with trustplane \
+        "the bundle of {0} has no CA certificate that is valid now: fetch it again with trustplane \
          federation bootstrap or import"
     )]
     NoAuthority(TrustDomain),
     /// Only a CA that is no longer trusted has signed it, or one that is not trusted yet.
     #[error(
         "the certificate is signed by an authority of {0} whose own certificate is expired or not \
-         yet valid: fetch the bundle anew with trustplane federation bootstrap or import"
+         yet valid: fetch the bundle again with trustplane federation bootstrap or import"
     )]
     AuthorityNotValid(TrustDomain),
     /// None of the bundle's authorities has signed it.
     #[error(
-        "the certificate is signed by no authority of the bundle of {0}: fetch it anew with \
+        "the certificate is signed by no authority of the bundle of {0}: fetch it again with \
          trustplane federation bootstrap or import"
     )]
     UnknownAuthority(TrustDomain),

@@ -186,7 +186,7 @@ async fn terms_that_are_not_accepted_are_told_and_nothing_is_made_until_they_are
     assert_eq!(
         told,
         "spec.federation.bundleEndpoint.httpsWeb.acme.tosAccepted: the authority's terms are not \
-         accepted; read them, then set it to \"true\"\nUntil that is mended nothing is made or changed"
+         accepted; read them, then set it to \"true\"\nUntil that is fixed nothing is made or changed"
     );
     assert_eq!(
         stage.writes().await,

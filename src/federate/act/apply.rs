@@ -99,7 +99,7 @@ impl Writer {
                 return created.map_err(|error| (Operation::Create, error));
             }
             Comparison::Taken(other) => return Ok(Outcome::Taken(other)),
-            // Whatever is written to it now goes with it; it is made anew once it is gone.
+            // Writes to it now would be lost with it; it is created again once it is gone.
             Comparison::Going => return Err((Operation::Update, ApiError::Conflict)),
             Comparison::Same(live) => return Ok(Outcome::InPlace(live)),
             Comparison::Differs { live, patch } => (live, patch),

@@ -45,7 +45,7 @@ pub use warning::PeerWarning;
 /// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
 pub type Anchors = BTreeMap<String, Arc<Bundle>>;
 
-/// Whoever is asked, and why just so. Where any of it changes, the asking begins anew.
+/// Which endpoint is polled, and how. Polling restarts if any of it changes.
 #[derive(Clone, Debug, PartialEq)]
 struct PollTarget {
     peer: Peer,
@@ -152,7 +152,7 @@ impl Peers {
         if *standing == anchors {
             return;
         }
-        // What an administrator brings anew counts more than what was fetched before.
+        // A bundle that an administrator brings later counts more than one fetched before.
         for peer in wanted.iter().filter(by_spiffe) {
             let name = &peer.trust_domain;
             if standing.get(name) != anchors.get(name)
@@ -249,7 +249,7 @@ impl Peers {
             running.retain(|(asked, task)| {
                 let stays = wanted.contains(asked) && !task.is_finished();
                 if !stays {
-                    // A fetch under way is begun anew.
+                    // A running fetch is restarted.
                     task.abort();
                 }
                 stays

@@ -154,7 +154,7 @@ fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown,
             (Action::Leave(why), Vec::new(), Outcome::Taken(owner))
         }
         Ok(Comparison::Going) => {
-            let why = "it is being deleted, and would be made anew then".to_owned();
+            let why = "it is being deleted, and would be made again then".to_owned();
             let outcome = Outcome::Failed(Operation::Update, ApiError::Conflict);
             (Action::Leave(why), Vec::new(), outcome)
         }

@@ -208,9 +208,9 @@ fn configuration(findings: &Findings) -> Verdict {
 fn meanwhile(findings: &Findings) -> &'static str {
     match findings.is_rendered() {
         true => {
-            "Until that is mended the last valid spec counts, without the peers that are no longer listed"
+            "Until that is fixed the last valid spec counts, without the peers that are no longer listed"
         }
-        false => "Until that is mended nothing is made or changed",
+        false => "Until that is fixed nothing is made or changed",
     }
 }
 
@@ -244,7 +244,7 @@ fn no_namespace(part: Component, namespace: &str) -> String {
 fn taken(part: Component, owner: &str) -> String {
     if owner == format!("{} {}", spire_server::KIND, spire_server::NAME) {
         return format!(
-            "{part:?}: what an earlier SpireServer had made is still being deleted, and is made anew then"
+            "{part:?}: what an earlier SpireServer had made is still being deleted, and is made again then"
         );
     }
     let remedy = if owner == SOMEBODY {

@@ -103,7 +103,7 @@ pub enum Answer {
 fn judge(before: Option<&BTreeMap<String, u64>>, now: &BTreeMap<String, u64>) -> Option<Answer> {
     let grown = |(status, now): (&String, &u64)| {
         let before = before.and_then(|it| it.get(status)).copied().unwrap_or_default();
-        // Smaller: it began anew.
+        // Smaller: the counter restarted.
         (*now > before || (*now < before && *now > 0)).then(|| status.clone())
     };
     let grown: Vec<_> = now.iter().filter_map(grown).collect();

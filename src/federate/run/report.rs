@@ -185,7 +185,7 @@ impl Federator {
             self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
         }
         for (trust_domain, error) in self.peers.failing() {
-            // One for each: those that come and go must not have the others told anew. And what a peer
+            // One for each: those that come and go must not have the others reported again. And what a peer
             // has a say in may be another text each time.
             let topic = Some(format!("{trust_domain} {}", error.topic()));
             let about = ("Warning", conditions::UNREACHABLE, "Fetch");

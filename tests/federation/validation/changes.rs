@@ -34,7 +34,7 @@ async fn judge(turn: &Turn, before: Value, free: &[Value], refused: &[Value], sa
 
 async fn a_trust_domain_stays_and_the_refusal_says_what_to_do_instead(turn: Turn) {
     let says = "trustDomain cannot be changed, because it is part of every identity that was issued: \
-                delete the SpireServer and its volume, create it anew with the new trust domain, and \
+                delete the SpireServer and its volume, create it again with the new trust domain, and \
                 bootstrap every peer again";
     let other = with(minimal(), "/spec/trustDomain", json!("b.example.com"));
     let free = [minimal(), with(minimal(), "/spec/logLevel", json!("debug"))];
@@ -83,9 +83,9 @@ async fn the_source_of_certificates_stays(turn: Turn) {
     let serving_cert = || web(json!({ "servingCert": {} }));
     let terms = with(acme(), "/tosAccepted", json!("true"));
     let secret = web(json!({ "servingCert": { "externalSecretRef": "federation-tls" } }));
-    let says = "acme cannot be replaced by servingCert: delete the SpireServer and create it anew";
+    let says = "acme cannot be replaced by servingCert: delete the SpireServer and create it again";
     judge(&turn, by_acme(), &[web(json!({ "acme": terms }))], &[serving_cert()], says).await;
-    let says = "servingCert cannot be replaced by acme: delete the SpireServer and create it anew";
+    let says = "servingCert cannot be replaced by acme: delete the SpireServer and create it again";
     judge(&turn, serving_cert(), &[secret], &[by_acme()], says).await;
 }
 

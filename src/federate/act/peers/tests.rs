@@ -103,7 +103,7 @@ fn a_peer_that_never_answered_is_news_once() {
     peers.hears(&b, Err(dark()));
     assert!(is_news());
     peers.hears(&b, Err(dark()));
-    assert!(!is_news(), "each of fifty such peers has all objects read anew with every try");
+    assert!(!is_news(), "each of fifty such peers has all objects read again with every try");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub enum PeerWarning {
     },
     /// The bundle has a lower number than the one before it.
     #[error(
-        "the sequence of its bundle went back from {from} to {to}: an old one is served. Was its SPIRE server restored from a backup or made anew, or does more than one server answer there? SPIRE uses it all the same"
+        "the sequence of its bundle went back from {from} to {to}: an old one is served. Was its SPIRE server restored from a backup or set up again, or does more than one server answer there? SPIRE uses it all the same"
     )]
     SequenceWentBack {
         /// The number before.

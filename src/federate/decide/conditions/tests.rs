@@ -84,7 +84,7 @@ fn every_problem_of_a_configuration_is_told_and_nothing_is_claimed_of_objects() 
     assert_eq!((status, reason), ("False", "InvalidFederationConfiguration"));
     assert_eq!(
         message,
-        "spec.a: is wrong\nspec.b: too\nUntil that is mended nothing is made or changed"
+        "spec.a: is wrong\nspec.b: too\nUntil that is fixed nothing is made or changed"
     );
     let all: Vec<_> = verdicts(&server(spiffe()), &findings).iter().map(|it| it.about).collect();
     assert_eq!(all, ["ConfigurationValid", "TrustMatchesSpec", "CreateOnlyMode", "Ready"]);

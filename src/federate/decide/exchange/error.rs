@@ -93,7 +93,7 @@ pub enum ImportError {
     NoAuthority,
     /// Something newer is known.
     #[error(
-        "the file is old: the sequence of its bundle is {found}, and this cluster knows {known} already. Have a new one made. If the other SPIRE server began anew, from a backup or without its data, say --older"
+        "the file is old: the sequence of its bundle is {found}, and this cluster knows {known} already. Have a new one made. If the other SPIRE server started over, from a backup or without its data, say --older"
     )]
     OlderSequence {
         /// In the file.
@@ -103,7 +103,7 @@ pub enum ImportError {
     },
     /// Something newer was brought.
     #[error(
-        "the file is old: the youngest of its authorities is of {found}, and this cluster has one of {known} already. Have a new one made. If the other SPIRE server began anew, say --older"
+        "the file is old: the youngest of its authorities is of {found}, and this cluster has one of {known} already. Have a new one made. If the other SPIRE server started over, say --older"
     )]
     OlderAuthorities {
         /// In the file.

@@ -181,10 +181,10 @@ fn what_somebody_put_in_place_of_ours_goes_where_there_can_be_only_one() {
 
     let live = merged(live.clone(), &patch(&live, &with).unwrap());
     assert_eq!(live["spec"]["volumes"], defaulted["spec"]["volumes"]);
-    let (mended, whole) = (&live["spec"]["containers"][0], &defaulted["spec"]["containers"][0]);
-    assert_eq!(mended["env"], whole["env"]);
+    let (merged, whole) = (&live["spec"]["containers"][0], &defaulted["spec"]["containers"][0]);
+    assert_eq!(merged["env"], whole["env"]);
     let probe = json!({ "httpGet": { "path": "/live" }, "timeoutSeconds": 1 });
-    assert_eq!(mended["livenessProbe"], probe, "what is not an alternative stays");
+    assert_eq!(merged["livenessProbe"], probe, "what is not an alternative stays");
     assert_eq!(patch(&live, &with), None);
 }
 

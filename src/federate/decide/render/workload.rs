@@ -69,7 +69,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         "metadata": { "name": SERVER },
         "spec": {
             "replicas": 1,
-            // Otherwise a Pod that can't start, for a wrong image say, is never replaced by a mended one.
+            // Otherwise a Pod that can't start, for a wrong image say, is never replaced by one that can.
             "podManagementPolicy": "Parallel",
             "serviceName": SERVER,
             "selector": { "matchLabels": selector() },

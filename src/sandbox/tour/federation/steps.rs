@@ -157,7 +157,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         },
         Step {
             title: "a's endpoint is back, and all is well again",
-            commands: own(&["# The line is mended."]),
+            commands: own(&["# The line is repaired."]),
             act: Act::OpenEndpoint,
             expected: rotated,
         },
