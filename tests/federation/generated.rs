@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, task::JoinSet};
-use trustplane::{api::spire_server::SpireServer as RequestedSecret, federate::decide::validate};
+use trustplane::{api::spire_server::SpireServer as Resource, federate::decide::validate};
 
 use crate::{
     only::Turn,
@@ -175,11 +175,11 @@ fn object(spec: &Value) -> Value {
 }
 
 /// As both judge it, and completed by the API server.
-async fn accepted(turn: &Turn, spec: &Value) -> RequestedSecret {
+async fn accepted(turn: &Turn, spec: &Value) -> Resource {
     let made = turn.would_create(&object(spec)).await;
     let mut made = made.unwrap_or_else(|why| panic!("{spec:#}\n{why}"));
     made["metadata"]["uid"] = json!("4711");
-    let wanted: RequestedSecret = serde_json::from_value(made).expect("a SpireServer");
+    let wanted: Resource = serde_json::from_value(made).expect("a SpireServer");
     assert_eq!(validate::problems(&wanted.spec), [], "{spec:#}");
     wanted
 }
@@ -220,7 +220,7 @@ fn at_the_bounds() -> Vec<Value> {
         ("1h", "8760h", "1m"),
         ("10m", "10m", "10m"),
     ];
-    let keys = ["ec-p256", "ec-p384", "rsa-2048"];
+    let keys = ["ec-p256", "ec-p384", "rsa-2048", "rsa-4096"];
     let (long, subject) = ("a".repeat(255), |length: usize| "\u{fc}$".repeat(length / 2));
     let peers = |count: usize| -> Value {
         (0..count).map(|number| peer(&mut Rng::with_seed(1), number)).collect()
@@ -231,22 +231,25 @@ fn at_the_bounds() -> Vec<Value> {
             "clusterName": if number % 2 == 0 { &*long } else { "a" },
             "jwtIssuer": "https://a.example./",
             "caValidity": ca, "defaultX509Validity": x509, "defaultJWTValidity": jwt,
-            "caKeyType": keys[number % 3], "jwtKeyType": keys[(number + 1) % 3],
+            "caKeyType": keys[number % 4], "jwtKeyType": keys[(number + 1) % 4],
             "logLevel": "error", "logFormat": "json",
             "caSubject": { "country": "DE", "organization": subject(64), "commonName": subject(254) },
             "datastore": { "maxOpenConns": 2, "maxIdleConns": 0, "connMaxLifetime": i32::MAX },
         });
-        if number % 2 == 0 {
-            let endpoint = match number % 4 {
-                0 => json!({ "profile": "https_spiffe", "refreshHint": 60 }),
-                _ => {
-                    json!({ "profile": "https_web", "refreshHint": 3600, "httpsWeb": { "servingCert": { "fileSyncInterval": 7_776_000 } } })
-                }
-            };
-            let count = [1, 50][number / 2 % 2];
-            spec["federation"] =
-                json!({ "bundleEndpoint": endpoint, "federatesWith": peers(count) });
-        }
+        // Names of both lengths come with each profile; two servers have no federation at all.
+        let endpoint = match number % 5 {
+            0 | 3 => json!({ "profile": "https_spiffe", "refreshHint": 60 }),
+            1 => {
+                json!({ "profile": "https_web", "refreshHint": 3600, "httpsWeb": { "servingCert": { "fileSyncInterval": 7_776_000 } } })
+            }
+            2 => json!({ "profile": "https_web", "httpsWeb": { "acme": {
+                "directoryUrl": "https://localhost:1/directory", "domainName": "a.example",
+                "email": "admin@a.example", "tosAccepted": "true",
+            }}}),
+            _ => return spec,
+        };
+        let count = [1, 50][number / 2 % 2];
+        spec["federation"] = json!({ "bundleEndpoint": endpoint, "federatesWith": peers(count) });
         spec
     };
     durations.into_iter().enumerate().map(of).collect()

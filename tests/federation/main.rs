@@ -11,6 +11,8 @@
 //! - [`crash`]: the controller is killed at every one of its calls;
 //! - [`rendered`]: what we render, read by the real SPIRE server and controller manager;
 //! - [`pod`]: the Pod that we render, run as a kubelet runs it;
+//! - [`mounted_secrets`]: the same with Secrets in it;
+//! - [`upkeep`]: credentials and old labels that must not be on its objects;
 //! - [`crowd`]: as many peers as there may be, some slow or dead;
 //! - [`kept`]: what counts while a SpireServer is invalid, and what SPIRE trusts beside it;
 //! - [`readiness`]: what Ready and PeersReachable wait for;
@@ -22,6 +24,7 @@
 //! - [`web`]: the same by https_web;
 //! - [`workload`]: what a workload gets of it;
 //! - [`walk`]: docs/federate.md, command by command, up to mTLS between workloads of two clusters;
+//! - [`words`]: words that users are to read nowhere;
 //! - [`real_spire`]: SPIRE servers with configurations written by hand: what the others stand on.
 
 #[path = "../cluster/support/mod.rs"]
@@ -53,6 +56,7 @@ mod hostile_database;
 mod kept;
 mod life;
 mod mixed;
+mod mounted_secrets;
 mod pod;
 mod readiness;
 mod real_spire;
@@ -61,6 +65,8 @@ mod rendered;
 mod replicas;
 mod roundtrip;
 mod together;
+mod upkeep;
 mod validation;
 mod walk;
 mod web;
+mod words;

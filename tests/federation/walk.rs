@@ -20,6 +20,19 @@ use node::Site;
 
 const SOON: Duration = Duration::from_secs(60);
 
+/// All that the walk consists of.
+const SECTIONS: [&str; 9] = [
+    "1. Install",
+    "2. Describe each cluster",
+    "3. Wait for the SPIRE servers",
+    "4. Exchange the first bundles",
+    "5. See that the bundles arrive",
+    "6. Start agents",
+    "7. Give workloads an identity",
+    "8. mTLS, in both directions",
+    "9. End the trust",
+];
+
 async fn site(letter: &'static str) -> Site {
     let name = format!("cluster-{letter}");
     let cluster = Cluster::start_another(&format!("walk-{letter}")).await;
@@ -31,6 +44,7 @@ async fn site(letter: &'static str) -> Site {
 async fn the_walk_of_the_manual_leads_two_workloads_to_mtls_and_ends_it_again() {
     let begin = Instant::now();
     let manual = Manual::read();
+    assert_eq!(manual.sections(), SECTIONS, "each of them is walked below");
     let names = Names::start().await;
     let (a, b) = tokio::join!(site("a"), site("b"));
     let machine = Machine::with(&[("a", &a.stage().cluster), ("b", &b.stage().cluster)], &names);

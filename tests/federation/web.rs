@@ -199,7 +199,8 @@ async fn clusters_federate_by_https_web_through_a_renewal_and_a_third_joins() {
     let pebble = Pebble::start(b.router.address().port()).await;
     let (host_a, host_b) = (a.stage.host(), b.stage.host());
     let trusted_by_a = root.clone() + &pebble.issuing_authority().await;
-    let trusted_by_b = root.clone() + pebble.authority();
+    // The directory of ACME, and what it issues: our controller asks its own endpoint.
+    let trusted_by_b = trusted_by_a.clone() + pebble.authority();
 
     let issuing = Issuing::start(&a.stage, &authority).await;
     let _inject = inject(&a.stage).await;
@@ -216,6 +217,14 @@ async fn clusters_federate_by_https_web_through_a_renewal_and_a_third_joins() {
     let [peer_a, peer_b] = [peer("td-a.test", &host_a), peer("td-b.test", &host_b)];
     federate(&mut a, slice::from_ref(&peer_b)).await;
     federate(&mut b, &[peer_a]).await;
+
+    for side in [&a, &b] {
+        eventually(SOON, "our own endpoint is asked as a peer would, by https_web", async || {
+            let found = side.stage.condition("EndpointReachable").await;
+            if found.1 == "EndpointServesBundle" { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+    }
 
     renew_under_load(&issuing, &a, &b.spire, &root).await;
 

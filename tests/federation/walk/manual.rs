@@ -25,6 +25,13 @@ impl Manual {
         Self(text_of("docs/federate.md"))
     }
 
+    /// The headings of all sections of the walk.
+    pub fn sections(&self) -> Vec<&str> {
+        let (_, walk) = self.0.split_once("\n## The walk").expect("the walk");
+        let walk = walk.split("\n## ").next().unwrap_or_default();
+        walk.lines().filter_map(|line| line.strip_prefix("### ")).collect()
+    }
+
     /// What is below the heading.
     pub fn section(&self, heading: &str) -> Steps {
         let begin = format!("\n### {heading}\n");
