@@ -46,7 +46,7 @@ pub enum Status {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct CheckResult {
     /// Names the line for scripts, and never changes.
     pub check: &'static str,
     /// How it stands.
@@ -70,29 +70,29 @@ struct Subject {
 }
 
 impl Subject {
-    fn line(self, result: Status, found: impl Into<String>) -> Line {
+    fn line(self, result: Status, found: impl Into<String>) -> CheckResult {
         let Self { check, subject } = self;
-        Line { check, result, subject, found: found.into(), todo: None, command: None }
+        CheckResult { check, result, subject, found: found.into(), todo: None, command: None }
     }
 
-    fn ok(self, found: impl Into<String>) -> Line {
+    fn ok(self, found: impl Into<String>) -> CheckResult {
         self.line(Status::Ok, found)
     }
 
-    fn failed(self, found: impl Into<String>, todo: impl Into<String>) -> Line {
+    fn failed(self, found: impl Into<String>, todo: impl Into<String>) -> CheckResult {
         self.line(Status::Failed, found).todo(todo)
     }
 
-    fn warning(self, found: impl Into<String>, todo: impl Into<String>) -> Line {
+    fn warning(self, found: impl Into<String>, todo: impl Into<String>) -> CheckResult {
         self.line(Status::Warning, found).todo(todo)
     }
 
-    fn note(self, found: impl Into<String>) -> Line {
+    fn note(self, found: impl Into<String>) -> CheckResult {
         self.line(Status::Note, found)
     }
 
     /// The answer that was needed did not come.
-    fn unanswered(self, error: &ApiError) -> Line {
+    fn unanswered(self, error: &ApiError) -> CheckResult {
         match error {
             ApiError::Forbidden | ApiError::Unauthorized => self.warning(
                 format!("cannot be seen: {error}"),
@@ -103,7 +103,7 @@ impl Subject {
     }
 }
 
-impl Line {
+impl CheckResult {
     fn todo(self, todo: impl Into<String>) -> Self {
         Self { todo: Some(todo.into()), ..self }
     }
@@ -128,7 +128,7 @@ pub fn is_installed(facts: &Facts, expect: Expect) -> bool {
 }
 
 /// Judges.
-pub fn lines(facts: &Facts, expect: Expect) -> Vec<Line> {
+pub fn evaluate(facts: &Facts, expect: Expect) -> Vec<CheckResult> {
     let judge = Judge { facts, installed: is_installed(facts, expect) };
     let mut lines = vec![
         judge.api_server(),
@@ -156,7 +156,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn api_server(&self) -> Line {
+    fn api_server(&self) -> CheckResult {
         let it = Subject { check: "api-server", subject: "API server" };
         let server = &self.facts.server;
         if let Some(injecting) = self.facts.sandbox {
@@ -183,7 +183,7 @@ impl Judge<'_> {
         }
     }
 
-    fn route_api(&self) -> Line {
+    fn route_api(&self) -> CheckResult {
         let it = Subject { check: "route-api", subject: "Route API" };
         match &self.facts.route_api {
             Err(error) => it.unanswered(error),
@@ -210,7 +210,7 @@ impl Judge<'_> {
         }
     }
 
-    fn status_field(&self) -> Line {
+    fn status_field(&self) -> CheckResult {
         let it = Subject { check: "status-certificate", subject: ".status.certificate" };
         match &self.facts.status_field {
             Ok(StatusField::Kept) => it.ok("stored"),
@@ -227,7 +227,7 @@ impl Judge<'_> {
         }
     }
 
-    fn installer(&self) -> Line {
+    fn installer(&self) -> CheckResult {
         let it = Subject { check: "install-rights", subject: "rights to install" };
         match &self.facts.installer {
             // The sandbox has no permissions at all.
@@ -246,7 +246,7 @@ impl Judge<'_> {
         }
     }
 
-    fn account(&self) -> Line {
+    fn account(&self) -> CheckResult {
         let it = Subject { check: "account-rights", subject: "controller's rights" };
         match &self.facts.account {
             Err(ApiError::NotFound) => it.note(NO_PERMISSIONS),
@@ -264,7 +264,7 @@ impl Judge<'_> {
         }
     }
 
-    fn policy(&self) -> Line {
+    fn policy(&self) -> CheckResult {
         let mut line = self.installed_policy();
         if self.facts.enforcement == Enforcement::NothingToTest {
             line.found = format!("{}. --probe-policy tested nothing", line.found);
@@ -277,7 +277,7 @@ impl Judge<'_> {
         line
     }
 
-    fn installed_policy(&self) -> Line {
+    fn installed_policy(&self) -> CheckResult {
         let it = Subject { check: "policy", subject: "admission policy" };
         let found = match &self.facts.policy {
             // The sandbox has no admission at all, and nothing is ever installed there.
@@ -318,7 +318,7 @@ impl Judge<'_> {
 
     /// Whether it is enforced is for each API server to say: its plugin can be switched off. A server
     /// behind the main one runs admission by itself; OpenShift's did not ask policies for long.
-    fn guarded(&self, it: Subject) -> Line {
+    fn guarded(&self, it: Subject) -> CheckResult {
         let found = "installed, bound and unaltered";
         let aggregated = match &self.facts.route_api {
             Ok(RouteApi::Aggregated { service, .. }) => Some(service),
@@ -359,7 +359,7 @@ impl Judge<'_> {
     }
 
     /// A controller for some namespaces may do without it, and its administrator knows.
-    fn unguarded(&self, it: Subject, found: &str) -> Line {
+    fn unguarded(&self, it: Subject, found: &str) -> CheckResult {
         let result = if self.facts.served().is_empty() { Status::Failed } else { Status::Warning };
         it.line(
             result,
@@ -369,7 +369,7 @@ impl Judge<'_> {
         .run(APPLY_POLICY)
     }
 
-    fn deployment(&self) -> Line {
+    fn deployment(&self) -> CheckResult {
         let it = Subject { check: "deployment", subject: "Deployment" };
         let namespace = &self.facts.namespace;
         match &self.facts.deployment {
@@ -405,7 +405,7 @@ impl Judge<'_> {
         }
     }
 
-    fn lease(&self) -> Line {
+    fn lease(&self) -> CheckResult {
         let it = Subject { check: "lease", subject: "leader" };
         let namespace = &self.facts.namespace;
         let elects = match &self.facts.deployment {
@@ -423,7 +423,7 @@ impl Judge<'_> {
         }
     }
 
-    fn encryption(&self) -> Line {
+    fn encryption(&self) -> CheckResult {
         Subject { check: "encryption-at-rest", subject: "encryption at rest" }
             .note("cannot be seen from here. Routes hold keys: encrypt them in etcd like Secrets (docs/security.md)")
     }
@@ -464,7 +464,7 @@ fn replicas(
     name: &str,
     deployment: &DeploymentFound,
     idle: &str,
-) -> Line {
+) -> CheckResult {
     let DeploymentFound { replicas, ready, updated, image, dry_run, .. } = deployment;
     if *replicas == 0 {
         return it
@@ -491,7 +491,13 @@ fn replicas(
 }
 
 /// A Lease that somebody should hold.
-fn leader(it: Subject, namespace: &str, deployment: &str, lease: &str, holder: &Holder) -> Line {
+fn leader(
+    it: Subject,
+    namespace: &str,
+    deployment: &str,
+    lease: &str,
+    holder: &Holder,
+) -> CheckResult {
     let found = match holder {
         Holder::Alive { identity } => return it.ok(format!("{identity} holds the Lease")),
         Holder::NoLease => format!("no Lease {lease} in namespace {namespace}"),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::Style;
 use serde_json::json;
 
-use super::checks::{Line, Status};
+use super::checks::{CheckResult, Status};
 use crate::runtime::{
     printable::{self, printable},
     terminal::{BAD, FAINT, GOOD, WARNING, command, wrapped},
@@ -28,15 +28,15 @@ pub enum Place {
 }
 
 /// The table, and what it comes to.
-pub fn table(lines: &[Line], place: Place, width: usize) -> String {
+pub fn table(lines: &[CheckResult], place: Place, width: usize) -> String {
     let mut text = String::new();
     for line in lines {
-        let (mark, style) = shown(line.result);
+        let (label, style) = shown(line.result);
         let indent = if width < NARROW { NARROW_INDENT } else { INDENT };
         let found = wrapped(&line.found, width - indent);
         let mut found = found.iter();
         let first = if width < NARROW { None } else { found.next() };
-        let title = format!("{style}{mark:<7}{style:#} {:<19}", line.subject);
+        let title = format!("{style}{label:<7}{style:#} {:<19}", line.subject);
         let _ = match first {
             Some(part) => writeln!(text, "{title}  {part}"),
             None => writeln!(text, "{}", title.trim_end()),
@@ -55,8 +55,8 @@ pub fn table(lines: &[Line], place: Place, width: usize) -> String {
     text
 }
 
-fn shown(mark: Status) -> (&'static str, Style) {
-    match mark {
+fn shown(status: Status) -> (&'static str, Style) {
+    match status {
         Status::Ok => ("ok", GOOD),
         Status::Warning => ("warning", WARNING),
         Status::Failed => ("FAILED", BAD),
@@ -65,8 +65,8 @@ fn shown(mark: Status) -> (&'static str, Style) {
     }
 }
 
-fn summary(lines: &[Line], place: Place) -> String {
-    let count = |mark| lines.iter().filter(|line| line.result == mark).count();
+fn summary(lines: &[CheckResult], place: Place) -> String {
+    let count = |status| lines.iter().filter(|line| line.result == status).count();
     let (failed, warnings) = (count(Status::Failed), count(Status::Warning));
     let warned = match warnings {
         0 => String::new(),
@@ -85,12 +85,12 @@ fn summary(lines: &[Line], place: Place) -> String {
 }
 
 /// Whether nothing failed.
-pub fn holds(lines: &[Line]) -> bool {
+pub fn holds(lines: &[CheckResult]) -> bool {
     lines.iter().all(|line| line.result != Status::Failed)
 }
 
 /// One object. Fields may be added; none is renamed or removed.
-pub fn document(lines: &[Line], place: Place, namespace: &str, installed: bool) -> String {
+pub fn document(lines: &[CheckResult], place: Place, namespace: &str, installed: bool) -> String {
     let report = json!({
         "namespace": namespace, "installed": installed, "sandbox": place == Place::Sandbox,
         "holds": holds(lines), "lines": lines,
@@ -109,11 +109,11 @@ mod tests {
         terminal::fits,
     };
 
-    fn line(result: Status, found: &str, todo: Option<&str>) -> Line {
+    fn line(result: Status, found: &str, todo: Option<&str>) -> CheckResult {
         let todo = todo.map(str::to_owned);
         let command = todo.as_ref().map(|_| "kubectl apply -k deploy/policy".to_owned());
         let (check, subject) = ("policy", "admission policy");
-        Line { check, result, subject, found: found.into(), todo, command }
+        CheckResult { check, result, subject, found: found.into(), todo, command }
     }
 
     #[test]
@@ -153,11 +153,11 @@ One line failed.
 
     #[test]
     fn what_it_comes_to_tells_ready_from_in_order() {
-        let sum_at = |place, marks: &[Status]| {
-            let lines: Vec<_> = marks.iter().map(|mark| line(*mark, "", None)).collect();
+        let sum_at = |place, statuses: &[Status]| {
+            let lines: Vec<_> = statuses.iter().map(|status| line(*status, "", None)).collect();
             strip_str(&summary(&lines, place)).to_string()
         };
-        let sum = |marks: &[Status]| sum_at(Place::Cluster, marks);
+        let sum = |statuses: &[Status]| sum_at(Place::Cluster, statuses);
         let sandbox = sum_at(Place::Sandbox, &[Status::Ok, Status::NotYet]);
         assert_eq!(sandbox, "This is the sandbox. Nothing is installed here.");
         assert_eq!(sum(&[Status::Ok, Status::Note]), "In order.");

@@ -16,7 +16,7 @@ use crate::{
         secret::{Secret, TLS_TYPE},
     },
     inject::decide::{
-        condition::Standing,
+        condition::PublishedCondition,
         facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
         messages::Reason,
     },
@@ -185,10 +185,13 @@ impl RoutesFound {
         undecodable: Vec<ObjectRef>,
         secrets: Answer<Secrets>,
     ) -> Self {
-        let of = |custody| seen.iter().filter(move |route| route.facts.custody == custody);
-        let asking: Vec<_> = of(WriteAccess::Free).filter(|it| it.facts.is_annotated()).collect();
+        let of = |write_access| {
+            seen.iter().filter(move |route| route.facts.write_access == write_access)
+        };
+        let annotated: Vec<_> =
+            of(WriteAccess::Free).filter(|it| it.facts.is_annotated()).collect();
         let those = |wanted: fn(&Warning) -> bool| -> Vec<ObjectRef> {
-            let found = asking.iter().filter(|route| route.warns(wanted));
+            let found = annotated.iter().filter(|route| route.warns(wanted));
             found.map(|route| route.facts.at.clone()).collect()
         };
         let compared = secrets.as_ref().map_err(ApiError::clone);
@@ -198,10 +201,10 @@ impl RoutesFound {
             Err(_) => route.is_injected(),
         };
         let fails = |route: &&&RouteSeen| {
-            let injected = |it: &Standing| it.reason == Some(Reason::SecretInjected);
+            let injected = |it: &PublishedCondition| it.reason == Some(Reason::SecretInjected);
             !holds(route) || route.facts.conditions.first().is_some_and(|it| !injected(it))
         };
-        let misspelt = |route: &RouteSeen| match &route.facts.wanted {
+        let misspelt = |route: &RouteSeen| match &route.facts.requested {
             RequestedSecret::Misspelt(key) => Some((route.facts.at.clone(), shown(key))),
             RequestedSecret::Nothing | RequestedSecret::Secret(_) | RequestedSecret::Invalid(_) => {
                 None
@@ -213,20 +216,20 @@ impl RoutesFound {
         };
         Self {
             all: seen.len() + undecodable.len(),
-            annotated: asking.len(),
-            current: compared.clone().map(|_| asking.iter().filter(holds).count()),
+            annotated: annotated.len(),
+            current: compared.clone().map(|_| annotated.iter().filter(holds).count()),
             injected: of(WriteAccess::Free).filter(|route| route.is_injected()).count(),
             left_alone: of(WriteAccess::Ingress).filter(|it| it.facts.is_annotated()).count(),
             misspelt: of(WriteAccess::Free).filter_map(misspelt).collect(),
-            failing: asking
+            failing: annotated
                 .iter()
                 .filter(fails)
                 .map(|route| (route.facts.at.clone(), reason(&route.facts)))
                 .collect(),
             without_secret: compared
-                .map(|secrets| asking.iter().filter_map(|it| absent(it, secrets)).collect()),
+                .map(|secrets| annotated.iter().filter_map(|it| absent(it, secrets)).collect()),
             undecodable,
-            unreadable: asking
+            unreadable: annotated
                 .iter()
                 .filter(|route| route.warnings.is_none())
                 .map(|route| route.facts.at.clone())
@@ -235,7 +238,7 @@ impl RoutesFound {
             expiring: those(|it| matches!(it, Warning::Expiring { .. })),
             not_yet_valid: those(|it| matches!(it, Warning::NotYetValid { .. })),
             wrong_host: those(|it| matches!(it, Warning::HostNotCovered { .. })),
-            refused: asking
+            refused: annotated
                 .iter()
                 .filter_map(|route| Some((route.facts.at.clone(), route.refusal.clone()?)))
                 .collect(),

@@ -8,7 +8,7 @@ use kube::Client;
 
 use crate::{
     check::{
-        checks::{Expect, is_installed, lines},
+        checks::{Expect, evaluate, is_installed},
         gather::gather,
         printer::{self, Place},
         probe::{Enforcement, Probe, ProbeError},
@@ -106,7 +106,7 @@ impl Check {
             };
         }
         let expect = if self.installed { Expect::Installed } else { Expect::Whatever };
-        let lines = lines(&facts, expect);
+        let lines = evaluate(&facts, expect);
         let place = if facts.sandbox.is_some() { Place::Sandbox } else { Place::Cluster };
         print(&match self.output {
             Output::Json => {

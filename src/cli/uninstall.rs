@@ -28,7 +28,7 @@ use crate::{
     },
     sandbox::session::Injecting,
     uninstall::{
-        execute::{self, Order, Outcome},
+        execute::{self, Order, Removal},
         federate::{self, Federate},
         plan::{Outlook, Pairs},
         printer::{self, Ended},
@@ -160,7 +160,7 @@ impl Uninstall {
         if !found.outlook.is_nothing() {
             self.confirm(&printer::question(&found.outlook, pairs))?;
         }
-        self.carry_out(&client, &found, Order { pairs, status }).await
+        self.execute(&client, &found, Order { pairs, status }).await
     }
 
     /// A condition that can be read is kept. A controller that runs would put it back.
@@ -206,7 +206,7 @@ impl Uninstall {
         confirm::confirm(question, self.output, "Add --yes")
     }
 
-    async fn carry_out(
+    async fn execute(
         &self,
         client: &kube::Client,
         found: &Found,
@@ -216,11 +216,11 @@ impl Uninstall {
         let routes = found.outlook.routes();
         let mut progress = Progress::of(routes.len());
         let ended =
-            execute::carry_out(client, routes, order, &stop, |done| progress.tell(done)).await;
+            execute::execute(client, routes, order, &stop, |done| progress.tell(done)).await;
         progress.end();
-        let is_done = |outcome: &Outcome| matches!(outcome, Outcome::Done | Outcome::Gone);
+        let is_done = |outcome: &Removal| matches!(outcome, Removal::Done | Removal::Gone);
         let all_done = ended.iter().all(|(_, outcome)| is_done(outcome));
-        let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+        let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Removal::Failed(_)));
         match self.output {
             Output::Text if ended.is_empty() => {}
             Output::Text => print(&format!("\n{}", printer::result(&ended, output::width())))?,

@@ -24,17 +24,17 @@ pub struct Inventory {
 
 /// Reads the Routes of these namespaces, or of all where none is named.
 pub async fn routes(client: &Client, namespaces: &[String]) -> Result<Inventory, ApiError> {
-    let mut survey = Inventory::default();
+    let mut inventory = Inventory::default();
     for api in apis(client, namespaces) {
         // Page by page, so that no answer is too large to arrive in time.
         let mut pages: Pages<Route> = Pages::new(&api, None);
         let mut take = |route: MaybeDecoded<Route>| match &route {
-            MaybeDecoded::Decoded(route) => survey.routes.push(RouteFacts::read(route)),
-            MaybeDecoded::Undecodable(meta) => survey.undecodable.push(ObjectRef::of(meta)),
+            MaybeDecoded::Decoded(route) => inventory.routes.push(RouteFacts::read(route)),
+            MaybeDecoded::Undecodable(meta) => inventory.undecodable.push(ObjectRef::of(meta)),
         };
         while api_error::with_timeout(pages.next(&mut take)).await? == Progress::More {}
     }
-    Ok(survey)
+    Ok(inventory)
 }
 
 fn apis(client: &Client, namespaces: &[String]) -> Vec<Api<MaybeDecoded<Route>>> {

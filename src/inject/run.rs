@@ -1,6 +1,6 @@
 //! The controller: watches fill the index and the queue, workers give each Route its turn.
 
-mod follow;
+mod watch_tasks;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,14 +19,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use follow::hint;
+use watch_tasks::hint;
 
 use crate::{
     inject::{
         act::{
             apply::{ApplyError, Writer},
             capability::{self, StatusField},
-            reconcile::{Failure, Next, Reconciler},
+            reconcile::{Action, Failure, Reconciler},
         },
         cache::{
             index::{Index, Scope},
@@ -94,8 +94,8 @@ pub struct Injector {
     queue: Arc<Queue<ObjectRef>>,
     gate: Gate,
     options: Options,
-    watches: Arc<Mutex<WatchHealth>>,
-    watches_changed: Notify,
+    watch_health: Arc<Mutex<WatchHealth>>,
+    watch_health_changed: Notify,
     relisted: Notify,
     status_field_known: watch::Sender<bool>,
     failures: Mutex<HashMap<ObjectRef, u32>>,
@@ -131,10 +131,10 @@ impl Injector {
             INJECT_REPORTER,
             options.instance.clone(),
         );
-        let watches = Arc::new(Mutex::new(WatchHealth::of(&scopes(&options.namespaces))));
+        let watch_health = Arc::new(Mutex::new(WatchHealth::of(&scopes(&options.namespaces))));
         let reconciler = Reconciler {
             index,
-            watches: watches.clone(),
+            watch_health: watch_health.clone(),
             writer: Writer::new(client.clone()),
             client,
             publisher,
@@ -150,8 +150,8 @@ impl Injector {
             reconciler,
             queue,
             gate,
-            watches,
-            watches_changed: Notify::new(),
+            watch_health,
+            watch_health_changed: Notify::new(),
             relisted: Notify::new(),
             status_field_known: watch::Sender::new(options.policy.status == StatusScope::Off),
             failures: Mutex::default(),
@@ -165,23 +165,23 @@ impl Injector {
 
     /// What readiness waits for, in words.
     pub fn waiting_for(&self) -> Vec<String> {
-        self.watches().waiting_for(Instant::now())
+        self.watch_health().waiting_for(Instant::now())
     }
 
     /// Runs until asked to stop; writes that are under way are finished.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), RunError> {
-        let mut followers = JoinSet::new();
+        let mut tasks = JoinSet::new();
         for scope in scopes(&self.options.namespaces) {
-            followers.spawn(self.clone().follow_routes(scope.clone()));
-            followers.spawn(self.clone().follow_secrets(scope));
+            tasks.spawn(self.clone().watch_routes(scope.clone()));
+            tasks.spawn(self.clone().watch_secrets(scope));
         }
         if self.options.policy.status != StatusScope::Off {
-            followers.spawn(self.clone().learn_status_field());
+            tasks.spawn(self.clone().learn_status_field());
         }
-        followers.spawn(self.clone().resync());
-        followers.spawn(self.clone().compare());
-        followers.spawn(self.clone().tidy());
-        followers.spawn(self.clone().say_when_ready());
+        tasks.spawn(self.clone().resync());
+        tasks.spawn(self.clone().compare());
+        tasks.spawn(self.clone().tidy());
+        tasks.spawn(self.clone().log_when_ready());
 
         let mut workers = JoinSet::new();
         for _ in 0..self.options.concurrency {
@@ -190,7 +190,7 @@ impl Injector {
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            Some(_) = followers.join_next() => return Err(RunError::WatchEnded),
+            Some(_) = tasks.join_next() => return Err(RunError::WatchEnded),
             Some(_) = workers.join_next(), if !stop.is_cancelled() => {
                 if !stop.is_cancelled() {
                     return Err(RunError::WorkerEnded);
@@ -222,8 +222,8 @@ impl Injector {
     /// Waits until the watches are like this.
     async fn until(&self, holds: impl Fn(&WatchHealth) -> bool) {
         loop {
-            let changed = self.watches_changed.notified();
-            if holds(&self.watches()) {
+            let changed = self.watch_health_changed.notified();
+            if holds(&self.watch_health()) {
                 return;
             }
             changed.await;
@@ -240,7 +240,7 @@ impl Injector {
                     Err(error) => {
                         failures += 1;
                         self.status_field_known.send_replace(true);
-                        tracing::warn!(%error, "cannot read whether the API server keeps .status.certificate");
+                        tracing::warn!(%error, "reading the OpenAPI document failed: unknown whether .status.certificate is kept");
                         tokio::time::sleep(Backoff::WATCH.after(failures)).await;
                     }
                 }
@@ -290,10 +290,10 @@ impl Injector {
         }
     }
 
-    async fn say_when_ready(self: Arc<Self>) {
+    async fn log_when_ready(self: Arc<Self>) {
         self.ready_to_decide().await;
         let (routes, secrets) = self.index().sizes();
-        tracing::info!(routes, tls_secrets = secrets, "watching");
+        tracing::info!(routes, tls_secrets = secrets, "watches ready");
         // The others of its set are there for good, and one that ends ends the process.
         std::future::pending().await
     }
@@ -325,7 +325,7 @@ impl Injector {
             () = self.ready_to_decide() => {}
         }
         loop {
-            let (at, lane) = tokio::select! {
+            let (at, priority) = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 next = async {
@@ -336,27 +336,28 @@ impl Injector {
                 } => next,
             };
             if self.gate.is_open() {
-                let words_are_left = self.turn(&at, lane).await;
+                let words_are_left = self.reconcile(&at, priority).await;
                 if words_are_left && stop.is_cancelled() {
                     // What is under way is finished, and said.
-                    self.turn(&at, Priority::Low).await;
+                    self.reconcile(&at, Priority::Low).await;
                 }
             } else {
-                self.queue.put(at.clone(), Instant::now(), lane);
+                self.queue.put(at.clone(), Instant::now(), priority);
             }
             self.queue.done(&at);
         }
     }
 
     /// Answers whether there is something left to be said of it.
-    async fn turn(&self, at: &ObjectRef, lane: Priority) -> bool {
+    async fn reconcile(&self, at: &ObjectRef, priority: Priority) -> bool {
         let start = Instant::now();
         // A bug that one Route brings out must not stop the others.
-        let outcome = AssertUnwindSafe(self.reconciler.turn(at, lane)).catch_unwind().await;
+        let outcome =
+            AssertUnwindSafe(self.reconciler.reconcile(at, priority)).catch_unwind().await;
         self.reconciler.metrics.reconciled(start.elapsed());
         match outcome {
             // It has come half-way: what is said may still fail, as it may have before.
-            Ok(Ok(Next::Speak)) => {
+            Ok(Ok(Action::ReportLater)) => {
                 self.queue.add_later(at.clone());
                 return true;
             }
@@ -365,7 +366,7 @@ impl Injector {
                 self.index().clear_refusals(at);
                 // What is due after the next resync is found again by it: thousands of Routes wait
                 // for the end of their certificates, and take no room for it.
-                if let Next::At(again) = next
+                if let Action::RequeueAt(again) = next
                     && again <= Instant::now() + self.options.resync
                 {
                     self.queue.add_at(at.clone(), again);
@@ -374,7 +375,7 @@ impl Injector {
             Ok(Err(error)) => self.failed(at, &error).await,
             Err(_panic) => {
                 self.reconciler.metrics.failed("panic");
-                tracing::error!(route = %at, "deciding about this Route panicked");
+                tracing::error!(route = %at, "reconcile panicked");
                 self.back_off(at, Duration::ZERO);
             }
         }
@@ -393,12 +394,12 @@ impl Injector {
         };
         let hint = error.cause().map_or("", hint);
         let (failure, retry) = self.reconciler.count_failure(at, error);
-        let is_told = match &failure {
-            Some(failure) => self.report(failure).await,
+        let is_reported = match &failure {
+            Some(failure) => self.report_failure(failure).await,
             None => true,
         };
         let again = match retry {
-            _ if !is_told => self.back_off(at, at_least),
+            _ if !is_reported => self.back_off(at, at_least),
             Retry::BackOff => self.back_off(at, at_least),
             Retry::AtResync => self.options.resync,
             Retry::At(time) => {
@@ -410,8 +411,8 @@ impl Injector {
     }
 
     /// The condition first: it must not wait for Events. Answers whether both were written.
-    async fn report(&self, failure: &Failure) -> bool {
-        let is_said = match self.failed_conditions.try_acquire() {
+    async fn report_failure(&self, failure: &Failure) -> bool {
+        let is_in_status = match self.failed_conditions.try_acquire() {
             Ok(_permit) => self.reconciler.write_failure(failure).await,
             Err(_) => false,
         };
@@ -419,7 +420,7 @@ impl Injector {
             Ok(_permit) => self.reconciler.publish_failure(failure).await,
             Err(_) => false,
         };
-        is_said && is_published
+        is_in_status && is_published
     }
 
     fn back_off(&self, at: &ObjectRef, at_least: Duration) -> Duration {
@@ -441,8 +442,8 @@ impl Injector {
         self.reconciler.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watches(&self) -> MutexGuard<'_, WatchHealth> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watch_health(&self) -> MutexGuard<'_, WatchHealth> {
+        self.watch_health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef, u32>> {

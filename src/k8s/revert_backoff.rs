@@ -46,7 +46,7 @@ pub enum Decision {
     Wait(Instant, Announcement),
 }
 
-/// Whether people know of the contest.
+/// Whether people know of the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// They are to be told now.
@@ -57,13 +57,13 @@ pub enum Announcement {
 
 impl RevertBackoff {
     /// Asks whether this may be written now.
-    pub fn rule(&mut self, write: Option<u64>, now: Instant) -> Decision {
+    pub fn decide(&mut self, write: Option<u64>, now: Instant) -> Decision {
         if self.write != write || self.is_over(now) {
             *self = Self { write, ..Self::default() };
         }
         let Some(repeats) = &mut self.repeats else { return Decision::Go };
         repeats.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
-        // The waits thin the writes out; only silence ends a contest that has begun.
+        // The waits thin the writes out; only silence ends a backoff that has begun.
         let few = repeats.waits == 0 && repeats.earlier.len() < REVERTS;
         if few || failpoints::has(Bug::FightsForEver) {
             return Decision::Go;
@@ -97,7 +97,7 @@ impl RevertBackoff {
             repeats.waits = repeats.waits.saturating_add(1);
         }
         repeats.earlier.push(last);
-        // Only the newest count; without this a contest of days would grow without bound.
+        // Only the newest count; without this a backoff of days would grow without bound.
         if repeats.earlier.len() > REVERTS {
             repeats.earlier.remove(0);
         }
@@ -139,13 +139,13 @@ mod tests {
     /// Reverts every write at once; answers when the writes happened, in seconds.
     fn fight(seconds: u64) -> (Vec<u64>, usize) {
         let start = Instant::now();
-        let mut contest = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
+        let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         let (mut writes, mut announcements) = (Vec::new(), 0);
         for second in 0..seconds {
             let now = start + SECOND * u32::try_from(second).unwrap();
-            match contest.rule(PAIR, now) {
+            match backoff.decide(PAIR, now) {
                 Decision::Go => {
-                    contest.written(now);
+                    backoff.written(now);
                     writes.push(second);
                 }
                 Decision::Wait(_, Announcement::Due) => announcements += 1,
@@ -167,34 +167,34 @@ mod tests {
     #[test]
     fn another_write_starts_anew() {
         let now = Instant::now();
-        let mut contest = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
+        let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         for _ in 0..6 {
-            contest.written(now);
+            backoff.written(now);
         }
-        assert!(matches!(contest.rule(PAIR, now), Decision::Wait(..)));
-        assert_eq!(contest.rule(Some(2), now), Decision::Go);
+        assert!(matches!(backoff.decide(PAIR, now), Decision::Wait(..)));
+        assert_eq!(backoff.decide(Some(2), now), Decision::Go);
     }
 
     #[test]
     fn ten_quiet_minutes_end_a_contest() {
         let now = Instant::now();
-        let mut contest = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
+        let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         for _ in 0..6 {
-            contest.written(now);
+            backoff.written(now);
         }
-        assert!(matches!(contest.rule(PAIR, now), Decision::Wait(..)));
-        assert_eq!(contest.rule(PAIR, now + WINDOW + SECOND), Decision::Go);
+        assert!(matches!(backoff.decide(PAIR, now), Decision::Wait(..)));
+        assert_eq!(backoff.decide(PAIR, now + WINDOW + SECOND), Decision::Go);
     }
 
     #[test]
     fn a_single_write_takes_no_room_of_its_own_and_a_fight_of_days_little() {
-        let (mut contest, now) =
+        let (mut backoff, now) =
             (RevertBackoff { write: PAIR, ..RevertBackoff::default() }, Instant::now());
-        contest.written(now);
-        assert!(contest.repeats.is_none());
+        backoff.written(now);
+        assert!(backoff.repeats.is_none());
         for day in 1..1_000 {
-            contest.written(now + SECOND * 300 * day);
+            backoff.written(now + SECOND * 300 * day);
         }
-        assert!(contest.repeats.unwrap().earlier.len() <= REVERTS);
+        assert!(backoff.repeats.unwrap().earlier.len() <= REVERTS);
     }
 }

@@ -14,7 +14,7 @@ pub enum Bug {
     /// Certificate first, key in a second patch.
     TwoWrites,
     /// The note that says whose the pair is follows in a second patch.
-    NoteAfterwards,
+    MarkerAfterwards,
     /// The condition is written before what it tells of.
     StatusFirst,
     /// The lease is looked at when work begins, and not again before the write.
@@ -87,7 +87,7 @@ impl Bug {
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
-        Self::NoteAfterwards,
+        Self::MarkerAfterwards,
         Self::StatusFirst,
         Self::LeaseUnchecked,
         Self::SecretStaysCached,

@@ -37,7 +37,7 @@ pub struct Order {
 
 /// How one Route ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Removal {
     /// Everything is removed.
     Done,
     /// It was deleted in the meantime.
@@ -50,19 +50,19 @@ pub enum Outcome {
 
 /// Does it to these Routes. Once asked to stop it finishes what is under way and begins nothing
 /// more; so it does when the API server can't be used any longer.
-pub async fn carry_out(
+pub async fn execute(
     client: &Client,
     routes: Vec<ObjectRef>,
     order: Order,
     stop: &CancellationToken,
     mut progress: impl FnMut(usize),
-) -> Vec<(ObjectRef, Outcome)> {
-    let turn = async |at: ObjectRef| {
+) -> Vec<(ObjectRef, Removal)> {
+    let remove = async |at: ObjectRef| {
         if stop.is_cancelled() {
-            return (at, Outcome::NotTried);
+            return (at, Removal::NotTried);
         }
         let outcome = patiently(client, &at, order, stop).await;
-        if let Outcome::Failed(error) = &outcome
+        if let Removal::Failed(error) = &outcome
             && is_hopeless(error)
         {
             stop.cancel();
@@ -70,8 +70,8 @@ pub async fn carry_out(
         (at, outcome)
     };
     let mut outcomes = Vec::with_capacity(routes.len());
-    let mut turns = stream::iter(routes).map(turn).buffered(AT_ONCE);
-    while let Some(outcome) = turns.next().await {
+    let mut removals = stream::iter(routes).map(remove).buffered(AT_ONCE);
+    while let Some(outcome) = removals.next().await {
         outcomes.push(outcome);
         progress(outcomes.len());
     }
@@ -83,18 +83,18 @@ async fn patiently(
     at: &ObjectRef,
     order: Order,
     stop: &CancellationToken,
-) -> Outcome {
+) -> Removal {
     let mut attempt = 1;
     loop {
         match once(client, at, order).await {
             Ok(outcome) => return outcome,
             Err(error) if attempt >= ATTEMPTS || !is_passing(&error) => {
-                return Outcome::Failed(error);
+                return Removal::Failed(error);
             }
             Err(error) => {
                 tokio::select! {
                     () = tokio::time::sleep(Backoff::OBJECT.after(attempt)) => attempt += 1,
-                    () = stop.cancelled() => return Outcome::Failed(error),
+                    () = stop.cancelled() => return Removal::Failed(error),
                 }
             }
         }
@@ -102,11 +102,11 @@ async fn patiently(
 }
 
 /// Reads the Route, decides, writes. After a conflict the next read is decided on.
-async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, ApplyError> {
+async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Removal, ApplyError> {
     let api: Api<Route> = Api::namespaced(client.clone(), &at.namespace);
     let read = api_error::with_timeout(api.get_opt(&at.name)).await;
     let read = read.map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;
-    let Some(route) = read.as_ref().map(RouteFacts::read) else { return Ok(Outcome::Gone) };
+    let Some(route) = read.as_ref().map(RouteFacts::read) else { return Ok(Removal::Gone) };
     let step = step(&route, order.pairs, order.status);
     let writer = Writer::new(client.clone());
     let done = async {
@@ -117,10 +117,10 @@ async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Outcome, 
         if step.drop_status {
             writer.drop_status(&route).await?;
         }
-        Ok(Outcome::Done)
+        Ok(Removal::Done)
     };
     match done.await {
-        Err(error) if ApplyError::is_not_found(&error) => Ok(Outcome::Gone),
+        Err(error) if ApplyError::is_not_found(&error) => Ok(Removal::Gone),
         done => done,
     }
 }

@@ -62,12 +62,12 @@ impl Step {
 
 /// Decides. Routes of an Ingress, and those under deletion, are left alone.
 pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
-    if route.custody != WriteAccess::Free {
+    if route.write_access != WriteAccess::Free {
         return Step { release: None, drop_status: false };
     }
     let write = match (pairs, route.holding()) {
         // A key without its certificate is of no use to anybody.
-        (Pairs::Keep, Holding::Certificate(..)) => Write::DropNote,
+        (Pairs::Keep, Holding::Certificate(..)) => Write::DropMarker,
         (Pairs::Keep | Pairs::Clear, _) => taking_out(route),
     };
     Step {
@@ -78,16 +78,17 @@ pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
 
 /// Whether one of our annotations is there.
 fn is_marked(route: &RouteFacts) -> bool {
-    route.is_annotated() || route.noted
+    route.is_annotated() || route.has_marker
 }
 
 /// What the controller does where the annotation was removed: rows 11 to 13 of its table.
 fn taking_out(route: &RouteFacts) -> Write {
-    let removed = RouteFacts { wanted: RequestedSecret::Nothing, noted: true, ..route.clone() };
+    let removed =
+        RouteFacts { requested: RequestedSecret::Nothing, has_marker: true, ..route.clone() };
     let (now, policy) =
         (DateTime::<Utc>::UNIX_EPOCH, Policy { status: StatusScope::Off, ..Policy::default() });
     let decided = plan::plan(&removed, &SecretState::Missing { since: now }, now, &policy);
-    decided.write.unwrap_or(Write::DropNote)
+    decided.write.unwrap_or(Write::DropMarker)
 }
 
 /// What becomes of its certificate, to show before it is done.
@@ -106,7 +107,7 @@ pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
 pub struct Marked {
     /// Where it is.
     pub at: ObjectRef,
-    /// What its annotation says; nothing where only our note is left.
+    /// What its annotation says; nothing where only our marker is left.
     pub asks_for: Option<String>,
     /// With `keep`.
     pub keep: Effect,
@@ -118,7 +119,7 @@ pub struct Marked {
 
 impl Marked {
     fn of(route: &RouteFacts, step: Step) -> Self {
-        let asks_for = match &route.wanted {
+        let asks_for = match &route.requested {
             RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => None,
             RequestedSecret::Secret(name) => Some(name.to_string()),
             RequestedSecret::Invalid(value) => Some(value.escape_default().to_string()),
@@ -156,16 +157,16 @@ pub struct Outlook {
 
 impl Outlook {
     /// Sorts what was found.
-    pub fn of(survey: Inventory, status: StatusField) -> Self {
-        let mut outlook = Self { undecodable: survey.undecodable, ..Self::default() };
-        for route in &survey.routes {
+    pub fn of(inventory: Inventory, status: StatusField) -> Self {
+        let mut outlook = Self { undecodable: inventory.undecodable, ..Self::default() };
+        for route in &inventory.routes {
             // Which Routes are written does not depend on what becomes of the pairs.
             let step = step(route, Pairs::Keep, status);
             if step.release.is_some() {
                 outlook.marked.push(Marked::of(route, step));
             } else if step.drop_status {
                 outlook.status_only.push(route.at.clone());
-            } else if route.custody == WriteAccess::Ingress && is_marked(route) {
+            } else if route.write_access == WriteAccess::Ingress && is_marked(route) {
                 outlook.left_alone.push(Marked::of(route, step));
             }
         }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Write};
 use serde_json::{Value, json};
 
 use super::{
-    execute::Outcome,
+    execute::Removal,
     federate::Federate,
     plan::{Effect, Marked, Outlook, Pairs},
 };
@@ -24,7 +24,7 @@ const FAILURES: usize = 10;
 const LONGEST: usize = 253;
 
 /// How the Routes ended, by their place.
-pub type Ended = HashMap<ObjectRef, Outcome>;
+pub type Ended = HashMap<ObjectRef, Removal>;
 
 fn words(effect: Effect) -> &'static str {
     match effect {
@@ -155,14 +155,14 @@ fn aligned(rows: &[[String; 5]]) -> String {
 }
 
 /// What happened.
-pub fn result(ended: &[(ObjectRef, Outcome)], width: usize) -> String {
-    let count = |wanted: fn(&Outcome) -> bool| ended.iter().filter(|(_, it)| wanted(it)).count();
-    let done = count(|it| matches!(it, Outcome::Done | Outcome::Gone));
+pub fn result(ended: &[(ObjectRef, Removal)], width: usize) -> String {
+    let count = |wanted: fn(&Removal) -> bool| ended.iter().filter(|(_, it)| wanted(it)).count();
+    let done = count(|it| matches!(it, Removal::Done | Removal::Gone));
     let all = ended.len();
     let style = if done == all { GOOD } else { WARNING };
     let mut text = format!("{style}Routes done: {done} of {all}.{style:#}\n");
     let failures = ended.iter().filter_map(|(_, outcome)| match outcome {
-        Outcome::Failed(error) => Some(error),
+        Removal::Failed(error) => Some(error),
         _ => None,
     });
     for error in failures.clone().take(FAILURES) {
@@ -256,10 +256,10 @@ fn entry(marked: &Marked, ended: Option<&Ended>) -> Value {
 fn put_outcome(entry: &mut Value, at: &ObjectRef, ended: Option<&Ended>) {
     let (result, error) = match ended.map(|ended| ended.get(at)) {
         None => ("planned", None),
-        Some(Some(Outcome::Done)) => ("done", None),
-        Some(Some(Outcome::Gone)) => ("gone", None),
-        Some(Some(Outcome::Failed(error))) => ("failed", Some(error.to_string())),
-        Some(Some(Outcome::NotTried) | None) => ("not-tried", None),
+        Some(Some(Removal::Done)) => ("done", None),
+        Some(Some(Removal::Gone)) => ("gone", None),
+        Some(Some(Removal::Failed(error))) => ("failed", Some(error.to_string())),
+        Some(Some(Removal::NotTried) | None) => ("not-tried", None),
     };
     entry["result"] = json!(result);
     entry["error"] = json!(error);
@@ -334,7 +334,7 @@ Routes that lose .status.certificate and nothing else: 1
     fn everything_fits_terminals_of_50_and_80_columns() {
         let route = ObjectRef::new("web", "shop");
         let error = ApplyError::Pair { route: route.clone(), cause: ApiError::Forbidden };
-        let ended = [(route, Outcome::Failed(error))];
+        let ended = [(route, Removal::Failed(error))];
         for width in [50, 80] {
             for text in [
                 table(&outlook(), None, width),
@@ -379,7 +379,7 @@ Routes that lose .status.certificate and nothing else: 1
         let route = ObjectRef::new("web", "shop");
         let error = ApplyError::Pair { route: route.clone(), cause: ApiError::Forbidden };
         let ended =
-            [(route, Outcome::Failed(error)), (ObjectRef::new("web", "blog"), Outcome::Gone)];
+            [(route, Removal::Failed(error)), (ObjectRef::new("web", "blog"), Removal::Gone)];
         let shown = strip_str(&result(&ended, 100)).to_string();
         assert!(shown.starts_with("Routes done: 1 of 2.\n"), "{shown}");
         assert!(shown.contains("failed  Route web/shop: "), "{shown}");
@@ -388,7 +388,7 @@ Routes that lose .status.certificate and nothing else: 1
 
     #[test]
     fn scripts_get_one_object_with_names_that_do_not_change() {
-        let ended = Ended::from([(ObjectRef::new("web", "shop"), Outcome::Done)]);
+        let ended = Ended::from([(ObjectRef::new("web", "shop"), Removal::Done)]);
         let text = document(
             &outlook(),
             Some(Pairs::Clear),

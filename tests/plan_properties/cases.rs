@@ -8,7 +8,7 @@ use trustplane::inject::decide::plan::{OnInvalid, Policy, SecretState, StatusSco
 use trustplane::tls::Pair;
 
 use crate::{
-    model::{ASKS, Asked, Model, NOTE, SOURCE, note, source},
+    model::{ASKS, MARKER, Model, Requested, SOURCE, marker, source},
     pool::{POOL, Texts},
 };
 
@@ -24,7 +24,7 @@ pub struct Case {
     pub asks: Option<Name>,
     pub tls: Tls,
     pub holds: Holds,
-    pub note: NoteIs,
+    pub marker: MarkerIs,
     pub source: SourceIs,
     pub secret: Seen,
     pub status: Status,
@@ -72,7 +72,7 @@ pub enum Holds {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum NoteIs {
+pub enum MarkerIs {
     Absent,
     Agrees,
     /// Agrees, but was written for the Route that this one is a copy of.
@@ -187,15 +187,15 @@ fn holds() -> impl Strategy<Value = Holds> {
     ]
 }
 
-fn note_is() -> impl Strategy<Value = NoteIs> {
+fn marker_is() -> impl Strategy<Value = MarkerIs> {
     prop_oneof![
-        4 => Just(NoteIs::Absent),
-        6 => Just(NoteIs::Agrees),
-        1 => Just(NoteIs::OfTheOriginal),
-        1 => (0..PAIRS).prop_map(NoteIs::OfPair),
-        1 => Just(NoteIs::KeyHalf),
-        1 => Just(NoteIs::Forged),
-        1 => select(vec!["", "v1", "v1::", "v2:00:00", "läden"]).prop_map(NoteIs::Text),
+        4 => Just(MarkerIs::Absent),
+        6 => Just(MarkerIs::Agrees),
+        1 => Just(MarkerIs::OfTheOriginal),
+        1 => (0..PAIRS).prop_map(MarkerIs::OfPair),
+        1 => Just(MarkerIs::KeyHalf),
+        1 => Just(MarkerIs::Forged),
+        1 => select(vec!["", "v1", "v1::", "v2:00:00", "läden"]).prop_map(MarkerIs::Text),
     ]
 }
 
@@ -295,12 +295,12 @@ pub fn cases() -> impl Strategy<Value = Case> {
         option::weighted(0.7, name()),
         tls(),
         holds(),
-        (note_is(), source_is()),
+        (marker_is(), source_is()),
     );
     let around = (seen(), status(), policy(), time(), (host, wildcard), beside());
     (route, around).prop_map(
         |(
-            (owner, uid, asks, tls, holds, (note, source)),
+            (owner, uid, asks, tls, holds, (marker, source)),
             (secret, status, policy, now, host, beside),
         )| {
             Case {
@@ -309,7 +309,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
                 asks,
                 tls,
                 holds,
-                note,
+                marker,
                 source,
                 secret,
                 status,
@@ -351,9 +351,9 @@ impl Case {
         }
     }
 
-    pub fn asked<'a>(&self, seen: &'a SecretState) -> Asked<'a> {
+    pub fn requested<'a>(&self, seen: &'a SecretState) -> Requested<'a> {
         let named = matches!(self.asks, Some(Name::Good(_)));
-        Asked { seen, pair: self.pair(), refused: self.refused().map(Texts::both), named }
+        Requested { seen, pair: self.pair(), refused: self.refused().map(Texts::both), named }
     }
 
     fn texts(&self) -> (Option<String>, Option<String>) {
@@ -381,20 +381,20 @@ impl Case {
         }
     }
 
-    fn note(&self, certificate: &str, key: &str) -> Option<String> {
-        match self.note {
-            NoteIs::Absent => None,
-            NoteIs::Agrees => Some(note(self.uid, certificate, key)),
-            NoteIs::OfTheOriginal => Some(note("4700", certificate, key)),
-            NoteIs::OfPair(number) => {
+    fn marker(&self, certificate: &str, key: &str) -> Option<String> {
+        match self.marker {
+            MarkerIs::Absent => None,
+            MarkerIs::Agrees => Some(marker(self.uid, certificate, key)),
+            MarkerIs::OfTheOriginal => Some(marker("4700", certificate, key)),
+            MarkerIs::OfPair(number) => {
                 let texts = POOL.texts(number);
-                Some(note(self.uid, &texts.certificate, &texts.key))
+                Some(marker(self.uid, &texts.certificate, &texts.key))
             }
-            NoteIs::KeyHalf => Some(note(self.uid, "another", key)),
-            NoteIs::Forged => {
-                Some(format!("v1:{}{}", "zz".repeat(32), &note(self.uid, "", key)[67..]))
+            MarkerIs::KeyHalf => Some(marker(self.uid, "another", key)),
+            MarkerIs::Forged => {
+                Some(format!("v1:{}{}", "zz".repeat(32), &marker(self.uid, "", key)[67..]))
             }
-            NoteIs::Text(text) => Some(text.to_owned()),
+            MarkerIs::Text(text) => Some(text.to_owned()),
         }
     }
 
@@ -406,16 +406,16 @@ impl Case {
             "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 7, "labels": { "app": "shop" },
         });
         let mut annotations = Map::new();
-        let note = self
-            .note(certificate.as_deref().unwrap_or_default(), key.as_deref().unwrap_or_default());
-        let source = match (self.source, &note) {
-            (SourceIs::Agrees, Some(note)) if note.len() > 19 && note.is_ascii() => {
-                Some(source(SECRET.0, SECRET.1, note))
+        let marker = self
+            .marker(certificate.as_deref().unwrap_or_default(), key.as_deref().unwrap_or_default());
+        let source = match (self.source, &marker) {
+            (SourceIs::Agrees, Some(marker)) if marker.len() > 19 && marker.is_ascii() => {
+                Some(source(SECRET.0, SECRET.1, marker))
             }
             (SourceIs::Text(text), _) => Some(text.to_owned()),
             _ => None,
         };
-        annotations.extend(note.map(|note| (NOTE.to_owned(), json!(note))));
+        annotations.extend(marker.map(|marker| (MARKER.to_owned(), json!(marker))));
         annotations.extend(source.map(|source| (SOURCE.to_owned(), json!(source))));
         annotations.extend(self.asks.as_ref().map(|asks| (ASKS.to_owned(), json!(asks.text()))));
         if self.beside.other_annotation {

@@ -27,7 +27,7 @@ use trustplane::{
 };
 
 use cases::{Case, SECRET, cases};
-use model::{Asked, Model};
+use model::{Model, Requested};
 use pool::POOL;
 
 const CASES: u32 = 100_000;
@@ -54,7 +54,7 @@ fn runner(cases: u32) -> TestRunner {
 struct Done<'a> {
     case: &'a Case,
     seen: &'a SecretState,
-    asked: Asked<'a>,
+    requested: Requested<'a>,
     facts: RouteFacts,
     plan: Plan,
     before: Model,
@@ -124,13 +124,13 @@ impl<'a> Done<'a> {
         let facts = before.facts();
         let plan = plan(&facts, seen, case.now, &case.policy);
         let after = before.after(plan.write, case.pair(), SECRET, plan.conditions.as_deref());
-        Self { case, seen, asked: case.asked(seen), facts, plan, before, after }
+        Self { case, seen, requested: case.requested(seen), facts, plan, before, after }
     }
 
     fn is_what_the_table_says(&self) -> Holds {
         let (case, plan) = (self.case, &self.plan);
-        prop_assert_eq!(plan.row, self.before.row(self.asked));
-        let write = self.before.write(self.asked, case.now, &case.policy);
+        prop_assert_eq!(plan.row, self.before.row(self.requested));
+        let write = self.before.write(self.requested, case.now, &case.policy);
         prop_assert_eq!(plan.write, write, "in row {}", plan.row);
         let said = plan.verdict.as_ref().map(|verdict| (verdict.state, verdict.reason));
         prop_assert_eq!(said, self.expected_verdict(), "in row {}", plan.row);
@@ -138,8 +138,8 @@ impl<'a> Done<'a> {
     }
 
     fn expected_verdict(&self) -> Option<(Option<State>, Reason)> {
-        let waits = model::waits(self.asked, self.case.now, &self.case.policy);
-        let keeps = model::keeps(self.asked, &self.case.policy);
+        let waits = model::waits(self.requested, self.case.now, &self.case.policy);
+        let keeps = model::keeps(self.requested, &self.case.policy);
         let holds_certificate = !self.before.certificate().is_empty();
         Some(match self.plan.row {
             "1" => return None,
@@ -160,7 +160,7 @@ impl<'a> Done<'a> {
 
     fn why_unusable(&self) -> Reason {
         match self.seen {
-            _ if !self.asked.named => Reason::InvalidSecretName,
+            _ if !self.requested.named => Reason::InvalidSecretName,
             SecretState::Missing { .. } => Reason::SecretNotFound,
             SecretState::WrongType(_) => Reason::SecretWrongType,
             SecretState::Invalid { .. } => Reason::SecretInvalid,
@@ -214,8 +214,8 @@ impl<'a> Done<'a> {
         &self,
         matching: &mut HashSet<(String, String)>,
     ) -> Holds {
-        let (Some(Write::Inject(_) | Write::NoteAlone(_)), Some(pair)) =
-            (self.plan.write, self.asked.pair)
+        let (Some(Write::Inject(_) | Write::AddMarker(_)), Some(pair)) =
+            (self.plan.write, self.requested.pair)
         else {
             return Ok(());
         };
@@ -234,7 +234,7 @@ impl<'a> Done<'a> {
     fn spares_what_is_not_ours(&self) -> Holds {
         let (before, after) = (&self.before, &self.after);
         let usable_is_asked_for =
-            self.asked.named && self.asked.pair.is_some() && before.is_annotated();
+            self.requested.named && self.requested.pair.is_some() && before.is_annotated();
         let same = before.certificate() == after.certificate() && before.key() == after.key();
         if !before.is_ours() && !before.is_our_key_left_over() && !usable_is_asked_for {
             prop_assert!(same, "row {} alters a pair that is not ours", self.plan.row);
@@ -251,11 +251,13 @@ impl<'a> Done<'a> {
             StatusScope::All => true,
             StatusScope::Off => false,
             StatusScope::Annotated => {
-                self.before.is_annotated() || self.before.is_noted() || self.before.has_conditions()
+                self.before.is_annotated()
+                    || self.before.has_marker()
+                    || self.before.has_conditions()
             }
         };
         if !covered || self.plan.verdict.is_none() {
-            prop_assert!(self.plan.conditions.is_none(), "a status that nobody asked for");
+            prop_assert!(self.plan.conditions.is_none(), "a status that nobody requested for");
             return Ok(());
         }
         let (before, after) = (self.before.conditions(), self.after.conditions());
@@ -303,11 +305,11 @@ impl<'a> Done<'a> {
     fn keeps_the_last_good_pair_where_asked(&self) -> Holds {
         let Plan { row: "8", write, requeue_at, .. } = &self.plan else { return Ok(()) };
         let missing = matches!(self.seen, SecretState::Missing { .. });
-        if self.case.policy.on_invalid == OnInvalid::Keep && self.asked.named && !missing {
+        if self.case.policy.on_invalid == OnInvalid::Keep && self.requested.named && !missing {
             prop_assert_eq!(*write, None, "the last good pair was to stay");
         }
         if let SecretState::Missing { since } = self.seen
-            && self.asked.named
+            && self.requested.named
         {
             let over = self.case.now - *since >= self.case.policy.missing_grace;
             prop_assert_eq!(*write, over.then_some(Write::Clear), "absent always clears");

@@ -1,6 +1,6 @@
 //! A Route as the API server stores it, and the table of docs/inject.md read off that JSON.
 //!
-//! Written without a look at how the product does it: the merge patch of RFC 7386, the note, the
+//! Written without a look at how the product does it: the merge patch of RFC 7386, the marker, the
 //! row and its write are all worked out here a second time.
 
 use chrono::{DateTime, Utc};
@@ -16,12 +16,12 @@ use trustplane::{
     tls::{Pair, RULES},
 };
 
-pub const NOTE: &str = "trustplane.dev/injected";
+pub const MARKER: &str = "trustplane.dev/injected";
 pub const SOURCE: &str = "trustplane.dev/injected-from";
 pub const ASKS: &str = "route.openshift.io/tls-secret-name";
 
-/// The note as docs/inject.md describes it: over lengths and texts of uid, certificate and key.
-pub fn note(uid: &str, certificate: &str, key: &str) -> String {
+/// The marker as docs/inject.md describes it: over lengths and texts of uid, certificate and key.
+pub fn marker(uid: &str, certificate: &str, key: &str) -> String {
     let digest = |parts: &[&str]| {
         let mut hash = Sha256::new();
         for part in parts {
@@ -33,9 +33,9 @@ pub fn note(uid: &str, certificate: &str, key: &str) -> String {
     format!("v1:{}:{}", digest(&[uid, certificate, key]), digest(&[uid, key]))
 }
 
-/// Where a pair with this note came from, as docs/inject.md describes it.
-pub fn source(uid: &str, version: &str, note: &str) -> String {
-    format!("v1:{uid}:{version}:{RULES}:{}", &note[3..19])
+/// Where a pair with this marker came from, as docs/inject.md describes it.
+pub fn source(uid: &str, version: &str, marker: &str) -> String {
+    format!("v1:{uid}:{version}:{RULES}:{}", &marker[3..19])
 }
 
 /// RFC 7386, word for word.
@@ -59,7 +59,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
 
 /// The Secret that the annotation names.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub struct Requested<'a> {
     pub seen: &'a SecretState,
     /// Where it is usable.
     pub pair: Option<&'a Pair>,
@@ -98,8 +98,8 @@ impl Model {
         self.0["metadata"]["annotations"].get(name).and_then(Value::as_str)
     }
 
-    pub fn is_noted(&self) -> bool {
-        self.annotation(NOTE).is_some()
+    pub fn has_marker(&self) -> bool {
+        self.annotation(MARKER).is_some()
     }
 
     pub fn is_annotated(&self) -> bool {
@@ -118,40 +118,41 @@ impl Model {
         serde_json::from_value(stored).unwrap()
     }
 
-    /// The pair is ours if and only if the note agrees with what stands there.
+    /// The pair is ours if and only if the marker agrees with what stands there.
     pub fn is_ours(&self) -> bool {
-        self.annotation(NOTE) == Some(&note(self.uid(), self.certificate(), self.key()))
+        self.annotation(MARKER) == Some(&marker(self.uid(), self.certificate(), self.key()))
     }
 
-    /// A key without a certificate that the second half of the note agrees with.
+    /// A key without a certificate that the second half of the marker agrees with.
     pub fn is_our_key_left_over(&self) -> bool {
-        let wanted = note(self.uid(), "", self.key());
-        let second = |note: &str| note.rsplit(':').next().unwrap_or_default().to_owned();
+        let wanted = marker(self.uid(), "", self.key());
+        let second = |marker: &str| marker.rsplit(':').next().unwrap_or_default().to_owned();
         let is_hex = |part: &str| part.chars().all(|c| c.is_ascii_hexdigit());
-        let well_formed = |note: &str| {
-            note.len() == wanted.len()
-                && note.starts_with("v1:")
-                && note[3..].split(':').all(is_hex)
+        let well_formed = |marker: &str| {
+            marker.len() == wanted.len()
+                && marker.starts_with("v1:")
+                && marker[3..].split(':').all(is_hex)
         };
         !self.key().is_empty()
             && self
-                .annotation(NOTE)
+                .annotation(MARKER)
                 .is_some_and(|stands| well_formed(stands) && second(stands) == second(&wanted))
     }
 
     /// The first row of the table that matches.
-    pub fn row(&self, asked: Asked<'_>) -> &'static str {
+    pub fn row(&self, requested: Requested<'_>) -> &'static str {
         let Some(tls) = self.0["spec"].get("tls") else {
             return if self.is_left_alone() { "1" } else { "2" };
         };
         let external = tls["externalCertificate"]["name"].as_str().unwrap_or_default();
         let holds_certificate = !self.certificate().is_empty();
-        let holds_refused = asked.named && asked.refused == Some((self.certificate(), self.key()));
+        let holds_refused =
+            requested.named && requested.refused == Some((self.certificate(), self.key()));
         match () {
             () if self.is_left_alone() => "1",
             () if tls["termination"] == "passthrough" => "3",
             () if !external.is_empty() => "4",
-            () if self.is_annotated() => match asked.pair.filter(|_| asked.named) {
+            () if self.is_annotated() => match requested.pair.filter(|_| requested.named) {
                 Some(pair) if self.holds(pair) && self.is_ours() => "5",
                 Some(pair) if self.holds(pair) => "6",
                 Some(_) => "7",
@@ -160,9 +161,9 @@ impl Model {
                 None if holds_certificate => "9",
                 None => "10",
             },
-            () if self.is_noted() && holds_certificate && self.is_ours() => "11",
-            () if self.is_noted() && holds_certificate => "12",
-            () if self.is_noted() => "13",
+            () if self.has_marker() && holds_certificate && self.is_ours() => "11",
+            () if self.has_marker() && holds_certificate => "12",
+            () if self.has_marker() => "13",
             () => "14",
         }
     }
@@ -188,17 +189,23 @@ impl Model {
     }
 
     /// What the table says is to be done in this row.
-    pub fn write(&self, asked: Asked<'_>, now: DateTime<Utc>, policy: &Policy) -> Option<Write> {
-        let drop_note = self.is_noted().then_some(Write::DropNote);
-        let left_over = if self.is_our_key_left_over() { Some(Write::ClearKey) } else { drop_note };
-        match self.row(asked) {
+    pub fn write(
+        &self,
+        requested: Requested<'_>,
+        now: DateTime<Utc>,
+        policy: &Policy,
+    ) -> Option<Write> {
+        let drop_marker = self.has_marker().then_some(Write::DropMarker);
+        let left_over =
+            if self.is_our_key_left_over() { Some(Write::ClearKey) } else { drop_marker };
+        match self.row(requested) {
             "1" | "5" | "7a" | "14" => None,
             "4" if !self.certificate().is_empty() && self.is_ours() => Some(Write::Clear),
             "4" if self.certificate().is_empty() => left_over,
-            "2" | "3" | "4" | "9" | "12" => drop_note,
-            "6" => asked.pair.map(|pair| Write::NoteAlone(pair.fingerprint())),
-            "7" => asked.pair.map(|pair| Write::Inject(pair.fingerprint())),
-            "8" if waits(asked, now, policy) || keeps(asked, policy) => None,
+            "2" | "3" | "4" | "9" | "12" => drop_marker,
+            "6" => requested.pair.map(|pair| Write::AddMarker(pair.fingerprint())),
+            "7" => requested.pair.map(|pair| Write::Inject(pair.fingerprint())),
+            "8" if waits(requested, now, policy) || keeps(requested, policy) => None,
             "8" | "11" => Some(Write::Clear),
             "10" | "13" => left_over,
             other => panic!("there is no row {other}"),
@@ -216,19 +223,19 @@ impl Model {
     ) -> Self {
         let mut after = self.clone();
         let noting = |pair: &Pair| {
-            let note = note(self.uid(), pair.certificate(), pair.key().expose());
-            let source = source(uid, version, &note);
-            json!({ "annotations": { NOTE: note, SOURCE: source } })
+            let marker = marker(self.uid(), pair.certificate(), pair.key().expose());
+            let source = source(uid, version, &marker);
+            json!({ "annotations": { MARKER: marker, SOURCE: source } })
         };
-        let nothing = json!({ "annotations": { NOTE: null, SOURCE: null } });
+        let nothing = json!({ "annotations": { MARKER: null, SOURCE: null } });
         let patch = match (write, pair) {
             (None, _) => json!({}),
             (Some(Write::Inject(_)), Some(pair)) => json!({
                 "metadata": noting(pair),
                 "spec": { "tls": { "certificate": pair.certificate(), "key": pair.key().expose() } },
             }),
-            (Some(Write::NoteAlone(_)), Some(pair)) => json!({ "metadata": noting(pair) }),
-            (Some(Write::Inject(_) | Write::NoteAlone(_)), None) => {
+            (Some(Write::AddMarker(_)), Some(pair)) => json!({ "metadata": noting(pair) }),
+            (Some(Write::Inject(_) | Write::AddMarker(_)), None) => {
                 panic!("there is no pair to inject")
             }
             (Some(Write::Clear), _) => json!({
@@ -239,7 +246,7 @@ impl Model {
                 "metadata": nothing,
                 "spec": { "tls": { "key": null } },
             }),
-            (Some(Write::DropNote), _) => json!({ "metadata": nothing }),
+            (Some(Write::DropMarker), _) => json!({ "metadata": nothing }),
         };
         merge(&mut after.0, &patch);
         if let Some(conditions) = conditions {
@@ -258,7 +265,7 @@ impl Model {
         forget("/spec/tls", "certificate");
         forget("/spec/tls", "key");
         forget("/status", "certificate");
-        forget("/metadata/annotations", NOTE);
+        forget("/metadata/annotations", MARKER);
         forget("/metadata/annotations", SOURCE);
         // Whether an empty map is there or not, the API server tells nobody.
         let nothing = |rest: &Value, place: &str| rest.pointer(place) == Some(&json!({}));
@@ -273,15 +280,15 @@ impl Model {
 }
 
 /// Whether a missing Secret's grace is not over.
-pub fn waits(asked: Asked<'_>, now: DateTime<Utc>, policy: &Policy) -> bool {
-    match asked.seen {
-        SecretState::Missing { since } if asked.named => now - *since < policy.missing_grace,
+pub fn waits(requested: Requested<'_>, now: DateTime<Utc>, policy: &Policy) -> bool {
+    match requested.seen {
+        SecretState::Missing { since } if requested.named => now - *since < policy.missing_grace,
         _ => false,
     }
 }
 
 /// Whether `--on-invalid-secret=keep` applies.
-pub fn keeps(asked: Asked<'_>, policy: &Policy) -> bool {
-    let exists = asked.named && !matches!(asked.seen, SecretState::Missing { .. });
+pub fn keeps(requested: Requested<'_>, policy: &Policy) -> bool {
+    let exists = requested.named && !matches!(requested.seen, SecretState::Missing { .. });
     exists && policy.on_invalid == OnInvalid::Keep
 }

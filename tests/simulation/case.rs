@@ -66,7 +66,7 @@ impl Step {
 
 /// What became of a simulation.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunResult {
     pub violations: Vec<String>,
     /// How many calls the first replica made until the last step and a little longer. What comes
     /// after is watches that are opened anew, all alike.
@@ -76,7 +76,7 @@ pub struct Outcome {
 }
 
 /// Runs a case with a bug switched on, or none.
-pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
+pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     failpoints::switch(bug);
     fastrand::seed(case.seed);
     let log = Log::default();
@@ -101,7 +101,7 @@ pub fn run(case: &Case, bug: Option<Bug>) -> Outcome {
         }
         let mut violations = oracle::violations(&world, case);
         violations.extend(oracle::leaks(&world, &log.text()));
-        Outcome { violations, busy_calls: world.busy_calls(), digest: oracle::digest(&world) }
+        RunResult { violations, busy_calls: world.busy_calls(), digest: oracle::digest(&world) }
     });
     failpoints::switch(None);
     outcome

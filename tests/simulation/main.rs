@@ -29,7 +29,7 @@ mod world;
 
 use std::{process::ExitCode, time::Instant};
 
-use case::{Case, Outcome, run};
+use case::{Case, RunResult, run};
 
 /// So many random cases in `make test`; `make simulate` asks for more.
 const SEEDS: u64 = 2_000;
@@ -111,7 +111,7 @@ fn number(variable: &str) -> Option<u64> {
 fn all_hold(name: &str, cases: &[Case]) -> usize {
     let start = Instant::now();
     let outcomes = parallel::map(cases, |case| run(case, None));
-    let failed: Vec<(&Case, &Outcome)> =
+    let failed: Vec<(&Case, &RunResult)> =
         cases.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.violations.is_empty()).collect();
     let seconds = start.elapsed().as_secs_f64();
     println!("{name}: {} cases, {} violations, {seconds:.1} s", cases.len(), failed.len());
@@ -124,7 +124,7 @@ fn all_hold(name: &str, cases: &[Case]) -> usize {
     failed.len()
 }
 
-fn show(case: &Case, outcome: &Outcome) {
+fn show(case: &Case, outcome: &RunResult) {
     println!("\nVIOLATION in {}", case.name);
     for violation in &outcome.violations {
         println!("  {violation}");

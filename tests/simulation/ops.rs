@@ -282,13 +282,13 @@ impl World {
     fn fit(&self, route: RouteId, content: Content, keeps_source: bool) {
         let Some(stands) = self.read(&route.path()) else { return };
         let (certificate, key) = content.texts();
-        let note =
-            table::note(stands["metadata"]["uid"].as_str().unwrap_or_default(), certificate, key);
+        let marker =
+            table::marker(stands["metadata"]["uid"].as_str().unwrap_or_default(), certificate, key);
         let source = stands["metadata"]["annotations"][INJECTED_FROM_ANNOTATION].as_str();
         let source = source
             .filter(|_| keeps_source)
-            .and_then(|source| Some(format!("{}:{}", source.rsplit_once(':')?.0, &note[3..19])));
-        let annotations = json!({ INJECTED_ANNOTATION: note, INJECTED_FROM_ANNOTATION: source });
+            .and_then(|source| Some(format!("{}:{}", source.rsplit_once(':')?.0, &marker[3..19])));
+        let annotations = json!({ INJECTED_ANNOTATION: marker, INJECTED_FROM_ANNOTATION: source });
         let tls = json!({ "certificate": certificate, "key": key });
         let patch = json!({ "metadata": { "annotations": annotations }, "spec": { "tls": tls } });
         self.merge(Actor::User, &route.path(), patch);

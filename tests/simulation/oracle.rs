@@ -27,7 +27,7 @@ use crate::{
     faults::Fault,
     journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
-    table::{self, Asked, Model},
+    table::{self, Model, Requested},
     world::World,
 };
 
@@ -43,7 +43,7 @@ pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let mut found = journal.wrongs.clone();
     let history = History { journal: &journal, policy: &world.policy, faults: &case.faults };
     if case.faults.is_empty() {
-        found.extend(history.untold());
+        found.extend(history.unreported());
         found.extend(history.hasty_clears());
     }
     found.extend(history.hot_loops(case.steps.len()));
@@ -193,7 +193,7 @@ impl History<'_> {
             return Some("decided without a look at the Secret".to_owned());
         }
         let justified = reads.iter().any(|seen| {
-            let write = route.write(seen.asked(&route), self.time(call.sent), self.policy);
+            let write = route.write(seen.requested(&route), self.time(call.sent), self.policy);
             let expected = route.after(write, seen.pair(&route), seen.identity(), None);
             write.is_some() && same(&expected.0, after)
         });
@@ -201,9 +201,9 @@ impl History<'_> {
             let asked: Vec<_> = reads
                 .iter()
                 .map(|seen| {
-                    let asked = seen.asked(&route);
-                    let write = route.write(asked, self.time(call.sent), self.policy);
-                    format!("row {} {write:?} of {:?}", route.row(asked), seen.content())
+                    let requested = seen.requested(&route);
+                    let write = route.write(requested, self.time(call.sent), self.policy);
+                    format!("row {} {write:?} of {:?}", route.row(requested), seen.content())
                 })
                 .collect();
             format!("the table asks for another write: {}", asked.join(" or "))
@@ -349,9 +349,9 @@ impl Seen {
         (text("uid").unwrap_or_default(), text("resourceVersion").unwrap_or_default())
     }
 
-    fn asked(&self, route: &Model) -> Asked<'_> {
+    fn requested(&self, route: &Model) -> Requested<'_> {
         let refused = self.content().filter(|content| content.is_refused());
-        Asked {
+        Requested {
             seen: &self.seen,
             pair: self.pair(route),
             refused: refused.map(Content::texts),
@@ -367,7 +367,7 @@ fn is_named(route: &Model) -> bool {
 /// The Secret that the table's answer depends on.
 fn deciding_secret(route: &Model) -> Option<&str> {
     let nothing = SecretState::WrongType("".into());
-    let asked = Asked { seen: &nothing, pair: None, refused: None, named: is_named(route) };
+    let asked = Requested { seen: &nothing, pair: None, refused: None, named: is_named(route) };
     let row = route.row(asked);
     let name = route.0["metadata"]["annotations"][table::ASKS].as_str()?;
     (matches!(row, "8" | "9" | "10") && is_named(route)).then_some(name)
@@ -378,7 +378,7 @@ fn matches(route: &Value) -> bool {
     let text = |name: &str| route["spec"]["tls"][name].as_str().unwrap_or_default();
     let pair = (text("certificate"), text("key"));
     let known = Content::ALL.into_iter().filter(|content| content.pair().is_some());
-    let noted = route["metadata"]["annotations"].get(table::NOTE).is_some();
+    let noted = route["metadata"]["annotations"].get(table::MARKER).is_some();
     // What is not ours may be as odd as its owner likes.
     !noted || known.into_iter().any(|content| content.texts() == pair)
 }
@@ -413,7 +413,7 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
         return Some("I2: a status write touched something else".to_owned());
     }
     let anything = SecretState::WrongType("".into());
-    let asked = Asked { seen: &anything, pair: None, refused: None, named: true };
+    let asked = Requested { seen: &anything, pair: None, refused: None, named: true };
     if route.row(asked) == "1" {
         return Some("a Route that is not ours got a condition".to_owned());
     }
@@ -491,11 +491,11 @@ fn not_converged(world: &World, died_unheard: bool) -> Vec<String> {
 }
 
 fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
-    let asked = seen.asked(route);
-    if let Some(write) = route.write(asked, DateTime::<Utc>::MAX_UTC, policy) {
+    let requested = seen.requested(route);
+    if let Some(write) = route.write(requested, DateTime::<Utc>::MAX_UTC, policy) {
         return Some(format!("still to be done: {write:?}"));
     }
-    let row = route.row(asked);
+    let row = route.row(requested);
     let why = why_unusable(route, seen);
     let holds = !route.certificate().is_empty();
     let (state, reason) = match row {
@@ -520,7 +520,7 @@ fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
 
 /// A problem that no Event tells of.
 fn silence(route: &Model, seen: &Seen, warned: &HashSet<(String, String)>) -> Option<String> {
-    let row = route.row(seen.asked(route));
+    let row = route.row(seen.requested(route));
     let warning = match row {
         "7a" | "8" | "9" | "10" => why_unusable(route, seen),
         "2" if route.is_annotated() => "RouteNotSecured",

@@ -2,13 +2,13 @@
 
 use trustplane::runtime::failpoints::Bug;
 
-use crate::case::{Case, Outcome, run};
+use crate::case::{Case, RunResult, run};
 
 /// Enough for a case of 200 steps; a person waits for this.
 const TRIES: usize = 400;
 
 /// The smallest case found that still fails, and how.
-pub fn shrink(case: &Case, bug: Option<Bug>) -> (Case, Outcome) {
+pub fn shrink(case: &Case, bug: Option<Bug>) -> (Case, RunResult) {
     let mut tries = 0;
     let mut smallest = (case.clone(), run(case, bug));
     let mut piece = case.steps.len().max(1);

@@ -86,7 +86,7 @@ impl Wire {
             self.world.crash(self.replica);
             return pending().await;
         }
-        let call = self.world.note_sent(self.actor(), &parts, &target);
+        let call = self.world.record_sent(self.actor(), &parts, &target);
         let sent = Sent { parts, body, target, call, met };
         // What has left goes its way, whatever becomes of who sent it.
         let (reply, replied) = oneshot::channel();
@@ -128,7 +128,7 @@ impl Wire {
             (Some(_), _) => pending().await,
             (None, Some((code, _))) => Ok(self.refuse(sent.call, code)),
             (None, None) => {
-                self.world.note_answered(sent.call, answer.status().as_u16(), &object);
+                self.world.record_answered(sent.call, answer.status().as_u16(), &object);
                 Ok(answer)
             }
         }
@@ -169,7 +169,7 @@ impl Wire {
             "message": "the fault plan says so", "details": { "retryAfterSeconds": 3 },
         });
         let bytes = Bytes::from(status.to_string());
-        self.world.note_answered(call, code, &Bytes::new());
+        self.world.record_answered(call, code, &Bytes::new());
         let answer = Response::builder().status(code).header("content-type", "application/json");
         answer.header("retry-after", "3").body(once(bytes)).expect("a plain answer")
     }
@@ -253,7 +253,7 @@ impl Wire {
                     Watched::Secrets => event["object"]["metadata"]["uid"] = json!(7),
                 }
                 if event["type"] != "BOOKMARK" {
-                    self.world.note_undecodable(watched, &event["object"]);
+                    self.world.record_undecodable(watched, &event["object"]);
                 }
                 // The type comes first, as every API server writes it.
                 let (what, object) = (&event["type"], &event["object"]);

@@ -327,7 +327,7 @@ impl World {
         self.journal().wrongs.push(what);
     }
 
-    pub fn note_undecodable(&self, watched: Watched, object: &Value) {
+    pub fn record_undecodable(&self, watched: Watched, object: &Value) {
         lock(&self.undecodable).push((watched, object.clone()));
     }
 
@@ -358,7 +358,7 @@ impl World {
     }
 
     /// Writes a request down as it leaves, and holds it against the lease.
-    pub fn note_sent(&self, by: Actor, parts: &Parts, target: &Target) -> usize {
+    pub fn record_sent(&self, by: Actor, parts: &Parts, target: &Target) -> usize {
         let call = Call {
             by,
             method: parts.method.clone(),
@@ -391,7 +391,7 @@ impl World {
         }
     }
 
-    pub fn note_answered(&self, call: usize, code: u16, body: &Bytes) {
+    pub fn record_answered(&self, call: usize, code: u16, body: &Bytes) {
         let mut journal = self.journal();
         let call = &mut journal.calls[call];
         let single = call.target.is_about("secrets") && call.target.name.is_some();
@@ -427,7 +427,7 @@ impl World {
         let request = Request::builder().method(method).uri(path).header("content-type", content);
         let request = request.body(Body::from(bytes)).expect("a plain request");
         let (parts, body) = request.into_parts();
-        let call = self.note_sent(by, &parts, &Target::of(path, ""));
+        let call = self.record_sent(by, &parts, &Target::of(path, ""));
         let request = Request::from_parts(parts, body);
         let answer = self.watch_commits(by, call, || {
             self.api.clone().call(request).now_or_never().expect("the sandbox answers at once")

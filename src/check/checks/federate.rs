@@ -1,7 +1,7 @@
 //! The lines about `trustplane federate`. Where it is not installed, one says so.
 
 use super::{
-    APPLY_FEDERATE, APPLY_TRUST_DOMAIN, Judge, Line, NO_PERMISSIONS, Status, Subject, lacks,
+    APPLY_FEDERATE, APPLY_TRUST_DOMAIN, CheckResult, Judge, NO_PERMISSIONS, Status, Subject, lacks,
 };
 use super::{leader, replicas, some};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Judge<'_> {
-    pub(super) fn federate(&self) -> Vec<Line> {
+    pub(super) fn federate(&self) -> Vec<CheckResult> {
         let it = Subject { check: "federate", subject: "trustplane federate" };
         let federate = &self.facts.federate;
         let mut lines = match &federate.installation {
@@ -36,7 +36,7 @@ impl Judge<'_> {
         lines
     }
 
-    fn federate_apis(&self, installation: &Installation) -> Line {
+    fn federate_apis(&self, installation: &Installation) -> CheckResult {
         let it = Subject { check: "federate-apis", subject: "SPIRE APIs" };
         let ours = match &installation.spire_server_api {
             Ok(Installed::Missing) => {
@@ -69,7 +69,7 @@ impl Judge<'_> {
         }
     }
 
-    fn federate_account(&self, installation: &Installation) -> Line {
+    fn federate_account(&self, installation: &Installation) -> CheckResult {
         let it = Subject { check: "federate-rights", subject: "federate's rights" };
         match &installation.account {
             Err(ApiError::NotFound) => it.note(NO_PERMISSIONS),
@@ -84,7 +84,7 @@ impl Judge<'_> {
         }
     }
 
-    fn federate_policy(&self, installation: &Installation) -> Line {
+    fn federate_policy(&self, installation: &Installation) -> CheckResult {
         use Installed::{Altered, AsShipped, Missing};
         let it = Subject { check: "federate-policy", subject: "SpireServer policy" };
         let failed = |found: String, todo: &str| {
@@ -135,13 +135,13 @@ impl Judge<'_> {
         }
     }
 
-    fn federate_deployment(&self, installation: &Installation) -> Line {
+    fn federate_deployment(&self, installation: &Installation) -> CheckResult {
         let it = Subject { check: "federate-deployment", subject: "federate Deployment" };
         let idle = "nothing is kept up to date";
         replicas(it, &self.facts.namespace, FEDERATE_DEPLOYMENT, &installation.deployment, idle)
     }
 
-    fn federate_lease(&self, installation: &Installation) -> Line {
+    fn federate_lease(&self, installation: &Installation) -> CheckResult {
         let it = Subject { check: "federate-lease", subject: "federate's leader" };
         match &installation.lease {
             Err(error) => it.unanswered(error),
@@ -156,7 +156,7 @@ impl Judge<'_> {
     }
 
     /// Whoever keeps it: the sandbox has no Deployment, and OpenShift has an operator of its own.
-    fn spire_server(&self) -> Option<Line> {
+    fn spire_server(&self) -> Option<CheckResult> {
         let it = Subject { check: "spire-server", subject: "SpireServer" };
         let installed = matches!(self.facts.federate.installation, Ok(Some(_)));
         match &self.facts.federate.server {
@@ -178,7 +178,7 @@ impl Judge<'_> {
     }
 }
 
-fn judge(it: Subject, server: &SpireServerFound, installed: bool) -> Line {
+fn judge(it: Subject, server: &SpireServerFound, installed: bool) -> CheckResult {
     let ready = server.conditions.iter().find(|it| it.kind == "Ready");
     let Some(ready) = ready else {
         let found = format!("trust domain {}, without conditions", server.trust_domain);

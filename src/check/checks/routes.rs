@@ -1,6 +1,6 @@
 //! The lines about Routes, their certificates and their Secrets.
 
-use super::{Judge, Line, Subject, named, some};
+use super::{CheckResult, Judge, Subject, named, some};
 use crate::{
     check::routes::RoutesFound,
     k8s::{api_error::ApiError, object_ref::ObjectRef},
@@ -16,7 +16,7 @@ fn not_seen(error: &ApiError) -> &'static str {
 }
 
 impl Judge<'_> {
-    pub(super) fn routes(&self) -> Line {
+    pub(super) fn routes(&self) -> CheckResult {
         let it = Subject { check: "routes", subject: "Routes" };
         let found = match &self.facts.routes {
             Err(error @ ApiError::NotFound) => return it.note(not_seen(error)),
@@ -60,7 +60,7 @@ impl Judge<'_> {
             .run("kubectl -n NAMESPACE events --for route/NAME")
     }
 
-    pub(super) fn secrets(&self) -> Line {
+    pub(super) fn secrets(&self) -> CheckResult {
         let it = Subject { check: "secrets", subject: "Secrets of Routes" };
         match self.facts.routes.as_ref().map(|found| &found.without_secret) {
             Err(error) => it.note(not_seen(error)),
@@ -80,7 +80,7 @@ impl Judge<'_> {
     }
 
     /// Only `list` on Routes is needed: the certificate is in the Route.
-    pub(super) fn dates(&self) -> Line {
+    pub(super) fn dates(&self) -> CheckResult {
         let it = Subject { check: "certificate-dates", subject: "certificate dates" };
         let found = match &self.facts.routes {
             Err(error) => return it.note(not_seen(error)),
@@ -100,7 +100,7 @@ impl Judge<'_> {
         it.warning(bad.join("; "), "Renew the certificate in the Secret of each Route.")
     }
 
-    pub(super) fn hosts(&self) -> Line {
+    pub(super) fn hosts(&self) -> CheckResult {
         let it = Subject { check: "certificate-hosts", subject: "certificate hosts" };
         let found = match &self.facts.routes {
             Err(error) => return it.note(not_seen(error)),
@@ -115,7 +115,7 @@ impl Judge<'_> {
         )
     }
 
-    pub(super) fn admission(&self) -> Line {
+    pub(super) fn admission(&self) -> CheckResult {
         let it = Subject { check: "router-admission", subject: "routers" };
         let found = match &self.facts.routes {
             Err(error) => return it.note(not_seen(error)),

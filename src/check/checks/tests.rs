@@ -89,28 +89,28 @@ pub(super) fn missing(right: &str) -> Right {
     }
 }
 
-fn line(facts: &Facts, check: &str) -> Line {
-    lines(facts, Expect::Whatever).into_iter().find(|line| line.check == check).unwrap()
+fn line(facts: &Facts, check: &str) -> CheckResult {
+    evaluate(facts, Expect::Whatever).into_iter().find(|line| line.check == check).unwrap()
 }
 
-fn marks(facts: &Facts, expect: Expect) -> Vec<(&'static str, Status)> {
-    lines(facts, expect).iter().map(|line| (line.check, line.result)).collect()
+fn statuses(facts: &Facts, expect: Expect) -> Vec<(&'static str, Status)> {
+    evaluate(facts, expect).iter().map(|line| (line.check, line.result)).collect()
 }
 
-fn that_are(marks: &[(&'static str, Status)], wanted: Status) -> Vec<&'static str> {
-    marks.iter().filter(|(_, mark)| *mark == wanted).map(|(check, _)| *check).collect()
+fn that_are(statuses: &[(&'static str, Status)], wanted: Status) -> Vec<&'static str> {
+    statuses.iter().filter(|(_, status)| *status == wanted).map(|(check, _)| *check).collect()
 }
 
 #[test]
 fn everything_in_its_place_is_all_ok_but_for_the_hints() {
-    let marks = marks(&in_order(), Expect::Whatever);
-    assert_eq!(that_are(&marks, Status::Ok).len(), marks.len() - 2, "{marks:?}");
-    assert_eq!(that_are(&marks, Status::Note), ["federate", "encryption-at-rest"]);
+    let statuses = statuses(&in_order(), Expect::Whatever);
+    assert_eq!(that_are(&statuses, Status::Ok).len(), statuses.len() - 2, "{statuses:?}");
+    assert_eq!(that_are(&statuses, Status::Note), ["federate", "encryption-at-rest"]);
 }
 
 #[test]
 fn before_installing_only_the_missing_route_api_fails() {
-    let before = marks(&untouched(), Expect::Whatever);
+    let before = statuses(&untouched(), Expect::Whatever);
     assert_eq!(that_are(&before, Status::Failed), ["route-api"]);
     let comes = ["account-rights", "policy", "deployment", "lease"];
     assert_eq!(that_are(&before, Status::NotYet), comes);
@@ -119,7 +119,7 @@ fn before_installing_only_the_missing_route_api_fails() {
 #[test]
 fn a_route_api_that_has_just_gone_fails_once() {
     let facts = Facts { status_field: Err(ApiError::Undecodable), ..untouched() };
-    assert_eq!(that_are(&marks(&facts, Expect::Whatever), Status::Failed), ["route-api"]);
+    assert_eq!(that_are(&statuses(&facts, Expect::Whatever), Status::Failed), ["route-api"]);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn before_installing_it_says_how_to_look_in_another_namespace() {
 
 #[test]
 fn where_it_should_be_installed_what_is_missing_fails() {
-    let after = marks(&untouched(), Expect::Installed);
+    let after = statuses(&untouched(), Expect::Installed);
     let missing = ["route-api", "account-rights", "policy", "deployment", "lease"];
     assert_eq!(that_are(&after, Status::Failed), missing);
     assert_eq!(that_are(&after, Status::NotYet), [""; 0]);
@@ -154,7 +154,7 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
         ..in_order()
     };
     for facts in [untouched(), forbidden] {
-        for line in lines(&facts, Expect::Installed) {
+        for line in evaluate(&facts, Expect::Installed) {
             let wants = matches!(line.result, Status::Failed | Status::Warning);
             assert_eq!(line.todo.is_some(), wants, "{line:?}");
         }
@@ -304,7 +304,7 @@ fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
     let without = line(&sandbox(Injecting::Others), "api-server").found;
     assert!(without.ends_with("without its injector"), "{without}");
     // Whoever expects an installation there has the wrong cluster: no advice to install one.
-    let expected = lines(&facts, Expect::Installed);
+    let expected = evaluate(&facts, Expect::Installed);
     let failed: Vec<_> = expected.iter().filter(|line| line.result == Status::Failed).collect();
     let [deployment] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!(deployment.found, "none: nothing can be installed in the sandbox");
@@ -342,7 +342,7 @@ fn bad_certificates_and_refused_routes_have_a_line_each() {
     let change = |change: fn(&mut RoutesFound, ObjectRef)| {
         let mut facts = in_order();
         change(facts.routes.as_mut().unwrap(), ObjectRef::new("web", "shop"));
-        let warned = that_are(&marks(&facts, Expect::Whatever), Status::Warning);
+        let warned = that_are(&statuses(&facts, Expect::Whatever), Status::Warning);
         assert_eq!(warned.len(), 1, "{warned:?}");
         (warned[0], line(&facts, warned[0]).found)
     };

@@ -10,7 +10,7 @@ use crate::{
 const PAIR: (&str, &str) = ("certificate", "key");
 
 fn route(name: &str, secret: &str, held: bool, reason: Option<&str>) -> Value {
-    let note = Marker::of("1", PAIR.0, PAIR.1).to_string();
+    let marker = Marker::of("1", PAIR.0, PAIR.1).to_string();
     let mut route = json!({
         "metadata": { "name": name, "namespace": "web", "uid": "1", "annotations": {} },
         "spec": { "tls": { "termination": "edge" } },
@@ -19,7 +19,7 @@ fn route(name: &str, secret: &str, held: bool, reason: Option<&str>) -> Value {
         route["metadata"]["annotations"][SECRET_NAME_ANNOTATION] = json!(secret);
     }
     if held {
-        route["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(note);
+        route["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(marker);
         route["spec"]["tls"]["certificate"] = json!(PAIR.0);
         route["spec"]["tls"]["key"] = json!(PAIR.1);
     }

@@ -2,7 +2,7 @@
 //!
 //! Every write is a merge patch that carries the uid and the resourceVersion of what it was
 //! decided from, so a stale decision fails instead of winning, and a field that we do not know
-//! survives. Certificate, key and note go in one patch: no crash can part them.
+//! survives. Certificate, key and marker go in one patch: no crash can part them.
 
 use kube::{
     Api, Client,
@@ -119,7 +119,7 @@ impl Writer {
         Self { client }
     }
 
-    /// Writes certificate, key and note as decided. Answers what the Route is now.
+    /// Writes certificate, key and marker as decided. Answers what the Route is now.
     pub async fn write(
         &self,
         route: &RouteFacts,
@@ -207,12 +207,12 @@ fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Option<V
                 tls["insecureEdgeTerminationPolicy"] = Value::Null;
                 tls["destinationCACertificate"] = Value::Null;
             }
-            with_tls(noting(route, read), tls)
+            with_tls(with_marker(route, read), tls)
         }
-        Write::NoteAlone(fingerprint) => noting(route, planned(fingerprint)?),
-        Write::Clear => with_tls(without_note(), json!({ "certificate": null, "key": null })),
-        Write::ClearKey => with_tls(without_note(), json!({ "key": null })),
-        Write::DropNote => without_note(),
+        Write::AddMarker(fingerprint) => with_marker(route, planned(fingerprint)?),
+        Write::Clear => with_tls(without_marker(), json!({ "certificate": null, "key": null })),
+        Write::ClearKey => with_tls(without_marker(), json!({ "key": null })),
+        Write::DropMarker => without_marker(),
     })
 }
 
@@ -225,25 +225,25 @@ fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
     };
     if failpoints::has(Bug::TwoWrites) {
         Some((without("/spec/tls", "key")?, change.clone()))
-    } else if failpoints::has(Bug::NoteAfterwards) {
+    } else if failpoints::has(Bug::MarkerAfterwards) {
         Some((without("", "metadata")?, without("", "spec")?))
     } else {
         None
     }
 }
 
-fn noting(route: &RouteFacts, ReadPair { pair, uid, version }: &ReadPair) -> Value {
-    let note = Marker::of(&route.uid, pair.certificate(), pair.key().expose());
-    let source = Source::text(uid, version, &note);
-    annotating(json!(note.to_string()), json!(source))
+fn with_marker(route: &RouteFacts, ReadPair { pair, uid, version }: &ReadPair) -> Value {
+    let marker = Marker::of(&route.uid, pair.certificate(), pair.key().expose());
+    let source = Source::text(uid, version, &marker);
+    annotating(json!(marker.to_string()), json!(source))
 }
 
-fn without_note() -> Value {
+fn without_marker() -> Value {
     annotating(Value::Null, Value::Null)
 }
 
-fn annotating(note: Value, source: Value) -> Value {
-    let annotations = json!({ INJECTED_ANNOTATION: note, INJECTED_FROM_ANNOTATION: source });
+fn annotating(marker: Value, source: Value) -> Value {
+    let annotations = json!({ INJECTED_ANNOTATION: marker, INJECTED_FROM_ANNOTATION: source });
     json!({ "metadata": { "annotations": annotations } })
 }
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn draft() -> Draft {
-        Draft::edge().annotated("shop-tls").holding("old certificate", "old key").noted()
+        Draft::edge().annotated("shop-tls").holding("old certificate", "old key").marked()
     }
 
     fn pair() -> ReadPair {
@@ -313,18 +313,18 @@ mod tests {
         ReadPair { pair, uid: "s-1".into(), version: "7".into() }
     }
 
-    fn note_of(ReadPair { pair, .. }: &ReadPair) -> Marker {
+    fn marker_of(ReadPair { pair, .. }: &ReadPair) -> Marker {
         Marker::of("4711", pair.certificate(), pair.key().expose())
     }
 
     fn source_of(read: &ReadPair) -> String {
-        format!("v1:s-1:7:{}:{}", tls::RULES, note_of(read).digits())
+        format!("v1:s-1:7:{}:{}", tls::RULES, marker_of(read).digits())
     }
 
     /// Metadata with what was noted of this pair, or with nothing.
-    fn noting(read: Option<&ReadPair>) -> Value {
+    fn with_marker(read: Option<&ReadPair>) -> Value {
         match read {
-            Some(read) => metadata(json!(note_of(read).to_string()), json!(source_of(read))),
+            Some(read) => metadata(json!(marker_of(read).to_string()), json!(source_of(read))),
             None => metadata(Value::Null, Value::Null),
         }
     }
@@ -335,7 +335,7 @@ mod tests {
         let now_is = writer.write(&draft().facts(), write, pair).await.unwrap();
         assert_eq!(now_is, draft().version("42").facts(), "answers what the server has now");
         let mut sent = sent.lock().unwrap();
-        assert_eq!(sent.len(), 1, "certificate, key and note go in one patch");
+        assert_eq!(sent.len(), 1, "certificate, key and marker go in one patch");
         let (method, path, kind, body) = sent.pop().unwrap();
         assert_eq!((method.as_str(), kind.as_str()), ("PATCH", "application/merge-patch+json"));
         assert_eq!(path, format!("{ROUTE}?fieldManager=trustplane"));
@@ -348,9 +348,9 @@ mod tests {
         assert!(sent == expected, "another body was sent");
     }
 
-    fn metadata(note: Value, source: Value) -> Value {
+    fn metadata(marker: Value, source: Value) -> Value {
         let annotations =
-            json!({ "trustplane.dev/injected": note, "trustplane.dev/injected-from": source });
+            json!({ "trustplane.dev/injected": marker, "trustplane.dev/injected-from": source });
         json!({ "uid": "4711", "resourceVersion": "41", "annotations": annotations })
     }
 
@@ -360,33 +360,36 @@ mod tests {
         let body = sent(Write::Inject(pair.pair.fingerprint()), Some(&pair)).await;
         let tls =
             json!({ "certificate": pair.pair.certificate(), "key": pair.pair.key().expose() });
-        let expected = json!({ "metadata": noting(Some(&pair)), "spec": { "tls": tls } });
+        let expected = json!({ "metadata": with_marker(Some(&pair)), "spec": { "tls": tls } });
         assert_same(&body, &expected);
     }
 
     #[tokio::test]
     async fn a_missing_note_is_sent_without_the_pair() {
         let pair = pair();
-        let body = sent(Write::NoteAlone(pair.pair.fingerprint()), Some(&pair)).await;
-        assert_same(&body, &json!({ "metadata": noting(Some(&pair)) }));
+        let body = sent(Write::AddMarker(pair.pair.fingerprint()), Some(&pair)).await;
+        assert_same(&body, &json!({ "metadata": with_marker(Some(&pair)) }));
     }
 
     #[tokio::test]
     async fn clearing_takes_certificate_key_and_note_out() {
         let tls = json!({ "certificate": null, "key": null });
-        let expected = json!({ "metadata": noting(None), "spec": { "tls": tls } });
+        let expected = json!({ "metadata": with_marker(None), "spec": { "tls": tls } });
         assert_same(&sent(Write::Clear, None).await, &expected);
     }
 
     #[tokio::test]
     async fn clearing_a_left_over_key_does_not_name_the_certificate() {
-        let expected = json!({ "metadata": noting(None), "spec": { "tls": { "key": null } } });
+        let expected = json!({ "metadata": with_marker(None), "spec": { "tls": { "key": null } } });
         assert_same(&sent(Write::ClearKey, None).await, &expected);
     }
 
     #[tokio::test]
     async fn dropping_the_note_does_not_name_spec_so_that_none_comes_into_being() {
-        assert_same(&sent(Write::DropNote, None).await, &json!({ "metadata": noting(None) }));
+        assert_same(
+            &sent(Write::DropMarker, None).await,
+            &json!({ "metadata": with_marker(None) }),
+        );
     }
 
     #[tokio::test]
@@ -394,7 +397,8 @@ mod tests {
         let (writer, sent) = server(200, draft().0);
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
         let said =
-            crate::inject::decide::condition::unless_said(&messages::custom(), &[], now).unwrap();
+            crate::inject::decide::condition::unless_published(&messages::custom(), &[], now)
+                .unwrap();
         writer.write_status(&draft().facts(), &said).await.unwrap();
         let (method, path, kind, body) = sent.lock().unwrap().pop().unwrap();
         assert_eq!((method.as_str(), kind.as_str()), ("PATCH", "application/merge-patch+json"));
@@ -425,9 +429,9 @@ mod tests {
             assert_eq!(sent.len(), 1);
             sent.pop().unwrap().3
         };
-        let mut gone = noting(None);
+        let mut gone = with_marker(None);
         gone["annotations"]["route.openshift.io/tls-secret-name"] = Value::Null;
-        assert_same(&released(Write::DropNote).await, &json!({ "metadata": gone.clone() }));
+        assert_same(&released(Write::DropMarker).await, &json!({ "metadata": gone.clone() }));
         let tls = json!({ "certificate": null, "key": null });
         let expected = json!({ "metadata": gone, "spec": { "tls": tls } });
         assert_same(&released(Write::Clear).await, &expected);
@@ -446,7 +450,7 @@ mod tests {
     async fn nothing_is_sent_when_the_pair_at_hand_is_not_the_planned_one() {
         let (planned, other) = (pair(), pair());
         let fingerprint = planned.pair.fingerprint();
-        for write in [Write::Inject(fingerprint), Write::NoteAlone(fingerprint)] {
+        for write in [Write::Inject(fingerprint), Write::AddMarker(fingerprint)] {
             for at_hand in [None, Some(&other)] {
                 let (writer, sent) = server(200, draft().0);
                 let error = writer.write(&draft().facts(), write, at_hand).await.unwrap_err();

@@ -57,7 +57,7 @@ use crate::{
 /// A Route that changes under our hands so often in a row has to wait its back-off.
 const CONFLICTS: usize = 3;
 /// A Route that is gone, and the watch does not say so, is looked at again after this long.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const RECHECK: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything that a turn needs.
@@ -65,7 +65,7 @@ pub struct Reconciler {
     /// What the watches told.
     pub index: Arc<Mutex<Index>>,
     /// Whether what they told can be believed.
-    pub watches: Arc<Mutex<WatchHealth>>,
+    pub watch_health: Arc<Mutex<WatchHealth>>,
     /// For reads.
     pub client: Client,
     /// For writes.
@@ -90,28 +90,30 @@ pub struct Reconciler {
 
 /// What a turn leaves to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing, until something changes.
-    Nothing,
-    /// Look again at that time although nothing changed.
-    At(Instant),
-    /// Say what there is to say; Routes that wait for their pairs go first.
-    Speak,
+pub enum Action {
+    AwaitChange,
+    RequeueAt(Instant),
+    /// Publish Events and the condition with low priority: Routes that wait for their pairs go first.
+    ReportLater,
 }
 
-impl From<Option<Instant>> for Next {
+impl From<Option<Instant>> for Action {
     fn from(again: Option<Instant>) -> Self {
-        again.map_or(Self::Nothing, Self::At)
+        again.map_or(Self::AwaitChange, Self::RequeueAt)
     }
 }
 
 impl Reconciler {
     /// Brings one Route a step nearer to its state.
-    pub async fn turn(&self, at: &ObjectRef, lane: Priority) -> Result<Next, ApplyError> {
-        let Some(mut route) = self.index().route(at) else { return Ok(Next::Nothing) };
+    pub async fn reconcile(
+        &self,
+        at: &ObjectRef,
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
+        let Some(mut route) = self.index().route(at) else { return Ok(Action::AwaitChange) };
         let mut conflicts = 0;
         loop {
-            match self.attempt(&route, lane).await {
+            match self.attempt(&route, priority).await {
                 Err(error) if error.is_conflict() && conflicts < CONFLICTS => {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
@@ -132,9 +134,9 @@ impl Reconciler {
     /// A write was answered that there is no such Route. If it is gone the watch says so, or has; but
     /// a server that is about to know the Route API again answers like this too, and after that no
     /// watch has anything to say.
-    async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Next, ApplyError> {
+    async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Action, ApplyError> {
         if !self.index().knows(&route.at, &route.uid) {
-            return Ok(Next::Nothing);
+            return Ok(Action::AwaitChange);
         }
         match self.reread(&route.at).await? {
             // What is not there is something else, its status for one.
@@ -144,28 +146,30 @@ impl Reconciler {
     }
 
     /// The API server says that there is no such Route.
-    fn gone(&self, route: &RouteFacts) -> Next {
+    fn gone(&self, route: &RouteFacts) -> Action {
         match self.index().knows(&route.at, &route.uid) {
-            true => Next::At(Instant::now() + LOOK_AGAIN),
-            false => Next::Nothing,
+            true => Action::RequeueAt(Instant::now() + RECHECK),
+            false => Action::AwaitChange,
         }
     }
 
-    async fn attempt(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
+    async fn attempt(&self, route: &RouteFacts, priority: Priority) -> Result<Action, ApplyError> {
         match self.knowledge(route) {
-            Knowledge::Secret(secret) => self.decide_from_memory(route, &secret, lane).await,
+            Knowledge::Secret(secret) => self.decide_from_memory(route, &secret, priority).await,
             Knowledge::CaUnchecked => {
                 let Some(facts) = self.check_ca(route).await? else { return Ok(self.gone(route)) };
                 match self.knowledge(&facts) {
                     Knowledge::Secret(secret) => {
-                        self.decide_from_memory(&facts, &secret, lane).await
+                        self.decide_from_memory(&facts, &secret, priority).await
                     }
-                    _ => self.read_and_do(&facts, lane).await,
+                    _ => self.read_and_do(&facts, priority).await,
                 }
             }
-            Knowledge::SecretUnreadByOurRules if lane == Priority::High => Ok(Next::Speak),
+            Knowledge::SecretUnreadByOurRules if priority == Priority::High => {
+                Ok(Action::ReportLater)
+            }
             Knowledge::SecretUnreadByOurRules | Knowledge::SecretUnread => {
-                self.read_and_do(route, lane).await
+                self.read_and_do(route, priority).await
             }
         }
     }
@@ -175,20 +179,24 @@ impl Reconciler {
         &self,
         route: &RouteFacts,
         secret: &SecretState,
-        lane: Priority,
-    ) -> Result<Next, ApplyError> {
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
         let plan = self.plan(route, secret);
         match plan.write {
-            None => self.say_in_full(route, secret, &plan, lane).await,
-            Some(_) => self.read_and_do(route, lane).await,
+            None => self.report_in_full(route, secret, &plan, priority).await,
+            Some(_) => self.read_and_do(route, priority).await,
         }
     }
 
     /// Decides from a read of the Secret, and of the Route where its own `caCertificate` matters.
-    async fn read_and_do(&self, route: &RouteFacts, lane: Priority) -> Result<Next, ApplyError> {
+    async fn read_and_do(
+        &self,
+        route: &RouteFacts,
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
         if route.deciding_secret().is_none() || route.ca_certificate().is_none() {
             let read = self.read_secret(route).await?;
-            return self.decide_and_do(route, &read.state, read.pair.as_ref(), lane).await;
+            return self.decide_and_do(route, &read.state, read.pair.as_ref(), priority).await;
         }
         let Some(reread) = self.reread(&route.at).await? else { return Ok(self.gone(route)) };
         let mut facts = RouteFacts::read(&reread);
@@ -196,9 +204,9 @@ impl Reconciler {
         let read = self.read_secret(&facts).await?;
         match self.ca_problems(&facts, &read, reread.spec.tls).await {
             Some(problems) if !problems.is_empty() => {
-                self.decide_and_do(&facts, &SecretState::CaMismatch(problems), None, lane).await
+                self.decide_and_do(&facts, &SecretState::CaMismatch(problems), None, priority).await
             }
-            _ => self.decide_and_do(&facts, &read.state, read.pair.as_ref(), lane).await,
+            _ => self.decide_and_do(&facts, &read.state, read.pair.as_ref(), priority).await,
         }
     }
 
@@ -207,33 +215,33 @@ impl Reconciler {
         route: &RouteFacts,
         secret: &SecretState,
         pair: Option<&ReadPair>,
-        lane: Priority,
-    ) -> Result<Next, ApplyError> {
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
         let plan = self.plan(route, secret);
         match plan.write {
             Some(write) => self.write(route, &plan, write, pair).await,
-            None => self.say_in_full(route, secret, &plan, lane).await,
+            None => self.report_in_full(route, secret, &plan, priority).await,
         }
     }
 
     /// As `say`, after a read of the Route where its chain was too long for the watch.
-    async fn say_in_full(
+    async fn report_in_full(
         &self,
         route: &RouteFacts,
         secret: &SecretState,
         plan: &Plan,
-        lane: Priority,
-    ) -> Result<Next, ApplyError> {
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
         if route.certificate != HeldCertificate::Unread {
-            return self.say(route, secret, plan, lane).await;
+            return self.report(route, secret, plan, priority).await;
         }
         let Some((facts, _)) = self.examine(route).await? else { return Ok(self.gone(route)) };
         let plan = self.plan(&facts, secret);
         if plan.write.is_some() {
             // It has just changed.
-            return Ok(Next::At(Instant::now()));
+            return Ok(Action::RequeueAt(Instant::now()));
         }
-        self.say(&facts, secret, &plan, lane).await
+        self.report(&facts, secret, &plan, priority).await
     }
 
     fn plan(&self, route: &RouteFacts, secret: &SecretState) -> Plan {
@@ -254,18 +262,18 @@ impl Reconciler {
         plan: &Plan,
         write: Write,
         pair: Option<&ReadPair>,
-    ) -> Result<Next, ApplyError> {
+    ) -> Result<Action, ApplyError> {
         if self.dry_run {
-            return Ok(self.would_do(route, plan));
+            return Ok(self.log_plan(route, plan));
         }
         if let (true, Some(conditions)) = (failpoints::has(Bug::StatusFirst), &plan.conditions) {
             let early = self.writer.write_status(route, conditions).await?;
             let rest = Plan { conditions: None, ..plan.clone() };
             return Box::pin(self.write(&early, &rest, write, pair)).await;
         }
-        if let Some(wait) = self.contested(route, write).await {
-            self.say_meanwhile(route, messages::contested_meanwhile()).await?;
-            return Ok(Next::At(wait));
+        if let Some(wait) = self.reverted(route, write).await {
+            self.write_interim_status(route, messages::contested_interim()).await?;
+            return Ok(Action::RequeueAt(wait));
         }
         if self.index().is_too_large(&route.at, digest_of(write), Instant::now()) {
             let cause = ApiError::RequestTooLarge;
@@ -275,33 +283,33 @@ impl Reconciler {
         if !write.stands_in(&now_is) {
             // Something between us and the store changed our write. What was planned to be said is
             // not so; the next turn counts it as undone.
-            return Ok(Next::At(Instant::now()));
+            return Ok(Action::RequeueAt(Instant::now()));
         }
-        self.note_state(route, plan);
-        Ok(Next::Speak)
+        self.record_state(route, plan);
+        Ok(Action::ReportLater)
     }
 
     /// Says what there is to say of a Route whose pair is as it should be.
-    async fn say(
+    async fn report(
         &self,
         route: &RouteFacts,
         secret: &SecretState,
         plan: &Plan,
-        lane: Priority,
-    ) -> Result<Next, ApplyError> {
+        priority: Priority,
+    ) -> Result<Action, ApplyError> {
         if self.dry_run {
-            return Ok(self.would_do(route, plan));
+            return Ok(self.log_plan(route, plan));
         }
         // The verdict is about the pair: it holds whether or not anybody can be told.
-        self.note_state(route, plan);
+        self.record_state(route, plan);
         // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
         let grace = plan.requeue_at.filter(|_| plan.verdict.is_none());
-        if lane == Priority::High && self.has_words(route, plan) {
-            return Ok(grace.map_or(Next::Speak, |_| self.look_again(grace).into()));
+        if priority == Priority::High && self.has_something_to_report(route, plan) {
+            return Ok(grace.map_or(Action::ReportLater, |_| self.requeue_at(grace).into()));
         }
         let retelling = match grace {
             Some(_) => None,
-            None => self.catch_up(route, secret).await,
+            None => self.publish_pending(route, secret).await,
         };
         let renewal = earlier(retelling, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
@@ -309,24 +317,24 @@ impl Reconciler {
         {
             return Ok(earlier(renewal, Some(wait)).into());
         }
-        Ok(earlier(renewal, self.look_again(plan.requeue_at)).into())
+        Ok(earlier(renewal, self.requeue_at(plan.requeue_at)).into())
     }
 
-    fn has_words(&self, route: &RouteFacts, plan: &Plan) -> bool {
+    fn has_something_to_report(&self, route: &RouteFacts, plan: &Plan) -> bool {
         plan.conditions.is_some()
             || !plan.warnings.is_empty()
             || self.index().has_pending(&route.at)
     }
 
-    fn would_do(&self, route: &RouteFacts, plan: &Plan) -> Next {
+    fn log_plan(&self, route: &RouteFacts, plan: &Plan) -> Action {
         if plan.is_nothing() {
-            self.note_state(route, plan);
+            self.record_state(route, plan);
         } else {
             let result = plan.verdict.as_ref().map(|verdict| &verdict.message);
             tracing::info!(route = %route.at, result, "would {}", messages::doing(plan.write));
-            tracing::debug!(route = %route.at, row = plan.row, ?plan, "the plan in full");
+            tracing::debug!(route = %route.at, row = plan.row, ?plan, "full plan");
         }
-        self.look_again(plan.requeue_at).into()
+        self.requeue_at(plan.requeue_at).into()
     }
 
     async fn write_pair(
@@ -342,8 +350,8 @@ impl Reconciler {
         self.metrics.wrote("pair", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         let cause = written.as_ref().err().and_then(ApplyError::cause);
         if cause == Some(&ApiError::RequestTooLarge) {
-            self.contests_of(route, |contests| {
-                let refusals = contests.refusals.get_or_insert_default();
+            self.with_backoffs(route, |backoffs| {
+                let refusals = backoffs.refusals.get_or_insert_default();
                 refusals.too_large(digest_of(write), Instant::now());
             });
         }
@@ -365,9 +373,9 @@ impl Reconciler {
         }
         let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
         self.index().route_written(written.clone(), origin, Instant::now());
-        self.contests_of(route, |contests| {
-            contests.pair.written(Instant::now());
-            contests.refusals = None;
+        self.with_backoffs(route, |backoffs| {
+            backoffs.pair.written(Instant::now());
+            backoffs.refusals = None;
         });
         Ok(written)
     }
@@ -380,27 +388,29 @@ impl Reconciler {
         conditions: &[CertificateCondition],
     ) -> Result<Option<Instant>, ApplyError> {
         let said = plan.verdict.as_ref().map(revert_backoff::digest);
-        let ruling = self.contests_of(route, |contests| contests.status.rule(said, Instant::now()));
-        if let Decision::Wait(until, _) = ruling {
+        let decision =
+            self.with_backoffs(route, |backoffs| backoffs.status.decide(said, Instant::now()));
+        if let Decision::Wait(until, _) = decision {
             return Ok(Some(until));
         }
         let written = self.writer.write_status(route, conditions).await;
         self.metrics.wrote("status", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         self.index().route_written(written?, Origin::OwnStatus, Instant::now());
-        self.contests_of(route, |contests| contests.status.written(Instant::now()));
+        self.with_backoffs(route, |backoffs| backoffs.status.written(Instant::now()));
         Ok(None)
     }
 
     /// Answers when to try again where something else keeps undoing this write.
-    async fn contested(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
-        let ruling = self
-            .contests_of(route, |contests| contests.pair.rule(digest_of(write), Instant::now()));
-        let Decision::Wait(until, announcement) = ruling else { return None };
+    async fn reverted(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
+        let decision = self.with_backoffs(route, |backoffs| {
+            backoffs.pair.decide(digest_of(write), Instant::now())
+        });
+        let Decision::Wait(until, announcement) = decision else { return None };
         if announcement == Announcement::Due {
             let manager = self.newest_other_manager(&route.at).await;
-            tracing::warn!(route = %route.at, manager, "something else keeps changing the certificate");
-            if !self.tell(route, &messages::contested(manager.as_deref())).await {
-                self.contests_of(route, |contests| contests.pair.not_announced());
+            tracing::warn!(route = %route.at, manager, "injected certificate reverted repeatedly");
+            if !self.publish(route, &messages::contested(manager.as_deref())).await {
+                self.with_backoffs(route, |backoffs| backoffs.pair.not_announced());
             }
         }
         Some(until)
@@ -419,16 +429,18 @@ impl Reconciler {
             .and_then(|entry| entry.manager)
     }
 
-    fn note_state(&self, route: &RouteFacts, plan: &Plan) {
+    fn record_state(&self, route: &RouteFacts, plan: &Plan) {
         match &plan.verdict {
-            Some(verdict) => self.index().settled(&route.at, verdict.state, verdict.reason),
-            None if route.custody != WriteAccess::Free => self.index().unsettled(&route.at),
+            Some(verdict) => self.index().set_last_state(&route.at, verdict.state, verdict.reason),
+            None if route.write_access != WriteAccess::Free => {
+                self.index().clear_last_state(&route.at)
+            }
             // The grace of a missing Secret: it is still what it was.
             None => {}
         }
     }
 
-    fn look_again(&self, at: Option<DateTime<Utc>>) -> Option<Instant> {
+    fn requeue_at(&self, at: Option<DateTime<Utc>>) -> Option<Instant> {
         // Timers have a range, certificates of a hundred years do not care.
         at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
     }
@@ -440,15 +452,19 @@ impl Reconciler {
         self.publisher.forget_old();
     }
 
-    fn contests_of<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut RevertBackoffs) -> T) -> T {
-        match self.index().contests(&route.at, &route.uid) {
-            Some(contests) => ask(contests),
+    fn with_backoffs<T>(
+        &self,
+        route: &RouteFacts,
+        ask: impl FnOnce(&mut RevertBackoffs) -> T,
+    ) -> T {
+        match self.index().backoffs(&route.at, &route.uid) {
+            Some(backoffs) => ask(backoffs),
             None => ask(&mut RevertBackoffs::default()),
         }
     }
 
-    fn watches(&self) -> MutexGuard<'_, WatchHealth> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watch_health(&self) -> MutexGuard<'_, WatchHealth> {
+        self.watch_health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -465,12 +481,12 @@ fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
         Some(CompletedWrite::Injected(before)) => messages::injected(route, before).note,
         _ => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),
     };
-    let done = messages::doing(Some(write));
+    let change = messages::doing(Some(write));
     match write.target() {
         None if !plan.warnings.is_empty() => {
-            tracing::warn!(route = %route.at, secret, result, "written: {done}");
+            tracing::warn!(route = %route.at, secret, change, result, "route patched");
         }
-        _ => tracing::info!(route = %route.at, secret, result, "written: {done}"),
+        _ => tracing::info!(route = %route.at, secret, change, result, "route patched"),
     }
 }
 

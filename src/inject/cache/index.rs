@@ -58,7 +58,7 @@ struct RouteEntry {
     pending: Option<PendingEvent>,
     ca_check: Option<Box<CaCheck>>,
     /// Fights over it; only where it was written lately.
-    contests: Option<Box<RevertBackoffs>>,
+    backoffs: Option<Box<RevertBackoffs>>,
     /// When somebody else changed it last, as far as we know.
     changed: Instant,
 }
@@ -265,41 +265,41 @@ impl Index {
     }
 
     /// The fights over the Route, if it is still this one.
-    pub fn contests(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut RevertBackoffs> {
+    pub fn backoffs(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut RevertBackoffs> {
         let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
-        Some(entry.contests.get_or_insert_default())
+        Some(entry.backoffs.get_or_insert_default())
     }
 
     /// Whether this write was refused as too large, and would be again.
     pub fn is_too_large(&self, at: &ObjectRef, write: Option<u64>, now: Instant) -> bool {
-        let entry = self.routes.get(at).filter(|entry| entry.contests.is_some());
-        let refusals = entry.and_then(|entry| entry.contests.as_ref()?.refusals.as_ref());
+        let entry = self.routes.get(at).filter(|entry| entry.backoffs.is_some());
+        let refusals = entry.and_then(|entry| entry.backoffs.as_ref()?.refusals.as_ref());
         let changed = entry.map_or(now, |entry| entry.changed);
         refusals.is_some_and(|refusals| refusals.is_too_large(write, changed, now))
     }
 
     /// When a change of this Route may lead to the next try, if the last one was refused.
     pub fn not_before(&self, at: &ObjectRef) -> Option<Instant> {
-        self.routes.get(at)?.contests.as_ref()?.refusals.as_ref()?.not_before()
+        self.routes.get(at)?.backoffs.as_ref()?.refusals.as_ref()?.not_before()
     }
 
     /// The Route is as it should be.
     pub fn clear_refusals(&mut self, at: &ObjectRef) {
-        let contests = self.routes.get_mut(at).and_then(|entry| entry.contests.as_mut());
-        if let Some(contests) = contests {
-            contests.refusals = None;
+        let backoffs = self.routes.get_mut(at).and_then(|entry| entry.backoffs.as_mut());
+        if let Some(backoffs) = backoffs {
+            backoffs.refusals = None;
         }
     }
 
     /// What the Route's certificate turned out to be.
-    pub fn settled(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
+    pub fn set_last_state(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
             entry.last_state = Some((state, reason));
         }
     }
 
     /// The Route's certificate is no longer ours to judge.
-    pub fn unsettled(&mut self, at: &ObjectRef) {
+    pub fn clear_last_state(&mut self, at: &ObjectRef) {
         if let Some(entry) = self.routes.get_mut(at) {
             entry.last_state = None;
         }
@@ -330,7 +330,7 @@ impl Index {
         let is_old = |event: &mut PendingEvent| now.duration_since(event.since) > OLD_NEWS;
         for entry in self.routes.values_mut() {
             entry.pending.take_if(is_old);
-            entry.contests.take_if(|contests| contests.are_over(now));
+            entry.backoffs.take_if(|backoffs| backoffs.are_over(now));
         }
         self.namespaces.retain(|name| Arc::strong_count(name) > 1);
     }
@@ -390,7 +390,8 @@ impl Index {
                 routes.insert(place, at.name.clone());
             }
         }
-        let renamed = |before: &&RouteEntry| before.facts.wanted != facts.wanted && !keeps_old;
+        let renamed =
+            |before: &&RouteEntry| before.facts.requested != facts.requested && !keeps_old;
         if let Some(before) = before.as_deref().filter(renamed) {
             self.stop_naming(&before.facts);
         }
@@ -424,7 +425,7 @@ impl Index {
         }
         let Some(secret) = facts.secret() else { return };
         if let Some((known, _)) = self.secrets.get_key_value(&secret) {
-            facts.wanted = RequestedSecret::Secret(known.name.clone());
+            facts.requested = RequestedSecret::Secret(known.name.clone());
         }
     }
 
@@ -446,7 +447,7 @@ impl Index {
         }
     }
 
-    fn routes_naming(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
+    fn routes_by_secret(&self, secret: &ObjectRef) -> Vec<ObjectRef> {
         let Some((secret, entry)) = self.secrets.get_key_value(secret) else { return Vec::new() };
         let most = if failpoints::has(Bug::FirstRouteOnly) { 1 } else { usize::MAX };
         let names = entry.routes.iter().take(most);
@@ -463,13 +464,13 @@ impl RouteEntry {
             last_state: None,
             pending: None,
             ca_check: None,
-            contests: None,
+            backoffs: None,
             changed: now,
         }
     }
 
     fn is_refused(&self) -> bool {
-        self.contests.as_ref().is_some_and(|contests| contests.refusals.is_some())
+        self.backoffs.as_ref().is_some_and(|backoffs| backoffs.refusals.is_some())
     }
 
     /// What an earlier judgement says about this revision of the Secret.
@@ -487,7 +488,7 @@ impl RouteEntry {
         }
     }
 
-    /// Whether what was believed of this entry holds for the new facts of the same Route: pair, note
+    /// Whether what was believed of this entry holds for the new facts of the same Route: pair, marker
     /// and annotations are as they were.
     fn trusts(&self, facts: &RouteFacts) -> bool {
         self.trusted

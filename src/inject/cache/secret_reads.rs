@@ -90,16 +90,16 @@ impl SecretRead {
 pub struct Judge {
     /// None where everything is done in place, as in the simulator.
     threads: Option<Semaphore>,
-    namespaces: Mutex<HashMap<Arc<str>, Arc<Turns>>>,
+    namespaces: Mutex<HashMap<Arc<str>, Arc<NamespaceLimits>>>,
 }
 
 /// What the Routes of one namespace wait for.
-struct Turns {
+struct NamespaceLimits {
     work: tokio::sync::Mutex<()>,
     reads: Arc<Semaphore>,
 }
 
-impl Default for Turns {
+impl Default for NamespaceLimits {
     fn default() -> Self {
         Self { work: tokio::sync::Mutex::default(), reads: Arc::new(Semaphore::new(READS)) }
     }
@@ -123,8 +123,8 @@ impl Judge {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let Some(threads) = &self.threads else { return work() };
-        let turns = self.turns(namespace);
-        let _turn = turns.work.lock().await;
+        let limits = self.limits(namespace);
+        let _guard = limits.work.lock().await;
         // The semaphore is never closed.
         let _permit = threads.acquire().await;
         match tokio::task::spawn_blocking(work).await {
@@ -135,25 +135,25 @@ impl Judge {
     }
 
     /// Waits for the namespace's turn to read an object; the turn lasts until this is dropped.
-    pub async fn turn_to_read(&self, namespace: &Arc<str>) -> Option<OwnedSemaphorePermit> {
-        let reads = self.turns(namespace).reads.clone();
+    pub async fn read_permit(&self, namespace: &Arc<str>) -> Option<OwnedSemaphorePermit> {
+        let reads = self.limits(namespace).reads.clone();
         // The semaphore is never closed.
         reads.acquire_owned().await.ok()
     }
 
     /// Forgets namespaces that nobody waits in.
     pub fn tidy(&self) {
-        let is_idle = |turns: &Arc<Turns>| {
+        let is_idle = |turns: &Arc<NamespaceLimits>| {
             Arc::strong_count(turns) == 1 && turns.reads.available_permits() == READS
         };
         self.namespaces().retain(|_, turns| !is_idle(turns));
     }
 
-    fn turns(&self, namespace: &Arc<str>) -> Arc<Turns> {
+    fn limits(&self, namespace: &Arc<str>) -> Arc<NamespaceLimits> {
         self.namespaces().entry(namespace.clone()).or_default().clone()
     }
 
-    fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Turns>>> {
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<NamespaceLimits>>> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 /// What is remembered of one condition: enough to know it again, in little room. Every Route has
 /// three.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct PublishedCondition {
     /// None where it is none of ours.
     state: Option<State>,
     /// None where it is neither True nor False.
@@ -28,7 +28,7 @@ pub struct Standing {
     since: Option<DateTime<Utc>>,
 }
 
-impl Standing {
+impl PublishedCondition {
     /// What is to be remembered of these conditions.
     pub fn read(conditions: &[CertificateCondition]) -> Box<[Self]> {
         conditions.iter().map(Self::of).collect()
@@ -52,31 +52,31 @@ impl Standing {
 }
 
 /// The conditions that say this verdict, unless the ones that stand there say it already.
-pub fn unless_said(
+pub fn unless_published(
     verdict: &Verdict,
-    standing: &[Standing],
+    published: &[PublishedCondition],
     now: DateTime<Utc>,
 ) -> Option<Vec<CertificateCondition>> {
     let wanted: Vec<_> =
-        State::ALL.iter().map(|&state| condition(state, verdict, standing, now)).collect();
-    (*Standing::read(&wanted) != *standing).then_some(wanted)
+        State::ALL.iter().map(|&state| condition(state, verdict, published, now)).collect();
+    (*PublishedCondition::read(&wanted) != *published).then_some(wanted)
 }
 
 /// Whether the conditions say this verdict in so many words.
-pub fn say(standing: &[Standing], verdict: &Verdict) -> bool {
+pub fn is_published(published: &[PublishedCondition], verdict: &Verdict) -> bool {
     // The time plays no part: a condition that only lacks it is rewritten, but it was said.
     State::ALL.iter().all(|&state| {
         let reason = verdict.reason.as_str();
         let words = [state.as_str(), status(state, verdict), reason, message(state, verdict)];
-        standing.iter().any(|stands| stands.digest == digest(words))
+        published.iter().any(|it| it.digest == digest(words))
     })
 }
 
 /// Whether the conditions say this state and reason, in whatever words.
-pub fn has(standing: &[Standing], state: Option<State>, reason: Reason) -> bool {
+pub fn has(published: &[PublishedCondition], state: Option<State>, reason: Reason) -> bool {
     State::ALL.iter().all(|&each| {
         let holds = Some(state == Some(each));
-        standing
+        published
             .iter()
             .any(|it| it.state == Some(each) && it.holds == holds && it.reason == Some(reason))
     })
@@ -91,14 +91,14 @@ fn digest(words: [&str; 4]) -> u64 {
 fn condition(
     state: State,
     verdict: &Verdict,
-    standing: &[Standing],
+    published: &[PublishedCondition],
     now: DateTime<Utc>,
 ) -> CertificateCondition {
     let status = status(state, verdict);
-    let unchanged_since = standing
+    let unchanged_since = published
         .iter()
-        .find(|stands| stands.state == Some(state) && stands.holds == Some(status == "True"))
-        .and_then(|stands| stands.since);
+        .find(|it| it.state == Some(state) && it.holds == Some(status == "True"))
+        .and_then(|it| it.since);
     CertificateCondition {
         r#type: Cow::Borrowed(state.as_str()),
         status: Cow::Borrowed(status),
@@ -127,8 +127,8 @@ mod tests {
     use super::*;
     use crate::inject::decide::messages;
 
-    fn read(conditions: &[CertificateCondition]) -> Box<[Standing]> {
-        Standing::read(conditions)
+    fn read(conditions: &[CertificateCondition]) -> Box<[PublishedCondition]> {
+        PublishedCondition::read(conditions)
     }
 
     fn noon() -> DateTime<Utc> {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn three_conditions_are_said_and_the_one_that_is_true_explains() {
-        let said = unless_said(&messages::custom(), &[], noon()).unwrap();
+        let said = unless_published(&messages::custom(), &[], noon()).unwrap();
         let expected = [
             ("Default", "False", noon()),
             ("Custom", "True", noon()),
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn a_condition_that_differs_in_any_word_is_another() {
-        let said = unless_said(&messages::custom(), &[], noon()).unwrap().remove(1);
+        let said = unless_published(&messages::custom(), &[], noon()).unwrap().remove(1);
         let with = |change: fn(&mut CertificateCondition)| {
             let mut other = said.clone();
             change(&mut other);
-            Standing::of(&other)
+            PublishedCondition::of(&other)
         };
-        assert_eq!(with(|_| {}), Standing::of(&said));
+        assert_eq!(with(|_| {}), PublishedCondition::of(&said));
         let others = [
             with(|it| it.r#type = "Another".into()),
             with(|it| it.status = "Unknown".into()),
@@ -174,43 +174,44 @@ mod tests {
             with(|it| it.message = "Another".into()),
             with(|it| it.last_transition_time = None),
         ];
-        assert!(others.iter().all(|other| *other != Standing::of(&said)), "{others:?}");
+        assert!(others.iter().all(|other| *other != PublishedCondition::of(&said)), "{others:?}");
     }
 
     #[test]
     fn a_condition_that_was_neither_true_nor_false_gets_a_new_time() {
-        let mut said = unless_said(&messages::custom(), &[], noon()).unwrap();
+        let mut said = unless_published(&messages::custom(), &[], noon()).unwrap();
         said[0].status = "Unknown".into();
-        let again = unless_said(&messages::custom(), &read(&said), later()).unwrap();
+        let again = unless_published(&messages::custom(), &read(&said), later()).unwrap();
         assert_eq!(again[0].last_transition_time, Some(later()));
         assert_eq!(again[1].last_transition_time, Some(noon()));
     }
 
     #[test]
     fn what_is_remembered_of_a_condition_takes_less_room_than_its_words() {
-        assert!(size_of::<Standing>() <= 32, "{}", size_of::<Standing>());
+        assert!(size_of::<PublishedCondition>() <= 32, "{}", size_of::<PublishedCondition>());
     }
 
     #[test]
     fn where_the_router_serves_no_certificate_none_is_true_and_each_explains() {
-        let said = unless_said(&messages::passthrough(), &[], noon()).unwrap();
+        let said = unless_published(&messages::passthrough(), &[], noon()).unwrap();
         assert!(said.iter().all(|it| it.status == "False"));
         assert!(said.iter().all(|it| *it.message == *messages::passthrough().message));
     }
 
     #[test]
     fn what_is_said_is_not_said_again() {
-        let said = unless_said(&messages::custom(), &[], noon()).unwrap();
-        assert_eq!(unless_said(&messages::custom(), &read(&said), later()), None);
-        assert!(say(&read(&said), &messages::custom()));
-        assert!(!say(&read(&said), &messages::no_certificate()));
-        assert!(!say(&[], &messages::custom()));
+        let said = unless_published(&messages::custom(), &[], noon()).unwrap();
+        assert_eq!(unless_published(&messages::custom(), &read(&said), later()), None);
+        assert!(is_published(&read(&said), &messages::custom()));
+        assert!(!is_published(&read(&said), &messages::no_certificate()));
+        assert!(!is_published(&[], &messages::custom()));
     }
 
     #[test]
     fn a_time_moves_only_with_its_own_status() {
-        let custom = unless_said(&messages::custom(), &[], noon()).unwrap();
-        let default = unless_said(&messages::no_certificate(), &read(&custom), later()).unwrap();
+        let custom = unless_published(&messages::custom(), &[], noon()).unwrap();
+        let default =
+            unless_published(&messages::no_certificate(), &read(&custom), later()).unwrap();
         let expected = [
             ("Default", "True", later()),
             ("Custom", "False", later()),
@@ -221,13 +222,13 @@ mod tests {
 
     #[test]
     fn another_reason_or_message_moves_no_time() {
-        let said = unless_said(&messages::custom(), &[], noon()).unwrap();
+        let said = unless_published(&messages::custom(), &[], noon()).unwrap();
         let verdict = Verdict {
             state: Some(State::Custom),
             reason: Reason::SecretNotFound,
             message: "gone".into(),
         };
-        let again = unless_said(&verdict, &read(&said), later()).unwrap();
+        let again = unless_published(&verdict, &read(&said), later()).unwrap();
         assert_eq!(brief(&again), brief(&said));
         assert!(again.iter().all(|it| it.reason == "SecretNotFound"));
     }
@@ -235,29 +236,33 @@ mod tests {
     #[test]
     fn times_are_whole_seconds_because_the_api_keeps_no_more() {
         let said =
-            unless_said(&messages::custom(), &[], noon() + TimeDelta::milliseconds(999)).unwrap();
+            unless_published(&messages::custom(), &[], noon() + TimeDelta::milliseconds(999))
+                .unwrap();
         assert_eq!(said[0].last_transition_time, Some(noon()));
         let stored: Vec<CertificateCondition> =
             serde_json::from_str(&serde_json::to_string(&said).unwrap()).unwrap();
-        assert_eq!(unless_said(&messages::custom(), &read(&stored), later()), None);
+        assert_eq!(unless_published(&messages::custom(), &read(&stored), later()), None);
     }
 
     #[test]
     fn conditions_without_a_time_get_one_though_they_were_said() {
-        let mut said = unless_said(&messages::custom(), &[], noon()).unwrap();
+        let mut said = unless_published(&messages::custom(), &[], noon()).unwrap();
         said[1].last_transition_time = None;
-        assert!(say(&read(&said), &messages::custom()));
-        let again = unless_said(&messages::custom(), &read(&said), later()).unwrap();
+        assert!(is_published(&read(&said), &messages::custom()));
+        let again = unless_published(&messages::custom(), &read(&said), later()).unwrap();
         assert_eq!(again[1].last_transition_time, Some(later()));
         assert_eq!(again[0].last_transition_time, Some(noon()));
     }
 
     #[test]
     fn conditions_that_lack_one_or_stand_in_another_order_are_put_right_with_their_times() {
-        let said = unless_said(&messages::custom(), &[], noon()).unwrap();
+        let said = unless_published(&messages::custom(), &[], noon()).unwrap();
         let reversed: Vec<_> = said.iter().rev().cloned().collect();
-        assert_eq!(unless_said(&messages::custom(), &read(&reversed), later()), Some(said.clone()));
-        let again = unless_said(&messages::custom(), &read(&said[..2]), later()).unwrap();
+        assert_eq!(
+            unless_published(&messages::custom(), &read(&reversed), later()),
+            Some(said.clone())
+        );
+        let again = unless_published(&messages::custom(), &read(&said[..2]), later()).unwrap();
         assert_eq!(brief(&again)[..2], brief(&said)[..2]);
         assert_eq!(again[2].last_transition_time, Some(later()));
     }

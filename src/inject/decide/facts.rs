@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
     api::route::{Route, TlsConfig},
-    inject::decide::{condition::Standing, marker::Marker, messages, source::Source},
+    inject::decide::{condition::PublishedCondition, marker::Marker, messages, source::Source},
     k8s::object_ref::ObjectRef,
     names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
     runtime::failpoints::{self, Bug},
@@ -33,11 +33,11 @@ pub struct RouteFacts {
     /// A digest of host and wildcard policy: what the certificate is held against when it is read.
     pub host: u64,
     /// Whether the Route is somebody else's to write, or on its way out.
-    pub custody: WriteAccess,
+    pub write_access: WriteAccess,
     /// The Secret that its annotation asks for.
-    pub wanted: RequestedSecret,
+    pub requested: RequestedSecret,
     /// Whether `trustplane.dev/injected` stands there, whatever it says.
-    pub noted: bool,
+    pub has_marker: bool,
     /// How TLS is terminated, and with what.
     pub tls: Tls,
     /// Which version of its Secret the pair came from; none where that can't be believed.
@@ -45,7 +45,7 @@ pub struct RouteFacts {
     /// What the certificate in the Route says, where the pair is ours.
     pub certificate: HeldCertificate,
     /// What `.status.certificate` says now.
-    pub conditions: Box<[Standing]>,
+    pub conditions: Box<[PublishedCondition]>,
 }
 
 /// What is known of a certificate of ours in a Route.
@@ -143,7 +143,7 @@ pub enum Holding {
 /// Whose a pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The note agrees with it.
+    /// The marker agrees with it.
     Ours,
     /// Anything else. When in doubt it is the user's.
     Theirs,
@@ -164,30 +164,30 @@ impl RouteFacts {
         let meta = &route.metadata;
         let annotation = |name| meta.annotations.as_ref().and_then(|all| all.get(name));
         let uid = meta.uid.as_deref().unwrap_or_default();
-        let noted = annotation(INJECTED_ANNOTATION);
-        let note: Option<Marker> = noted.and_then(|note| note.parse().ok());
-        let tls = read_tls(route.spec.tls.as_ref(), uid, note);
+        let annotated = annotation(INJECTED_ANNOTATION);
+        let marker: Option<Marker> = annotated.and_then(|marker| marker.parse().ok());
+        let tls = read_tls(route.spec.tls.as_ref(), uid, marker);
         let source = annotation(INJECTED_FROM_ANNOTATION)
-            .zip(note.filter(|_| tls.holds_ours()))
-            .and_then(|(text, note)| Source::read(text, &note));
+            .zip(marker.filter(|_| tls.holds_ours()))
+            .and_then(|(text, marker)| Source::read(text, &marker));
         Self {
             at: ObjectRef::of(meta),
             uid: uid.into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
             host: host_digest(route),
-            custody: custody(route),
-            wanted: wanted(meta.annotations.as_ref()),
-            noted: noted.is_some(),
+            write_access: write_access(route),
+            requested: requested_secret(meta.annotations.as_ref()),
+            has_marker: annotated.is_some(),
             source,
             certificate: held_certificate(route, &tls, depth),
             tls,
-            conditions: Standing::read(&route.status.certificate),
+            conditions: PublishedCondition::read(&route.status.certificate),
         }
     }
 
     /// The Secret that the annotation names.
     pub fn secret(&self) -> Option<ObjectRef> {
-        match &self.wanted {
+        match &self.requested {
             RequestedSecret::Secret(name) => {
                 Some(ObjectRef::new(self.at.namespace.clone(), name.clone()))
             }
@@ -201,7 +201,7 @@ impl RouteFacts {
     /// router terminates no TLS with what stands in it.
     pub fn deciding_secret(&self) -> Option<ObjectRef> {
         let decides =
-            self.custody == WriteAccess::Free && matches!(self.tls, Tls::Terminated { .. });
+            self.write_access == WriteAccess::Free && matches!(self.tls, Tls::Terminated { .. });
         self.secret().filter(|_| decides)
     }
 
@@ -221,10 +221,10 @@ impl RouteFacts {
         }
     }
 
-    /// Whether pair, note and annotation are the same: what says which pair the Route should hold.
+    /// Whether pair, marker and annotation are the same: what says which pair the Route should hold.
     pub fn has_same_claim(&self, other: &Self) -> bool {
-        let claim = |facts: &Self| (facts.holding(), facts.noted, facts.source);
-        self.uid == other.uid && self.wanted == other.wanted && claim(self) == claim(other)
+        let claim = |facts: &Self| (facts.holding(), facts.has_marker, facts.source);
+        self.uid == other.uid && self.requested == other.requested && claim(self) == claim(other)
     }
 
     /// The pair that stands in the Route.
@@ -248,8 +248,8 @@ impl RouteFacts {
         let mut ignoring_version = Self { version: self.version.clone(), ..other.clone() };
         if failpoints::has(Bug::GenerationFilter) {
             // Annotations are no part of what a generation counts.
-            ignoring_version.wanted = self.wanted.clone();
-            ignoring_version.noted = self.noted;
+            ignoring_version.requested = self.requested.clone();
+            ignoring_version.has_marker = self.has_marker;
         }
         *self == ignoring_version
     }
@@ -262,7 +262,7 @@ impl RouteFacts {
 
     /// Whether the annotation is set to anything but the empty string.
     pub fn is_annotated(&self) -> bool {
-        matches!(self.wanted, RequestedSecret::Secret(_) | RequestedSecret::Invalid(_))
+        matches!(self.requested, RequestedSecret::Secret(_) | RequestedSecret::Invalid(_))
     }
 }
 
@@ -301,7 +301,7 @@ fn wildcard(policy: Option<&str>) -> Wildcard {
     }
 }
 
-fn custody(route: &Route) -> WriteAccess {
+fn write_access(route: &Route) -> WriteAccess {
     let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
     if route.metadata.deletion_timestamp.is_some() {
         WriteAccess::Deleting
@@ -327,7 +327,7 @@ fn is_controlling_ingress(owner: &OwnerReference) -> bool {
         && INGRESS.contains(&owner.api_version.as_str())
 }
 
-fn wanted(annotations: Option<&BTreeMap<String, String>>) -> RequestedSecret {
+fn requested_secret(annotations: Option<&BTreeMap<String, String>>) -> RequestedSecret {
     let Some(annotations) = annotations else { return RequestedSecret::Nothing };
     match annotations.get(SECRET_NAME_ANNOTATION).map(String::as_str) {
         None | Some("") => {
@@ -353,7 +353,7 @@ fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-fn read_tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Marker>) -> Tls {
+fn read_tls(tls: Option<&TlsConfig>, uid: &str, marker: Option<Marker>) -> Tls {
     let Some(tls) = tls else {
         return Tls::NotSecured;
     };
@@ -361,23 +361,25 @@ fn read_tls(tls: Option<&TlsConfig>, uid: &str, note: Option<Marker>) -> Tls {
         return Tls::Passthrough;
     }
     if tls.external_certificate.as_ref().is_some_and(|external| !external.name.is_empty()) {
-        return Tls::External(holding(tls, uid, note));
+        return Tls::External(holding(tls, uid, marker));
     }
     let ca_certificate = tls.ca_certificate.as_deref().filter(|text| !text.is_empty());
     let ca_certificate = ca_certificate.map(|text| Fingerprint::of(text, ""));
-    Tls::Terminated { holding: holding(tls, uid, note), ca_certificate }
+    Tls::Terminated { holding: holding(tls, uid, marker), ca_certificate }
 }
 
-fn holding(tls: &TlsConfig, uid: &str, note: Option<Marker>) -> Holding {
+fn holding(tls: &TlsConfig, uid: &str, marker: Option<Marker>) -> Holding {
     let certificate = tls.certificate.as_deref().unwrap_or_default();
     let key = tls.key.as_ref().map(|key| key.expose()).unwrap_or_default();
     let owner = |agrees: bool| if agrees { Owner::Ours } else { Owner::Theirs };
     match (certificate, key) {
         ("", "") => Holding::Nothing,
-        ("", key) => Holding::KeyOnly(owner(note.is_some_and(|note| note.owns_key(uid, key)))),
+        ("", key) => {
+            Holding::KeyOnly(owner(marker.is_some_and(|marker| marker.owns_key(uid, key))))
+        }
         (certificate, key) => Holding::Certificate(
             Fingerprint::of(certificate, key),
-            owner(note.is_some_and(|note| note.owns_pair(uid, certificate, key))),
+            owner(marker.is_some_and(|marker| marker.owns_pair(uid, certificate, key))),
         ),
     }
 }

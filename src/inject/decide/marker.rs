@@ -1,7 +1,7 @@
 //! The annotation `trustplane.dev/injected`: what we put into a Route, without saying it. Pure.
 //!
 //! It holds two digests, one over the Route's uid, the certificate and the key, one over the uid
-//! and the key alone. The pair in a Route is ours if and only if the note agrees with what stands
+//! and the key alone. The pair in a Route is ours if and only if the marker agrees with what stands
 //! there. The uid makes a copied or restored Route hold its owner's pair; the lengths in front of
 //! every part keep two different pairs from ever hashing the same text.
 
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 const FORMAT: &str = "v1";
 
-/// What the note says, or would say.
+/// What the marker says, or would say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     pair: [u8; 32],
@@ -19,7 +19,7 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// The note that belongs to this pair in the Route with this uid.
+    /// The marker that belongs to this pair in the Route with this uid.
     pub fn of(uid: &str, certificate: &str, key: &str) -> Self {
         Self { pair: digest([uid, certificate, key]), key: digest([uid, key]) }
     }
@@ -29,12 +29,12 @@ impl Marker {
         hex::encode(&self.pair[..8])
     }
 
-    /// Whether certificate and key are the ones that this note was written for.
+    /// Whether certificate and key are the ones that this marker was written for.
     pub fn owns_pair(&self, uid: &str, certificate: &str, key: &str) -> bool {
         self.pair == digest([uid, certificate, key])
     }
 
-    /// Whether the key alone is the one that this note was written for.
+    /// Whether the key alone is the one that this marker was written for.
     pub fn owns_key(&self, uid: &str, key: &str) -> bool {
         self.key == digest([uid, key])
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Marker {
 
 /// The annotation's value is none that we ever wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a note of ours")]
+#[error("not a marker of ours")]
 pub struct ForeignMarker;
 
 impl FromStr for Marker {
@@ -84,19 +84,19 @@ mod tests {
 
     #[test]
     fn a_note_survives_being_written_and_read() {
-        let note = Marker::of("uid", "certificate", "key");
-        assert_eq!(note.to_string().parse(), Ok(note));
+        let marker = Marker::of("uid", "certificate", "key");
+        assert_eq!(marker.to_string().parse(), Ok(marker));
     }
 
     #[test]
     fn a_note_owns_only_the_pair_in_the_route_that_it_was_written_for() {
-        let note = Marker::of("uid", "certificate", "key");
-        assert!(note.owns_pair("uid", "certificate", "key"));
-        assert!(!note.owns_pair("copy", "certificate", "key"));
-        assert!(!note.owns_pair("uid", "certificate", "other"));
-        assert!(!note.owns_pair("uid", "other", "key"));
-        assert!(note.owns_key("uid", "key"));
-        assert!(!note.owns_key("copy", "key"));
+        let marker = Marker::of("uid", "certificate", "key");
+        assert!(marker.owns_pair("uid", "certificate", "key"));
+        assert!(!marker.owns_pair("copy", "certificate", "key"));
+        assert!(!marker.owns_pair("uid", "certificate", "other"));
+        assert!(!marker.owns_pair("uid", "other", "key"));
+        assert!(marker.owns_key("uid", "key"));
+        assert!(!marker.owns_key("copy", "key"));
     }
 
     #[test]

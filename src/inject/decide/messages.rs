@@ -179,12 +179,12 @@ impl Consequence {
 
 /// A problem's text, for the condition and the Event alike.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct Explanation {
     reason: Reason,
     text: String,
 }
 
-impl Said {
+impl Explanation {
     /// As the condition says it.
     pub fn verdict(&self, state: State, reason: Reason) -> Verdict {
         Verdict { state: Some(state), reason, message: self.text.clone() }
@@ -200,13 +200,13 @@ fn warning(reason: Reason, action: &'static str, note: String) -> Notice {
     Notice { severity: Severity::Warning, reason, action, note }
 }
 
-fn settled(state: Option<State>, reason: Reason, message: impl Into<String>) -> Verdict {
+fn verdict(state: Option<State>, reason: Reason, message: impl Into<String>) -> Verdict {
     Verdict { state, reason, message: message.into() }
 }
 
 /// Row 2.
 pub fn not_secured() -> Verdict {
-    settled(
+    verdict(
         None,
         Reason::RouteNotSecured,
         "The Route has no spec.tls, so no certificate is served.",
@@ -215,7 +215,7 @@ pub fn not_secured() -> Verdict {
 
 /// Row 3.
 pub fn passthrough() -> Verdict {
-    settled(
+    verdict(
         None,
         Reason::PassthroughTermination,
         "Termination is passthrough, so the backend serves its own certificate.",
@@ -224,7 +224,7 @@ pub fn passthrough() -> Verdict {
 
 /// Row 4.
 pub fn external() -> Verdict {
-    settled(
+    verdict(
         Some(State::Custom),
         Reason::ExternalCertificate,
         "The router reads the certificate from spec.tls.externalCertificate.",
@@ -239,12 +239,12 @@ pub fn managed(route: &RouteFacts, warnings: &[Notice]) -> Verdict {
         let kinds: Vec<_> = warnings.iter().map(|notice| notice.reason.as_str()).collect();
         message += &format!(" Warnings: {}. The Events say more.", kinds.join(", "));
     }
-    settled(Some(State::Managed), Reason::SecretInjected, message)
+    verdict(Some(State::Managed), Reason::SecretInjected, message)
 }
 
 /// A Route without a certificate.
 pub fn no_certificate() -> Verdict {
-    settled(
+    verdict(
         Some(State::Default),
         Reason::NoCertificate,
         "The Route has no certificate, so the router serves its default certificate.",
@@ -253,7 +253,7 @@ pub fn no_certificate() -> Verdict {
 
 /// A Route with the user's own certificate.
 pub fn custom() -> Verdict {
-    settled(
+    verdict(
         Some(State::Custom),
         Reason::CertificateInRoute,
         "The Route has a certificate of its own, which trustplane did not inject.",
@@ -331,7 +331,7 @@ pub fn cleared() -> Notice {
 }
 
 /// While a fight is waited out.
-pub fn contested_meanwhile() -> (Reason, String) {
+pub fn contested_interim() -> (Reason, String) {
     let message = "Something else keeps changing the certificate of this Route, so the next attempt waits. \
          If a GitOps tool manages the Route, see docs/gitops.md.";
     (Reason::CertificateContested, message.to_owned())
@@ -341,10 +341,10 @@ pub fn contested_meanwhile() -> (Reason, String) {
 pub fn doing(write: Option<Write>) -> &'static str {
     match write {
         Some(Write::Inject(_)) => "inject certificate and key of the Secret",
-        Some(Write::NoteAlone(_)) => "mark certificate and key in the Route as injected",
+        Some(Write::AddMarker(_)) => "mark certificate and key in the Route as injected",
         Some(Write::Clear) => "remove the injected certificate and key",
         Some(Write::ClearKey) => "remove an injected key without its certificate",
-        Some(Write::DropNote) => "remove an annotation of an earlier injection",
+        Some(Write::DropMarker) => "remove an annotation of an earlier injection",
         None => "write the status alone",
     }
 }
@@ -467,7 +467,7 @@ fn status_not_written(cause: &ApiError) -> Option<Notice> {
 }
 
 /// Rows 8 to 10: what is wrong with the Secret, what is served instead, what to do.
-pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence) -> Said {
+pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence) -> Explanation {
     let secret = secret_of(route);
     let so = consequence.as_str();
     let text = match why {
@@ -497,7 +497,7 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
             listed(problems)
         ),
     };
-    Said { reason: why.reason(), text }
+    Explanation { reason: why.reason(), text }
 }
 
 /// The router serves it, but a client may not like it.
@@ -525,7 +525,7 @@ pub fn reason_of(what: &Warning) -> Reason {
 }
 
 fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
-    match &route.wanted {
+    match &route.requested {
         RequestedSecret::Secret(name) => Cow::Borrowed(name),
         // Whatever stands there, line breaks included, is shown as one word.
         RequestedSecret::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),

@@ -96,7 +96,7 @@ pub enum StatusScope {
 pub struct Plan {
     /// The row of the table that matched.
     pub row: &'static str,
-    /// The change to the Route's certificate and note, if any.
+    /// The change to the Route's certificate and marker, if any.
     pub write: Option<Write>,
     /// `.status.certificate` as it should be, where it is not.
     pub conditions: Option<Vec<CertificateCondition>>,
@@ -110,27 +110,27 @@ pub struct Plan {
     pub requeue_at: Option<DateTime<Utc>>,
 }
 
-/// A change to `spec.tls` and the note, always in one patch.
+/// A change to `spec.tls` and the marker, always in one patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// Certificate, key and note of the pair with this fingerprint.
+    /// Certificate, key and marker of the pair with this fingerprint.
     Inject(Fingerprint),
-    /// The pair stands there already; only the note is missing.
-    NoteAlone(Fingerprint),
-    /// Certificate, key and note go.
+    /// The pair stands there already; only the marker is missing.
+    AddMarker(Fingerprint),
+    /// Certificate, key and marker go.
     Clear,
-    /// A key without its certificate, and the note, go.
+    /// A key without its certificate, and the marker, go.
     ClearKey,
-    /// The note goes; the pair is not ours.
-    DropNote,
+    /// The marker goes; the pair is not ours.
+    DropMarker,
 }
 
 impl Write {
     /// The pair that stands in the Route afterwards by our doing, if any.
     pub fn target(self) -> Option<Fingerprint> {
         match self {
-            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => Some(fingerprint),
-            Self::Clear | Self::ClearKey | Self::DropNote => None,
+            Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => Some(fingerprint),
+            Self::Clear | Self::ClearKey | Self::DropMarker => None,
         }
     }
 
@@ -138,11 +138,11 @@ impl Write {
     pub fn stands_in(self, route: &RouteFacts) -> bool {
         let holding = route.holding();
         match self {
-            Self::Inject(fingerprint) | Self::NoteAlone(fingerprint) => {
+            Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => {
                 holding == Holding::Certificate(fingerprint, Owner::Ours)
             }
-            Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.noted,
-            Self::DropNote => !route.noted,
+            Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.has_marker,
+            Self::DropMarker => !route.has_marker,
         }
     }
 }
@@ -169,15 +169,15 @@ impl Plan {
         Self { write: Some(write), ..self }
     }
 
-    fn dropping_note(self, route: &RouteFacts) -> Self {
-        if route.noted { self.writing(Write::DropNote) } else { self }
+    fn dropping_marker(self, route: &RouteFacts) -> Self {
+        if route.has_marker { self.writing(Write::DropMarker) } else { self }
     }
 
     fn clearing_left_over(self, route: &RouteFacts, left: LeftOver) -> Self {
         match left {
             LeftOver::OurPair => self.writing(Write::Clear),
             LeftOver::OurKey => self.writing(Write::ClearKey),
-            LeftOver::Nothing => self.dropping_note(route),
+            LeftOver::Nothing => self.dropping_marker(route),
         }
     }
 
@@ -215,7 +215,7 @@ impl Plan {
     }
 
     fn pointing_out_misspelling(self, route: &RouteFacts) -> Self {
-        match (&route.wanted, &self.verdict) {
+        match (&route.requested, &self.verdict) {
             (RequestedSecret::Misspelt(key), Some(verdict)) => {
                 let notice = messages::misspelt(key, &verdict.message);
                 self.explained_by(notice)
@@ -245,7 +245,7 @@ pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy
         .verdict
         .as_ref()
         .filter(|_| policy.status.covers(route))
-        .and_then(|verdict| condition::unless_said(verdict, &route.conditions, now));
+        .and_then(|verdict| condition::unless_published(verdict, &route.conditions, now));
     plan
 }
 
@@ -278,13 +278,13 @@ fn event_although_over(write: CompletedWrite, route: &RouteFacts) -> Notice {
 }
 
 /// What can be said of a Route while its write is held back or refused: what stands there now.
-pub fn meanwhile(
+pub fn interim(
     route: &RouteFacts,
     (reason, message): (Reason, String),
     now: DateTime<Utc>,
     policy: &Policy,
 ) -> Plan {
-    if route.custody != WriteAccess::Free {
+    if route.write_access != WriteAccess::Free {
         return Plan::nothing();
     }
     let state = match route.tls {
@@ -298,7 +298,7 @@ pub fn meanwhile(
     };
     let verdict = Verdict { state, reason, message };
     let covered = policy.status.covers(route);
-    let conditions = condition::unless_said(&verdict, &route.conditions, now);
+    let conditions = condition::unless_published(&verdict, &route.conditions, now);
     Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }
 }
 
@@ -306,18 +306,18 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
     match row {
         Row::LeftAlone => Plan::nothing(),
         Row::NotSecured => Plan::verdict(messages::not_secured())
-            .dropping_note(route)
+            .dropping_marker(route)
             .warning_if_annotated(route, messages::annotated_but_not_secured),
         Row::Passthrough => Plan::verdict(messages::passthrough())
-            .dropping_note(route)
+            .dropping_marker(route)
             .warning_if_annotated(route, messages::annotated_but_passthrough),
         Row::External(left) => Plan::verdict(messages::external())
             .clearing_left_over(route, left)
             .warning_if_annotated(route, messages::annotated_but_external),
 
         Row::UpToDate => Plan::up_to_date(route, now),
-        Row::NoteMissing(pair) => {
-            Plan::verdict(messages::managed(route, &[])).writing(Write::NoteAlone(pair))
+        Row::MarkerMissing(pair) => {
+            Plan::verdict(messages::managed(route, &[])).writing(Write::AddMarker(pair))
         }
         Row::Inject(pair, before) => Plan::verdict(messages::managed(route, &[]))
             .writing(Write::Inject(pair))
@@ -345,7 +345,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
         Row::TheirsUnusable(why) => {
             let said = messages::unusable(route, &why, messages::Consequence::KeepsTheirs);
             Plan::verdict(said.verdict(State::Custom, why.reason()))
-                .dropping_note(route)
+                .dropping_marker(route)
                 .warning(said.notice())
         }
         Row::EmptyUnusable(why, left) => {
@@ -358,7 +358,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
         Row::RemovedOurs => Plan::verdict(messages::no_certificate())
             .writing(Write::Clear)
             .telling(CompletedWrite::Cleared),
-        Row::RemovedTheirs => Plan::verdict(messages::custom()).writing(Write::DropNote),
+        Row::RemovedTheirs => Plan::verdict(messages::custom()).writing(Write::DropMarker),
         Row::RemovedEmpty(left) => {
             Plan::verdict(messages::no_certificate()).clearing_left_over(route, left)
         }
@@ -390,7 +390,9 @@ impl StatusScope {
         match self {
             Self::All => true,
             // What was said once is kept true after the annotation is gone.
-            Self::Annotated => route.is_annotated() || route.noted || !route.conditions.is_empty(),
+            Self::Annotated => {
+                route.is_annotated() || route.has_marker || !route.conditions.is_empty()
+            }
             Self::Off => false,
         }
     }
@@ -463,7 +465,7 @@ enum Row<'a> {
     Passthrough,
     External(LeftOver),
     UpToDate,
-    NoteMissing(Fingerprint),
+    MarkerMissing(Fingerprint),
     Inject(Fingerprint, Before),
     OursButRefusedNow(Unusable<'a>),
     OursUnusable(Unusable<'a>),
@@ -477,7 +479,7 @@ enum Row<'a> {
 
 impl<'a> Row<'a> {
     fn of(route: &'a RouteFacts, secret: &'a SecretState) -> Self {
-        if route.custody != WriteAccess::Free {
+        if route.write_access != WriteAccess::Free {
             return Self::LeftAlone;
         }
         let holding = match route.tls {
@@ -489,7 +491,7 @@ impl<'a> Row<'a> {
             Tls::External(holding) => return Self::External(LeftOver::in_route(holding)),
             Tls::Terminated { holding, .. } => holding,
         };
-        match &route.wanted {
+        match &route.requested {
             RequestedSecret::Secret(_) => match unusable(secret) {
                 Ok(pair) => Self::usable(pair, holding),
                 Err(why) if is_held_already(secret, holding) => Self::OursButRefusedNow(why),
@@ -498,7 +500,7 @@ impl<'a> Row<'a> {
             RequestedSecret::Invalid(value) => {
                 Self::not_usable(Unusable::InvalidName(value), holding)
             }
-            RequestedSecret::Nothing | RequestedSecret::Misspelt(_) if route.noted => {
+            RequestedSecret::Nothing | RequestedSecret::Misspelt(_) if route.has_marker => {
                 Self::removed(holding)
             }
             RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => Self::NeverSet(holding),
@@ -512,7 +514,7 @@ impl<'a> Row<'a> {
             {
                 Self::UpToDate
             }
-            Holding::Certificate(held, Owner::Theirs) if held == pair => Self::NoteMissing(pair),
+            Holding::Certificate(held, Owner::Theirs) if held == pair => Self::MarkerMissing(pair),
             Holding::Certificate(_, Owner::Ours) => Self::Inject(pair, Before::Ours),
             Holding::Certificate(_, Owner::Theirs) => Self::Inject(pair, Before::Theirs),
             Holding::Nothing | Holding::KeyOnly(_) => Self::Inject(pair, Before::Nothing),
@@ -547,7 +549,7 @@ impl<'a> Row<'a> {
             Self::Passthrough => "3",
             Self::External(_) => "4",
             Self::UpToDate => "5",
-            Self::NoteMissing(_) => "6",
+            Self::MarkerMissing(_) => "6",
             Self::Inject(..) => "7",
             Self::OursButRefusedNow(_) => "7a",
             Self::OursUnusable(_) => "8",

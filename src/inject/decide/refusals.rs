@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use crate::{inject::act::apply::ApplyError, k8s::api_error::ApiError};
 
 /// So many failures in a row are told.
-const TOLD_AFTER: u32 = 3;
+const REPORTED_AFTER: u32 = 3;
 /// Failures that go on for so long are told, however few there were.
-const TOLD_WITHIN: Duration = Duration::from_secs(30);
+const REPORTED_WITHIN: Duration = Duration::from_secs(30);
 /// What is too large to be stored is sent again after this long, and after a change.
 const TOO_LARGE: Duration = Duration::from_secs(3_600);
 /// However often its Route changes, what was refused is not tried more often.
@@ -52,7 +52,7 @@ impl Streak {
     fn lasts(&mut self, now: Instant) -> bool {
         self.count = self.count.saturating_add(1);
         let first = *self.first.get_or_insert(now);
-        self.count >= TOLD_AFTER || now.duration_since(first) >= TOLD_WITHIN
+        self.count >= REPORTED_AFTER || now.duration_since(first) >= REPORTED_WITHIN
     }
 }
 

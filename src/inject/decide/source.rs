@@ -2,10 +2,10 @@
 //! read from, and by which rules it was judged. Pure.
 //!
 //! It saves a read of the Secret after a restart, and means nothing alone: it is believed only
-//! beside the note that it was written with. It looks like this:
+//! beside the marker that it was written with. It looks like this:
 //!
 //! ```text
-//! v1:<uid>:<resourceVersion>:<number of the rules>:<16 digits of the note's digest of the pair>
+//! v1:<uid>:<resourceVersion>:<number of the rules>:<16 digits of the marker's digest of the pair>
 //! ```
 
 use sha2::{Digest, Sha256};
@@ -65,16 +65,16 @@ pub enum Agreement {
 
 impl Source {
     /// The annotation for a pair that was read from this version of a Secret.
-    pub fn text(uid: &str, version: &str, note: &Marker) -> String {
-        format!("{FORMAT}:{uid}:{version}:{}:{}", tls::RULES, note.digits())
+    pub fn text(uid: &str, version: &str, marker: &Marker) -> String {
+        format!("{FORMAT}:{uid}:{version}:{}:{}", tls::RULES, marker.digits())
     }
 
-    /// Reads the annotation; none where it was not written together with this note.
-    pub fn read(text: &str, note: &Marker) -> Option<Self> {
+    /// Reads the annotation; none where it was not written together with this marker.
+    pub fn read(text: &str, marker: &Marker) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
         let [FORMAT, uid, version, rules, digits] = parts[..] else { return None };
         let rules = rules.parse().ok()?;
-        (digits == note.digits()).then(|| Self { revision: Revision::of(uid, version), rules })
+        (digits == marker.digits()).then(|| Self { revision: Revision::of(uid, version), rules })
     }
 
     /// Compares it with the Secret as it is now.
@@ -91,15 +91,15 @@ impl Source {
 mod tests {
     use super::*;
 
-    fn note() -> Marker {
+    fn marker() -> Marker {
         Marker::of("4711", "certificate", "key")
     }
 
     #[test]
     fn a_source_that_was_written_with_the_note_names_the_secrets_version() {
-        let text = Source::text("s-1", "41", &note());
+        let text = Source::text("s-1", "41", &marker());
         assert!(text.starts_with("v1:s-1:41:") && text.len() < 120, "{text}");
-        let source = Source::read(&text, &note()).unwrap();
+        let source = Source::read(&text, &marker()).unwrap();
         assert_eq!(source.agreement(Revision::of("s-1", "41")), Agreement::Same);
         assert_eq!(source.agreement(Revision::of("s-1", "42")), Agreement::Different);
         assert_eq!(source.agreement(Revision::of("s-2", "41")), Agreement::Different);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_source_beside_another_note_is_not_believed() {
-        let text = Source::text("s-1", "41", &note());
+        let text = Source::text("s-1", "41", &marker());
         for other in [Marker::of("4712", "certificate", "key"), Marker::of("4711", "other", "key")]
         {
             assert_eq!(Source::read(&text, &other), None);
@@ -116,17 +116,17 @@ mod tests {
 
     #[test]
     fn a_pair_that_was_judged_by_other_rules_is_told_apart() {
-        let text = Source::text("s-1", "41", &note());
+        let text = Source::text("s-1", "41", &marker());
         let others = text.replace(&format!(":{}:", tls::RULES), ":4294967295:");
-        let source = Source::read(&others, &note()).unwrap();
+        let source = Source::read(&others, &marker()).unwrap();
         assert_eq!(source.agreement(Revision::of("s-1", "41")), Agreement::OtherRules);
         assert_eq!(source.agreement(Revision::of("s-1", "42")), Agreement::Different);
     }
 
     #[test]
     fn what_we_never_wrote_is_no_source() {
-        let good = Source::text("s-1", "41", &note());
-        let digits = note().digits();
+        let good = Source::text("s-1", "41", &marker());
+        let digits = marker().digits();
         for text in [
             "",
             "v1",
@@ -137,7 +137,7 @@ mod tests {
             &format!("v1:s-1:41:one:{digits}"),
             &format!("v1:s-1:41:-1:{digits}"),
         ] {
-            assert_eq!(Source::read(text, &note()), None, "{text}");
+            assert_eq!(Source::read(text, &marker()), None, "{text}");
         }
     }
 }

@@ -48,7 +48,7 @@ fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {
 async fn a_standby_remembers_nothing_of_routes_that_are_gone() {
     let (injector, _election) = standby();
     for number in 0..10_000 {
-        // As `follow_routes` does for ADDED and DELETED.
+        // As `watch_routes` does for ADDED and DELETED.
         let facts = Draft::edge().named("ci", &format!("preview-{number}")).facts();
         let at = facts.at.clone();
         let changed = injector.index().route_applied(facts, Origin::Server, Instant::now());
@@ -117,8 +117,8 @@ fn asking(injector: &Injector) -> ObjectRef {
 }
 
 /// Gives the Route a turn; answers after how long the next one is due.
-async fn turn(injector: &Injector, at: &ObjectRef) -> Duration {
-    injector.turn(at, Priority::Low).await;
+async fn reconcile(injector: &Injector, at: &ObjectRef) -> Duration {
+    injector.reconcile(at, Priority::Low).await;
     let start = Instant::now();
     assert_eq!(injector.queue.next().await.0, *at);
     injector.queue.done(at);
@@ -156,18 +156,18 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
     let at = asking(&injector);
     for failures in 1..=6 {
         let longest = Backoff::OBJECT.ceiling(failures);
-        let wait = turn(&injector, &at).await;
+        let wait = reconcile(&injector, &at).await;
         // Timers are whole milliseconds.
         let range = longest / 2..=longest + Duration::from_millis(1);
         assert!(range.contains(&wait), "{wait:?} after {failures}");
     }
     code.store(404, Ordering::SeqCst);
-    injector.turn(&at, Priority::Low).await;
+    injector.reconcile(&at, Priority::Low).await;
     assert_eq!(injector.index().states().len(), 1, "there is no such Secret, and that is known");
 
     code.store(500, Ordering::SeqCst);
     injector.secret_gone(&ObjectRef::new("web", "shop-tls"));
-    let wait = turn(&injector, &at).await;
+    let wait = reconcile(&injector, &at).await;
     assert!(wait <= Backoff::OBJECT.first + Duration::from_millis(1), "{wait:?}");
 }
 
@@ -175,7 +175,7 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
 async fn a_server_that_asks_for_time_gets_it() {
     let injector = injector(refusing(Arc::new(429.into())), Clock::system());
     let at = asking(&injector);
-    let wait = turn(&injector, &at).await;
+    let wait = reconcile(&injector, &at).await;
     assert!(wait >= Duration::from_secs(30), "{wait:?}");
 }
 
@@ -276,7 +276,7 @@ async fn a_route_that_can_no_longer_be_decoded_is_not_decided_from_what_it_was()
         Ok::<_, Infallible>(Response::new(Body::from(text.into_bytes())))
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
-    let follower = tokio::spawn(injector.clone().follow_routes(None));
+    let follower = tokio::spawn(injector.clone().watch_routes(None));
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(injector.index().all(), [ObjectRef::new("web", "shop")]);
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -353,7 +353,7 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
         }
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
-    let managed = Draft::edge().annotated("shop-tls").holding(&certificate, &key).noted();
+    let managed = Draft::edge().annotated("shop-tls").holding(&certificate, &key).marked();
     let other = Draft::edge()
         .annotated("shop-tls")
         .named("web", "blog")
@@ -377,7 +377,7 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
 
     // The watch is back, with a list that lacks the Secret.
     injector.watch_listed(&watches()[0]);
-    let follower = tokio::spawn(injector.clone().follow_secrets(None));
+    let follower = tokio::spawn(injector.clone().watch_secrets(None));
     let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(clears.load(Ordering::SeqCst), 1, "the pair of a Secret that is gone stays");
@@ -412,10 +412,10 @@ async fn a_cache_is_not_believed_while_it_is_being_listed_anew_however_long_that
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
     injector.watch_listed(&watches()[0]);
-    let follower = tokio::spawn(injector.clone().follow_secrets(None));
+    let follower = tokio::spawn(injector.clone().watch_secrets(None));
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(lists.load(Ordering::SeqCst), 2, "it is being listed anew");
-    let current = injector.watches().secrets_are_current("web", Instant::now());
+    let current = injector.watch_health().secrets_are_current("web", Instant::now());
     assert!(!current, "what was before the gap is taken for what is");
     follower.abort();
 }

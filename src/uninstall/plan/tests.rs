@@ -28,10 +28,10 @@ impl Draft {
         self
     }
 
-    /// With the note for the pair `certificate`, `key`.
-    fn noted(mut self) -> Self {
-        let note = Marker::of("1", "certificate", "key").to_string();
-        self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(note);
+    /// With the marker for the pair `certificate`, `key`.
+    fn marked(mut self) -> Self {
+        let marker = Marker::of("1", "certificate", "key").to_string();
+        self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(marker);
         self
     }
 
@@ -62,12 +62,12 @@ impl Draft {
 }
 
 fn ours() -> Draft {
-    Draft::edge().annotated().holding("certificate", "key").noted()
+    Draft::edge().annotated().holding("certificate", "key").marked()
 }
 
 #[test]
 fn an_injected_pair_stays_or_goes_as_it_was_chosen() {
-    assert_eq!(ours().release(Pairs::Keep), Some(Write::DropNote));
+    assert_eq!(ours().release(Pairs::Keep), Some(Write::DropMarker));
     assert_eq!(ours().release(Pairs::Clear), Some(Write::Clear));
     assert_eq!(ours().effects(), [Effect::PairStays, Effect::PairGoes]);
 }
@@ -89,7 +89,7 @@ fn a_pair_that_is_not_ours_stays_whatever_was_chosen() {
     let own = Draft::edge().annotated().holding("certificate", "key");
     for draft in [changed, own] {
         for pairs in [Pairs::Keep, Pairs::Clear] {
-            assert_eq!(draft.release(pairs), Some(Write::DropNote));
+            assert_eq!(draft.release(pairs), Some(Write::DropMarker));
         }
         assert_eq!(draft.effects(), [Effect::OwnPairStays; 2]);
     }
@@ -109,7 +109,7 @@ fn where_the_router_serves_nothing_from_the_route_only_the_annotations_go() {
         Draft::edge().annotated().with("/spec/tls", "termination", json!("passthrough"));
     let insecure = Draft::edge().annotated().with("/spec", "tls", Value::Null);
     for draft in [passthrough, insecure, Draft::edge().annotated()] {
-        assert_eq!(draft.release(Pairs::Clear), Some(Write::DropNote));
+        assert_eq!(draft.release(Pairs::Clear), Some(Write::DropMarker));
         assert_eq!(draft.effects(), [Effect::NoPair; 2]);
     }
 }
@@ -130,8 +130,8 @@ fn a_route_that_never_asked_loses_its_condition_and_nothing_else() {
 
 #[test]
 fn a_note_alone_is_removed_too() {
-    let removed = Draft::edge().holding("certificate", "key").noted();
-    assert_eq!(removed.release(Pairs::Keep), Some(Write::DropNote));
+    let removed = Draft::edge().holding("certificate", "key").marked();
+    assert_eq!(removed.release(Pairs::Keep), Some(Write::DropMarker));
     assert_eq!(removed.release(Pairs::Clear), Some(Write::Clear));
 }
 

@@ -29,7 +29,7 @@ impl History<'_> {
         late.filter(|(_, call)| call.by.is_ours() && call.is_write())
             .filter(|(_, call)| !call.target.is_about("leases"))
             .filter(|(number, call)| !self.is_renewal(*number, call))
-            .filter(|(number, call)| !self.is_told_late(*number, call))
+            .filter(|(number, call)| !self.is_published_late(*number, call))
             .map(|(_, call)| format!("I1: {} {} although nothing changed", call.method, call.path))
             .collect()
     }
@@ -46,7 +46,7 @@ impl History<'_> {
     }
 
     /// Whether something is said that the server would not take a minute ago.
-    fn is_told_late(&self, number: usize, call: &Call) -> bool {
+    fn is_published_late(&self, number: usize, call: &Call) -> bool {
         let earlier = self.journal.calls[..number].iter().rev();
         call.target.is_about("events")
             && earlier.take_while(|earlier| call.sent - earlier.sent < 2 * SLACK).any(|earlier| {
@@ -67,7 +67,7 @@ impl History<'_> {
                 last.insert(&commit.change.name, (event, commit.at));
             }
         }
-        let said = self.standing_messages();
+        let said = self.status_messages();
         let old = last.values().filter(|(event, at)| {
             let note = event["note"].as_str().or(event["message"].as_str()).unwrap_or_default();
             event["type"] == "Warning" && said.contains(note) && end - *at > HOUR + SLACK
@@ -76,7 +76,7 @@ impl History<'_> {
     }
 
     /// What the conditions of all Routes say in the end.
-    fn standing_messages(&self) -> HashSet<&str> {
+    fn status_messages(&self) -> HashSet<&str> {
         let mut last: HashMap<&str, &Value> = HashMap::new();
         for commit in self.journal.commits.iter().filter(|one| one.change.kind.plural == "routes") {
             match &commit.change.after {
@@ -90,7 +90,7 @@ impl History<'_> {
     }
 
     /// Pairs that went in without a word about it.
-    pub fn untold(&self) -> Vec<String> {
+    pub fn unreported(&self) -> Vec<String> {
         let commits = &self.journal.commits;
         let uid = |commit: &Commit| {
             let object = commit.change.after.as_ref()?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::check::{
     checks::{
-        Expect, lines,
+        Expect, evaluate,
         tests::{in_order, missing},
     },
     facts::{DeploymentFound, Facts},
@@ -52,12 +52,13 @@ fn facts(installation: Option<Installation>, server: Option<SpireServerFound>) -
     Facts { federate, ..in_order() }
 }
 
-fn of_federate(facts: &Facts) -> Vec<Line> {
-    let is_ours = |line: &Line| line.check.starts_with("federate") || line.check == "spire-server";
-    lines(facts, Expect::Whatever).into_iter().filter(is_ours).collect()
+fn of_federate(facts: &Facts) -> Vec<CheckResult> {
+    let is_ours =
+        |line: &CheckResult| line.check.starts_with("federate") || line.check == "spire-server";
+    evaluate(facts, Expect::Whatever).into_iter().filter(is_ours).collect()
 }
 
-fn line(facts: &Facts, check: &str) -> Line {
+fn line(facts: &Facts, check: &str) -> CheckResult {
     of_federate(facts).into_iter().find(|line| line.check == check).unwrap()
 }
 
@@ -71,7 +72,7 @@ fn but(change: impl FnOnce(&mut Installation)) -> Facts {
 #[test]
 fn where_it_is_not_installed_one_line_says_so_and_nothing_fails() {
     for expect in [Expect::Whatever, Expect::Installed] {
-        let lines = lines(&facts(None, None), expect);
+        let lines = evaluate(&facts(None, None), expect);
         let ours: Vec<_> = lines.iter().filter(|it| it.check.contains("federate")).collect();
         let [line] = &ours[..] else { panic!("{ours:?}") };
         assert_eq!((line.check, line.result), ("federate", Status::Note));

@@ -47,7 +47,7 @@ impl Reconciler {
         let Some(at) = route.deciding_secret() else {
             return Knowledge::Secret(SecretState::Missing { since: self.clock.now() });
         };
-        if !self.watches().secrets_are_current(&at.namespace, Instant::now()) {
+        if !self.watch_health().secrets_are_current(&at.namespace, Instant::now()) {
             return Knowledge::SecretUnread;
         }
         let known = self.index().known_secret(route, &at);
@@ -130,7 +130,7 @@ impl Reconciler {
     }
 
     pub(super) async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
-        let _turn = self.judge.turn_to_read(&at.namespace).await;
+        let _turn = self.judge.read_permit(&at.namespace).await;
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
         let route = api_error::with_timeout(api.get_opt(&at.name))
             .await
@@ -149,7 +149,7 @@ impl Reconciler {
         let Some(at) = route.deciding_secret() else {
             return Ok(Arc::new(SecretRead::missing(self.clock.now())));
         };
-        let is_current = self.watches().secrets_are_current(&at.namespace, Instant::now());
+        let is_current = self.watch_health().secrets_are_current(&at.namespace, Instant::now());
         // News must reach us to end the use of a shared read.
         let after = self.share_after(route, &at).filter(|_| is_current);
         let read = self.read_secret_alone(route, &at);
@@ -185,7 +185,7 @@ impl Reconciler {
         {
             return Ok(None);
         }
-        let turn = self.judge.turn_to_read(&at.namespace).await;
+        let turn = self.judge.read_permit(&at.namespace).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
         let asked = Instant::now();
         let secret = match api_error::with_timeout(api.get_opt(&at.name)).await {

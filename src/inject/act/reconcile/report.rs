@@ -27,27 +27,28 @@ use crate::{
 };
 
 /// A warning that could not be given is tried again after this long.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const RETRY_EVENT: Duration = Duration::from_secs(60);
 
 impl Reconciler {
     /// Answers when the first of the warnings is to be renewed.
     pub(super) async fn warn(&self, route: &RouteFacts, plan: &Plan) -> Option<Instant> {
-        let said_in_status =
-            plan.verdict.as_ref().is_some_and(|verdict| condition::say(&route.conditions, verdict));
+        let said_in_status = plan
+            .verdict
+            .as_ref()
+            .is_some_and(|verdict| condition::is_published(&route.conditions, verdict));
         let mut renewal = None;
         for notice in &plan.warnings {
             // A condition tells of an unusable Secret, but not of a certificate that runs out.
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
-            let said =
-                if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
+            let said = if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
             match self.publisher.publish_ongoing(&message(route, notice), said).await {
                 Ok(published) => {
-                    self.told(published);
+                    self.count_event(published);
                     renewal = earlier(renewal, Some(Instant::now() + published.renew_in));
                 }
                 Err(error) => {
-                    self.could_not_tell(route, &error);
-                    renewal = earlier(renewal, Some(Instant::now() + TELL_AGAIN));
+                    self.event_failed(route, &error);
+                    renewal = earlier(renewal, Some(Instant::now() + RETRY_EVENT));
                 }
             }
         }
@@ -56,63 +57,63 @@ impl Reconciler {
 
     /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
     /// remembered; answers when to try again.
-    pub(super) async fn catch_up(
+    pub(super) async fn publish_pending(
         &self,
         route: &RouteFacts,
         secret: &SecretState,
     ) -> Option<Instant> {
         let pending = self.index().take_pending(&route.at, &route.uid)?;
         let notice = plan::event_if_still_true(pending.write, route, secret)?;
-        if self.tell(route, &notice).await {
+        if self.publish(route, &notice).await {
             return None;
         }
         self.index().keep_pending(&route.at, &route.uid, pending);
-        Some(Instant::now() + TELL_AGAIN)
+        Some(Instant::now() + RETRY_EVENT)
     }
 
     /// Says that something happened, and whether it could. An Event that is lost is not worth a
     /// second write of the pair.
-    pub(super) async fn tell(&self, route: &RouteFacts, notice: &Notice) -> bool {
+    pub(super) async fn publish(&self, route: &RouteFacts, notice: &Notice) -> bool {
         let told = self.publisher.publish(&message(route, notice)).await;
         match &told {
             Ok(()) => self.metrics.wrote("event", "ok"),
-            Err(error) => self.could_not_tell(route, error),
+            Err(error) => self.event_failed(route, error),
         }
         told.is_ok()
     }
 
-    fn told(&self, published: Published) {
+    fn count_event(&self, published: Published) {
         if published.written {
             self.metrics.wrote("event", "ok");
         }
     }
 
-    fn could_not_tell(&self, route: &RouteFacts, error: &ApiError) {
+    fn event_failed(&self, route: &RouteFacts, error: &ApiError) {
         self.metrics.wrote("event", error.category());
-        tracing::warn!(route = %route.at, %error, "an Event could not be written");
+        tracing::warn!(route = %route.at, %error, "publishing an Event failed");
     }
 
     /// While the write has to wait, the condition must not claim that it was done.
-    pub(super) async fn say_meanwhile(
+    pub(super) async fn write_interim_status(
         &self,
         route: &RouteFacts,
         said: (Reason, String),
     ) -> Result<(), ApplyError> {
-        let meanwhile = plan::meanwhile(route, said, self.clock.now(), &self.policy);
-        self.note_state(route, &meanwhile);
-        if let Some(conditions) = meanwhile.conditions.as_ref().filter(|_| self.keeps_status()) {
-            self.write_status(route, &meanwhile, conditions).await?;
+        let interim = plan::interim(route, said, self.clock.now(), &self.policy);
+        self.record_state(route, &interim);
+        if let Some(conditions) = interim.conditions.as_ref().filter(|_| self.keeps_status()) {
+            self.write_status(route, &interim, conditions).await?;
         }
         Ok(())
     }
 
     /// Counts a failure. Answers what is to be told of it, if it lasts, and when to try again.
     pub fn count_failure(&self, at: &ObjectRef, error: &ApplyError) -> (Option<Failure>, Retry) {
-        let route = self.index().route(at).filter(|route| route.custody == WriteAccess::Free);
+        let route = self.index().route(at).filter(|route| route.write_access == WriteAccess::Free);
         let Some(route) = route.filter(|_| !self.dry_run) else { return (None, Retry::BackOff) };
         let now = Instant::now();
-        let (lasts, retry) = self.contests_of(&route, |contests| {
-            let refusals = contests.refusals.get_or_insert_default();
+        let (lasts, retry) = self.with_backoffs(&route, |backoffs| {
+            let refusals = backoffs.refusals.get_or_insert_default();
             (refusals.count(error, now), refusals.retry(error, now))
         });
         let lasts = lasts && !failpoints::has(Bug::SilentWhileWritesFail);
@@ -122,13 +123,13 @@ impl Reconciler {
         let is_status = matches!(error, ApplyError::Status { .. });
         let failure = notice.map(|notice| {
             let said = (notice.reason, notice.note.clone());
-            let plan = plan::meanwhile(&route, said, self.clock.now(), &self.policy);
+            let plan = plan::interim(&route, said, self.clock.now(), &self.policy);
             // Causes that come and go in turn are one failure: its words are not changed each time.
-            let is_said = plan.verdict.as_ref().is_some_and(|verdict| {
+            let is_in_status = plan.verdict.as_ref().is_some_and(|verdict| {
                 let has = condition::has(&route.conditions, verdict.state, verdict.reason);
-                condition::say(&route.conditions, verdict) || has && !is_final
+                condition::is_published(&route.conditions, verdict) || has && !is_final
             });
-            Failure { route, notice, plan: Some(plan).filter(|_| !is_status), is_said }
+            Failure { route, notice, plan: Some(plan).filter(|_| !is_status), is_in_status }
         });
         (failure, retry)
     }
@@ -136,13 +137,13 @@ impl Reconciler {
     /// Says in the condition that the Route can't be changed. Answers whether it could be said.
     pub async fn write_failure(&self, failure: &Failure) -> bool {
         let Some(plan) = &failure.plan else { return true };
-        self.note_state(&failure.route, plan);
+        self.record_state(&failure.route, plan);
         let conditions = plan.conditions.as_ref().filter(|_| self.keeps_status());
-        let Some(conditions) = conditions.filter(|_| !failure.is_said) else { return true };
+        let Some(conditions) = conditions.filter(|_| !failure.is_in_status) else { return true };
         match self.write_status(&failure.route, plan, conditions).await {
             Ok(wait) => wait.is_none(),
             Err(error) => {
-                tracing::debug!(route = %failure.route.at, %error, "writing the failure into the status failed");
+                tracing::debug!(route = %failure.route.at, %error, "reporting a failure in the status failed");
                 false
             }
         }
@@ -150,12 +151,11 @@ impl Reconciler {
 
     /// Publishes the Event about it. Answers whether that was possible.
     pub async fn publish_failure(&self, failure: &Failure) -> bool {
-        let said = if failure.is_said { Reported::InStatus } else { Reported::NotYet };
-        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await
-        {
-            Ok(published) => self.told(published),
+        let said = if failure.is_in_status { Reported::InStatus } else { Reported::NotYet };
+        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await {
+            Ok(published) => self.count_event(published),
             Err(error) => {
-                self.could_not_tell(&failure.route, &error);
+                self.event_failed(&failure.route, &error);
                 return false;
             }
         }
@@ -170,7 +170,7 @@ pub struct Failure {
     /// None where the condition itself is what can't be written.
     plan: Option<Plan>,
     /// Whether the condition says it already.
-    is_said: bool,
+    is_in_status: bool,
 }
 
 fn message(route: &RouteFacts, notice: &Notice) -> Message {

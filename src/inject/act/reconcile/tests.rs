@@ -3,7 +3,7 @@
 mod burst;
 mod interrupted;
 mod refused;
-mod told;
+mod report;
 
 use std::collections::BTreeMap;
 
@@ -189,7 +189,7 @@ impl Stage {
         };
         let reconciler = Reconciler {
             index,
-            watches: Arc::default(),
+            watch_health: Arc::default(),
             writer: Writer::new(client.clone()),
             publisher: Publisher::new(
                 client.clone(),
@@ -213,9 +213,9 @@ impl Stage {
     async fn report(&self, error: &ApplyError) -> Retry {
         let (failure, retry) = self.reconciler.count_failure(&self.at, error);
         let Some(failure) = failure else { return retry };
-        let is_said = self.reconciler.write_failure(&failure).await;
+        let is_in_status = self.reconciler.write_failure(&failure).await;
         let is_published = self.reconciler.publish_failure(&failure).await;
-        if is_said && is_published { retry } else { Retry::BackOff }
+        if is_in_status && is_published { retry } else { Retry::BackOff }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -245,9 +245,9 @@ impl Stage {
     }
 
     /// Gives the Route its turn, and another one for what is left to be said.
-    async fn turn(&self) -> Result<Next, ApplyError> {
-        match self.reconciler.turn(&self.at, Priority::High).await? {
-            Next::Speak => self.reconciler.turn(&self.at, Priority::Low).await,
+    async fn reconcile(&self) -> Result<Action, ApplyError> {
+        match self.reconciler.reconcile(&self.at, Priority::High).await? {
+            Action::ReportLater => self.reconciler.reconcile(&self.at, Priority::Low).await,
             next => Ok(next),
         }
     }
@@ -287,7 +287,7 @@ fn tls_secret((certificate, key): &(String, String)) -> Value {
 }
 
 fn managed((certificate, key): &(String, String)) -> Draft {
-    Draft::edge().annotated("shop-tls").holding(certificate, key).noted()
+    Draft::edge().annotated("shop-tls").holding(certificate, key).marked()
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,7 +302,7 @@ async fn a_secret_deleted_and_created_anew_within_the_grace_flaps_no_site_howeve
         tokio::time::sleep(Duration::from_secs(1)).await;
         stage.secret(Some(tls_secret(&issued)));
     };
-    let (outcome, ()) = tokio::join!(stage.turn(), recreated);
+    let (outcome, ()) = tokio::join!(stage.reconcile(), recreated);
     outcome.unwrap();
     let writes = stage.world().writes.clone();
     assert!(!writes.contains(&"pair".to_owned()), "cleared on the first 404, with no grace at all");
@@ -316,7 +316,7 @@ async fn a_revert_inside_a_relist_gap_reaches_the_route() {
     stage.secret(Some(tls_secret(&first)));
     // The watch of Secrets is broken; the Route's is not, so its turn reads the second pair.
     stage.world().secret = Some(tls_secret(&second));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert!(stage.world().route["spec"]["tls"]["certificate"] == json!(second.0));
     // The Secret goes back to the first pair, and a relist brings it.
     let concerned = stage.secret(Some(tls_secret(&first)));
@@ -334,7 +334,7 @@ async fn a_secret_that_comes_back_inside_a_relist_gap_is_injected() {
     stage.secret(Some(tls_secret(&issued)));
     // The watch of Secrets is broken. The Secret is away while the new Route has its turn.
     stage.world().secret = None;
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert!(stage.condition().contains("was not found"));
     // It is there again, the same as before, and a relist brings it.
     let concerned = stage.secret(Some(tls_secret(&issued)));
@@ -355,7 +355,7 @@ async fn the_condition_follows_a_user_who_mends_a_secret_step_by_step() {
         values.iter().flat_map(|one| values.iter().map(move |other| (one, other))).enumerate()
     {
         stage.secret(Some(secret(certificate, key)));
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         let now = stage.condition();
         assert_ne!(
             now, said,
@@ -371,7 +371,7 @@ async fn a_warning_that_the_api_server_refused_once_is_still_given() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.world().refused_events = 1;
     for _ in 0..5 {
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         // The resync.
         tokio::time::sleep(Duration::from_secs(600)).await;
     }
@@ -384,7 +384,7 @@ async fn the_expiry_metric_tells_of_the_certificate_in_the_route() {
     let (old, renewed) = (pair(0), pair(730));
     let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let of = |metrics: &str| {
         let lines = metrics.lines().filter(|line| line.contains("not_after_seconds{"));
         lines.map(str::to_owned).collect::<Vec<_>>()
@@ -394,7 +394,7 @@ async fn the_expiry_metric_tells_of_the_certificate_in_the_route() {
     // Renewed, but an admission rule refuses the Route: the old certificate is served to its end.
     stage.world().pair_code = Some(403);
     stage.secret(Some(tls_secret(&renewed)));
-    stage.turn().await.unwrap_err();
+    stage.reconcile().await.unwrap_err();
     assert_eq!(of(&stage.metrics()), before, "the alert on expiry never fires");
 }
 
@@ -404,10 +404,10 @@ async fn a_managed_route_that_keeps_its_last_good_pair_has_an_expiry_metric() {
     let policy = Policy { on_invalid: OnInvalid::Keep, ..Policy::default() };
     let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), policy);
     stage.secret(Some(tls_secret(&issued)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert!(stage.metrics().contains("not_after_seconds{"));
     stage.secret(Some(secret(b"", b"")));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let metrics = stage.metrics();
     assert!(metrics.contains("state=\"Managed\",reason=\"SecretInvalidKeepingLast\""), "{metrics}");
     assert!(metrics.contains("not_after_seconds{"), "the one that nobody renews is not watched");
@@ -421,7 +421,7 @@ async fn a_kept_pair_that_runs_out_is_warned_of() {
     stage.secret(Some(secret(b"", b"")));
     // Valid until 1 June 2026; now it is March. Looked at every hour until August.
     for _ in 0..24 * 150 {
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(3600)).await;
     }
     let world = stage.world();
@@ -436,11 +436,11 @@ async fn a_kept_pair_that_runs_out_is_warned_of() {
 async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.world().secret_code = Some(403);
-    let error = stage.turn().await.unwrap_err();
+    let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
     let world = stage.world();
-    let note = world.events.values().next().unwrap()["note"].as_str().unwrap();
-    assert!(note.contains("Secret") && !note.contains("write this Route"), "{note}");
+    let marker = world.events.values().next().unwrap()["marker"].as_str().unwrap();
+    assert!(marker.contains("Secret") && !marker.contains("write this Route"), "{marker}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -451,7 +451,7 @@ async fn what_the_api_server_did_not_keep_is_not_called_managed() {
     stage.secret(Some(tls_secret(&issued)));
     stage.world().strips = true;
     // The answer to the patch shows that the Route has nothing.
-    let _ = stage.turn().await;
+    let _ = stage.reconcile().await;
     assert!(stage.world().route["spec"]["tls"]["certificate"].is_null());
     let conditions = stage.world().route["status"]["certificate"].to_string();
     assert!(
@@ -463,7 +463,7 @@ async fn what_the_api_server_did_not_keep_is_not_called_managed() {
 #[tokio::test(start_paused = true)]
 async fn every_event_that_was_written_is_counted() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.world().events.len(), 1, "SecretNotFound was told");
     let metrics = stage.metrics();
     let counted = "trustplane_writes_total{kind=\"event\",outcome=\"ok\"} 1";
@@ -492,13 +492,13 @@ async fn a_route_that_an_ingress_takes_over_is_no_longer_counted_as_managed() {
     let issued = pair(0);
     let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), Policy::default());
     stage.secret(Some(tls_secret(&issued)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let owner = json!([{
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "shop", "uid": "1",
         "controller": true,
     }]);
     stage.foreign(&json!({"metadata": {"ownerReferences": owner}}));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let metrics = stage.metrics();
     assert!(!metrics.contains("state=\"Managed\""), "{metrics}");
 }
@@ -515,7 +515,7 @@ async fn a_fight_is_told_of_although_the_first_event_was_refused() {
             // Six writes were undone by now; the API server is busy for one request.
             stage.world().refused_events = 1;
         }
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         if !stage.world().route["spec"]["tls"]["key"].is_null() {
             stage.foreign(&revert);
         }
@@ -536,7 +536,7 @@ async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so
     stage.secret(Some(tls_secret(&issued)));
     let revert = json!({"spec": {"tls": {"certificate": theirs.0, "key": theirs.1}}});
     for _ in 0..30 {
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         if stage.world().route["spec"]["tls"]["key"] != json!(theirs.1) {
             stage.foreign(&revert);
         }
@@ -552,12 +552,12 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     let (old, renewed) = (pair(0), pair(0));
     let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.condition(), "The Route has the certificate of Secret shop-tls.");
 
     stage.world().pair_code = Some(403);
     stage.secret(Some(tls_secret(&renewed)));
-    let error = stage.turn().await.unwrap_err();
+    let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
 
     assert!(stage.condition().starts_with("trustplane is not allowed to write this Route"));
@@ -565,6 +565,6 @@ async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     assert!(metrics.contains("state=\"Managed\",reason=\"InjectionFailed\""), "{metrics}");
 
     stage.world().pair_code = None;
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.condition(), "The Route has the certificate of Secret shop-tls.");
 }

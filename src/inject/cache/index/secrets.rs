@@ -89,7 +89,7 @@ impl Index {
         }
         (entry.revision, entry.read_ahead) = (Some(revision), false);
         entry.last_event = Some(LastEvent { at: now, is_change: arrival != Arrival::FirstList });
-        self.routes_naming(at)
+        self.routes_by_secret(at)
     }
 
     /// A TLS Secret is gone, or can't be decoded. Answers the Routes that this concerns.
@@ -103,7 +103,7 @@ impl Index {
             entry.forget();
             entry.last_event = Some(LastEvent { at: now, is_change: true });
         }
-        self.routes_naming(at)
+        self.routes_by_secret(at)
     }
 
     /// A list of TLS Secrets is through, and did not bring these that Routes name: answers the
@@ -180,7 +180,7 @@ impl Index {
             if let Some(entry) = self.secrets.get_mut(&at) {
                 entry.content = Content::Unread;
             }
-            let routes = self.routes_naming(&at);
+            let routes = self.routes_by_secret(&at);
             for route in &routes {
                 if let Some(entry) = self.routes.get_mut(route) {
                     entry.trusted = false;

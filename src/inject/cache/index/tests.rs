@@ -161,7 +161,7 @@ fn a_route_that_is_gone_is_forgotten_with_what_it_asked_for() {
 #[test]
 fn a_route_that_was_made_anew_under_the_same_name_starts_afresh() {
     let (mut index, now) = knowing(&[route("5")]);
-    index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
+    index.set_last_state(&shop(), Some(State::Managed), Reason::SecretInjected);
     assert_eq!(index.states().len(), 1);
     assert!(index.applied(route("9").uid("4712").facts(), now).is_some());
     assert_eq!(index.states().len(), 0, "what the old one was says nothing of the new one");
@@ -422,10 +422,10 @@ fn the_states_count_routes_and_forget_those_that_are_gone() {
         Draft::plain().named("web", "plain"),
     ]);
     assert!(index.states().is_empty(), "nothing is known before the first decision");
-    index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
-    index.settled(&at("web", "second"), Some(State::Managed), Reason::SecretInjected);
-    index.settled(&at("web", "plain"), None, Reason::RouteNotSecured);
-    index.settled(&at("web", "unknown"), None, Reason::RouteNotSecured);
+    index.set_last_state(&shop(), Some(State::Managed), Reason::SecretInjected);
+    index.set_last_state(&at("web", "second"), Some(State::Managed), Reason::SecretInjected);
+    index.set_last_state(&at("web", "plain"), None, Reason::RouteNotSecured);
+    index.set_last_state(&at("web", "unknown"), None, Reason::RouteNotSecured);
     let managed = (Some(State::Managed), Reason::SecretInjected);
     let expected = HashMap::from([(managed, 2), ((None, Reason::RouteNotSecured), 1)]);
     assert_eq!(index.states(), expected);
@@ -436,7 +436,7 @@ fn the_states_count_routes_and_forget_those_that_are_gone() {
 #[test]
 fn what_a_route_was_stays_known_while_it_changes() {
     let (mut index, now) = knowing(&[route("1")]);
-    index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
+    index.set_last_state(&shop(), Some(State::Managed), Reason::SecretInjected);
     index.applied(changed("2").facts(), now);
     index.route_written(changed("3").facts(), Origin::OwnPair, now);
     assert_eq!(index.states().len(), 1);
@@ -489,9 +489,13 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
         index.applied(holding(name), Instant::now());
     }
     assert_eq!(index.managed().count(), 0, "nothing is known before the first decision");
-    index.settled(&shop(), Some(State::Managed), Reason::SecretInjected);
-    index.settled(&at("web", "kept"), Some(State::Managed), Reason::SecretInvalidKeepingLast);
-    index.settled(&at("web", "custom"), Some(State::Custom), Reason::CertificateInRoute);
+    index.set_last_state(&shop(), Some(State::Managed), Reason::SecretInjected);
+    index.set_last_state(
+        &at("web", "kept"),
+        Some(State::Managed),
+        Reason::SecretInvalidKeepingLast,
+    );
+    index.set_last_state(&at("web", "custom"), Some(State::Custom), Reason::CertificateInRoute);
 
     let mut managed: Vec<_> = index.managed().map(|(at, ends)| (at.clone(), ends)).collect();
     managed.sort();

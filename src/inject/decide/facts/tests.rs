@@ -50,24 +50,24 @@ impl Draft {
         )
     }
 
-    pub(in crate::inject) fn note(mut self, note: &str) -> Self {
-        self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(note);
+    pub(in crate::inject) fn marker(mut self, marker: &str) -> Self {
+        self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(marker);
         self
     }
 
-    /// With the note that we would have written with what stands there now.
-    pub(in crate::inject) fn noted(self) -> Self {
+    /// With the marker that we would have written with what stands there now.
+    pub(in crate::inject) fn marked(self) -> Self {
         let text = |name: &str| self.0["spec"]["tls"][name].as_str().unwrap_or_default();
         let uid = self.0["metadata"]["uid"].as_str().unwrap();
-        let note = Marker::of(uid, text("certificate"), text("key")).to_string();
-        self.note(&note)
+        let marker = Marker::of(uid, text("certificate"), text("key")).to_string();
+        self.marker(&marker)
     }
 
     /// With the annotation that we would have written for this version of its Secret.
     pub(in crate::inject) fn from(mut self, uid: &str, version: &str) -> Self {
         let annotations = &mut self.0["metadata"]["annotations"];
-        let note = annotations[INJECTED_ANNOTATION].as_str().unwrap().parse().unwrap();
-        annotations[INJECTED_FROM_ANNOTATION] = json!(Source::text(uid, version, &note));
+        let marker = annotations[INJECTED_ANNOTATION].as_str().unwrap().parse().unwrap();
+        annotations[INJECTED_FROM_ANNOTATION] = json!(Source::text(uid, version, &marker));
         self
     }
 
@@ -98,16 +98,16 @@ fn pair(owner: Owner) -> Holding {
 fn a_pair_is_ours_where_the_note_agrees_and_theirs_where_there_is_none() {
     let draft = Draft::edge().holding("certificate", "key");
     assert_eq!(holding(&draft), pair(Owner::Theirs));
-    assert!(!draft.facts().noted);
-    assert_eq!(holding(&draft.clone().noted()), pair(Owner::Ours));
-    assert!(draft.noted().facts().noted);
+    assert!(!draft.facts().has_marker);
+    assert_eq!(holding(&draft.clone().marked()), pair(Owner::Ours));
+    assert!(draft.marked().facts().has_marker);
 }
 
 #[test]
 fn a_copied_or_restored_route_with_a_new_uid_holds_its_owners_pair() {
-    let copy = Draft::edge().holding("certificate", "key").noted().uid("4712");
+    let copy = Draft::edge().holding("certificate", "key").marked().uid("4712");
     assert_eq!(holding(&copy), pair(Owner::Theirs));
-    assert!(copy.facts().noted, "the note stands there all the same and is to be dropped");
+    assert!(copy.facts().has_marker, "the marker stands there all the same and is to be dropped");
 }
 
 #[test]
@@ -117,15 +117,15 @@ fn a_forged_note_gains_nothing() {
     let good = Marker::of("4711", "certificate", "key").to_string();
     let forged =
         ["", "true", "v1:00:00", "v2:x:y", &other, &good.replace("v1", "v2"), &good[..131]];
-    for note in forged {
-        assert_eq!(holding(&draft.clone().note(note)), pair(Owner::Theirs), "{note:?}");
-        assert!(draft.clone().note(note).facts().noted, "{note:?}");
+    for marker in forged {
+        assert_eq!(holding(&draft.clone().marker(marker)), pair(Owner::Theirs), "{marker:?}");
+        assert!(draft.clone().marker(marker).facts().has_marker, "{marker:?}");
     }
 }
 
 #[test]
 fn a_pair_in_which_one_byte_changed_is_no_longer_ours() {
-    let ours = Draft::edge().holding("certificate\n", "key\n").noted();
+    let ours = Draft::edge().holding("certificate\n", "key\n").marked();
     let theirs = [("certificate\r\n", "key\n"), ("certificate\n", "key"), ("certificate\n", "")];
     for (certificate, key) in theirs {
         let Holding::Certificate(_, owner) = holding(&ours.clone().holding(certificate, key))
@@ -138,10 +138,10 @@ fn a_pair_in_which_one_byte_changed_is_no_longer_ours() {
 
 #[test]
 fn line_ends_are_kept_as_they_are() {
-    let crlf = Draft::edge().holding("a\r\nb\r\n", "k\r\n").noted();
+    let crlf = Draft::edge().holding("a\r\nb\r\n", "k\r\n").marked();
     let expected = Holding::Certificate(Fingerprint::of("a\r\nb\r\n", "k\r\n"), Owner::Ours);
     assert_eq!(holding(&crlf), expected);
-    assert_ne!(holding(&Draft::edge().holding("a\nb\n", "k\n").noted()), expected);
+    assert_ne!(holding(&Draft::edge().holding("a\nb\n", "k\n").marked()), expected);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn empty_strings_are_no_certificate_and_no_key() {
 
 #[test]
 fn a_key_without_its_certificate_is_ours_if_the_note_knows_the_key() {
-    let left_over = Draft::edge().holding("certificate", "key").noted().holding("", "key");
+    let left_over = Draft::edge().holding("certificate", "key").marked().holding("", "key");
     assert_eq!(holding(&left_over), Holding::KeyOnly(Owner::Ours));
     assert_eq!(holding(&left_over.holding("", "other")), Holding::KeyOnly(Owner::Theirs));
     assert_eq!(holding(&Draft::edge().holding("", "key")), Holding::KeyOnly(Owner::Theirs));
@@ -219,7 +219,7 @@ fn an_annotation_that_can_not_be_a_name_asks_for_no_secret_but_is_set() {
     for name in invalid {
         let facts = Draft::edge().annotated(name).facts();
         let beginning: String = name.chars().take(63).collect();
-        assert_eq!(facts.wanted, RequestedSecret::Invalid(beginning.into()), "{name:?}");
+        assert_eq!(facts.requested, RequestedSecret::Invalid(beginning.into()), "{name:?}");
         assert_eq!(facts.secret(), None, "{name:?}");
         assert!(facts.is_annotated(), "{name:?}");
     }
@@ -228,7 +228,7 @@ fn an_annotation_that_can_not_be_a_name_asks_for_no_secret_but_is_set() {
 #[test]
 fn of_an_annotation_of_any_size_no_more_is_kept_than_is_told() {
     let facts = |end: &str| Draft::edge().annotated(&("x/".repeat(100_000) + end)).facts();
-    let RequestedSecret::Invalid(kept) = facts("a").wanted else { panic!("it is no name") };
+    let RequestedSecret::Invalid(kept) = facts("a").requested else { panic!("it is no name") };
     assert_eq!(kept.len(), 63);
     assert_eq!(facts("a"), facts("b"), "they differ in nothing that would be told");
 }
@@ -236,7 +236,7 @@ fn of_an_annotation_of_any_size_no_more_is_kept_than_is_told() {
 #[test]
 fn an_empty_annotation_is_unset() {
     let facts = Draft::edge().annotated("").facts();
-    assert_eq!(facts.wanted, RequestedSecret::Nothing);
+    assert_eq!(facts.requested, RequestedSecret::Nothing);
     assert!(!facts.is_annotated());
 }
 
@@ -250,17 +250,17 @@ fn a_route_that_an_ingress_controls_is_not_ours_to_write_in_any_of_four_api_vers
     ];
     for version in versions {
         let draft = Draft::edge().owned_by(version, "Ingress");
-        assert_eq!(draft.facts().custody, WriteAccess::Ingress, "{version}");
+        assert_eq!(draft.facts().write_access, WriteAccess::Ingress, "{version}");
         for controller in [json!(false), Value::Null] {
             let mut follower = draft.clone();
             follower.0["metadata"]["ownerReferences"][0]["controller"] = controller;
-            assert_eq!(follower.facts().custody, WriteAccess::Free, "{version}");
+            assert_eq!(follower.facts().write_access, WriteAccess::Free, "{version}");
         }
     }
     let others = [("networking.k8s.io/v1", "NetworkPolicy"), ("example.com/v1", "Ingress")];
     for (version, kind) in others {
         let facts = Draft::edge().owned_by(version, kind).facts();
-        assert_eq!(facts.custody, WriteAccess::Free, "{version} {kind}");
+        assert_eq!(facts.write_access, WriteAccess::Free, "{version} {kind}");
     }
 }
 
@@ -268,7 +268,7 @@ fn a_route_that_an_ingress_controls_is_not_ours_to_write_in_any_of_four_api_vers
 fn a_route_under_deletion_is_not_ours_to_write() {
     let deleted =
         Draft::edge().with("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-    assert_eq!(deleted.facts().custody, WriteAccess::Deleting);
+    assert_eq!(deleted.facts().write_access, WriteAccess::Deleting);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_secret_decides_only_where_the_router_serves_what_stands_in_a_route_that_is_
 
 #[test]
 fn the_facts_hold_neither_certificate_nor_key() {
-    let facts = Draft::edge().holding("the certificate", "the key").noted().facts();
+    let facts = Draft::edge().holding("the certificate", "the key").marked().facts();
     let shown = format!("{facts:?}");
     assert!(!shown.contains("the certificate") && !shown.contains("the key"), "{shown}");
 }
@@ -330,7 +330,7 @@ fn what_is_kept_of_a_long_chain_is_read_off_the_route_by_itself() {
         (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
     };
     let (certificate, key) = issued("other.example.com");
-    let ours = |chain: &str| Draft::edge().annotated("shop-tls").holding(chain, &key).noted();
+    let ours = |chain: &str| Draft::edge().annotated("shop-tls").holding(chain, &key).marked();
     let short = ours(&certificate).facts();
     let reasons = |facts: &RouteFacts| facts.description().map(|held| held.warnings.len());
     assert_eq!(reasons(&short), Some(1), "it is for another host");

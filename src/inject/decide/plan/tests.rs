@@ -31,7 +31,7 @@ fn holding_new(draft: Draft) -> RouteFacts {
         intermediates_until: None,
     };
     let says = CertificateFacts::pretended(&["shop.example.com"], validity);
-    let facts = draft.clone().holding("new certificate", "new key").noted().facts();
+    let facts = draft.clone().holding("new certificate", "new key").marked().facts();
     let host = draft.0["spec"]["host"].as_str().unwrap_or_default();
     let warnings = tls::lasting_warnings(&says, host, Wildcard::None).collect();
     let description = Description { serial: says.serial().into(), validity, warnings };
@@ -63,7 +63,7 @@ fn theirs(draft: Draft) -> Draft {
 }
 
 fn ours(draft: Draft) -> Draft {
-    theirs(draft).noted()
+    theirs(draft).marked()
 }
 
 fn decide(draft: &Draft, secret: &SecretState) -> Plan {
@@ -108,8 +108,8 @@ fn row_2_a_route_without_tls_serves_no_certificate_and_is_told_so_if_it_asks_for
     let silent = decide(&Draft::plain(), &ago(0));
     assert_eq!(gist(&silent), ("2", None, None, Reason::RouteNotSecured));
     assert_eq!(silent.warnings, []);
-    let asking = decide(&Draft::plain().annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), ("2", Some(Write::DropNote), None, Reason::RouteNotSecured));
+    let asking = decide(&Draft::plain().annotated("shop-tls").marker("old"), &new_pair());
+    assert_eq!(gist(&asking), ("2", Some(Write::DropMarker), None, Reason::RouteNotSecured));
     assert_eq!(
         only_warning(&asking),
         (
@@ -127,8 +127,8 @@ fn row_3_a_passthrough_route_serves_no_certificate_and_is_told_so_if_it_asks_for
     let silent = decide(&draft, &ago(0));
     assert_eq!(gist(&silent), ("3", None, None, Reason::PassthroughTermination));
     assert_eq!(silent.warnings, []);
-    let asking = decide(&draft.annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), ("3", Some(Write::DropNote), None, Reason::PassthroughTermination));
+    let asking = decide(&draft.annotated("shop-tls").marker("old"), &new_pair());
+    assert_eq!(gist(&asking), ("3", Some(Write::DropMarker), None, Reason::PassthroughTermination));
     let (reason, note) = only_warning(&asking);
     assert_eq!(*reason, Reason::PassthroughTermination);
     assert!(note.contains("the router never decrypts"), "{note}");
@@ -141,8 +141,8 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
     let silent = decide(&draft, &ago(0));
     assert_eq!(gist(&silent), ("4", None, custom, Reason::ExternalCertificate));
     assert_eq!(silent.warnings, []);
-    let asking = decide(&draft.annotated("shop-tls").note("old"), &new_pair());
-    assert_eq!(gist(&asking), ("4", Some(Write::DropNote), custom, Reason::ExternalCertificate));
+    let asking = decide(&draft.annotated("shop-tls").marker("old"), &new_pair());
+    assert_eq!(gist(&asking), ("4", Some(Write::DropMarker), custom, Reason::ExternalCertificate));
     let (reason, note) = only_warning(&asking);
     assert_eq!(*reason, Reason::ExternalCertificate);
     assert!(note.contains("Remove one of the two"), "{note}");
@@ -152,7 +152,7 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
 fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
     let external =
         |draft: Draft| draft.with("/spec/tls", "externalCertificate", json!({ "name": "own" }));
-    let ours = Draft::edge().holding("certificate", "key").noted();
+    let ours = Draft::edge().holding("certificate", "key").marked();
     // The API refuses a certificate beside an external one, but not a key.
     let key_left = external(ours.clone().with("/spec/tls", "certificate", json!(null)));
     assert_eq!(decide(&key_left, &ago(0)).write, Some(Write::ClearKey));
@@ -160,12 +160,12 @@ fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
     assert_eq!(decide(&external(ours), &ago(0)).write, Some(Write::Clear));
     let theirs = external(Draft::edge().with("/spec/tls", "key", json!("key")));
     assert_eq!(decide(&theirs, &ago(0)).write, None);
-    assert_eq!(decide(&theirs.note("old"), &ago(0)).write, Some(Write::DropNote));
+    assert_eq!(decide(&theirs.marker("old"), &ago(0)).write, Some(Write::DropMarker));
 }
 
 #[test]
 fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
-    let draft = asking().holding("new certificate", "new key").noted();
+    let draft = asking().holding("new certificate", "new key").marked();
     let plan = decide(&draft, &new_pair());
     assert_eq!(gist(&plan), ("5", None, Some(State::Managed), Reason::SecretInjected));
     assert_eq!((&plan.event, &plan.warnings[..]), (&None, &[][..]));
@@ -176,8 +176,8 @@ fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
 #[test]
 fn row_6_a_route_that_holds_the_secrets_pair_without_its_note_gets_the_note_alone() {
     let draft = asking().holding("new certificate", "new key");
-    let write = Some(Write::NoteAlone(Fingerprint::of("new certificate", "new key")));
-    for draft in [draft.clone(), draft.clone().note("forged"), draft.noted().uid("4712")] {
+    let write = Some(Write::AddMarker(Fingerprint::of("new certificate", "new key")));
+    for draft in [draft.clone(), draft.clone().marker("forged"), draft.marked().uid("4712")] {
         let plan = decide(&draft, &new_pair());
         assert_eq!(gist(&plan), ("6", write, Some(State::Managed), Reason::SecretInjected));
         assert_eq!(plan.event, None, "what is served did not change");
@@ -336,8 +336,8 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
         let (warned, note) = only_warning(&plan);
         assert_eq!(*warned, reason);
         assert!(note.contains("the Route keeps its own certificate"), "{note}");
-        let noted = decide(&theirs(asking()).note("old"), &secret);
-        assert_eq!(gist(&noted), ("9", Some(Write::DropNote), custom, reason));
+        let marked = decide(&theirs(asking()).marker("old"), &secret);
+        assert_eq!(gist(&marked), ("9", Some(Write::DropMarker), custom, reason));
     }
     let plan = decide(&theirs(Draft::edge().annotated("../x")), &new_pair());
     assert_eq!(gist(&plan), ("9", None, custom, Reason::InvalidSecretName));
@@ -349,8 +349,8 @@ fn row_10_an_empty_route_stays_on_the_default_certificate_when_the_secret_is_not
     let plan = decide(&asking(), &ago(0));
     assert_eq!(gist(&plan), ("10", None, default, Reason::SecretNotFound));
     assert_eq!(*only_warning(&plan).0, Reason::SecretNotFound);
-    let noted = decide(&asking().note("old"), &opaque());
-    assert_eq!(gist(&noted), ("10", Some(Write::DropNote), default, Reason::SecretWrongType));
+    let marked = decide(&asking().marker("old"), &opaque());
+    assert_eq!(gist(&marked), ("10", Some(Write::DropMarker), default, Reason::SecretWrongType));
 }
 
 #[test]
@@ -358,8 +358,8 @@ fn row_10_a_left_over_key_goes_if_it_is_ours_and_stays_if_it_is_not() {
     let default = Some(State::Default);
     let ours = decide(&ours(asking()).holding("", "old key"), &invalid());
     assert_eq!(gist(&ours), ("10", Some(Write::ClearKey), default, Reason::SecretInvalid));
-    let theirs = decide(&asking().holding("", "their key").note("old"), &invalid());
-    assert_eq!(gist(&theirs), ("10", Some(Write::DropNote), default, Reason::SecretInvalid));
+    let theirs = decide(&asking().holding("", "their key").marker("old"), &invalid());
+    assert_eq!(gist(&theirs), ("10", Some(Write::DropMarker), default, Reason::SecretInvalid));
 }
 
 #[test]
@@ -403,19 +403,19 @@ fn what_was_done_is_told_while_it_is_so() {
 fn row_12_a_pair_that_the_user_put_in_while_the_annotation_goes_stays() {
     let plan = decide(&ours(Draft::edge()).holding("their certificate", "their key"), &ago(0));
     let custom = Some(State::Custom);
-    assert_eq!(gist(&plan), ("12", Some(Write::DropNote), custom, Reason::CertificateInRoute));
+    assert_eq!(gist(&plan), ("12", Some(Write::DropMarker), custom, Reason::CertificateInRoute));
     assert_eq!((plan.event, plan.warnings), (None, vec![]));
 }
 
 #[test]
 fn row_13_a_route_without_annotation_and_certificate_loses_our_note_and_our_left_over_key() {
     let default = Some(State::Default);
-    let empty = decide(&Draft::edge().note("old"), &ago(0));
-    assert_eq!(gist(&empty), ("13", Some(Write::DropNote), default, Reason::NoCertificate));
+    let empty = decide(&Draft::edge().marker("old"), &ago(0));
+    assert_eq!(gist(&empty), ("13", Some(Write::DropMarker), default, Reason::NoCertificate));
     let our_key = decide(&ours(Draft::edge()).holding("", "old key"), &ago(0));
     assert_eq!(gist(&our_key), ("13", Some(Write::ClearKey), default, Reason::NoCertificate));
-    let their_key = decide(&Draft::edge().holding("", "their key").note("old"), &ago(0));
-    assert_eq!(gist(&their_key), ("13", Some(Write::DropNote), default, Reason::NoCertificate));
+    let their_key = decide(&Draft::edge().holding("", "their key").marker("old"), &ago(0));
+    assert_eq!(gist(&their_key), ("13", Some(Write::DropMarker), default, Reason::NoCertificate));
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn keep_clears_all_the_same_when_there_is_no_secret() {
 
 #[test]
 fn a_renewal_changes_no_condition() {
-    let managed = asking().holding("new certificate", "new key").noted();
+    let managed = asking().holding("new certificate", "new key").marked();
     let said = decide(&managed, &new_pair()).conditions.unwrap();
     let said = managed.with("", "status", json!({ "certificate": said }));
     assert!(decide(&said, &new_pair()).is_nothing());
@@ -485,7 +485,7 @@ fn a_renewal_changes_no_condition() {
 
 #[test]
 fn a_condition_that_a_router_dropped_is_put_back_and_nothing_else() {
-    let managed = asking().holding("new certificate", "new key").noted();
+    let managed = asking().holding("new certificate", "new key").marked();
     let dropped = managed.with("", "status", json!({ "ingress": [{ "host": "shop" }] }));
     let plan = decide(&dropped, &new_pair());
     assert_eq!(plan.write, None);
@@ -591,6 +591,6 @@ fn a_type_as_long_as_a_book_is_shortened() {
 #[test]
 fn a_note_put_back_and_a_pair_put_back_are_one_fight() {
     let fingerprint = Fingerprint::of("certificate", "key");
-    assert_eq!(Write::NoteAlone(fingerprint).target(), Write::Inject(fingerprint).target());
+    assert_eq!(Write::AddMarker(fingerprint).target(), Write::Inject(fingerprint).target());
     assert_ne!(Write::Inject(fingerprint).target(), Write::Clear.target());
 }

@@ -14,12 +14,12 @@ fn asking(issued: &(String, String)) -> Stage {
 async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
     let stage = asking(&pair(0));
     stage.world().refused_events = 1;
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     // Somebody takes both annotations away: the pair in the Route is the user's own now.
     let strip = json!({"metadata": {"annotations": null}});
     stage.foreign(&strip);
     for _ in 0..5 {
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(61)).await;
     }
     let world = stage.world();
@@ -31,10 +31,10 @@ async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
 async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
     let stage = asking(&pair(0));
     stage.world().lost_answers = 1;
-    stage.turn().await.unwrap_err();
+    stage.reconcile().await.unwrap_err();
     // The watch brings what we wrote.
     stage.foreign(&json!({}));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "status"]);
     let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
@@ -58,7 +58,7 @@ async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pai
     let annotate =
         json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
     stage.foreign(&annotate);
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     let held = &world.route["spec"]["tls"]["certificate"];
     assert!(*held != json!(old.0), "a pair that was replaced before went into the Route");
@@ -81,7 +81,7 @@ async fn mended_and_then_asked_for(keeps_status: bool) {
     let annotate =
         json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
     stage.foreign(&annotate);
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert!(told.iter().all(|reason| *reason != "SecretInvalid"), "{told:?} of a good Secret");
@@ -94,13 +94,13 @@ async fn a_secret_that_stays_bad_is_read_once_for_a_route_and_not_at_every_resyn
         let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
         stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
         stage.secret(Some(secret(b"", b"")));
-        stage.turn().await.unwrap();
+        stage.reconcile().await.unwrap();
         let reads = stage.world().secret_reads;
         assert!((1..=2).contains(&reads), "{reads} reads before it was called bad");
         assert_eq!(stage.world().events.len(), 1, "it is told of");
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_secs(600)).await;
-            stage.turn().await.unwrap();
+            stage.reconcile().await.unwrap();
         }
         assert_eq!(stage.world().secret_reads, reads, "status kept: {keeps_status}");
     }
@@ -115,10 +115,10 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         stage.reconciler.index().route_gone(&stage.at);
     };
-    let (outcome, ()) = tokio::join!(stage.turn(), gone);
+    let (outcome, ()) = tokio::join!(stage.reconcile(), gone);
     outcome.unwrap();
     tokio::time::sleep(Duration::from_secs(24 * 3600)).await;
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     stage.reconciler.tidy();
     let remembered = stage.reconciler.index().sizes();
     assert_eq!(remembered, (0, 0), "it is remembered for as long as the process lives");
@@ -127,13 +127,17 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
     let stage = asking(&pair(0));
-    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
-    assert_eq!(next, Next::Speak, "the pair is in, and words wait behind those of thousands");
+    let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
+    assert_eq!(
+        next,
+        Action::ReportLater,
+        "the pair is in, and words wait behind those of thousands"
+    );
     stage.secret(None);
-    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
+    let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     let in_time = Instant::now() + Duration::from_secs(5);
     assert!(
-        matches!(next, Next::At(at) if at <= in_time),
+        matches!(next, Action::RequeueAt(at) if at <= in_time),
         "{next:?}: no turn when the grace is over"
     );
 }
@@ -145,10 +149,14 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
     let annotations = route.0["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.remove("route.openshift.io/tls-secret-name");
     let stage = Stage::new(route, None, Policy::default());
-    let next = stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
-    assert_eq!((next, stage.world().writes.len()), (Next::Speak, 1), "cleared, and not yet told");
+    let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
+    assert_eq!(
+        (next, stage.world().writes.len()),
+        (Action::ReportLater, 1),
+        "cleared, and not yet told"
+    );
     stage.foreign(&json!({"spec": {"tls": {"termination": "passthrough"}}}));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     let notes: Vec<_> = world.events.values().map(|event| event["note"].to_string()).collect();
     assert!(notes.iter().all(|note| !note.contains("serves its default")), "{notes:?}");
@@ -157,9 +165,9 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
 #[tokio::test(start_paused = true)]
 async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_before() {
     let stage = asking(&pair(0));
-    stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
+    stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     stage.foreign(&json!({"metadata": {"annotations": {"trustplane.dev/injected": null}}}));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "pair", "status"]);
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
@@ -170,12 +178,12 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_before() {
     let issued = pair(0);
     let stage = asking(&issued);
-    stage.reconciler.turn(&stage.at, Priority::High).await.unwrap();
+    stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     stage.secret(None);
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.world().events.len(), 0, "nothing is certain within the grace");
     stage.secret(Some(tls_secret(&issued)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert_eq!(told, ["CertificateInjected"]);
@@ -187,7 +195,7 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
     let stage = asking(&issued);
     // Not done, but it might have been; then the lease was lost.
     stage.world().pair_code = Some(503);
-    stage.turn().await.unwrap_err();
+    stage.reconcile().await.unwrap_err();
     stage.world().pair_code = None;
     // The new leader writes the pair, tells of it, and the Event expires.
     let there = managed(&issued).0;
@@ -196,7 +204,7 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
         tokio::time::sleep(Duration::from_secs(3600)).await;
         stage.reconciler.tidy();
     }
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
     assert_eq!(told, Vec::<Value>::new(), "three days after it happened");
@@ -206,7 +214,7 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
 async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
     let stage = asking(&pair(0));
     stage.world().status_code = Some(403);
-    let error = stage.turn().await.unwrap_err();
+    let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "status"], "the status is not tried again at once");
@@ -223,22 +231,22 @@ async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon()
     let stage = asking(&pair(0));
     let there = std::mem::take(&mut stage.world().route);
     stage.world().pair_code = Some(404);
-    let next = stage.turn().await.unwrap();
+    let next = stage.reconcile().await.unwrap();
     let soon = Instant::now() + Duration::from_secs(10);
-    assert!(matches!(next, Next::At(at) if at <= soon), "{next:?}: not before the resync");
+    assert!(matches!(next, Action::RequeueAt(at) if at <= soon), "{next:?}: not before the resync");
     stage.reconciler.index().route_gone(&stage.at);
-    assert_eq!(stage.turn().await.unwrap(), Next::Nothing, "now the watch has said so");
+    assert_eq!(stage.reconcile().await.unwrap(), Action::AwaitChange, "now the watch has said so");
 
     // Somebody else wrote it, and it is not there to be read again.
     let stage = asking(&pair(0));
     stage.world().pair_code = Some(409);
     stage.world().route = Value::Null;
-    let next = stage.turn().await.unwrap();
-    assert!(matches!(next, Next::At(_)), "{next:?}: not before the resync");
+    let next = stage.reconcile().await.unwrap();
+    assert!(matches!(next, Action::RequeueAt(_)), "{next:?}: not before the resync");
 
     // Not the Route is missing, but what it was written to.
     let stage = asking(&pair(0));
     assert_eq!(stage.world().route, there);
     stage.world().pair_code = Some(404);
-    stage.turn().await.unwrap_err();
+    stage.reconcile().await.unwrap_err();
 }

@@ -15,7 +15,7 @@ fn with_ca(pair: &(String, String), ca_certificate: &str) -> Draft {
 async fn reads_a_few_times(stage: &Stage) {
     stage.world().secret_delay = Duration::from_secs(1);
     // Not longer: reads in a circle go a level deeper each time, and some dozens overflow the stack.
-    let ended = tokio::time::timeout(Duration::from_secs(8), stage.turn()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(8), stage.reconcile()).await;
     let world = stage.world();
     assert!(world.writes.iter().all(|kind| kind != "pair"));
     assert!(ended.is_ok() && world.secret_reads <= 3, "{} reads in one turn", world.secret_reads);
@@ -29,7 +29,7 @@ async fn while_the_watch_is_interrupted_a_route_with_a_ca_and_a_long_chain_is_re
     let mut stage = Stage::new(route, Some(tls_secret(&held)), Policy::default());
     stage.secret(Some(tls_secret(&held)));
     // A relist, or a watch that broke.
-    stage.reconciler.watches = Arc::new(Mutex::new(WatchHealth::of(&[None])));
+    stage.reconciler.watch_health = Arc::new(Mutex::new(WatchHealth::of(&[None])));
     reads_a_few_times(&stage).await;
 }
 
@@ -50,7 +50,7 @@ async fn a_status_write_of_ours_does_not_make_a_forged_source_believed() {
     let route = managed(&issued).from("s", "1");
     let stage = Stage::new(route, None, Policy::default());
     stage.secret(Some(tls_secret(&issued)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.world().secret_reads, 0, "its source is believed");
     // Somebody fits pair, note and source to each other, and the Secret can't be read for a while.
     let forged = managed(&theirs).from("s", "1").version("99");
@@ -59,10 +59,10 @@ async fn a_status_write_of_ours_does_not_make_a_forged_source_believed() {
     assert_eq!(concerned.as_ref(), Some(&stage.at));
     stage.world().route = forged.0;
     stage.world().secret_code = Some(403);
-    let error = stage.turn().await.unwrap_err();
+    let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
     stage.world().secret_code = None;
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let world = stage.world();
     assert!(
         world.route["spec"]["tls"]["certificate"] == json!(issued.0),

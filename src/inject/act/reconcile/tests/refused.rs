@@ -4,8 +4,8 @@ use super::*;
 use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
 /// As `failed` of the controller: the turn, and what is told of its failure.
-async fn failing_turn(stage: &Stage) -> Retry {
-    let error = stage.turn().await.unwrap_err();
+async fn failing_reconcile(stage: &Stage) -> Retry {
+    let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await
 }
 
@@ -14,16 +14,16 @@ async fn the_third_refused_write_of_a_renewal_is_told_in_the_condition_an_event_
     let (old, renewed) = (pair(0), pair(0));
     let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let well = stage.condition();
     stage.world().pair_code = Some(500);
     stage.secret(Some(tls_secret(&renewed)));
     for _ in 0..2 {
-        assert_eq!(failing_turn(&stage).await, Retry::BackOff);
+        assert_eq!(failing_reconcile(&stage).await, Retry::BackOff);
         assert_eq!(stage.condition(), well, "a single failure is no news");
     }
 
-    failing_turn(&stage).await;
+    failing_reconcile(&stage).await;
 
     let condition = stage.condition();
     assert!(condition.contains("the API server answered HTTP 500"), "{condition}");
@@ -35,7 +35,7 @@ async fn the_third_refused_write_of_a_renewal_is_told_in_the_condition_an_event_
     };
     assert_eq!(told(&stage), 1);
     let writes = stage.world().writes.len();
-    failing_turn(&stage).await;
+    failing_reconcile(&stage).await;
     assert_eq!(
         stage.world().writes.len(),
         writes + 1,
@@ -44,8 +44,8 @@ async fn the_third_refused_write_of_a_renewal_is_told_in_the_condition_an_event_
     assert_eq!(told(&stage), 1);
 
     stage.world().pair_code = None;
-    stage.turn().await.unwrap();
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
+    stage.reconcile().await.unwrap();
     assert_eq!(stage.condition(), well);
 }
 
@@ -54,7 +54,7 @@ async fn the_third_refused_clearing_is_told_too_and_the_state_is_what_the_route_
     let held = pair(0);
     let stage = Stage::new(managed(&held), Some(tls_secret(&held)), Policy::default());
     stage.secret(Some(tls_secret(&held)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     let mut removed = stage.world().route.clone();
     removed["metadata"]["annotations"].as_object_mut().unwrap().remove(SECRET_NAME_ANNOTATION);
     removed["metadata"]["resourceVersion"] = json!("90");
@@ -63,7 +63,7 @@ async fn the_third_refused_clearing_is_told_too_and_the_state_is_what_the_route_
     stage.world().route = removed;
     stage.world().pair_code = Some(503);
     for _ in 0..3 {
-        failing_turn(&stage).await;
+        failing_reconcile(&stage).await;
     }
     let metrics = stage.metrics();
     assert!(metrics.contains("state=\"Managed\",reason=\"InjectionFailed\""), "{metrics}");
@@ -76,18 +76,18 @@ async fn what_is_too_large_to_be_stored_is_told_at_once_and_sent_again_after_an_
     stage.secret(Some(tls_secret(&pair(0))));
     stage.world().pair_code = Some(413);
     let pairs = |stage: &Stage| stage.world().writes.iter().filter(|kind| *kind == "pair").count();
-    assert!(matches!(failing_turn(&stage).await, Retry::At(_)));
+    assert!(matches!(failing_reconcile(&stage).await, Retry::At(_)));
     assert!(stage.condition().contains("shorten the certificate chain"), "{}", stage.condition());
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(600)).await;
-        failing_turn(&stage).await;
+        failing_reconcile(&stage).await;
     }
     assert_eq!(pairs(&stage), 1, "not within the hour");
     tokio::time::sleep(Duration::from_secs(601)).await;
-    failing_turn(&stage).await;
+    failing_reconcile(&stage).await;
     assert_eq!(pairs(&stage), 2, "after an hour");
     stage.secret(Some(tls_secret(&pair(0))));
-    failing_turn(&stage).await;
+    failing_reconcile(&stage).await;
     assert_eq!(pairs(&stage), 3, "another pair");
 }
 
@@ -97,7 +97,7 @@ async fn a_busy_server_is_counted_and_nobody_is_told() {
     stage.secret(Some(tls_secret(&pair(0))));
     stage.world().pair_code = Some(429);
     for _ in 0..5 {
-        failing_turn(&stage).await;
+        failing_reconcile(&stage).await;
     }
     assert!(stage.world().events.is_empty());
     assert!(!stage.metrics().contains("InjectionFailed"));

@@ -59,7 +59,7 @@ fn a_change_is_timed_from_the_secret_only_if_the_route_did_not_change_after_it()
 
 /// A Route with the pair of this version of the Secret, as we leave it.
 fn injected(secret_version: &str, route_version: &str) -> Draft {
-    route(route_version).holding("certificate", "key").noted().from("s-1", secret_version)
+    route(route_version).holding("certificate", "key").marked().from("s-1", secret_version)
 }
 
 #[test]

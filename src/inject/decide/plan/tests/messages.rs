@@ -24,13 +24,13 @@ fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
     assert_eq!((*reason, note), (Reason::AnnotationMisspelt, message.as_str()));
     let both = decide(&misspelt(Draft::edge().annotated("shop-tls")), &new_pair());
     assert_eq!(both.warnings, [], "the right one is there");
-    let removed = misspelt(Draft::edge().holding("certificate", "key").noted());
+    let removed = misspelt(Draft::edge().holding("certificate", "key").marked());
     assert_eq!(decide(&removed, &ago(0)).row, "11");
 }
 
 #[test]
 fn the_managed_condition_names_the_kinds_of_warnings_and_no_date() {
-    let mut facts = asking().holding("new certificate", "new key").noted().facts();
+    let mut facts = asking().holding("new certificate", "new key").marked().facts();
     let validity = Validity {
         not_before: noon() - TimeDelta::days(90),
         not_after: noon(),
@@ -53,7 +53,7 @@ fn the_managed_condition_names_the_kinds_of_warnings_and_no_date() {
 fn while_a_write_has_to_wait_the_condition_says_what_is_served_now() {
     let said = |draft: Draft| {
         let why = (Reason::InjectionFailed, "not allowed".to_owned());
-        let plan = meanwhile(&draft.facts(), why, noon(), &Policy::default());
+        let plan = interim(&draft.facts(), why, noon(), &Policy::default());
         plan.verdict.map(|verdict| (verdict.state, verdict.reason))
     };
     let failed = |state| Some((state, Reason::InjectionFailed));

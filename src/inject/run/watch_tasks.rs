@@ -24,11 +24,11 @@ use crate::{
 };
 
 impl Injector {
-    pub(super) async fn follow_routes(self: Arc<Self>, scope: Scope) {
+    pub(super) async fn watch_routes(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Route, scope: scope.clone() };
-        let follow = self.follow::<Route>(&scope, None);
+        let watch = self.watch::<Route>(&scope, None);
         let mut unlisted = Unlisted::default();
-        follow
+        watch
             .run_lean(|change| match change {
                 Change::Applied(route) => {
                     let at = ObjectRef::of(&route.metadata);
@@ -42,7 +42,7 @@ impl Injector {
                 }
                 Change::Listing => {
                     unlisted.expect(self.index().routes_of(&scope));
-                    self.watches().listing(&watched);
+                    self.watch_health().listing(&watched);
                 }
                 Change::Listed(()) => {
                     for at in unlisted.finish() {
@@ -56,21 +56,21 @@ impl Injector {
             .await;
     }
 
-    pub(super) async fn follow_secrets(self: Arc<Self>, scope: Scope) {
+    pub(super) async fn watch_secrets(self: Arc<Self>, scope: Scope) {
         let watched = Watched { kind: Kind::Secret, scope: scope.clone() };
         // Only Secrets that a Route names are remembered, so the Routes come first.
         self.until(|watches| watches.is_not_to_be_waited_for(Kind::Route, &scope)).await;
-        let follow = self.follow::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
+        let watch = self.watch::<SecretMetadata>(&scope, Some("type=kubernetes.io/tls"));
         let mut unlisted = Unlisted::default();
         let mut is_listing = false;
-        follow
+        watch
             .run_lean(|change| {
                 let concerned = match change {
                     Change::Applied(secret) => {
                         let at = ObjectRef::of(&secret.metadata);
                         unlisted.seen(&at);
                         let arrival = match is_listing {
-                            true if self.watches().has_listed(&watched) => Arrival::Relist,
+                            true if self.watch_health().has_listed(&watched) => Arrival::Relist,
                             true => Arrival::FirstList,
                             false => Arrival::Event,
                         };
@@ -84,7 +84,7 @@ impl Injector {
                     Change::Listing => {
                         is_listing = true;
                         unlisted.expect(self.index().secrets_of(&scope));
-                        self.watches().listing(&watched);
+                        self.watch_health().listing(&watched);
                         Vec::new()
                     }
                     Change::Listed(()) => {
@@ -116,7 +116,7 @@ impl Injector {
             return;
         }
         let facts = RouteFacts::read(route);
-        let has_listed = self.watches().has_listed(watched);
+        let has_listed = self.watch_health().has_listed(watched);
         let origin = if has_listed { Origin::Server } else { Origin::FirstList };
         let changed = self.index().route_applied(facts, origin, now);
         let Some(at) = changed else { return };
@@ -148,7 +148,7 @@ impl Injector {
         self.index().secret_gone(at, Instant::now())
     }
 
-    fn follow<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Watch<K>
+    fn watch<K>(&self, scope: &Scope, fields: Option<&'static str>) -> Watch<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
@@ -162,7 +162,7 @@ impl Injector {
 
     fn skip_undecodable(&self, kind: &'static str, at: ObjectRef) -> ObjectRef {
         self.reconciler.metrics.skipped_undecodable(kind);
-        tracing::warn!(kind, object = %at, "skipped: it can't be decoded");
+        tracing::warn!(kind, object = %at, "object skipped: it can't be decoded");
         at
     }
 
@@ -176,17 +176,17 @@ impl Injector {
             _ => hint(&error).to_owned(),
         };
         if failures == 1 {
-            tracing::debug!(watch = %watched, %error, "watch failed; opening it again");
+            tracing::debug!(watch = %watched, %error, "watch failed");
         } else {
             tracing::warn!(watch = %watched, %error, failures, "cannot watch{hint}");
         }
-        self.watches().failing(watched, error, failures, Instant::now());
-        self.watches_changed.notify_waiters();
+        self.watch_health().failing(watched, error, failures, Instant::now());
+        self.watch_health_changed.notify_waiters();
     }
 
     pub(super) fn watch_listed(&self, watched: &Watched) {
-        self.watches().listed(watched);
-        self.watches_changed.notify_waiters();
+        self.watch_health().listed(watched);
+        self.watch_health_changed.notify_waiters();
     }
 }
 

@@ -4,9 +4,9 @@ use super::*;
 use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
 /// As `turn` and `failed` of the controller, refusals cleared where it clears them.
-async fn controller_turn(stage: &Stage) -> Option<Retry> {
-    match stage.turn().await {
-        Ok(Next::Speak) => None,
+async fn controller_reconcile(stage: &Stage) -> Option<Retry> {
+    match stage.reconcile().await {
+        Ok(Action::ReportLater) => None,
         Ok(_) => {
             stage.reconciler.index().clear_refusals(&stage.at);
             None
@@ -29,7 +29,7 @@ async fn settled() -> Stage {
     let old = pair(0);
     let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
-    stage.turn().await.unwrap();
+    stage.reconcile().await.unwrap();
     stage
 }
 
@@ -39,14 +39,14 @@ async fn a_status_that_is_too_large_is_never_due_in_the_past() {
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.secret(Some(tls_secret(&pair(0))));
     stage.world().pair_code = Some(413);
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     // The tenant shortens the Secret by a few bytes: now the pair fits, and the condition does not.
     stage.world().pair_code = None;
     stage.world().status_code = Some(413);
     stage.secret(Some(tls_secret(&pair(0))));
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     tokio::time::sleep(Duration::from_secs(3_601)).await;
-    let retry = controller_turn(&stage).await;
+    let retry = controller_reconcile(&stage).await;
     let Some(Retry::At(time)) = retry else { return };
     assert!(time > Instant::now(), "due {:?} ago: a hot loop", Instant::now() - time);
 }
@@ -60,7 +60,7 @@ async fn a_denial_whose_condition_met_a_conflict_is_said_within_a_minute() {
     // A label, or the router's own status: a version that the watch has not brought yet.
     stage.world().status_conflicts = 1;
     stage.secret(Some(tls_secret(&pair(0))));
-    let retry = controller_turn(&stage).await;
+    let retry = controller_reconcile(&stage).await;
     assert!(
         stage.condition() != well || retry != Some(Retry::AtResync),
         "claims {well:?} about another certificate until the next resync (10 minutes)"
@@ -75,7 +75,7 @@ async fn a_denial_whose_event_could_not_be_written_is_told_soon() {
     stage.world().pair_code = Some(422);
     stage.world().refused_events = 1;
     stage.secret(Some(tls_secret(&pair(0))));
-    let retry = controller_turn(&stage).await;
+    let retry = controller_reconcile(&stage).await;
     assert!(
         !events(&stage, "InjectionFailed").is_empty() || retry != Some(Retry::AtResync),
         "told to nobody until the next resync"
@@ -91,7 +91,7 @@ async fn what_is_too_large_and_could_not_be_told_is_told_before_the_hour_is_over
     stage.world().status_conflicts = 1;
     stage.world().refused_events = 1;
     stage.secret(Some(tls_secret(&pair(0))));
-    let retry = controller_turn(&stage).await;
+    let retry = controller_reconcile(&stage).await;
     let Some(Retry::At(time)) = retry else { return };
     assert!(
         stage.condition() != well || !events(&stage, "InjectionFailed").is_empty(),
@@ -112,7 +112,7 @@ async fn an_error_inside_a_webhook_is_tried_again_soon() {
              group resources: the server is currently unable to handle the request",
         );
         stage.secret(Some(tls_secret(&pair(0))));
-        let retry = controller_turn(&stage).await;
+        let retry = controller_reconcile(&stage).await;
         assert_ne!(
             retry,
             Some(Retry::AtResync),
@@ -129,7 +129,7 @@ async fn causes_that_alternate_make_no_status_write_at_each_attempt() {
     let before = count(&stage, "status");
     for attempt in 0..200 {
         stage.world().pair_code = Some(if attempt % 2 == 0 { 500 } else { 503 });
-        controller_turn(&stage).await;
+        controller_reconcile(&stage).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
     }
     let written = count(&stage, "status") - before;
@@ -145,7 +145,7 @@ async fn a_condition_that_is_refused_for_hours_is_told() {
         stage.world().status_code = Some(code);
         stage.secret(Some(secret(b"junk", b"junk")));
         for _ in 0..60 {
-            controller_turn(&stage).await;
+            controller_reconcile(&stage).await;
             tokio::time::sleep(Duration::from_secs(120)).await;
         }
         assert!(stage.world().route["spec"]["tls"]["key"].is_null(), "it was cleared");
@@ -166,13 +166,13 @@ async fn one_refused_write_is_no_news_although_the_status_was_refused_before() {
     let label = json!({ "spec": { "host": "other.example.com" } });
     stage.foreign(&label);
     for _ in 0..3 {
-        controller_turn(&stage).await;
+        controller_reconcile(&stage).await;
     }
     stage.world().status_code = None;
     // The write is done, its answer is lost: a single failure.
     stage.world().lost_answers = 1;
     stage.secret(Some(tls_secret(&pair(0))));
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     let told = events(&stage, "InjectionFailed");
     assert!(told.is_empty(), "after one failure, and the write was done: {told:?}");
 }
@@ -184,7 +184,7 @@ async fn a_restart_says_nothing_where_the_condition_says_that_writes_are_refused
     stage.world().pair_code = Some(422);
     let renewed = tls_secret(&pair(0));
     stage.secret(Some(renewed.clone()));
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     assert_eq!(events(&stage, "InjectionFailed").len(), 1);
     // Events live an hour. The condition stays.
     stage.world().events.clear();
@@ -192,7 +192,7 @@ async fn a_restart_says_nothing_where_the_condition_says_that_writes_are_refused
     let next = Stage::new(route, Some(renewed.clone()), Policy::default());
     next.secret(Some(renewed));
     next.world().pair_code = Some(422);
-    controller_turn(&next).await;
+    controller_reconcile(&next).await;
     assert_eq!(count(&next, "status"), 0, "the condition says it already");
     assert!(
         events(&next, "InjectionFailed").is_empty(),
@@ -208,7 +208,7 @@ async fn a_route_that_can_not_be_read_is_not_said_to_be_refused_a_change() {
     let stage = Stage::new(route, Some(tls_secret(&old)), Policy::default());
     stage.secret(Some(tls_secret(&old)));
     stage.world().route_read_code = Some(403);
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     let told = events(&stage, "InjectionFailed");
     assert!(!told[0].contains("not allowed to write"), "it may write, and may not read: {told:?}");
 }
@@ -221,7 +221,7 @@ async fn a_route_that_is_as_it_should_be_is_not_said_to_be_unchangeable() {
     stage.secret(Some(tls_secret(&old)));
     stage.world().route_read_code = Some(500);
     for _ in 0..3 {
-        controller_turn(&stage).await;
+        controller_reconcile(&stage).await;
     }
     let told = events(&stage, "InjectionFailed");
     assert_eq!(count(&stage, "pair"), 0);
@@ -238,13 +238,13 @@ async fn a_route_that_was_made_smaller_is_tried_again() {
     stage.foreign(&json!({ "metadata": { "annotations": { "example.com/large": "x" } } }));
     stage.world().pair_code = Some(413);
     stage.secret(Some(tls_secret(&pair(0))));
-    controller_turn(&stage).await;
+    controller_reconcile(&stage).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     // "tried again when Route or Secret change"
     stage.world().pair_code = None;
     stage.foreign(&json!({ "metadata": { "annotations": { "example.com/large": null } } }));
     let sent = count(&stage, "pair");
-    controller_turn(&stage).await; // a resync
+    controller_reconcile(&stage).await; // a resync
     assert_eq!(count(&stage, "pair"), sent + 1, "the Route changed, and is not tried for an hour");
 }
 
@@ -254,7 +254,7 @@ async fn a_denied_route_is_looked_at_when_its_labels_change() {
     let stage = settled().await;
     stage.world().pair_code = Some(422);
     stage.secret(Some(tls_secret(&pair(0))));
-    assert_eq!(controller_turn(&stage).await, Some(Retry::AtResync));
+    assert_eq!(controller_reconcile(&stage).await, Some(Retry::AtResync));
     let mut changed = stage.world().route.clone();
     changed["metadata"]["labels"] = json!({ "team": "shop" });
     changed["metadata"]["resourceVersion"] = json!("900");
@@ -269,7 +269,7 @@ async fn nothing_is_said_of_a_route_that_an_ingress_took_over() {
     let stage = settled().await;
     stage.world().pair_code = Some(422);
     stage.secret(Some(tls_secret(&pair(0))));
-    let error = stage.turn().await.unwrap_err();
+    let error = stage.reconcile().await.unwrap_err();
     let owner = json!([{
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "shop", "uid": "1",
         "controller": true,
