@@ -6,7 +6,7 @@ SUITE := target/suite
 # The last commit before trustplane.dev/injected-from.
 FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
-SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 test --locked --features seeded-bugs --test simulation
+SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 --config profile.dev.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
 
 .PHONY: help
 help: ## Show this list

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use apiserver::store::Store;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method, Request, header::ACCEPT};
@@ -17,13 +18,12 @@ use kube::{
 use serde::Deserialize;
 use serde_json::json;
 use trustplane::{
-    runtime::clock::Clock,
-    sandbox::{
-        api::ApiServer,
+    demo::{
+        api_server,
         loopback::Port,
         serve::{Options, Serving},
-        store::Store,
     },
+    runtime::clock::Clock,
 };
 
 use super::{
@@ -56,7 +56,7 @@ pub async fn run(routes: usize) -> anyhow::Result<Report> {
 async fn serve(store: Store) -> anyhow::Result<(Serving, Client)> {
     let clock = Clock::system();
     let options = Options { port: Port::Exactly(0), kubeconfig: None };
-    let serving = Serving::start(ApiServer::new(store, clock.clone()), options, &clock).await?;
+    let serving = Serving::start(api_server::server(store, clock.clone()), options, &clock).await?;
     let kubeconfig = Kubeconfig::read_from(serving.kubeconfig())?;
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -69,7 +69,7 @@ async fn serve(store: Store) -> anyhow::Result<(Serving, Client)> {
 
 async fn start_empty(report: &mut Report) -> anyhow::Result<Serving> {
     let begin = Instant::now();
-    let (serving, _) = serve(Store::new(HISTORY, 1)).await?;
+    let (serving, _) = serve(api_server::store(HISTORY, 1)).await?;
     let remark = "from nothing to the first answer over TLS";
     report.add("start, empty", milliseconds(begin.elapsed()), "ms", remark);
     Ok(serving)
@@ -78,7 +78,7 @@ async fn start_empty(report: &mut Report) -> anyhow::Result<Serving> {
 async fn start(population: &Population, report: &mut Report) -> anyhow::Result<(Serving, Client)> {
     let before = resident();
     let (begin, busy) = (Instant::now(), processor_time());
-    let mut store = Store::new(HISTORY, 1);
+    let mut store = api_server::store(HISTORY, 1);
     population.move_into(&mut store)?;
     let (filled, busy) = (begin.elapsed(), processor_time() - busy);
     let (serving, client) = serve(store).await?;

@@ -1,17 +1,18 @@
 //! Objects as a cluster has them where cert-manager renews and trustplane injects.
 
 use anyhow::Context;
+use apiserver::{
+    api_error::ApiError,
+    kinds,
+    store::{Call, Part, Patch, Store},
+};
 use chrono::Utc;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PKCS_RSA_SHA256,
     RsaKeySize,
 };
 use serde_json::{Value, json};
-use trustplane::sandbox::{
-    kinds,
-    refusal::Refusal,
-    store::{Call, Part, Patch, Store},
-};
+use trustplane::demo::api_server::route as route_kind;
 
 /// As many share a namespace.
 pub const ROUTES_PER_NAMESPACE: usize = 100;
@@ -78,7 +79,7 @@ impl Population {
             .context("the sandbox does not take the objects")
     }
 
-    fn try_move_into(&self, store: &mut Store) -> Result<(), Refusal> {
+    fn try_move_into(&self, store: &mut Store) -> Result<(), ApiError> {
         let call = &mut Call::at(Utc::now());
         for number in 0..self.namespaces() {
             let name = json!({ "metadata": { "name": namespace(number) } });
@@ -88,9 +89,9 @@ impl Population {
             let pair = &self.pairs[number % self.pairs.len()];
             let (namespace, name) = self.route_at(number);
             store.create(kinds::secret(), &namespace, secret(&name, pair), call)?;
-            store.create(kinds::route(), &namespace, route(&name, pair), call)?;
+            store.create(route_kind(), &namespace, route(&name, pair), call)?;
             let status = Patch::Merge(json!({ "status": status(&name) }));
-            store.patch(kinds::route(), (&namespace, &name), Part::Status, &status, call)?;
+            store.patch(route_kind(), (&namespace, &name), Part::Status, &status, call)?;
         }
         Ok(())
     }

@@ -12,10 +12,9 @@ use super::{
 };
 use crate::{
     inject::act::capability::StatusField,
-    k8s::{api_error::ApiError, object_ref::ObjectRef},
+    k8s::{api_error::ApiError, object_ref::ObjectRef, sandbox::Injecting},
     names::{INJECT_DEPLOYMENT, INJECT_LEASE},
     runtime::lease::holder::Holder,
-    sandbox::session::Injecting,
 };
 
 mod federate;

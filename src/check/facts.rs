@@ -3,9 +3,8 @@
 use crate::{
     check::{federate::FederateFound, probe::Enforcement, rights::Right, routes::RoutesFound},
     inject::act::capability::StatusField,
-    k8s::api_error::ApiError,
+    k8s::{api_error::ApiError, sandbox::Injecting},
     runtime::lease::holder::Holder,
-    sandbox::session::Injecting,
 };
 
 /// What the API server answered, or why it did not.

@@ -33,10 +33,12 @@ use super::{
 use crate::{
     api::route::{API_VERSION, GROUP, VERSION},
     inject::act::capability,
-    k8s::api_error::{self, ApiError},
+    k8s::{
+        api_error::{self, ApiError},
+        sandbox,
+    },
     names::{ACCOUNT, INJECT_DEPLOYMENT, INJECT_LEASE},
     runtime::{clock::Clock, lease::holder},
-    sandbox::session,
 };
 
 /// Questions about rights that are asked at once.
@@ -56,7 +58,7 @@ pub enum GatherError {
 /// Asks for everything. Fails where the API server does not answer at all.
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
     let version = api_error::with_timeout(client.apiserver_version()).await?;
-    let sandbox = session::recognise(client, &version).await;
+    let sandbox = sandbox::recognise(client, &version).await;
     let server = server(version, url);
     let deployment = deployment(client, namespace, INJECT_DEPLOYMENT, "TRUSTPLANE_NAMESPACE").await;
     let elsewhere = match deployment {

@@ -16,12 +16,12 @@ use crate::{
         output::{self, Output, print},
         sandbox::{NEW_PAIR, RENEW, Settings, block_on, until_stopped},
     },
+    demo::{
+        session::{Access, Session},
+        tour::{HOST, Outcome, Progress, Tour, printer},
+    },
     k8s::{client, gate::Gate},
     runtime::{flags::duration, printable, shutdown, terminal as page},
-    sandbox::{
-        session::{Access, Session},
-        tour::{HOST, Outcome, Progress, Tour, paper},
-    },
 };
 
 /// A step may take this much longer than the grace for a missing Secret.
@@ -100,8 +100,8 @@ impl Demo {
         }
         let walk = tour.walk(|progress| match progress {
             _ if !text => Ok(()),
-            Progress::Begins(number, step) => print(&paper::begins(number, step, width)),
-            Progress::Ends(outcome) => print(&paper::ends(outcome, width)),
+            Progress::Begins(number, step) => print(&printer::begins(number, step, width)),
+            Progress::Ends(outcome) => print(&printer::ends(outcome, width)),
         });
         let outcomes = tokio::select! {
             biased;
@@ -114,7 +114,7 @@ impl Demo {
         };
         let seconds = start.elapsed().as_secs_f64();
         print(&match self.settings.output {
-            Output::Text => paper::summary(&outcomes, seconds, width),
+            Output::Text => printer::summary(&outcomes, seconds, width),
             Output::Json => report(&access, &outcomes, seconds),
         })?;
         if self.exit {

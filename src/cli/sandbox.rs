@@ -11,13 +11,13 @@ use crate::{
         output::{self, Output, print},
         policy_args::PolicyArgs,
     },
+    demo::{
+        loopback::Port,
+        session::{Access, Options, Rules, Session},
+    },
     runtime::{
         log::{self, LogFormat, Verbosity},
         shutdown, terminal as page,
-    },
-    sandbox::{
-        loopback::Port,
-        session::{Access, Options, Rules, Session},
     },
 };
 

@@ -18,7 +18,7 @@ use crate::{
         sandbox::block_on,
     },
     inject::{act::capability::StatusField, inventory},
-    k8s::{api_error::ApiError, client, gate::Gate},
+    k8s::{api_error::ApiError, client, gate::Gate, sandbox::Injecting},
     names::NAMESPACE,
     runtime::{
         controller::{Unable, no_cluster},
@@ -26,7 +26,6 @@ use crate::{
         printable::printable,
         shutdown, terminal as page,
     },
-    sandbox::session::Injecting,
     uninstall::{
         execute::{self, Order, Removal},
         federate::{self, Federate},

@@ -12,5 +12,6 @@ pub mod pages;
 pub mod queue;
 pub mod retry_after;
 pub mod revert_backoff;
+pub mod sandbox;
 pub mod watch;
 pub mod watch_throttle;

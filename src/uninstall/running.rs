@@ -4,13 +4,15 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, api::ListParams};
 
 use crate::{
-    k8s::api_error::{self, ApiError},
+    k8s::{
+        api_error::{self, ApiError},
+        sandbox::{self, Injecting},
+    },
     names::{INJECT_DEPLOYMENT, INJECT_LEASE, NAMESPACE},
     runtime::{
         clock::Clock,
         lease::holder::{self, Holder},
     },
-    sandbox::session::{self, Injecting},
 };
 
 /// Why nothing is written yet.
@@ -69,7 +71,7 @@ pub enum Running {
 /// Whether the cluster is a sandbox, and who injects there. Whoever may not ask is not in one.
 pub async fn sandbox(client: &Client) -> Option<Injecting> {
     let version = api_error::with_timeout(client.apiserver_version()).await.ok()?;
-    session::recognise(client, &version).await
+    sandbox::recognise(client, &version).await
 }
 
 /// Looks for a controller that was installed in this namespace. One that somebody runs by hand

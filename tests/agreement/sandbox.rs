@@ -1,8 +1,7 @@
 //! The sandbox against a real API server.
 
+use trustplane::demo::api_server;
 use trustplane::runtime::clock::Clock;
-use trustplane::sandbox::api::ApiServer;
-use trustplane::sandbox::store::Store;
 
 use crate::compared::{self, compare};
 use crate::real::Real;
@@ -12,7 +11,7 @@ use crate::{cases, lifecycle};
 
 /// A sandbox of its own.
 pub fn sandbox(name: &'static str) -> Side {
-    let server = ApiServer::new(Store::new(100_000, 1), Clock::system());
+    let server = api_server::server(api_server::store(100_000, 1), Clock::system());
     // As if it had run for long enough to have forgotten its beginnings.
     server.with(|store| store.compact(store.version()));
     Side { name, client: server.client() }

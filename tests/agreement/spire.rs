@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use trustplane::sandbox::kinds;
+use trustplane::demo::api_server::KINDS;
 
 use crate::call::Call;
 use crate::support::toolbox;
@@ -59,7 +59,7 @@ fn the_sandbox_defines_the_kinds_of_the_spire_controller_manager_as_its_release_
     for kind in ["ClusterFederatedTrustDomain", "ClusterSPIFFEID", "ClusterStaticEntry"] {
         let released = definitions.iter().find(|it| it["spec"]["names"]["kind"] == kind);
         let released = released.expect("the release has it");
-        let ours = kinds::named("spire.spiffe.io/v1alpha1", kind).expect("the sandbox has it");
+        let ours = KINDS.named("spire.spiffe.io/v1alpha1", kind).expect("the sandbox has it");
         let ours = &ours.crd.as_ref().expect("from a definition").object;
         let [ours, released] = [&ours["spec"], &released["spec"]].map(|it| sorted(bare(it)));
         assert_eq!(ours, released, "{kind}");

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use apiserver::api::ApiServer;
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::{
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 use trustplane::{
     api::spire_server::SpireServer,
+    demo::api_server,
     federate::{
         act::{
             apply::{self, Mode},
@@ -46,7 +48,6 @@ use trustplane::{
     },
     k8s::{client, gate::Gate},
     runtime::clock::Clock,
-    sandbox::{api::ApiServer, store::Store},
 };
 
 use crate::stage;
@@ -130,7 +131,7 @@ impl World {
     fn new() -> Arc<Self> {
         let start = Instant::now();
         let world = Self {
-            api: ApiServer::new(Store::new(100_000, 7), clock(start)),
+            api: api_server::server(api_server::store(100_000, 7), clock(start)),
             start,
             calls: AtomicUsize::new(0),
             crash_at: Mutex::new(None),

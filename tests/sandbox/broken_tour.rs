@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trustplane::sandbox::tour::{Tour, TourError};
+use trustplane::demo::tour::{Tour, TourError};
 
 use crate::stage::Stage;
 

@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsConnector;
-use trustplane::sandbox::edge::{CERTIFICATE_HEADER, ROUTE_HEADER};
-use trustplane::sandbox::shown::Shown;
-use trustplane::sandbox::tour::probe::probe;
+use trustplane::demo::certificate_summary::CertificateSummary;
+use trustplane::demo::edge::{CERTIFICATE_HEADER, ROUTE_HEADER};
+use trustplane::demo::tour::probe::probe;
 
 use crate::stage::{RouteFixture, Stage, holding};
 
@@ -86,7 +86,7 @@ async fn the_request_chooses_the_route_and_the_handshake_the_certificate() {
     let mut client = Client::connect(&stage, "shop.example.com").await;
     let (route, certificate) = client.get("blog.example.com:443").await;
     assert_eq!(route, "default/blog");
-    assert_eq!(certificate, format!("sha256:{}", Shown::of(&pair.der).sha256));
+    assert_eq!(certificate, format!("sha256:{}", CertificateSummary::of(&pair.der).sha256));
 }
 
 /// 50 connections a second while the certificate changes 20 times a second.
@@ -118,7 +118,8 @@ async fn a_renewal_fails_no_handshake_and_none_sees_half_of_it() {
         stage.patch(&route, holding(&pairs[renewals % pairs.len()])).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let known: HashSet<_> = pairs.iter().map(|pair| Shown::of(&pair.der).sha256).collect();
+    let known: HashSet<_> =
+        pairs.iter().map(|pair| CertificateSummary::of(&pair.der).sha256).collect();
     let outcomes = connects.await.unwrap();
     let mut seen = HashSet::new();
     for outcome in &outcomes {

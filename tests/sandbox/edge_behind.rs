@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
-use trustplane::sandbox::authority::Authority;
+use trustplane::demo::authority::Authority;
 
 use crate::stage::{RouteFixture, Stage};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
+use trustplane::demo::edge::Serving;
+use trustplane::demo::loopback::Port;
 use trustplane::runtime::clock::Clock;
-use trustplane::sandbox::edge::Serving;
-use trustplane::sandbox::loopback::Port;
 
 use crate::stage::{RouteFixture, Stage, holding};
 

@@ -6,6 +6,7 @@ mod edge;
 mod edge_behind;
 mod edge_status;
 mod federation_tour;
+mod in_process;
 mod program;
 mod stage;
 #[path = "../cluster/support/tied.rs"]

@@ -16,8 +16,8 @@ use kube::{Api, Client, Config};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use trustplane::sandbox::shown::Shown;
-use trustplane::sandbox::tour::probe::probe;
+use trustplane::demo::certificate_summary::CertificateSummary;
+use trustplane::demo::tour::probe::probe;
 
 use crate::tied::{self, Tied};
 
@@ -357,7 +357,7 @@ async fn neither_a_key_nor_the_token_reaches_the_log_at_any_level() {
     let read = Kubeconfig::read_from(&kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(read, &Default::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
-    let pair = trustplane::sandbox::authority::self_signed("any", &[], chrono::Utc::now()).unwrap();
+    let pair = trustplane::demo::authority::self_signed("any", &[], chrono::Utc::now()).unwrap();
     let key = BASE64_STANDARD.encode(pair.key.expose());
     let certificate = BASE64_STANDARD.encode(&pair.certificate);
     let secret = json!({
@@ -387,7 +387,7 @@ async fn neither_a_key_nor_the_token_reaches_the_log_at_any_level() {
         let request = request.body(object.to_string().into_bytes()).unwrap();
         assert!(client.request::<Value>(request).await.is_ok(), "{path} takes it");
     }
-    let sha256 = Shown::of(&pair.der).sha256;
+    let sha256 = CertificateSummary::of(&pair.der).sha256;
     let start = Instant::now();
     while probe(edge, "shop.example.com").await.unwrap().certificate.sha256 != sha256 {
         assert!(start.elapsed() < PATIENCE, "the pair is not served");

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use apiserver::api::ApiServer;
 use chrono::Utc;
 use http::{Method, Request, header};
 use kube::Client;
 use serde_json::{Value, json};
+use trustplane::demo::api_server;
+use trustplane::demo::authority::{Authority, Issued};
+use trustplane::demo::certificate_summary::CertificateSummary;
+use trustplane::demo::edge::Serving;
+use trustplane::demo::loopback::Port;
+use trustplane::demo::tour::probe::{Served, probe};
 use trustplane::runtime::clock::Clock;
-use trustplane::sandbox::api::ApiServer;
-use trustplane::sandbox::authority::{Authority, Issued};
-use trustplane::sandbox::edge::Serving;
-use trustplane::sandbox::loopback::Port;
-use trustplane::sandbox::shown::Shown;
-use trustplane::sandbox::store::Store;
-use trustplane::sandbox::tour::probe::{Served, probe};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ pub struct Stage {
 
 impl Stage {
     pub async fn new() -> Self {
-        let api = ApiServer::new(Store::new(10_000, 1), Clock::system());
+        let api = api_server::server(api_server::store(10_000, 1), Clock::system());
         let client = api.client();
         let edge = Serving::start(client.clone(), Port::Exactly(0), Clock::system());
         let edge = edge.await.expect("the edge starts");
@@ -93,7 +93,7 @@ impl Stage {
 
     /// Connects until this certificate is served, with status 200.
     pub async fn eventually_serves(&self, host: &str, pair: &Issued) -> Served {
-        let sha256 = Shown::of(&pair.der).sha256;
+        let sha256 = CertificateSummary::of(&pair.der).sha256;
         self.eventually(host, |it| it.certificate.sha256 == sha256 && it.status == 200).await
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use apiserver::store::Change;
 use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
-use trustplane::sandbox::store::Change;
 
 /// Who acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,14 +12,15 @@ use std::{
     time::Duration,
 };
 
+use apiserver::kinds;
 use chrono::{DateTime, Utc};
 use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 use trustplane::{
+    demo::api_server,
     inject::decide::plan::{Policy, SecretState},
     names::INJECT_LEASE,
-    sandbox::kinds,
 };
 
 use crate::{
@@ -462,7 +463,7 @@ fn condition(route: &Value) -> (Option<String>, String) {
 /// Routes that are not what the table makes of them and of their Secrets (I1).
 fn not_converged(world: &World, died_unheard: bool) -> Vec<String> {
     world.api.with(|store| {
-        let routes: Vec<Arc<Value>> = store.all(kinds::route()).cloned().collect();
+        let routes: Vec<Arc<Value>> = store.all(api_server::route()).cloned().collect();
         let warned: HashSet<(String, String)> = store
             .all(kinds::event())
             .filter(|event| event["type"] == "Warning")

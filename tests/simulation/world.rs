@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use apiserver::api::ApiServer;
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt;
@@ -27,6 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use trustplane::{
+    demo::api_server,
     inject::{
         decide::plan::{OnInvalid, Policy},
         run::{Injector, Options},
@@ -37,7 +39,6 @@ use trustplane::{
         clock::Clock,
         lease::{Candidate, Election},
     },
-    sandbox::{api::ApiServer, store::Store},
 };
 
 use crate::{
@@ -104,10 +105,10 @@ fn clock(start: Instant, skew: TimeDelta) -> Clock {
 impl World {
     fn new(case: &Case) -> Arc<Self> {
         let start = Instant::now();
-        let store = Store::new(HISTORY, case.seed);
+        let store = api_server::store(HISTORY, case.seed);
         let on_invalid = if case.keep { OnInvalid::Keep } else { OnInvalid::Default };
         let world = Self {
-            api: ApiServer::new(store, clock(start, TimeDelta::zero())),
+            api: api_server::server(store, clock(start, TimeDelta::zero())),
             policy: Policy { on_invalid, ..Policy::default() },
             calls_until_quiet: AtomicU32::new(u32::MAX),
             busy_calls: AtomicU32::new(0),
@@ -196,7 +197,7 @@ impl World {
             What::Lag => {
                 let frozen = self.api.with(|store| store.clone());
                 *lock(&self.lagging) =
-                    Some(ApiServer::new(frozen, clock(self.start, TimeDelta::zero())));
+                    Some(api_server::server(frozen, clock(self.start, TimeDelta::zero())));
                 self.crash(0);
             }
             What::Compact => self.forget_history(),

@@ -3,8 +3,7 @@
 use super::{CheckResult, Judge, Subject, named, some};
 use crate::{
     check::routes::RoutesFound,
-    k8s::{api_error::ApiError, object_ref::ObjectRef},
-    sandbox::session::Injecting,
+    k8s::{api_error::ApiError, object_ref::ObjectRef, sandbox::Injecting},
 };
 
 /// Where Routes could not be listed, the first line says why and the others this.

@@ -2,9 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    demo::authority::Authority,
     inject::decide::marker::Marker,
     names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION},
-    sandbox::authority::Authority,
 };
 
 const PAIR: (&str, &str) = ("certificate", "key");

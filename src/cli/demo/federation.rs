@@ -14,14 +14,14 @@ use crate::{
         output::{self, Output, print},
         sandbox::block_on,
     },
+    demo::tour::{
+        federation::{Outcome, Progress, Tour, clusters::Clusters, printer},
+        printer::counted,
+    },
     runtime::{
         flags::duration,
         log::{self, LogFormat, Verbosity},
         printable, shutdown, terminal as page,
-    },
-    sandbox::tour::{
-        federation::{Outcome, Progress, Tour, clusters::Clusters, paper},
-        paper::counted,
     },
 };
 
@@ -86,8 +86,8 @@ impl Federation {
         let tour = Tour::new(clusters, PATIENCE, self.pause());
         let walk = tour.walk(|progress| match progress {
             _ if !text => Ok(()),
-            Progress::Begins(number, step) => print(&paper::begins(number, step, width)),
-            Progress::Ends(outcome) => print(&paper::ends(outcome, width)),
+            Progress::Begins(number, step) => print(&printer::begins(number, step, width)),
+            Progress::Ends(outcome) => print(&printer::ends(outcome, width)),
         });
         let outcomes = tokio::select! {
             biased;
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::{
         cli::{Cli, help},
-        sandbox::tour::federation::steps,
+        demo::tour::federation::steps,
     };
 
     #[tokio::test]
@@ -131,7 +131,7 @@ mod tests {
         let (clusters, _running) = Clusters::start().await.unwrap();
         for step in steps::all(&clusters) {
             for width in [50, 80, 100] {
-                let shown = strip_str(&paper::begins(1, &step, width)).to_string();
+                let shown = strip_str(&printer::begins(1, &step, width)).to_string();
                 assert!(page::fits(&shown, width), "{width}:\n{shown}");
             }
             let ours = step.commands.iter().filter(|line| line.starts_with("trustplane "));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
+    demo::tour::expect::Seen,
     runtime::printable::{HOSTILE, is_harmless},
-    sandbox::tour::expect::Seen,
 };
 
 fn outcome(number: usize, differences: &[&str]) -> Outcome {

@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
+use trustplane::demo::api_server;
+use trustplane::demo::loopback::Port;
+use trustplane::demo::serve::{Options, Serving};
 use trustplane::runtime::clock::Clock;
-use trustplane::sandbox::api::ApiServer;
-use trustplane::sandbox::loopback::Port;
-use trustplane::sandbox::serve::{Options, Serving};
-use trustplane::sandbox::store::Store;
 
 use self::run::{Kubectl, Said};
 use crate::real::Real;
@@ -20,7 +19,7 @@ use crate::real::Real;
 /// A sandbox on a port of its own. It ends when it is dropped.
 async fn serve() -> Serving {
     let clock = Clock::system();
-    let server = ApiServer::new(Store::new(100_000, 1), clock.clone());
+    let server = api_server::server(api_server::store(100_000, 1), clock.clone());
     let options = Options { port: Port::Rather(0), kubeconfig: None };
     Serving::start(server, options, &clock).await.expect("a loopback port")
 }

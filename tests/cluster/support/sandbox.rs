@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::runtime::{Builder, Runtime};
-use trustplane::runtime::clock::Clock;
-use trustplane::sandbox::{
-    api::ApiServer,
+use trustplane::demo::{
+    api_server,
     loopback::Port,
     serve::{Options, Serving},
-    store::Store,
 };
+use trustplane::runtime::clock::Clock;
 
 use super::suite;
 
@@ -44,7 +43,7 @@ impl Sandbox {
         let path = suite::subfolder("sandbox").join("kubeconfig");
         let options = Options { port: Port::Exactly(0), kubeconfig: Some(&path) };
         let clock = Clock::system();
-        let api = ApiServer::new(Store::new(HISTORY, SEED), clock.clone());
+        let api = api_server::server(api_server::store(HISTORY, SEED), clock.clone());
         let serving = runtime.block_on(Serving::start(api, options, &clock));
         Self { serving: serving.expect("the sandbox is served"), _runtime: runtime }
     }

@@ -40,7 +40,8 @@ impl Reconciler {
         for notice in &plan.warnings {
             // A condition tells of an unusable Secret, but not of a certificate that runs out.
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
-            let said = if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
+            let said =
+                if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
             match self.publisher.publish_ongoing(&message(route, notice), said).await {
                 Ok(published) => {
                     self.count_event(published);
@@ -152,7 +153,8 @@ impl Reconciler {
     /// Publishes the Event about it. Answers whether that was possible.
     pub async fn publish_failure(&self, failure: &Failure) -> bool {
         let said = if failure.is_in_status { Reported::InStatus } else { Reported::NotYet };
-        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await {
+        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await
+        {
             Ok(published) => self.count_event(published),
             Err(error) => {
                 self.event_failed(&failure.route, &error);

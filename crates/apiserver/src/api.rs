@@ -1,0 +1,190 @@
+//! The Kubernetes HTTP API over a store, as a `tower::Service`.
+//!
+//! Every request but a watch is answered, and its write is in the store, when its future is polled
+//! for the first time, provided that its body is in memory. What is not here is refused plainly.
+
+mod accept;
+mod answer;
+mod body;
+mod discovery;
+mod document;
+mod list_options;
+mod objects;
+mod openapi;
+mod params;
+mod patches;
+mod path;
+mod protobuf;
+mod table;
+mod watch;
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use http::{Method, Request, Response, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::json;
+use tokio::sync::Notify;
+
+pub use self::body::Body;
+use self::{answer::Answer, openapi::Documents, path::Path};
+use crate::{
+    api_error::ApiError,
+    kinds::{self, Kinds},
+    store::{Call, Store},
+};
+
+/// As much as kube-apiserver reads.
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+/// The namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// An API server. Clones are the same server.
+#[derive(Clone)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Of the product, for `/version` and OpenAPI documents.
+    name: &'static str,
+    kinds: &'static Kinds,
+    documents: Documents,
+    store: Mutex<Store>,
+    /// Wakes the watches in the order in which they wait, so that a run can be repeated.
+    changed: Notify,
+    clock: Box<dyn Fn() -> DateTime<Utc> + Send + Sync>,
+}
+
+impl ApiServer {
+    /// A cluster with the kinds of the store and the namespaces that every cluster has. Clients
+    /// read its name in `/version`.
+    pub fn new(
+        name: &'static str,
+        store: Store,
+        clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
+    ) -> Self {
+        let kinds = store.kinds();
+        let server = Self {
+            inner: Arc::new(Inner {
+                name,
+                kinds,
+                documents: Documents::new(kinds, name),
+                store: Mutex::new(store),
+                changed: Notify::new(),
+                clock: Box::new(clock),
+            }),
+        };
+        let mut call = Call::at(server.now());
+        server.with(|store| {
+            for name in NAMESPACES {
+                // It is there already where the store was filled before.
+                let namespace = json!({ "metadata": { "name": name } });
+                let _ = store.create(kinds::namespace(), "", namespace, &mut call);
+            }
+        });
+        server
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        (self.inner.clock)()
+    }
+
+    /// A client in the same process: no socket, no TLS, no retries.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), "default")
+    }
+
+    /// Reads or changes the store and wakes the watches.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
+        // A panic in `work` of a test must not hide what it was about.
+        let mut store = self.inner.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = store.version();
+        let outcome = work(&mut store);
+        if store.version() > before {
+            store.collect_garbage(before, self.now());
+        }
+        let version = store.version();
+        drop(store);
+        if version > before {
+            self.inner.changed.notify_waiters();
+        }
+        outcome
+    }
+
+    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let body = match Limited::new(body, LARGEST_BODY).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => {
+                let why = format!("Request entity too large: limit is {LARGEST_BODY}");
+                return answer::error(&ApiError::too_large(why));
+            }
+            Err(_) => {
+                return answer::error(&ApiError::bad_request("the request's body broke off"));
+            }
+        };
+        match self.route(&parts, body) {
+            Ok(answer) => answer.into_response(&parts),
+            Err(error) => answer::error(&error),
+        }
+    }
+
+    fn route(&self, parts: &Parts, body: Bytes) -> Result<Answer, ApiError> {
+        let path = Path::parse(self.inner.kinds, parts.uri.path())?;
+        if let Path::Object(target) = &path {
+            return objects::serve(self, target, parts, body);
+        }
+        if parts.method != Method::GET && parts.method != Method::HEAD {
+            return Err(ApiError::method_not_allowed());
+        }
+        match path {
+            Path::Healthy => Ok(Answer::text("ok")),
+            Path::Version => Ok(Answer::json(discovery::version(self.inner.name))),
+            Path::OpenApi(path) => self.inner.documents.serve(&path, parts),
+            Path::Discovery(path) => discovery::serve(self.inner.kinds, &path, parts),
+            Path::Object(_) => Err(ApiError::no_such_path()),
+        }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        Box::pin(async move { Ok(server.answer(request).await) })
+    }
+}
+
+impl std::fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiServer")
+    }
+}
+
+#[cfg(test)]
+mod tests;

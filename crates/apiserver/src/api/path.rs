@@ -1,0 +1,129 @@
+//! What a path is about.
+
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    api_error::ApiError,
+    kinds::{self, Kind, Kinds},
+};
+
+/// What a path is about.
+#[derive(Debug)]
+pub(super) enum Path {
+    /// `/livez`, `/readyz`, `/healthz`.
+    Healthy,
+    /// `/version`.
+    Version,
+    /// Below `/openapi`.
+    OpenApi(Vec<String>),
+    /// `/api`, `/apis` and the lists of kinds below.
+    Discovery(Vec<String>),
+    /// Objects.
+    Object(Target),
+}
+
+/// Which objects.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub kind: &'static Kind,
+    /// Empty: cluster-scoped, or all namespaces.
+    pub namespace: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+impl Path {
+    pub fn parse(kinds: &'static Kinds, path: &str) -> Result<Self, ApiError> {
+        // Decoded first, as Kubernetes does it: an escaped slash is a slash.
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let steps = path.split('/').filter(|step| !step.is_empty());
+        let steps: Vec<String> = steps.map(str::to_owned).collect();
+        let words: Vec<&str> = steps.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["livez" | "readyz" | "healthz", ..] => Ok(Self::Healthy),
+            ["version"] => Ok(Self::Version),
+            ["openapi", rest @ ..] => Ok(Self::OpenApi(owned(rest))),
+            [] | ["api" | "apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
+                Ok(Self::Discovery(steps))
+            }
+            ["api", version, rest @ ..] => Self::object(kinds, "", version, rest),
+            ["apis", group, version, rest @ ..] => Self::object(kinds, group, version, rest),
+            _ => Err(ApiError::nothing_there()),
+        }
+    }
+}
+
+impl Path {
+    fn object(
+        kinds: &'static Kinds,
+        group: &str,
+        version: &str,
+        rest: &[&str],
+    ) -> Result<Self, ApiError> {
+        let known = |kind: &Kind| kind.group == group && kind.version == version;
+        let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
+        match Target::parse(kinds, group, version, rest) {
+            Some(target) => Ok(Self::Object(target)),
+            None if group.is_empty() || kinds.all().any(built_in) => Err(ApiError::no_such_path()),
+            None => Err(no_such_custom_path(kinds, group, version, rest)),
+        }
+    }
+}
+
+/// Of a custom resource's parts the object is missed, whether or not it is there.
+fn no_such_custom_path(kinds: &Kinds, group: &str, version: &str, rest: &[&str]) -> ApiError {
+    match rest {
+        ["namespaces", _, plural, name, _] => match kinds.kind(group, version, plural) {
+            Some(kind) => ApiError::not_found(kind, name),
+            None => ApiError::nothing_there(),
+        },
+        _ => ApiError::nothing_there(),
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Target {
+    fn parse(kinds: &'static Kinds, group: &str, version: &str, rest: &[&str]) -> Option<Self> {
+        let (namespace, rest) = match rest {
+            // A namespace's own subresources look like objects in it.
+            ["namespaces", namespace, subresource @ ("status" | "finalize")] => {
+                let kind = kinds.kind(group, version, "namespaces")?;
+                return Some(Self {
+                    kind,
+                    namespace: String::new(),
+                    name: Some((*namespace).to_owned()),
+                    subresource: Some((*subresource).to_owned()),
+                });
+            }
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(*name), None),
+            [plural, name, subresource] => (plural, Some(*name), Some(*subresource)),
+            _ => return None,
+        };
+        let kind = kinds.kind(group, version, plural)?;
+        let fits = match (kind.namespaced, namespace.is_empty()) {
+            (true, true) => name.is_none(),
+            (true, false) | (false, true) => true,
+            (false, false) => false,
+        };
+        let known = match subresource {
+            None => true,
+            Some("status") => kind.status,
+            Some("finalize") => kind == kinds::namespace(),
+            Some(_) => false,
+        };
+        (fits && known).then(|| Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.map(str::to_owned),
+            subresource: subresource.map(str::to_owned),
+        })
+    }
+}

@@ -1,0 +1,492 @@
+//! Refused requests, in the words of Kubernetes. Pure.
+//!
+//! Codes, reasons and causes are those of Kubernetes. Values of Secrets and custom resources are not
+//! quoted, even where Kubernetes does: an error ends up in logs.
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+
+/// An error as Kubernetes words it; becomes a Status object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// The HTTP status.
+    pub code: u16,
+    /// For machines, such as `NotFound`; empty where Kubernetes gives none.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Box<Details>>,
+    /// What the caller is told beside it.
+    pub warnings: Vec<String>,
+}
+
+/// `details` of a Status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the object.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Its plural, or its kind where it is invalid.
+    pub kind: String,
+    /// Its uid.
+    pub uid: String,
+    /// What exactly is wrong.
+    pub causes: Vec<Cause>,
+    /// When to try again.
+    pub retry_after: u32,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Such as `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// Path of the field.
+    pub field: String,
+}
+
+impl Cause {
+    /// The value is not a valid one; `shown` is the value as JSON, left out where it may be secret.
+    pub fn invalid(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
+        let message = if shown.is_empty() {
+            format!("Invalid value: {why}")
+        } else {
+            format!("Invalid value: {shown}: {why}")
+        };
+        Self { reason: "FieldValueInvalid", message, field: field.into() }
+    }
+
+    /// A value is needed.
+    pub fn required(field: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let why = why.to_string();
+        let message = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
+        Self { reason: "FieldValueRequired", message, field: field.into() }
+    }
+
+    /// The value is not one of a fixed set.
+    pub fn unsupported(field: impl Into<String>, shown: &str, known: &[&str]) -> Self {
+        let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
+        let message = format!("Unsupported value: {shown}: supported values: {}", known.join(", "));
+        Self { reason: "FieldValueNotSupported", message, field: field.into() }
+    }
+
+    /// The field may not be set, or not be changed.
+    pub fn forbidden(field: impl Into<String>, why: impl std::fmt::Display) -> Self {
+        let message = format!("Forbidden: {why}");
+        Self { reason: "FieldValueForbidden", message, field: field.into() }
+    }
+
+    /// The value occurs twice.
+    pub fn duplicate(field: impl Into<String>, shown: &str) -> Self {
+        let message = format!("Duplicate value: {shown}");
+        Self { reason: "FieldValueDuplicate", message, field: field.into() }
+    }
+
+    /// The value has another type.
+    pub fn wrong_type(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
+        let Self { message, field, .. } = Self::invalid(field, shown, why);
+        Self { reason: "FieldValueTypeInvalid", message, field }
+    }
+
+    /// Too much of it.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        let message = format!("Too long: may not be more than {limit} bytes");
+        Self { reason: "FieldValueTooLong", message, field: field.into() }
+    }
+
+    /// Too many of them.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+        let message = format!("Too many: {actual}: must have at most {limit} items");
+        Self { reason: "FieldValueTooMany", message, field: field.into() }
+    }
+}
+
+impl ApiError {
+    fn about(code: u16, reason: &'static str, message: String, kind: &Kind, name: &str) -> Self {
+        let details = Details {
+            name: name.to_owned(),
+            group: kind.group.to_owned(),
+            kind: kind.plural.to_owned(),
+            ..Details::default()
+        };
+        Self { code, reason, message, details: Some(Box::new(details)), warnings: Vec::new() }
+    }
+
+    fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
+    }
+
+    /// There is no such object.
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.resource());
+        Self::about(404, "NotFound", message, kind, name)
+    }
+
+    /// There is no such path.
+    pub fn no_such_path() -> Self {
+        let details = Some(Box::default());
+        let message = "the server could not find the requested resource".to_owned();
+        Self { code: 404, reason: "NotFound", message, details, warnings: Vec::new() }
+    }
+
+    /// There is nothing at all below that path.
+    pub fn nothing_there() -> Self {
+        Self {
+            code: 404,
+            reason: "",
+            message: "404 page not found\n".into(),
+            details: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether it is told as plain text.
+    pub fn is_plain_text(&self) -> bool {
+        self.code == 404 && self.reason.is_empty()
+    }
+
+    /// The name is taken.
+    pub fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.resource());
+        Self::about(409, "AlreadyExists", message, kind, name)
+    }
+
+    /// The name was taken, and it looks as if it had been generated.
+    pub fn no_unique_name(kind: &Kind, name: &str) -> Self {
+        let Self { message, .. } = Self::already_exists(kind, name);
+        let why = "the server was not able to generate a unique name for the object";
+        let mut error = Self::about(409, "AlreadyExists", format!("{message}, {why}"), kind, name);
+        if let Some(details) = &mut error.details {
+            details.retry_after = 1;
+        }
+        error
+    }
+
+    /// The object is not what the request took it for.
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
+        Self::about(409, "Conflict", message, kind, name)
+    }
+
+    /// The same where Kubernetes names the kind instead of the plural.
+    pub fn unmet_precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let mut error = Self::conflict(kind, name, why);
+        error.message = error.message.replacen(kind.plural, kind.kind, 1);
+        if let Some(details) = &mut error.details {
+            details.kind = kind.kind.to_owned();
+        }
+        error
+    }
+
+    /// The object changed since the version that the request names.
+    pub fn outdated(kind: &Kind, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// It may not be done.
+    pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
+        Self::about(403, "Forbidden", message, kind, name)
+    }
+
+    /// The object breaks rules.
+    pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        let told = told(&causes);
+        let of_group = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("{of_group} \"{name}\" is invalid: {told}");
+        let mut error = Self::about(422, "Invalid", message, kind, name);
+        if let Some(details) = &mut error.details {
+            details.kind = kind.kind.to_owned();
+            details.causes = causes;
+        }
+        error
+    }
+
+    /// The same where Kubernetes names the plural instead of the kind.
+    pub fn invalid_resource(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
+        let mut error = Self::invalid(kind, name, causes);
+        error.message = error.message.replacen(kind.kind, kind.plural, 1);
+        if let Some(details) = &mut error.details {
+            details.kind = kind.plural.to_owned();
+        }
+        error
+    }
+
+    /// The options of a request break rules.
+    pub fn invalid_options(options: &str, causes: Vec<Cause>) -> Self {
+        let details = Details {
+            group: "meta.k8s.io".to_owned(),
+            kind: options.to_owned(),
+            causes,
+            ..Details::default()
+        };
+        let told = told(&details.causes);
+        let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What a patch makes of the object can't be decoded.
+    pub fn invalid_patch(why: &str) -> Self {
+        let cause = Cause::invalid("patch", "", why);
+        let message = format!(" \"\" is invalid: patch: {}", cause.message);
+        let details = Details { causes: vec![cause], ..Details::default() };
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A patch that does not fit the object.
+    pub fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request".to_owned();
+        Self {
+            code: 422,
+            reason: "Invalid",
+            message,
+            details: Some(Box::default()),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::plain(400, "BadRequest", message)
+    }
+
+    /// The object has no name, though the path has.
+    pub fn nameless(name: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))
+    }
+
+    /// The version is no longer remembered.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::plain(410, "Expired", message)
+    }
+
+    /// The version is not there yet.
+    pub fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
+        let message = format!("Timeout: {message}");
+        Self {
+            code: 504,
+            reason: "Timeout",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The path exists, the method does not fit it.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        let details = Some(Box::default());
+        Self {
+            code: 405,
+            reason: "MethodNotAllowed",
+            message: message.into(),
+            details,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The same of a custom resource, which tells the verb.
+    pub fn verb_not_supported(kind: &Kind, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
+        Self::about(405, "MethodNotAllowed", message, kind, "")
+    }
+
+    /// None of the asked for formats is spoken here.
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::plain(406, "NotAcceptable", message)
+    }
+
+    /// The format of the body is not spoken here.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// The format of the body is not one of these.
+    pub fn unknown_format(known: &[&str]) -> Self {
+        Self::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            known.join(", ")
+        ))
+    }
+
+    /// As the part of Kubernetes says it that serves the built-in kinds.
+    pub fn unsupported_patch_type() -> Self {
+        let error = Self::unsupported_media_type("415: Unsupported Media Type");
+        Self { details: Some(Box::default()), ..error }
+    }
+
+    /// A new object has no version yet.
+    pub fn version_on_create() -> Self {
+        Self::plain(500, "", "resourceVersion should not be set on objects to be created")
+    }
+
+    /// A version that is none.
+    pub fn unreadable_version(text: &str) -> Self {
+        Self::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    }
+
+    /// A watch from a version that is none.
+    pub fn bad_watch_version(text: &str) -> Self {
+        let message = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
+        Self::plain(500, "", message)
+    }
+
+    /// A list of a version that is none.
+    pub fn bad_list_version(text: &str) -> Self {
+        let Self { message, .. } = Self::bad_watch_version(text);
+        Self::bad_request(format!("invalid resource version: {message}"))
+    }
+
+    /// etcd would not take it.
+    pub fn too_large_for_store() -> Self {
+        Self::plain(500, "", "etcdserver: request is too large")
+    }
+
+    /// The body is too big.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::plain(413, "RequestEntityTooLarge", message)
+    }
+
+    /// A failure that Kubernetes, too, answers with 500.
+    pub fn internal(message: &str) -> Self {
+        let details = Details {
+            causes: vec![Cause { reason: "", message: message.into(), field: String::new() }],
+            ..Details::default()
+        };
+        let message = format!("Internal error occurred: {message}");
+        Self {
+            code: 500,
+            reason: "InternalError",
+            message,
+            details: Some(Box::new(details)),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A failure that Kubernetes answers with 500 and nothing but a message.
+    pub fn unexplained(message: &str) -> Self {
+        Self::plain(500, "", message)
+    }
+
+    /// The same about a kind that the client made up.
+    pub fn told_of(mut self, kind: &Kind, name: &str) -> Self {
+        self.message = self.message.replacen(kind.kind, name, 1);
+        if let Some(details) = &mut self.details {
+            details.kind = name.to_owned();
+        }
+        self
+    }
+
+    /// With one more cause that belongs to no field.
+    pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
+        let cause = Cause { reason, message: message.to_owned(), field: field.to_owned() };
+        self.details.get_or_insert_default().causes.push(cause);
+        self
+    }
+
+    /// The Status object.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = details.to_value();
+        }
+        status
+    }
+}
+
+fn told(causes: &[Cause]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes {
+        let one = format!("{}: {}", cause.field, cause.message);
+        if !told.contains(&one) {
+            told.push(one);
+        }
+    }
+    match told.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let texts = [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                value[field] = text.as_str().into();
+            }
+        }
+        if self.retry_after > 0 {
+            value["retryAfterSeconds"] = self.retry_after.into();
+        }
+        if !self.causes.is_empty() {
+            value["causes"] = self.causes.iter().map(Cause::to_value).collect();
+        }
+        value
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let texts = [("reason", self.reason), ("message", &self.message), ("field", &self.field)];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                value[field] = text.into();
+            }
+        }
+        value
+    }
+}

@@ -1,0 +1,147 @@
+//! `.status.ingress`, as a router keeps it: one entry a router, written only when it changed. Pure.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::{Value, json};
+
+use super::table::{Admission, Entry};
+
+/// The name that the edge goes by.
+pub const ROUTER_NAME: &str = "sandbox";
+/// What a CNAME would point at.
+const CANONICAL_HOST: &str = "edge.sandbox.localhost";
+
+/// The patch that says this about the Route, unless its status says it already.
+///
+/// Routers replace the whole status and so drop what they don't know of. This is a merge patch of
+/// `ingress` alone: what others keep there, `.status.certificate` above all, stays.
+pub fn patch(entry: &Entry, admission: &Admission, now: DateTime<Utc>) -> Option<Value> {
+    let mine = |ingress: &&Value| ingress["routerName"] == ROUTER_NAME;
+    let standing = entry.ingress.iter().find(mine);
+    let wanted = ingress(entry, admission, standing, now);
+    if standing == Some(&wanted) {
+        return None;
+    }
+    let others = entry.ingress.iter().filter(|ingress| !mine(ingress)).cloned();
+    let ingress: Vec<Value> = others.chain([wanted]).collect();
+    Some(json!({
+        "metadata": { "resourceVersion": entry.version },
+        "status": { "ingress": ingress },
+    }))
+}
+
+fn ingress(
+    entry: &Entry,
+    admission: &Admission,
+    standing: Option<&Value>,
+    now: DateTime<Utc>,
+) -> Value {
+    let policy = if entry.spec.is_wildcard() { "Subdomain" } else { "None" };
+    let mut ingress = json!({
+        "routerName": ROUTER_NAME,
+        "routerCanonicalHostname": CANONICAL_HOST,
+        "wildcardPolicy": policy,
+        "conditions": [condition(admission, standing, now)],
+    });
+    if let Some(host) = entry.spec.host.as_deref().filter(|host| !host.is_empty()) {
+        ingress["host"] = json!(host);
+    }
+    ingress
+}
+
+fn condition(admission: &Admission, standing: Option<&Value>, now: DateTime<Utc>) -> Value {
+    let mut condition = match admission {
+        Admission::Admitted { remark: None } => json!({ "status": "True" }),
+        Admission::Admitted { remark: Some(remark) } => {
+            json!({ "status": "True", "message": remark })
+        }
+        Admission::Refused { reason, message } => {
+            json!({ "status": "False", "reason": reason, "message": message })
+        }
+    };
+    condition["type"] = json!("Admitted");
+    let before = standing.map(|ingress| &ingress["conditions"][0]);
+    let since = before
+        .filter(|before| before["type"] == "Admitted" && before["status"] == condition["status"])
+        .and_then(|before| before["lastTransitionTime"].as_str());
+    condition["lastTransitionTime"] = match since {
+        Some(since) => json!(since),
+        None => json!(now.to_rfc3339_opts(SecondsFormat::Secs, true)),
+    };
+    condition
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use crate::demo::edge::route::Route;
+
+    fn noon() -> DateTime<Utc> {
+        "2026-03-01T12:00:00Z".parse().unwrap()
+    }
+
+    fn entry(ingress: Value) -> Entry {
+        let route: Route = serde_json::from_value(json!({
+            "metadata": { "namespace": "web", "name": "shop", "resourceVersion": "7" },
+            "spec": { "host": "shop.example.com", "to": { "name": "shop" } },
+            "status": { "ingress": ingress },
+        }))
+        .unwrap();
+        Entry::new(route, Err("not looked at here".to_owned()))
+    }
+
+    fn admitted() -> Admission {
+        Admission::Admitted { remark: None }
+    }
+
+    fn refused(message: &str) -> Admission {
+        Admission::Refused { reason: "ExtendedValidationFailed", message: message.to_owned() }
+    }
+
+    #[test]
+    fn a_route_that_nobody_spoke_of_gets_an_entry_as_a_router_writes_it() {
+        let patch = patch(&entry(json!([])), &admitted(), noon()).unwrap();
+        let expected = json!({
+            "metadata": { "resourceVersion": "7" },
+            "status": { "ingress": [{
+                "host": "shop.example.com",
+                "routerName": "sandbox",
+                "routerCanonicalHostname": "edge.sandbox.localhost",
+                "wildcardPolicy": "None",
+                "conditions": [
+                    { "type": "Admitted", "status": "True", "lastTransitionTime": "2026-03-01T12:00:00Z" },
+                ],
+            }] },
+        });
+        assert_eq!(patch, expected);
+    }
+
+    #[test]
+    fn what_is_said_is_not_said_again() {
+        let said = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
+        let entry = entry(said["status"]["ingress"].clone());
+        assert_eq!(patch(&entry, &refused("no key"), noon() + TimeDelta::hours(1)), None);
+    }
+
+    #[test]
+    fn the_time_moves_with_the_status_and_not_with_the_words() {
+        let said = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
+        let entry = entry(said["status"]["ingress"].clone());
+        let later = noon() + TimeDelta::hours(1);
+        let time = |admission: &Admission| {
+            let patch = patch(&entry, admission, later).unwrap();
+            patch["status"]["ingress"][0]["conditions"][0]["lastTransitionTime"].clone()
+        };
+        assert_eq!(time(&refused("another key")), "2026-03-01T12:00:00Z");
+        assert_eq!(time(&admitted()), "2026-03-01T13:00:00Z");
+    }
+
+    #[test]
+    fn what_other_routers_say_stays() {
+        let other = json!({ "routerName": "other", "host": "shop.example.com", "extra": [1] });
+        let patch = patch(&entry(json!([other])), &admitted(), noon()).unwrap();
+        let ingress = patch["status"]["ingress"].as_array().unwrap();
+        assert_eq!((ingress.len(), &ingress[0]), (2, &other));
+    }
+}

@@ -1,0 +1,264 @@
+//! An API server on a loopback port, over TLS, for whoever holds the generated kubeconfig.
+//!
+//! The port is open to every user of the machine, and behind it are private keys. So each request
+//! must bring the token that was made at start and stands in the kubeconfig alone.
+
+use std::{convert::Infallible, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body as HttpBody, Incoming};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use kube::client::Body;
+use rustls::ServerConfig;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::{BoxError, Service, ServiceExt};
+use zeroize::Zeroizing;
+
+use crate::{
+    demo::{
+        authority::{Authority, Issued},
+        kubeconfig::{Kubeconfig, KubeconfigError},
+        loopback::{self, Port},
+    },
+    runtime::clock::Clock,
+};
+
+/// The API server's own limit for a request.
+const LARGEST_REQUEST: usize = 3 * 1024 * 1024;
+/// A peer that connects and says nothing is let go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the API is to be found.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The port.
+    pub port: Port,
+    /// Where the kubeconfig goes; nowhere in particular if none is given.
+    pub kubeconfig: Option<&'a Path>,
+}
+
+/// Why the API can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The port is taken, or not ours to take.
+    #[error("cannot listen on 127.0.0.1 port {port} for the API. Choose another with --api-port")]
+    Listen {
+        /// Which port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No certificate could be made.
+    #[error("cannot make a certificate for the API")]
+    Certificate(#[source] BoxError),
+    /// The kubeconfig could not be written.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+}
+
+/// An API that is being served. Dropping it ends every connection and removes the kubeconfig.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    kubeconfig: Kubeconfig,
+    task: JoinHandle<()>,
+    _stop: DropGuard,
+}
+
+impl Serving {
+    /// Serves this API.
+    pub async fn start<S, B>(
+        api: S,
+        options: Options<'_>,
+        clock: &Clock,
+    ) -> Result<Self, ServeError>
+    where
+        S: Api<B>,
+        B: ApiBody,
+    {
+        let (Port::Exactly(port) | Port::Rather(port)) = options.port;
+        let failed = |source| ServeError::Listen { port, source };
+        let listener = loopback::listen(options.port).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+
+        let now = clock.now();
+        let authority = Authority::new("trustplane sandbox API", now).map_err(uncertified)?;
+        let issued = authority.issue(&["localhost", "127.0.0.1"], now).map_err(uncertified)?;
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&issued).map_err(uncertified)?));
+        let token = Token::random().map_err(uncertified)?;
+        let kubeconfig = Kubeconfig::write(
+            options.kubeconfig,
+            &format!("https://{address}"),
+            &authority.pem(),
+            &token.text,
+        )?;
+
+        let stop = CancellationToken::new();
+        let door = Arc::new(token.door());
+        let task = tokio::spawn(loopback::accept(listener, stop.clone(), move |stream, _| {
+            connection(stream, acceptor.clone(), door.clone(), api.clone())
+        }));
+        Ok(Self { address, kubeconfig, task, _stop: stop.drop_guard() })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The file that lets kubectl in.
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubeconfig.path()
+    }
+
+    /// Waits for the end, which comes only by a bug.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// What can be served: an API as kube's client speaks to it.
+pub trait Api<B>:
+    Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<B, S> Api<B> for S where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+/// The body of an answer, which may be a watch.
+pub trait ApiBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
+
+impl<B> ApiBody for B where B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
+
+fn uncertified(error: impl Into<BoxError>) -> ServeError {
+    ServeError::Certificate(error.into())
+}
+
+fn tls(issued: &Issued) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![issued.der.clone()], issued.key_der())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+async fn connection<S, B>(stream: TcpStream, acceptor: TlsAcceptor, door: Arc<Door>, api: S)
+where
+    S: Api<B>,
+    B: ApiBody,
+{
+    let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await else {
+        tracing::debug!("a connection to the API brought no TLS handshake");
+        return;
+    };
+    // What was agreed on in the handshake holds: waiting for a first byte to tell would have no end.
+    let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let server = auto::Builder::new(TokioExecutor::new());
+    let mut server = if speaks_http2 { server.http2_only() } else { server.http1_only() };
+    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    server.http2().timer(TokioTimer::new());
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (door, api) = (door.clone(), api.clone());
+        async move { Ok::<_, Infallible>(answer(request, &door, api).await) }
+    });
+    // A client that goes away in the middle is no news.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+async fn answer<S, B>(
+    request: Request<Incoming>,
+    door: &Door,
+    api: S,
+) -> Response<Either<B, Full<Bytes>>>
+where
+    S: Api<B>,
+    B: ApiBody,
+{
+    if !door.lets_in(request.headers()) {
+        return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+    }
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, LARGEST_REQUEST).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return refusal(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "RequestEntityTooLarge",
+                "Request entity too large: limit is 3145728",
+            );
+        }
+        Err(_) => return refusal(StatusCode::BAD_REQUEST, "BadRequest", "the request was cut off"),
+    };
+    match api.oneshot(Request::from_parts(head, Body::from(body))).await {
+        Ok(response) => response.map(Either::Left),
+        Err(never) => match never {},
+    }
+}
+
+/// A refusal in the words of Kubernetes.
+fn refusal<B>(code: StatusCode, reason: &str, message: &str) -> Response<Either<B, Full<Bytes>>> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
+    });
+    let mut response = Response::new(Either::Right(Full::from(status.to_string())));
+    *response.status_mut() = code;
+    let json = header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// What the kubeconfig's owner shows. It has no `Debug`.
+struct Token {
+    text: Zeroizing<String>,
+}
+
+impl Token {
+    fn random() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        aws_lc_rs::rand::fill(bytes.as_mut_slice())?;
+        Ok(Self { text: Zeroizing::new(hex::encode(bytes.as_slice())) })
+    }
+
+    fn door(&self) -> Door {
+        Door(Sha256::digest(self.text.as_bytes()).into())
+    }
+}
+
+/// Lets in who shows the token. It knows a digest only, and how long comparing digests takes tells
+/// nothing of the token.
+struct Door([u8; 32]);
+
+impl Door {
+    fn lets_in(&self, headers: &HeaderMap) -> bool {
+        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = shown.and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        });
+        token.is_some_and(|token| Sha256::digest(token.as_bytes()).as_slice() == self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

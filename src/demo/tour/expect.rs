@@ -1,0 +1,152 @@
+//! What a step of the tour should show, against what was seen. Pure.
+
+use serde::{Serialize, Serializer};
+
+use super::probe::Served;
+use crate::inject::decide::messages::{Reason, State};
+
+/// What a step should show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The digest of the certificate that is served.
+    pub sha256: String,
+    /// The condition that is True, and its reason.
+    pub condition: (State, Reason),
+    /// The reason of the Route's newest Event.
+    pub event: Option<Reason>,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// By a TLS client at the edge, or why it got nothing.
+    #[serde(serialize_with = "or_error")]
+    pub served: Result<Served, String>,
+    /// In the Route.
+    pub condition: Option<Told>,
+    /// Of the Route's Events, the newest.
+    pub event: Option<Told>,
+}
+
+fn or_error<S: Serializer>(
+    served: &Result<Served, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match served {
+        Ok(served) => served.serialize(serializer),
+        Err(why) => serializer.collect_map([("error", why)]),
+    }
+}
+
+/// A condition or an Event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Told {
+    /// The condition that is True, or whether the Event is a Warning.
+    pub r#type: String,
+    /// Why, for machines.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Expected {
+    /// What was seen otherwise; nothing if all is as it should be.
+    pub fn differences(&self, seen: &Seen) -> Vec<String> {
+        let mut differences = Vec::new();
+        match &seen.served {
+            Err(why) => differences.push(format!("nothing was served: {why}")),
+            Ok(served) => self.compare_served(served, &mut differences),
+        }
+        let (state, reason) = self.condition;
+        let condition = seen.condition.as_ref().map(|it| (&*it.r#type, &*it.reason));
+        if condition != Some((state.as_str(), reason.as_str())) {
+            let (state, reason) = (state.as_str(), reason.as_str());
+            differences.push(format!("the condition should be {state}, reason {reason}"));
+        }
+        let event = seen.event.as_ref().map(|event| &*event.reason);
+        if event != self.event.map(Reason::as_str) {
+            let wanted = self.event.map_or("none", Reason::as_str);
+            differences.push(format!("the newest Event should be {wanted}"));
+        }
+        differences
+    }
+
+    fn compare_served(&self, served: &Served, differences: &mut Vec<String>) {
+        if served.certificate.sha256 != self.sha256 {
+            let wanted = &self.sha256[..self.sha256.len().min(12)];
+            differences.push(format!("the certificate should be the one with sha256 {wanted}"));
+        }
+        if served.status != 200 {
+            differences.push(format!("the edge answered {}, not 200", served.status));
+        }
+        if !served.line.contains(served.certificate.short()) {
+            differences.push("the edge's answer names another certificate".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::certificate_summary::CertificateSummary;
+
+    fn expected() -> Expected {
+        Expected {
+            sha256: "0123456789abcdef".to_owned(),
+            condition: (State::Managed, Reason::SecretInjected),
+            event: Some(Reason::CertificateInjected),
+        }
+    }
+
+    fn told(r#type: &str, reason: &str) -> Option<Told> {
+        Some(Told { r#type: r#type.into(), reason: reason.into(), message: String::new() })
+    }
+
+    fn seen() -> Seen {
+        let certificate = CertificateSummary {
+            subject: "CN=shop".into(),
+            issuer: "CN=ca".into(),
+            serial: "1".into(),
+            sha256: "0123456789abcdef".into(),
+        };
+        let line = format!("Route shop/shop (edge) | certificate {certificate}");
+        Seen {
+            served: Ok(Served { certificate, status: 200, line }),
+            condition: told("Managed", "SecretInjected"),
+            event: told("Normal", "CertificateInjected"),
+        }
+    }
+
+    fn served(change: impl FnOnce(&mut Served)) -> Seen {
+        let mut seen = seen();
+        seen.served.as_mut().map(change).unwrap();
+        seen
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_has_no_differences() {
+        assert_eq!(expected().differences(&seen()), Vec::<String>::new());
+        let nothing = Expected { event: None, ..expected() };
+        assert!(nothing.differences(&Seen { event: None, ..seen() }).is_empty());
+    }
+
+    #[test]
+    fn whatever_is_otherwise_is_told() {
+        let cases = [
+            served(|it| it.certificate.sha256 = "0123456789abffff".into()),
+            served(|it| it.status = 503),
+            served(|it| it.line = "Route shop/shop (edge) | certificate of another".into()),
+            Seen { served: Err("refused".into()), ..seen() },
+            Seen { condition: None, ..seen() },
+            Seen { condition: told("Default", "SecretInjected"), ..seen() },
+            Seen { condition: told("Managed", "SecretNotFound"), ..seen() },
+            Seen { event: None, ..seen() },
+            Seen { event: told("Normal", "CertificateUpdated"), ..seen() },
+        ];
+        for seen in cases {
+            assert_eq!(expected().differences(&seen).len(), 1, "{seen:?}");
+        }
+        let unexpected = Expected { event: None, ..expected() };
+        assert_eq!(unexpected.differences(&seen()), ["the newest Event should be none"]);
+    }
+}

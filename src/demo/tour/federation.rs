@@ -1,0 +1,195 @@
+//! A walk through federation: two clusters in one process, each with an API server, the controller of
+//! `trustplane federate`, and a stand-in for SPIRE with a bundle endpoint on a port of its own.
+//!
+//! Every step acts as an administrator would, and then looks until it sees what it should: what a
+//! client in cluster b gets from cluster a's endpoint over TCP, whether workloads accept each
+//! other's SVIDs, and what the SpireServers' status says.
+
+pub mod clusters;
+pub mod expect;
+pub mod printer;
+pub mod steps;
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustls::pki_types::CertificateDer;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use self::{
+    clusters::{Clusters, Side},
+    expect::{Condition, Peer, Received, Seen},
+    steps::{ActError, Step},
+};
+use crate::{
+    federate::decide::conditions::{PEERS, TRUST},
+    spiffe::id::SpiffeId,
+};
+
+/// The path of the workload that each cluster has.
+pub const WORKLOAD: &str = "/shop";
+/// The conditions that are shown.
+const CONDITIONS: [&str; 2] = [PEERS, TRUST];
+
+/// What a tour needs.
+pub struct Tour {
+    /// The two clusters.
+    pub clusters: Clusters,
+    /// How long a step may take to show what it should.
+    pub patience: Duration,
+    /// How long a visitor gets to read before the next step.
+    pub pause: Duration,
+    /// A workload's SVID from before the rotation, while that is what the step is about.
+    outdated: Mutex<Option<Outdated>>,
+}
+
+/// An ID and an SVID for it.
+type Outdated = (SpiffeId, CertificateDer<'static>);
+
+/// Why the tour could not go on.
+#[derive(Debug, thiserror::Error)]
+#[error("step {number} could not be done")]
+pub struct TourError {
+    /// Which one.
+    pub number: usize,
+    /// Why.
+    pub source: ActError,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Counted from 1.
+    pub number: usize,
+    /// What was done, in words.
+    pub title: &'static str,
+    /// What an administrator would type.
+    pub commands: Vec<String>,
+    /// What was seen last.
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// How long it took until it was seen.
+    pub seconds: f64,
+    /// What should have been seen.
+    pub differences: Vec<String>,
+}
+
+impl Outcome {
+    /// Whether the step showed what it should.
+    pub fn holds(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+/// What happens on a tour.
+pub enum Progress<'a> {
+    /// A step begins.
+    Begins(usize, &'a Step),
+    /// It is over.
+    Ends(&'a Outcome),
+}
+
+impl Tour {
+    /// A tour of these clusters.
+    pub fn new(clusters: Clusters, patience: Duration, pause: Duration) -> Self {
+        Self { clusters, patience, pause, outdated: Mutex::default() }
+    }
+
+    /// Walks through all steps, and tells about each.
+    pub async fn walk<E: From<TourError>>(
+        &self,
+        mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
+    ) -> Result<Vec<Outcome>, E> {
+        let mut outcomes = Vec::new();
+        for (number, step) in (1..).zip(steps::all(&self.clusters)) {
+            if number > 1 {
+                sleep(self.pause).await;
+            }
+            tell(Progress::Begins(number, &step))?;
+            let start = Instant::now();
+            let acted = self.carry_out(step.act).await;
+            acted.map_err(|source| TourError { number, source })?;
+            let outcome = self.look_until(number, step, start).await;
+            tell(Progress::Ends(&outcome))?;
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    async fn look_until(&self, number: usize, step: Step, start: Instant) -> Outcome {
+        loop {
+            let seen = self.look().await;
+            let seconds = start.elapsed().as_secs_f64();
+            let differences = step.expected.differences(&seen);
+            if differences.is_empty() || start.elapsed() > self.patience {
+                let Step { title, commands, .. } = step;
+                return Outcome { number, title, commands, seen, seconds, differences };
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    async fn look(&self) -> Seen {
+        let Clusters { a, b, .. } = &self.clusters;
+        let outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (in_b, in_a) = tokio::join!(status(b, a), status(a, b));
+        Seen {
+            received: received(b, a).await,
+            a_in_b: judged(b, a),
+            b_in_a: judged(a, b),
+            outdated: outdated.map(|(id, svid)| accepted(b, &id, svid)),
+            peer_in_b: in_b.0,
+            peer_in_a: in_a.0,
+            conditions: in_b.1,
+        }
+    }
+}
+
+/// What a client in one cluster gets from the bundle endpoint of the other.
+async fn received(by: &Side, from: &Side) -> Result<Received, String> {
+    let id = from.spire.server_id().map_err(|error| error.to_string())?;
+    let url = from.spire.url().parse().map_err(|_| "the endpoint has no URL".to_owned())?;
+    let fetched = by.spire.fetch_from(id, url).await.map_err(|error| error.to_string())?;
+    Ok(Received {
+        trust_domain: from.spire.trust_domain(),
+        sequence: fetched.bundle.sequence.unwrap_or_default(),
+        authorities: fetched.bundle.x509.len(),
+        fingerprint: fetched.bundle.fingerprint(),
+    })
+}
+
+/// Whether a workload of one cluster accepts a new SVID of the other's.
+fn judged(by: &Side, of: &Side) -> Result<String, String> {
+    let (id, svid) = of.spire.workload(WORKLOAD).map_err(|error| error.to_string())?;
+    accepted(by, &id, svid.der)
+}
+
+fn accepted(by: &Side, id: &SpiffeId, svid: CertificateDer<'static>) -> Result<String, String> {
+    let judged = by.spire.judge(id, &[svid]).map_err(|error| error.to_string());
+    judged.map(|()| id.to_string())
+}
+
+/// What the SpireServer of one cluster says of the other, and its conditions.
+async fn status(of: &Side, about: &Side) -> (Option<Peer>, Vec<Condition>) {
+    let Ok(status) = of.status().await else { return (None, Vec::new()) };
+    let name = about.spire.trust_domain();
+    let mut peers = status.federation.unwrap_or_default().peers.into_iter();
+    let peer = peers.find(|it| it.trust_domain == name).map(|it| Peer {
+        trust_domain: it.trust_domain,
+        reachable: it.reachable,
+        verified: it.profile_verified,
+        sequence: it.sequence,
+        error: it.last_error,
+    });
+    let shown = status.conditions.into_iter().filter(|it| CONDITIONS.contains(&&*it.r#type));
+    let conditions = shown.map(|it| Condition {
+        r#type: it.r#type.into_owned(),
+        status: it.status.into_owned(),
+        reason: it.reason.into_owned(),
+        message: it.message,
+    });
+    (peer, conditions.collect())
+}

@@ -1,0 +1,132 @@
+//! The tour on paper, in the blocks of the other tour. Pure: text in, text out.
+
+use anstyle::Style;
+
+use super::{
+    Outcome,
+    expect::{Peer, counted},
+    steps::Step,
+};
+use crate::{
+    demo::tour::printer::{Rows, heading},
+    federate::decide::conditions::TRUST,
+    runtime::terminal::{BAD, FAINT, GOOD, WARNING},
+};
+
+/// Of a fingerprint, so many groups tell bundles apart.
+const GROUPS: usize = 4;
+
+/// What is shown when a step begins.
+pub fn begins(number: usize, step: &Step, width: usize) -> String {
+    heading(number, step.title, step.commands.iter().map(String::as_str), width)
+}
+
+/// What is shown when it is over.
+pub fn ends(outcome: &Outcome, width: usize) -> String {
+    let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
+    let seen = &outcome.seen;
+    match &seen.received {
+        Ok(it) => {
+            let short: Vec<_> = it.fingerprint.split(':').take(GROUPS).collect();
+            let (name, authorities) = (&it.trust_domain, counted(it.authorities));
+            let text = format!(
+                "b got the bundle of {name} from its endpoint: sequence {}, {authorities}, fingerprint {}...",
+                it.sequence,
+                short.join(":"),
+            );
+            rows.add("client", GOOD, &text);
+        }
+        Err(why) => rows.add("client", WARNING, &format!("b got nothing from a: {why}")),
+    }
+    let judged = [("a in b", Some(&seen.a_in_b)), ("old a in b", seen.outdated.as_ref())];
+    for (label, judged) in judged.into_iter().chain([("b in a", Some(&seen.b_in_a))]) {
+        match judged {
+            Some(Ok(id)) => rows.add(label, GOOD, &format!("trusted: {id}")),
+            Some(Err(why)) => rows.add(label, WARNING, &format!("refused: {why}")),
+            None => {}
+        }
+    }
+    for (label, peer) in [("b's status", &seen.peer_in_b), ("a's status", &seen.peer_in_a)] {
+        let (style, text) = described(peer.as_ref());
+        rows.add(label, style, &text);
+    }
+    for condition in &seen.conditions {
+        let style = if condition.status == "True" { GOOD } else { WARNING };
+        let mut text = format!("{}={} ({})", condition.r#type, condition.status, condition.reason);
+        if condition.r#type == TRUST && condition.status == "False" {
+            text = format!("{text}: {}", condition.message);
+        }
+        rows.add("condition", style, &text);
+    }
+    for difference in &outcome.differences {
+        rows.add("expected", BAD, difference);
+    }
+    rows.text
+}
+
+fn described(peer: Option<&Peer>) -> (Style, String) {
+    let Some(peer) = peer else { return (FAINT, "no such peer".to_owned()) };
+    let name = &peer.trust_domain;
+    match (&peer.error, peer.sequence) {
+        (Some(error), _) => (WARNING, format!("{name}: {error}")),
+        (None, Some(sequence)) => {
+            let proven = if peer.verified { "verified" } else { "not verified" };
+            (GOOD, format!("{name} {proven}, sequence {sequence}"))
+        }
+        (None, None) => (FAINT, format!("{name} was not asked yet")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::{
+        super::expect::{Seen, tests::seen},
+        *,
+    };
+    use crate::runtime::{
+        printable::{HOSTILE, is_harmless},
+        terminal::fits,
+    };
+
+    fn outcome(seen: Seen, differences: &[&str]) -> Outcome {
+        Outcome {
+            number: 1,
+            title: "Something happens",
+            commands: Vec::new(),
+            seen,
+            seconds: 0.5,
+            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_block_shows_what_the_client_got_who_trusts_whom_and_the_status() {
+        let shown = strip_str(&ends(&outcome(seen(), &[]), 100)).to_string();
+        let expected = "   ✓ 0.50 s   client     b got the bundle of cluster-a.example from its endpoint: sequence 2, 1
+                         authority, fingerprint 0123:0123:0123:0123...
+              a in b     trusted: spiffe://cluster-a.example/shop
+              old a in b refused: signed by no authority
+              b in a     trusted: spiffe://cluster-b.example/shop
+              b's status cluster-a.example verified, sequence 2
+              a's status cluster-b.example verified, sequence 1
+              condition  PeersReachable=True (AllPeersReachable)
+              condition  TrustMatchesSpec=True (OnlyListedTrustDomains)
+";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn whatever_was_seen_a_block_is_harmless_and_breaks_no_word() {
+        let hostile = || HOSTILE.to_owned();
+        let mut seen = Seen { received: Err(hostile()), a_in_b: Err(hostile()), ..seen() };
+        seen.peer_in_b.as_mut().unwrap().error = Some(hostile());
+        for width in [50, 80, 100] {
+            let shown = ends(&outcome(seen.clone(), &[HOSTILE]), width);
+            let shown = strip_str(&shown).to_string();
+            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
+            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A client of the edge that wants to know one thing: which certificate it gets. It connects over
+//! TCP like any other, and trusts everybody.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use serde::Serialize;
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+use tower::BoxError;
+
+use crate::demo::certificate_summary::CertificateSummary;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a server showed and said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Served {
+    /// The certificate of the handshake.
+    pub certificate: CertificateSummary,
+    /// The HTTP status.
+    pub status: u16,
+    /// The first line of the answer.
+    pub line: String,
+}
+
+/// Connects, and asks for `/` at this host.
+pub async fn probe(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
+    timeout(PATIENCE, ask(edge, host)).await?
+}
+
+async fn ask(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
+    let stream = TcpStream::connect(edge).await?;
+    // Else the request would wait 40 ms for the end of the handshake to be acknowledged.
+    stream.set_nodelay(true)?;
+    let connector = TlsConnector::from(Arc::new(config()?));
+    let stream = connector.connect(ServerName::try_from(host.to_owned())?, stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = CertificateSummary::of(shown.ok_or("no certificate was shown")?);
+
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get("/").header(header::HOST, host).body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await?.to_bytes();
+    let line = String::from_utf8_lossy(&body).lines().next().unwrap_or_default().to_owned();
+    Ok(Served { certificate, status, line })
+}
+
+fn config() -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let trust = Arc::new(Everybody(provider.clone()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(trust)
+        .with_no_client_auth();
+    Ok(config)
+}
+
+/// Takes any certificate; that the server has its key is verified all the same.
+#[derive(Debug)]
+struct Everybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Everybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

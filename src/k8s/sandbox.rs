@@ -1,0 +1,34 @@
+//! Recognises the API server of `trustplane sandbox`, which commands treat a little differently.
+
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::version::Info};
+use kube::{Api, Client};
+
+use super::api_error;
+
+/// The name of a sandbox's API server.
+pub const SERVER_NAME: &str = "trustplane sandbox";
+/// How the version of a server with that name ends.
+const VERSION: &str = "+trustplane-sandbox";
+/// The ConfigMap of namespace `default` that says that the injector runs in the same process.
+pub const INJECTOR_CONFIG_MAP: &str = "trustplane-sandbox-injector";
+
+/// Who injects in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injecting {
+    /// The sandbox itself.
+    Itself,
+    /// Nobody, or somebody outside.
+    Others,
+}
+
+/// Whether the API server with this version is a sandbox's.
+pub async fn recognise(client: &Client, version: &Info) -> Option<Injecting> {
+    if !version.git_version.ends_with(VERSION) {
+        return None;
+    }
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    match api_error::with_timeout(config_maps.get_opt(INJECTOR_CONFIG_MAP)).await {
+        Ok(Some(_)) => Some(Injecting::Itself),
+        _ => Some(Injecting::Others),
+    }
+}
