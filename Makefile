@@ -20,7 +20,7 @@ test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
 	@e2e/crates keep
 	$(CARGO) test --locked -- --show-output 2>&1 | tee $(SUITE)/cargo-test.log
 	$(SIMULATION)
-	$(CARGO) test --locked --test afterwards -- --show-output
+	$(CARGO) test --locked --test suite_audit -- --show-output
 
 .PHONY: test-long
 test-long: ## The long variants: more crashes, more Routes, more random cases
@@ -52,7 +52,7 @@ stack: needs toolbox ## Start the product with real parts around it, to try; Ctr
 lint: needs ## Format and clippy, warnings denied
 	@e2e/crates bring
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets --all-features -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: build
 build: ## The optimised binary, target/release/trustplane

@@ -9,8 +9,6 @@
 mod reach;
 mod stack;
 mod suite;
-#[path = "../tests/cluster/support/mod.rs"]
-mod support;
 
 use std::process::ExitCode;
 

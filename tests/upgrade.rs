@@ -2,14 +2,10 @@
 //!
 //! `make test-upgrade` builds the earlier version and says where it is in TRUSTPLANE_OLD.
 
-#[path = "cluster/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
-
 use std::{path::PathBuf, time::Duration};
 
 use serde_json::json;
-use support::{
+use testkit::{
     Cluster, Controller, Launch, Namespace, Pair, RouteFixture, SecretFixture, eventually, pair,
 };
 use trustplane::names::{INJECTED_ANNOTATION, SECRET_NAME_ANNOTATION};

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::{process::Process, spire::SpireServer};
 
 use crate::{
     peers::Peers,
-    process::Process,
     raw::{self, Found},
     report::Table,
-    spire::SpireServer,
 };
 
 /// Rates that differ by more were not measured on a quiet machine.

@@ -10,29 +10,12 @@
 //! Figures only: nothing here fails for being slow. `cargo test` asks a real endpoint for a moment, to
 //! see that figures come out of it and find their place in the page.
 
-#[path = "../../e2e/suite/arguments.rs"]
-#[allow(dead_code)]
-mod arguments;
 mod load;
 mod peers;
-#[path = "../scale/process.rs"]
-#[allow(dead_code)]
-mod process;
 mod raw;
 mod refresh;
 mod report;
 mod status;
-#[path = "../../tests/cluster/support/mod.rs"]
-mod support;
-
-/// The harness of the tests, which calls its modules by their names at the root.
-#[path = "../../tests/federation"]
-#[allow(dead_code)]
-mod federation {
-    pub mod spire;
-    pub mod stage;
-}
-use federation::{spire, stage};
 
 use std::{
     fs,
@@ -43,8 +26,8 @@ use std::{
 
 use anyhow::ensure;
 use clap::Parser;
+use testkit::{arguments::Arguments, suite};
 
-use arguments::Arguments;
 use load::Load;
 use report::Report;
 
@@ -85,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Runtime::new()?;
     // Its folders hold keys, and the checks that look back on a suite are not for it.
-    support::suite::keep_in(&support::suite::target_folder().join("bench-federate"));
+    suite::keep_in(&testkit::target_folder().join("bench-federate"));
     if arguments.iter().any(|argument| argument == "--bench") {
         runtime.block_on(figures_of(Options::parse()))
     } else {

@@ -18,14 +18,13 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 use serde_json::{Value, json};
+use testkit::{Pair, pair};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
-
-use crate::support::{Pair, pair};
 
 /// The shortest that there is: peers are asked four times as often.
 pub const HINT: Duration = Duration::from_secs(60);

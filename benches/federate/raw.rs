@@ -14,9 +14,10 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use serde::{Deserialize, Serialize};
+use testkit::process::Process;
 use tokio::process::Command;
 
-use crate::{process::Process, report::Times};
+use crate::report::Times;
 
 /// The hidden subcommand.
 pub const COMMAND: &str = "raw-fetches";

@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use testkit::{
+    Controller,
+    process::Process,
+    spire::{Launch, SpireServer},
+    stage::{self, ACCOUNT, Stage},
+    suite,
+};
 use trustplane::federate::decide::render::Component;
 
 use crate::{
     peers::{Client, HINT, Peers},
-    process::Process,
     raw::{self, Found},
     report::{Table, Times},
-    spire::{Launch, SpireServer},
-    stage::{self, ACCOUNT, Stage},
     status::{Status, refreshed},
-    support::{Controller, suite},
 };
 
 /// Peers are asked four times as often as they ask for; twice that is late.
@@ -195,7 +198,7 @@ async fn cost(
     let fetches = |client| peers.all.iter().map(|it| it.fetches(client)).sum::<usize>();
     let writes = || {
         let entries = stage.cluster.audit().entries();
-        let counts = |it: &&std::sync::Arc<crate::support::Entry>| {
+        let counts = |it: &&std::sync::Arc<testkit::Entry>| {
             it.user == ACCOUNT && it.is_write() && !["leases", "events"].contains(&&*it.resource)
         };
         entries.iter().filter(counts).count()

@@ -12,9 +12,10 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
+use testkit::spire::SpireServer;
 use tokio::task::JoinHandle;
 
-use crate::{report::Times, spire::SpireServer};
+use crate::report::Times;
 
 /// How often the SPIRE server's log is looked at.
 const LOOK: Duration = Duration::from_millis(5);

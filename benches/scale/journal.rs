@@ -13,11 +13,9 @@ use std::{
 use anyhow::bail;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
+use testkit::ACCOUNT;
 
-use crate::{
-    population::{LONE, Place, SINGLE},
-    support::ACCOUNT,
-};
+use crate::population::{LONE, Place, SINGLE};
 
 /// Bodies only where it has to be known which pair was written: no other key reaches the log. What
 /// the administrator fills in is of no interest.

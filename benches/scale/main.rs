@@ -10,9 +10,6 @@
 //! Figures only: nothing here fails for being slow. `cargo test` runs it with 200 Routes, to see
 //! that everything is measured.
 
-#[path = "../../e2e/suite/arguments.rs"]
-#[allow(dead_code)]
-mod arguments;
 mod certificates;
 mod docs;
 mod figures;
@@ -22,14 +19,11 @@ mod journal;
 mod measure;
 mod plot;
 mod population;
-mod process;
 mod profile;
 mod raw;
 mod requests;
 mod stage;
 mod stores;
-#[path = "../../tests/cluster/support/mod.rs"]
-mod support;
 
 use std::{
     fs,
@@ -40,8 +34,8 @@ use std::{
 
 use anyhow::ensure;
 use clap::Parser;
+use testkit::{arguments::Arguments, suite};
 
-use arguments::Arguments;
 use figures::Report;
 use measure::{Part, Settings};
 use population::Size;
@@ -92,7 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return runtime.block_on(raw::run(&arguments[1..])).map(|()| ExitCode::SUCCESS);
     }
     // Its folders hold keys, and the checks that look back on a suite are not for it.
-    support::suite::keep_in(&support::suite::target_folder().join("bench-scale"));
+    suite::keep_in(&testkit::target_folder().join("bench-scale"));
     if arguments.iter().any(|argument| argument == "--bench") {
         runtime.block_on(figures_of(Options::parse()))
     } else {

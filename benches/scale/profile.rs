@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use testkit::process::Process;
 use tokio::process::{Child, Command};
-
-use crate::process::Process;
 
 /// A perf that records.
 pub struct Profile(Child);

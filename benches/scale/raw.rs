@@ -16,12 +16,12 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use testkit::process::{Process, Work, Workers};
 use tokio::time::Instant;
 use trustplane::names::INJECTED_ANNOTATION;
 
 use crate::{
     population::{RAW, SINGLE, routes_path},
-    process::{Process, Work, Workers},
     requests::{get, patch},
     stage::Stage,
 };

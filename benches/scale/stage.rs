@@ -9,15 +9,14 @@ use anyhow::{Context, anyhow};
 use kube::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use testkit::{
+    Access, Controller, Launch, Servers, eventually, flow_control::classed, kubectl,
+    process::Process, suite::copy_folder, token_of, until_served,
+};
 
 use crate::{
     journal::{self, Journal},
-    process::Process,
     requests::{create, get},
-    support::{
-        Access, Controller, Launch, Servers, eventually, flow_control::classed, kubectl,
-        suite::copy_folder, token_of, until_served,
-    },
 };
 
 const NAMESPACE: &str = "trustplane";

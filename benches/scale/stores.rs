@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::Context;
+use testkit::suite::{private_folder, subfolder};
 
 use crate::{
     certificates::Issuer,
     fill::{fill, namespaces},
     population::Size,
     stage::Stage,
-    support::suite::{private_folder, subfolder},
 };
 
 /// Another one where what is filled in changes: stores that are kept from before are not used then.

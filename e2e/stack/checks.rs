@@ -15,11 +15,11 @@ use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 use openssl::x509::X509Builder;
 use serde_json::json;
+use testkit::{Pair, pair, suite};
 
 pub use self::leftovers::nothing_is_left_after;
 use super::Stack;
 use super::visit::{Visit, visit};
-use crate::support::{Pair, pair, suite};
 
 const SERVED_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -1,19 +1,15 @@
 //! The real parts: etcd, kube-apiserver, kube-controller-manager, cert-manager, HAProxy, trustplane.
 //!
 //! ```text
-//! client --TLS--> HAProxy --> backend        router/ writes HAProxy's files from Routes
+//! client --TLS--> HAProxy --> backend        testkit::router writes HAProxy's files from Routes
 //!                    ^
 //! cert-manager --> Secret --> trustplane --> Route
 //! ```
 //!
 //! Nothing outlives the process that started the stack, however it ends: see `e2e/tied`.
 
-mod backend;
 pub mod checks;
-mod journal;
-mod parts;
 mod replicas;
-mod router;
 mod stay;
 mod visit;
 
@@ -22,14 +18,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kube::Client;
+use testkit::router::Router;
+use testkit::router::backend::Backend;
+use testkit::{
+    Access, AuditLog, Servers, eventually, kubectl, parts, tied::Tied, toolbox, until_served,
+};
 use tokio::sync::Mutex;
 
-use self::backend::Backend;
 use self::replicas::Replicas;
-use self::router::Router;
 pub use self::stay::stay;
-use crate::support::tied::Tied;
-use crate::support::{Access, AuditLog, Servers, eventually, kubectl, toolbox, until_served};
 
 /// A Lease that its holder did not give back is over after 15 s.
 const LED_WITHIN: Duration = Duration::from_secs(40);

@@ -8,9 +8,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use kube::{Api, Client};
+use testkit::{Access, Controller, Launch, suite, token_of};
 use trustplane::names::INJECT_LEASE;
-
-use crate::support::{Access, Controller, Launch, suite, token_of};
 
 const NAMESPACE: &str = "trustplane";
 const DEPLOYMENT: &str = "trustplane-inject";

@@ -6,11 +6,14 @@ use std::process::ExitCode;
 use std::time::Instant;
 use std::{env, fs};
 
+use testkit::{
+    suite,
+    tied::{self, Tied},
+    toolbox,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Stack;
-use crate::support::tied::{self, Tied};
-use crate::support::{suite, toolbox};
 
 /// Moves the folder, for tests that run beside a person's stack.
 pub const PLACE: &str = "TRUSTPLANE_STACK";
@@ -124,7 +127,7 @@ struct Home {
 
 impl Home {
     fn claim() -> Result<Self, String> {
-        let usual = || suite::target_folder().join("stack");
+        let usual = || testkit::target_folder().join("stack");
         let path = env::var_os(PLACE).map_or_else(usual, PathBuf::from);
         let owner = fs::read_to_string(path.join("pid")).ok().and_then(|pid| pid.parse().ok());
         if let Some(owner) = owner.filter(|pid| tied::is_alive(*pid)) {

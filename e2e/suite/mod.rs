@@ -6,12 +6,10 @@
 //! - `survey`, `rights`: what a cluster can show, found out before anything is done.
 //! - `runner`, `table`: runs the cases, and says what they saw.
 
-mod arguments;
-mod authority;
 mod cases;
 mod client;
-mod crowd;
 mod load;
+mod many_routes;
 mod place;
 mod rights;
 mod runner;
@@ -25,15 +23,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use testkit::arguments::Arguments;
+use testkit::suite;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::arguments::Arguments;
 use self::runner::{Case, Outcome};
 use self::survey::Survey;
 use self::world::World;
 use crate::reach::Reach;
 use crate::stack::Stack;
-use crate::support::suite;
 
 /// Nobody has it.
 const DOMAIN: &str = "e2e.trustplane.example";

@@ -11,12 +11,12 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use testkit::{Pair, RouteFixture, SecretFixture, eventually};
 use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::{INJECT_REPORTER, SECRET_NAME_ANNOTATION};
 
 use super::sight::{Expected, Seen, Sights, is_admitted};
 use super::world::World;
-use crate::support::{Pair, RouteFixture, SecretFixture, eventually};
 
 /// Generous: the machine is shared. Times are for the table to tell.
 pub const PATIENCE: Duration = Duration::from_secs(60);

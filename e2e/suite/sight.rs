@@ -7,11 +7,11 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use testkit::{Pair, SeenEvent, certificate_condition};
 use trustplane::inject::act::capability::StatusField;
 
 use super::client::{Fingerprint, Served, fingerprint_of};
 use super::place::Place;
-use crate::support::{Pair, SeenEvent, certificate_condition};
 
 /// What a visitor must be served.
 pub enum Expected<'a> {

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use serde_json::Value;
+use testkit::{arguments::Arguments, authority::Authority};
 use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::INJECTED_ANNOTATION;
 
-use super::arguments::Arguments;
-use super::authority::Authority;
 use super::place::Place;
 use super::rights::{self, Role};
 use super::runner::{Case, Pace, Verdict};

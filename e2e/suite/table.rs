@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use testkit::suite;
+
 use super::runner::{Outcome, Verdict};
 use super::sight::{Shown, Sight};
-use crate::support::suite;
 
 /// Digits of a serial number that are shown; the JSON has all.
 const DIGITS: usize = 12;

@@ -14,13 +14,13 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::json;
+use testkit::{Entry, suite};
 use trustplane::inject::act::capability::{self, StatusField};
 use trustplane::k8s::api_error::{self, ApiError};
 
 use super::client::{self, Ask, Fingerprint, Served, fingerprint_of};
 use crate::reach::Reach;
 use crate::stack::Stack;
-use crate::support::{Entry, suite};
 
 /// Longest that a namespace may take to go.
 const GONE_WITHIN: Duration = Duration::from_secs(120);

@@ -120,7 +120,7 @@ impl<W: Write> Write for JsonLines<W> {
 }
 
 /// Switches off, at every level, the target of kube that prints whole answers of the API server:
-/// a truncated Secret would end up in the log (tests/cluster/no_leaks.rs).
+/// a truncated Secret would end up in the log (tests/inject/no_leaks.rs).
 fn without_bodies() -> FilterFn<fn(&Metadata<'_>) -> bool> {
     FilterFn::new(|metadata| metadata.is_span() || metadata.target() != "kube_client::client")
 }

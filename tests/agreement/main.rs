@@ -9,9 +9,6 @@
 //!
 //! `TRUSTPLANE_SEED` repeats a run; `TRUSTPLANE_LONG` makes it ten times as long.
 
-#[path = "../cluster/support/mod.rs"]
-mod support;
-
 mod call;
 mod cases;
 mod compare;

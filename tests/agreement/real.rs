@@ -3,12 +3,15 @@
 
 use std::path::Path;
 
+use testkit::{
+    Cluster, suite,
+    tied::{self, Tied},
+    toolbox,
+};
 use tokio::sync::OnceCell;
 
 use crate::side::Side;
 use crate::spire;
-use crate::support::tied::{self, Tied};
-use crate::support::{Cluster, suite, toolbox};
 
 /// A real cluster. It ends when it is dropped.
 pub struct Real {

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use testkit::toolbox;
 use trustplane::demo::api_server::KINDS;
 
 use crate::call::Call;
-use crate::support::toolbox;
 
 const DOMAINS: &str = "/apis/spire.spiffe.io/v1alpha1/clusterfederatedtrustdomains";
 const IDS: &str = "/apis/spire.spiffe.io/v1alpha1/clusterspiffeids";

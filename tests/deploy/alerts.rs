@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use regex::Regex;
 use serde_json::{Value, json};
-
-use crate::support::proxy::{Fault, Proxy, WatchFault};
-use crate::support::{Cluster, Launch, RouteFixture, SecretFixture, eventually, pair};
-use crate::tools::{folder, promtool, text_of};
+use testkit::{
+    Cluster, Launch, RouteFixture, SecretFixture, eventually, pair,
+    proxy::{Fault, Proxy, WatchFault},
+    tools::{folder, promtool, text_of},
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

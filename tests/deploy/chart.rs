@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use testkit::at;
+use testkit::tools::{folder, helm, kustomize, output};
 
 use crate::objects::{Objects, differences, objects, without_helms_own};
-use crate::tools::{at, folder, helm, kustomize, output};
 
 /// What the tests' API server says of itself; helm built from its module does not know of any.
 pub const KUBERNETES: &str = "1.36.0";

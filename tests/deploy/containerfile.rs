@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::tools::{answer, at, go, output, text_of};
+use testkit::at;
+use testkit::tools::{answer, go, output, text_of};
 
 /// What BuildKit says about a Containerfile.
 fn complaints(text: &str) -> String {

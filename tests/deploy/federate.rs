@@ -3,10 +3,11 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use testkit::at;
+use testkit::tools::{folder, kustomize, output, text_of};
 
 use crate::chart::{HELM_MAKES_IT, against_chart, rendered};
 use crate::objects::objects;
-use crate::tools::{at, folder, kustomize, output, text_of};
 
 /// Whose deletion takes keys of the trust domain along.
 const WITH_KEYS: [&str; 2] =

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::{
+    Cluster, at, eventually_equals,
+    flow_control::{Classed, classed},
+    tools::kustomize,
+};
 
 use crate::objects::objects;
-use crate::support::flow_control::{Classed, classed};
-use crate::support::{Cluster, eventually_equals};
-use crate::tools::{at, kustomize};
 
 const FLOW_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/flow-control");
 const FEDERATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/federate/flow-schema.yaml");

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use testkit::{
+    Cluster, Launch, RouteFixture, SecretFixture, at, eventually_equals, pair,
+    tools::{EmptyCluster, folder, go, kustomize, text_of},
+};
+
 use crate::objects::objects;
-use crate::support::{Cluster, Launch, RouteFixture, SecretFixture, eventually_equals, pair};
-use crate::tools::{EmptyCluster, at, folder, go, kustomize, text_of};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,8 +1,8 @@
 //! The life of a release: installed, upgraded to the same, removed.
 
 use serde_json::{Value, json};
-
-use crate::tools::{EmptyCluster, at};
+use testkit::at;
+use testkit::tools::EmptyCluster;
 
 const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrolebindings,services,\
                      deployments,poddisruptionbudgets,networkpolicies,\

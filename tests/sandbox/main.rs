@@ -9,6 +9,3 @@ mod federation_tour;
 mod in_process;
 mod program;
 mod stage;
-#[path = "../cluster/support/tied.rs"]
-#[allow(dead_code)]
-mod tied;

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use trustplane::demo::certificate_summary::CertificateSummary;
 use trustplane::demo::tour::probe::probe;
 
-use crate::tied::{self, Tied};
+use testkit::tied::{self, Tied};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
 const PATIENCE: Duration = Duration::from_secs(20);

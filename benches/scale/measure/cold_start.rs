@@ -3,6 +3,10 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
+use testkit::{
+    Controller,
+    process::{Process, Work, Workers, in_words},
+};
 
 use super::{Part, Settings, now};
 use crate::{
@@ -11,11 +15,9 @@ use crate::{
     in_place::everything_is_in_place,
     journal::{Journal, Mark, Request, seconds_between},
     population::{Place, Size},
-    process::{Process, Work, Workers, in_words},
     profile::Profile,
     raw::Limit,
     stage::Stage,
-    support::Controller,
 };
 
 /// What came of it.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use testkit::process::Process;
+
 use super::{Bench, now};
-use crate::{
-    journal::{Request, by_verb},
-    process::Process,
-};
+use crate::journal::{Request, by_verb};
 
 /// The controller's default for the life of a watch, and how many it has.
 const WATCH_LIVES: Duration = Duration::from_secs(60);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use testkit::process::in_words;
+
 use super::{Bench, Part, Settings, now};
 use crate::{
     certificates::Issuer,
@@ -9,7 +11,6 @@ use crate::{
     fill::all,
     journal::Request,
     population::{RAW, SINGLE, route, routes_path},
-    process::in_words,
     raw::{Limit, Order},
     requests::{create, delete},
     stage::Stage,

@@ -21,10 +21,11 @@ use clap::ValueEnum;
 
 use changes::introduce_lone;
 use tenants::Flood;
+use testkit::Controller;
 
 use crate::{
     certificates::Issuer, figures::Report, population::Size, raw::Limit, stage::Stage,
-    stores::Stores, support::Controller,
+    stores::Stores,
 };
 
 /// How often it is asked whether a controller is ready, and for how long.

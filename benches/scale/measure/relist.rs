@@ -3,9 +3,10 @@
 use std::{collections::HashMap, time::Instant};
 
 use anyhow::{Context, ensure};
+use testkit::process::Process;
 
 use super::{Bench, now};
-use crate::{journal::Request, process::Process, requests::first_event};
+use crate::{journal::Request, requests::first_event};
 
 /// What the controller watches, with where all of it is found.
 const WATCHED: [(&str, &str); 2] =

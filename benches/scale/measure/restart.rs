@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
+use testkit::process::Process;
 
 use super::{Bench, end, now, until_ready};
 use crate::{
     fill::{all, patched},
     journal::{Mark, Request, seconds_between},
     population::place,
-    process::Process,
 };
 
 /// What came of a restart.

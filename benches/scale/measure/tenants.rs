@@ -8,6 +8,7 @@ use chrono::Utc;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
+use testkit::{hostile, pair, process::Process};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
@@ -23,11 +24,9 @@ use crate::{
     population::{
         HOSTILE, Place, RAW, SINGLE, renewal, route, routes_path, secrets_path, tls_secret,
     },
-    process::Process,
     raw::Order,
     requests::{create, replace},
     stage::Stage,
-    support::{hostile, pair},
 };
 
 /// Half of what deploy/base gives the controller.

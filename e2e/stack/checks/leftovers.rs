@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use testkit::tied;
 
 use crate::stack::stay::{PLACE, UP};
-use crate::support::tied;
 
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 /// etcd, API server, two controllers, HAProxy with its worker, two replicas and their keepers.

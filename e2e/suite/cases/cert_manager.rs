@@ -10,16 +10,15 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
+use testkit::{Pair, authority::Authority, eventually, suite};
 use tokio::task::JoinSet;
 use trustplane::k8s::api_error;
 
 use super::*;
-use crate::suite::authority::Authority;
 use crate::suite::client::{Fingerprint, fingerprint_of};
 use crate::suite::load::Load;
 use crate::suite::place::{PATIENCE, Place};
 use crate::suite::sight::Expected;
-use crate::support::{Pair, eventually, suite};
 
 const GROUP: &str = "cert-manager.io";
 const RENEWALS: usize = 20;

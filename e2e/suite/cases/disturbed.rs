@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use testkit::eventually_equals;
 
 use super::*;
 use crate::stack::Stack;
-use crate::suite::crowd::Crowd;
 use crate::suite::load::Load;
-use crate::support::eventually_equals;
+use crate::suite::many_routes::Crowd;
 
 /// Longest until a watch that failed is tried again.
 const WATCHED_WITHIN: Duration = Duration::from_secs(60);

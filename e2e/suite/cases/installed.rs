@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use testkit::suite;
 use tokio::process::Command;
 
 use super::*;
 use crate::suite::place::Place;
 use crate::suite::rights;
-use crate::support::suite;
 
 /// What was applied, without the Route API: that would take every Route along.
 const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/openshift");

@@ -1,13 +1,12 @@
 //! Routes of all kinds, and whose certificate they hold.
 
 use serde_json::json;
+use testkit::{Pair, RouteFixture, authority::Authority};
 use trustplane::names::SECRET_NAME_ANNOTATION;
 
 use super::*;
-use crate::suite::authority::Authority;
 use crate::suite::place::Place;
 use crate::suite::sight::Expected;
-use crate::support::{Pair, RouteFixture};
 
 /// The whole promise in one Route: for use after each way of installing, too.
 pub async fn smoke(scene: Scene) -> Shown {

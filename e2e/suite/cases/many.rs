@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::suite::crowd::Crowd;
+use crate::suite::many_routes::Crowd;
 
 pub async fn four_namespaces_of_25_pairs_in_two_rounds(scene: Scene) -> Shown {
     two_rounds(scene, 4, 25).await

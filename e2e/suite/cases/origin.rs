@@ -1,12 +1,11 @@
 //! What openshift/origin tries `externalCertificate` with, turned to the annotation.
 
 use serde_json::json;
+use testkit::{Pair, RouteFixture, SecretFixture, authority::Authority};
 
 use super::*;
-use crate::suite::authority::Authority;
 use crate::suite::place::{Place, version};
 use crate::suite::sight::Expected;
-use crate::support::{Pair, RouteFixture, SecretFixture};
 
 /// More than five, on purpose.
 const SIX: [&str; 6] = ["shop", "cart", "blog", "help", "jobs", "news"];

@@ -3,13 +3,12 @@
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use testkit::{authority::Authority, eventually};
 use trustplane::k8s::api_error;
 
 use super::*;
-use crate::suite::authority::Authority;
 use crate::suite::place::{PATIENCE, Place, annotation};
 use crate::suite::sight::Expected;
-use crate::support::eventually;
 
 /// e2e/role.yaml allows to act in this name.
 const VISITOR: &str = "trustplane-e2e-visitor";

@@ -2,7 +2,7 @@
 //!
 //! The state machine is the table in docs/inject.md; `Row` names its rows in order, and the first
 //! that matches wins. To change a rule: change its row here, its row there, and the test of the
-//! same name in tests/cluster/state_machine.rs.
+//! same name in tests/inject/state_machine.rs.
 //!
 //! A `Plan` holds neither key nor certificate, so it can be printed, compared and shown to a user
 //! before it is done.

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use testkit::{pair, toolbox};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
-
-use crate::support::{pair, toolbox};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -126,7 +125,7 @@ impl Script {
         }
         let pair = pair::issued("shop.example.com");
         std::fs::write(folder.path().join("tls.crt"), &pair.certificate).expect("written");
-        crate::support::suite::write_private(&folder.path().join("tls.key"), &pair.key);
+        testkit::suite::write_private(&folder.path().join("tls.key"), &pair.key);
         folder
     }
 }

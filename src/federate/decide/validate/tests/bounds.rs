@@ -1,4 +1,4 @@
-//! What the CRD bounds, too. That both judge alike is tests/federation/validation/judged.rs.
+//! What the CRD bounds, too. That both judge alike is tests/federate/validation/judged.rs.
 
 use std::collections::BTreeMap;
 

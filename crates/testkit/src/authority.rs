@@ -1,0 +1,69 @@
+//! A certificate authority of one case. Its visitors trust it, and nobody else.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+
+use crate::{Pair, suite};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A root that issues leaves.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A fresh one, by a name that the table shows.
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        valid_around_now(&mut params);
+        let issuer = CertifiedIssuer::self_signed(params, fresh_key());
+        Self { issuer: issuer.expect("rcgen makes certificates") }
+    }
+
+    /// PEM of what its clients trust.
+    pub fn root(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Its own certificate and key, for an issuer that signs in its name.
+    pub fn pair(&self) -> Pair {
+        let root = self.root();
+        Pair { certificate: root.clone(), key: self.issuer.key().serialize_pem(), authority: root }
+    }
+
+    /// A pair for a host, valid a day before and after.
+    pub fn issue(&self, host: &str) -> Pair {
+        let key = fresh_key();
+        let certificate = self.leaf(host).and_then(|leaf| leaf.signed_by(&key, &self.issuer));
+        let certificate = certificate.expect("rcgen makes certificates").pem();
+        Pair { certificate, key: key.serialize_pem(), authority: self.root() }
+    }
+
+    fn leaf(&self, host: &str) -> Result<CertificateParams, rcgen::Error> {
+        let mut leaf = CertificateParams::new([host.to_owned()])?;
+        leaf.distinguished_name.push(DnType::CommonName, "trustplane e2e leaf");
+        leaf.use_authority_key_identifier_extension = true;
+        valid_around_now(&mut leaf);
+        Ok(leaf)
+    }
+}
+
+fn valid_around_now(params: &mut CertificateParams) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = date_time_ymd(1970, 1, 1) + now;
+    (params.not_before, params.not_after) = (now - DAY, now + DAY);
+}
+
+fn fresh_key() -> KeyPair {
+    let key = KeyPair::generate().expect("rcgen makes keys");
+    suite::register_key(&key.serialize_pem());
+    key
+}

@@ -1,0 +1,70 @@
+//! What the integration tests and benches stand on: real servers, and one way to each.
+//!
+//! API servers:
+//! - [`Cluster`]: etcd and kube-apiserver with our CRDs and deploy/base, started once and shared; a
+//!   [`Namespace`] per test.
+//! - [`Ground`]: that cluster, or the sandbox in its place, for cases that must end alike on both.
+//! - [`parts`]: kube-controller-manager and cert-manager beside them.
+//! - [`proxy`]: an API server that fails on cue.
+//! - [`AuditLog`]: the writes of our account, as the API server saw them.
+//! - [`flow_control`]: how the API server classes a request.
+//!
+//! What runs on them:
+//! - [`Controller`]: the `trustplane` binary under our ServiceAccount, to start, kill and question.
+//! - [`stage`]: a cluster with `trustplane federate` installed.
+//! - [`spire`]: SPIRE servers, agents, the controller manager, and Pebble, an ACME server.
+//! - [`kubelet`]: runs a Pod's containers as processes.
+//! - [`router`]: Routes in, HAProxy's configuration out, as OpenShift's router does it.
+//!
+//! What users bring:
+//! - [`RouteFixture`], [`SecretFixture`], [`pair`], [`authority`]: Routes, Secrets and certificates.
+//! - [`hostile`]: objects of a hostile tenant.
+//! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
+//!
+//! For the tests themselves:
+//! - [`eventually`]: waits, and shows what was seen instead.
+//! - [`suite`]: the folder that a run leaves behind for tests/suite_audit.rs.
+//! - [`arguments`]: the command line of tests without cargo's harness.
+//! - [`process`]: memory and processor time of a process.
+//!
+//! Nothing started here outlives the test process: see [`tied`].
+
+mod access;
+pub mod arguments;
+mod audit;
+pub mod authority;
+mod cluster;
+mod controller;
+mod eventually;
+mod fixtures;
+pub mod flow_control;
+mod ground;
+pub mod hostile;
+pub mod http;
+pub mod kubelet;
+mod namespace;
+pub mod pair;
+pub mod parts;
+mod paths;
+pub mod process;
+pub mod proxy;
+pub mod router;
+mod sandbox;
+mod servers;
+pub mod spire;
+pub mod stage;
+pub mod suite;
+pub mod tied;
+pub mod tools;
+
+pub use access::{ACCOUNT, Access};
+pub use audit::{AuditLog, Entry, Write, Writes};
+pub use cluster::{Cluster, kubectl, token_of, until_served};
+pub use controller::{Controller, Launch};
+pub use eventually::{eventually, eventually_equals};
+pub use fixtures::{RouteFixture, SecretFixture};
+pub use ground::Ground;
+pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
+pub use pair::Pair;
+pub use paths::{at, root, target_folder, temporary_folder, trustplane_binary};
+pub use servers::{Servers, free_port, scratch_folder, toolbox};

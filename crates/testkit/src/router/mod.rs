@@ -1,0 +1,198 @@
+//! A small router: Routes in, HAProxy's configuration and `.status.ingress` out, as OpenShift's
+//! router does it. What is decided is in [`plan`]; this does it.
+
+pub mod backend;
+mod follow;
+mod haproxy;
+mod journal;
+pub mod plan;
+mod report;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::Utc;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use trustplane::runtime::redact::PrivateKeyPem;
+
+use self::backend::Backend;
+use self::follow::Change;
+use self::haproxy::HaProxy;
+pub use self::haproxy::program;
+use self::journal::Journal;
+use self::plan::{Admission, Files, Place, Table, render, status};
+use crate::{free_port, pair, scratch_folder};
+
+/// Changes that come quicker share a reload.
+const BETWEEN_RELOADS: Duration = Duration::from_millis(500);
+
+/// A running router.
+pub struct Router {
+    address: SocketAddr,
+    default_certificate: String,
+    /// HAProxy ends with the task that holds it.
+    tasks: JoinSet<()>,
+}
+
+impl Router {
+    /// Starts HAProxy, and follows the Routes of the cluster.
+    pub async fn start(client: Client, backend: &Backend, logs: &Path) -> Result<Self, String> {
+        let towards = Towards {
+            plain: backend.plain(),
+            tls: backend.tls(),
+            host: backend.host().to_owned(),
+            authority: backend.authority().to_owned(),
+        };
+        Self::towards(client, towards, logs).await
+    }
+
+    /// The same for a backend of the caller's own.
+    pub async fn towards(client: Client, towards: Towards, logs: &Path) -> Result<Self, String> {
+        let default = pair::issued("default.router.test");
+        let place = place(towards, &default).map_err(|error| format!("the router: {error}"))?;
+        let address = place.listen;
+        let haproxy =
+            HaProxy::start(&place.folder, render(&place, []), &logs.join("haproxy.log")).await?;
+        let (tell, changes) = mpsc::unbounded_channel();
+        let (say, statuses) = watch::channel(Vec::new());
+        let driver = Driver {
+            table: Table::default(),
+            place,
+            haproxy,
+            say,
+            journal: Journal::at(logs.join("router.log")),
+            is_complete: false,
+            last_reload: None,
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow::run(client.clone(), tell));
+        tasks.spawn(driver.run(changes));
+        tasks.spawn(report::run(client, statuses));
+        Ok(Self { address, default_certificate: default.certificate, tasks })
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// PEM of what is served for hosts without a certificate of their own.
+    pub fn default_certificate(&self) -> &str {
+        &self.default_certificate
+    }
+
+    /// Ends HAProxy, and waits until it is gone.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Where all Routes lead, whatever Service they name.
+pub struct Towards {
+    /// Where it speaks plain HTTP.
+    pub plain: SocketAddr,
+    /// Where it speaks TLS.
+    pub tls: SocketAddr,
+    /// The name in its certificate.
+    pub host: String,
+    /// PEM of what its certificate verifies with.
+    pub authority: String,
+}
+
+fn place(towards: Towards, default: &pair::Pair) -> std::io::Result<Place> {
+    Ok(Place {
+        // In the folder for temporary files, since a socket's path must be short.
+        folder: scratch_folder()?,
+        listen: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
+        plain_backend: towards.plain,
+        tls_backend: towards.tls,
+        backend_host: towards.host,
+        backend_authority: towards.authority,
+        default_pair: PrivateKeyPem::new(format!("{}{}", default.certificate, default.key)),
+    })
+}
+
+struct Driver {
+    table: Table,
+    place: Place,
+    haproxy: HaProxy,
+    say: watch::Sender<Vec<Value>>,
+    journal: Journal,
+    /// Whether all Routes were listed at least once.
+    is_complete: bool,
+    last_reload: Option<Instant>,
+}
+
+impl Driver {
+    async fn run(mut self, mut changes: mpsc::UnboundedReceiver<Change>) {
+        while let Some(change) = changes.recv().await {
+            self.take(change);
+            self.take_all(&mut changes);
+            // Before the first list is through, a Route that is not there yet may be the older one.
+            if !self.is_complete {
+                continue;
+            }
+            let mut files = self.decide();
+            if self.haproxy.has(&files) {
+                continue;
+            }
+            let since_reload = self.last_reload.map_or(BETWEEN_RELOADS, |last| last.elapsed());
+            if since_reload < BETWEEN_RELOADS {
+                tokio::time::sleep(BETWEEN_RELOADS - since_reload).await;
+                self.take_all(&mut changes);
+                files = self.decide();
+            }
+            self.load(files).await;
+        }
+    }
+
+    fn take_all(&mut self, changes: &mut mpsc::UnboundedReceiver<Change>) {
+        while let Ok(change) = changes.try_recv() {
+            self.take(change);
+        }
+    }
+
+    fn take(&mut self, change: Change) {
+        match change {
+            Change::Applied(route) => self.table.apply(*route),
+            Change::Gone(at) => self.table.remove(&at),
+            Change::Listed(listed) => {
+                self.table.keep_only(&listed);
+                self.is_complete = true;
+            }
+            Change::Failed => self.journal.note("the watch of Routes broke"),
+        }
+    }
+
+    /// Tells what is to be said about every Route, and returns what HAProxy is to read.
+    fn decide(&self) -> Files {
+        let admissions = self.table.admissions();
+        let now = Utc::now();
+        let said = admissions
+            .iter()
+            .filter_map(|(entry, admission)| status::replacement(entry, admission, now));
+        self.say.send_replace(said.collect());
+        let admitted = admissions.iter().filter(|(_, it)| *it == Admission::Admitted);
+        render(
+            &self.place,
+            admitted.filter_map(|(entry, _)| Some((*entry, entry.offer.as_ref().ok()?))),
+        )
+    }
+
+    async fn load(&mut self, files: Files) {
+        let start = Instant::now();
+        let loaded = self.haproxy.load(files).await;
+        self.last_reload = Some(Instant::now());
+        match loaded {
+            Ok(()) => self.journal.note(&format!("reloaded in {} ms", start.elapsed().as_millis())),
+            Err(why) => self.journal.shout(&format!(
+                "HAProxy refuses the new configuration, so the old one stays for all Routes: {why}"
+            )),
+        }
+    }
+}

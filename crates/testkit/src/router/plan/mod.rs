@@ -1,0 +1,22 @@
+//! What the router makes of the Routes there are. Pure: no client, no clock, no log, no files.
+//!
+//! - [`offer`]: what one Route by itself asks to be served, or why it is refused.
+//! - [`Table`]: which Route gets which host.
+//! - [`render`]: the files that HAProxy reads.
+//! - [`status`]: what is written to `.status.ingress`.
+//!
+//! It has its own opinion of certificates, OpenSSL's. That of `src/tls` is what it is there to judge.
+//!
+//! Paths, weights and plain HTTP are not looked at: one Route has a host, and it is served by TLS.
+
+mod offer;
+mod pem;
+mod render;
+mod route;
+pub mod status;
+mod table;
+
+pub use offer::{Offer, Termination, offer};
+pub use render::{CONFIGURATION, Files, Place, render};
+pub use route::Route;
+pub use table::{Admission, At, Entry, Table};

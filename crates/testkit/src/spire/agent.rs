@@ -1,0 +1,122 @@
+//! A real SPIRE agent. It proves itself with the token of its Pod, as on a node, and gives workloads
+//! what the entries of its server say.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{SpireServer, keeper_of, output_of, parsed, program};
+use crate::tied::{self, Tied};
+use crate::{eventually, scratch_folder, suite};
+
+/// Attestation, a first look at the entries, and a busy machine.
+const UP_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running agent. It ends with the test, and its files with it.
+pub struct SpireAgent {
+    process: Tied,
+    _keeper: Tied,
+    folder: PathBuf,
+    log: PathBuf,
+}
+
+/// What an agent is given to start with.
+pub struct Credentials<'a> {
+    /// The cluster's name in the server's configuration.
+    pub cluster: &'a str,
+    /// A token of its Pod.
+    pub token: &'a str,
+    /// The authorities that it knows its server by, as PEM.
+    pub bundle: &'a str,
+}
+
+/// What a workload was given.
+pub struct Identity {
+    pub id: String,
+    /// The authorities of other trust domains, one DER certificate after the other, by trust domain.
+    pub federated: Vec<(String, Vec<u8>)>,
+}
+
+impl SpireAgent {
+    /// Starts an agent and waits until its server knows it.
+    pub async fn start(server: &SpireServer, credentials: Credentials<'_>) -> Self {
+        let attestor = json!({ "k8s_psat": { "plugin_data": { "cluster": credentials.cluster } } });
+        let conf = json!({
+            "agent": { "log_level": "DEBUG", "trust_domain": server.trust_domain() },
+            "plugins": {
+                "KeyManager": [{ "memory": { "plugin_data": {} } }],
+                "NodeAttestor": [attestor],
+            },
+        });
+        Self::start_from(conf, server, credentials).await
+    }
+
+    /// The same from the content of an `agent.conf`, with its paths and ports mapped. There is no kubelet
+    /// to tell which Pod a process belongs to, so processes are known by their user.
+    pub async fn start_from(
+        mut conf: Value,
+        server: &SpireServer,
+        credentials: Credentials<'_>,
+    ) -> Self {
+        let folder = scratch_folder().expect("a folder");
+        suite::private_folder(&folder.join("data"));
+        let file = |name: &str| folder.join(name);
+        suite::write_private(&file("token"), credentials.token);
+        suite::write_private(&file("bundle.pem"), credentials.bundle);
+        let agent = &mut conf["agent"];
+        agent["data_dir"] = json!(file("data"));
+        agent["server_address"] = json!("127.0.0.1");
+        agent["server_port"] = json!(server.agent_port());
+        agent["socket_path"] = json!(file("agent.sock"));
+        agent["trust_bundle_path"] = json!(file("bundle.pem"));
+        conf["plugins"]["NodeAttestor"][0]["k8s_psat"]["plugin_data"]["token_path"] =
+            json!(file("token"));
+        conf["plugins"]["WorkloadAttestor"] = json!([{ "unix": { "plugin_data": {} } }]);
+        // On a node it has a port of its own.
+        conf.as_object_mut().expect("sections").remove("health_checks");
+        suite::write_private(&file("agent.conf"), &format!("{conf:#}"));
+        let number = suite::next_number();
+        let log =
+            suite::subfolder("spire").join(format!("{}-agent-{number}.log", server.trust_domain()));
+        let mut command = tied::command(&program("spire-agent"), &log, None);
+        command.args(["run", "-config"]).arg(file("agent.conf"));
+        let process = Tied::spawn(command).expect("spire-agent starts");
+        let mut agent = Self { process, _keeper: keeper_of(&folder), folder, log };
+        eventually(UP_WITHIN, "the agent is attested", async || {
+            if agent.process.exit_code().is_some() {
+                panic!("the agent ended while starting\n{}", agent.log());
+            }
+            if agent.socket().exists() { Ok(()) } else { Err(agent.log()) }
+        })
+        .await;
+        agent
+    }
+
+    /// What a process of this user gets, or why it gets nothing.
+    pub async fn identity(&self) -> Result<Identity, String> {
+        let mut command = tokio::process::Command::new(program("spire-agent"));
+        command.args(["api", "fetch", "x509", "-output", "json", "-socketPath"]).arg(self.socket());
+        let answer = parsed(&output_of(command).await?);
+        // The answer has a key in it: nothing but these parts leaves this function.
+        let id = answer["svids"][0]["spiffe_id"].as_str().ok_or("no SVID in the answer")?;
+        let federated = answer["federated_bundles"].as_object().cloned().unwrap_or_default();
+        let decoded = |(name, value): (String, Value)| {
+            let text = value.as_str().unwrap_or_default();
+            STANDARD.decode(text).map(|der| (name, der)).map_err(|error| error.to_string())
+        };
+        let federated = federated.into_iter().map(decoded).collect::<Result<_, _>>()?;
+        Ok(Identity { id: id.to_owned(), federated })
+    }
+
+    /// Where workloads find it.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("agent.sock")
+    }
+
+    /// Everything it logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}

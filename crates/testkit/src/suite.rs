@@ -1,0 +1,144 @@
+//! What a run leaves behind for the checks that look at it as a whole: whether a key reached a log,
+//! whether a request was refused, whether a permission was never used.
+//!
+//! ```text
+//! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
+//!   keys                             every private key that the tests made, as PEM
+//!   api-N/audit.log                  of the shared API server; holds keys
+//!   api-N/kube-apiserver.log  etcd.log
+//!   forbidding-N/                    the same, of the one where tests provoke refusals
+//!   NAME-N/                          the same, of a cluster that one test started for itself
+//!   controllers/NAME.log             logs of the controllers, at trace level
+//!   metrics/NAME.prom                their metrics before they ended
+//!   events/NAMESPACE.json            Events of each namespace when its test ended
+//! ```
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{root, target_folder};
+
+/// How many runs are kept: all of one `make test`, a run a test binary, and not a pile of old keys.
+const KEPT_RUNS: usize = 12;
+
+static BASE: OnceLock<PathBuf> = OnceLock::new();
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(make_folder);
+static KEYS: Mutex<()> = Mutex::new(());
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+/// The folder of this run.
+pub fn folder() -> &'static Path {
+    &FOLDER
+}
+
+/// Moves the runs to another place. Called before anything is kept.
+pub fn keep_in(base: &Path) {
+    BASE.set(base.to_owned()).expect("the place of the runs is chosen once");
+}
+
+/// A folder inside the run's, made when it is missing.
+pub fn subfolder(name: &str) -> PathBuf {
+    let path = folder().join(name);
+    private_folder(&path);
+    path
+}
+
+/// A number that this run has not given out before.
+pub fn next_number() -> usize {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Notes a private key, so that the last check can look for it in everything that was written.
+pub fn register_key(pem: &str) {
+    let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(folder().join("keys"))
+        .expect("the suite's folder takes a file");
+    writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
+}
+
+/// Writes a file that only we may read.
+pub fn write_private(path: &Path, content: &str) {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.write_all(content.as_bytes())
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+fn make_folder() -> PathBuf {
+    let base = BASE.get_or_init(usual_base).as_path();
+    private_folder(base);
+    forget_old_runs(base);
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let path = base.join(format!("cluster-{seconds}-{}", std::process::id()));
+    private_folder(&path);
+    path
+}
+
+fn usual_base() -> PathBuf {
+    match std::env::var_os("TRUSTPLANE_SUITE") {
+        Some(given) => root().join(given),
+        None => target_folder().join("suite"),
+    }
+}
+
+/// Makes a folder that only we may enter, and those above it.
+pub fn private_folder(path: &Path) {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Copies a folder with all that is in it; only we may enter the copy.
+pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    private_folder(to);
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            fs::copy(entry.path(), copy)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes all but the newest runs. One whose process still runs is not touched.
+fn forget_old_runs(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else {
+        return;
+    };
+    let mut runs: Vec<(u64, i32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let (seconds, pid) =
+                path.file_name()?.to_str()?.strip_prefix("cluster-")?.split_once('-')?;
+            Some((seconds.parse().ok()?, pid.parse().ok()?, path))
+        })
+        .collect();
+    runs.sort();
+    runs.reverse();
+    for (_, pid, path) in runs.into_iter().skip(KEPT_RUNS - 1) {
+        if !crate::tied::is_alive(pid) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}

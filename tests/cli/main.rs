@@ -1,0 +1,10 @@
+//! The commands of an administrator, and metrics behind authentication, on a real API server.
+
+mod check;
+mod check_policy;
+mod check_routes;
+mod federate;
+mod metrics;
+mod program;
+mod sandbox;
+mod uninstall;

@@ -1,0 +1,229 @@
+//! Looks back on a whole run of the suite: no key in anything that was printed or said, no request
+//! that our role does not allow, no rule in the role that was never used.
+//!
+//! Runs after the other tests (`make test` does that), and fails when there is nothing to look at.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use testkit::{ACCOUNT, at};
+
+/// Long enough to be no accident, short enough that a piece of a key is found.
+const PIECE: usize = 32;
+
+/// Where `make test` has the suite leave what it saw.
+fn suite() -> PathBuf {
+    testkit::target_folder().join("suite")
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("a folder can be read").path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+fn named(folder: &Path, name: &str) -> Vec<PathBuf> {
+    files(folder)
+        .into_iter()
+        .filter(|path| path.file_name().is_some_and(|file| file == name))
+        .collect()
+}
+
+/// Pieces of every key that the tests made, as PEM and as a Secret's base64 holds it.
+fn pieces(folder: &Path) -> HashSet<Vec<u8>> {
+    let mut pieces = HashSet::new();
+    for path in named(folder, "keys") {
+        let text = fs::read_to_string(path).expect("keys can be read");
+        let mut key = String::new();
+        for line in text.lines() {
+            key.push_str(line);
+            key.push('\n');
+            if line.len() >= PIECE && !line.starts_with("-----") {
+                // The end of a line: its beginning may be the same in all keys of a kind.
+                pieces.insert(line.as_bytes()[line.len() - PIECE..].to_vec());
+            }
+            if line.starts_with("-----END") {
+                pieces.extend(encoded_pieces(&key));
+                key.clear();
+            }
+        }
+    }
+    pieces
+}
+
+fn encoded_pieces(key: &str) -> impl Iterator<Item = Vec<u8>> {
+    let encoded = STANDARD.encode(key);
+    let middle = encoded.len() / 2;
+    [encoded.as_bytes()[middle..middle + PIECE].to_vec()].into_iter()
+}
+
+/// Files below the folder that hold a piece of a key.
+fn leaks(folder: &Path) -> Vec<PathBuf> {
+    let pieces = pieces(folder);
+    // These are secret by design, and no output of ours.
+    let secret_by_design = |path: &PathBuf| path.ends_with("keys") || path.ends_with("audit.log");
+    let mut leaking = files(folder);
+    leaking.retain(|path| {
+        !secret_by_design(path) && holds_a_piece(&fs::read(path).expect("readable"), &pieces)
+    });
+    leaking
+}
+
+fn holds_a_piece(text: &[u8], pieces: &HashSet<Vec<u8>>) -> bool {
+    let in_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    text.split(|byte| !in_base64(byte))
+        .filter(|run| run.len() >= PIECE)
+        .any(|run| run.windows(PIECE).any(|window| pieces.contains(window)))
+}
+
+#[test]
+fn no_key_is_in_any_log_event_metric_or_panic_of_the_suite() {
+    let suite = suite();
+    let count = pieces(&suite).len();
+    let looked_at = files(&suite);
+    assert!(count > 1_000, "there is no run to look at: run `make test`");
+    for kind in ["controllers", "metrics", "events"] {
+        let seen =
+            looked_at.iter().filter(|path| path.components().any(|part| part.as_os_str() == kind));
+        assert!(seen.count() > 10, "no {kind} to look at: run `make test`");
+    }
+    assert!(
+        !named(&suite, "cargo-test.log").is_empty(),
+        "no output of the tests to look at: run `make test`"
+    );
+
+    let leaks = leaks(&suite);
+
+    assert!(leaks.is_empty(), "key bytes in {leaks:#?}");
+    println!("{} files hold none of {count} pieces of keys", looked_at.len());
+}
+
+#[test]
+fn a_leak_planted_on_purpose_is_found() {
+    let key =
+        openssl::pkey::PKey::generate_ed25519().and_then(|key| key.private_key_to_pem_pkcs8());
+    let rsa = openssl::rsa::Rsa::generate(2048).and_then(|key| key.private_key_to_pem());
+    let keys = [key, rsa].map(|pem| String::from_utf8(pem.expect("a key")).expect("PEM is text"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: String| fs::write(folder.path().join(name), text).expect("written");
+    write("keys", keys.concat());
+    let line = |key: &String| key.lines().nth(1).expect("a line of base64").to_owned();
+    write("quoted.log", format!("{{\"message\":\"refused {}\"}}", keys[0].replace('\n', "\\n")));
+    write("line.log", format!("a line: {}", line(&keys[1])));
+    write("event.json", format!("{{\"note\":\"{}\"}}", line(&keys[0])));
+    write("secret.log", format!("data: {}", STANDARD.encode(&keys[1])));
+    write("clean.log", "nothing but MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ".to_owned());
+
+    let found: BTreeSet<_> = leaks(folder.path())
+        .into_iter()
+        .filter_map(|path| path.file_name().map(|name| name.to_owned()))
+        .collect();
+
+    let expected = ["quoted.log", "line.log", "event.json", "secret.log"];
+    assert_eq!(found, expected.map(Into::into).into());
+}
+
+/// Requests of our own binary, without those of tests that provoke a refusal.
+fn requests() -> Vec<Value> {
+    let mut requests = Vec::new();
+    for log in named(&suite(), "audit.log") {
+        let is_of = |prefix: &str| {
+            let mut parts = log.components();
+            parts.any(|part| part.as_os_str().to_string_lossy().starts_with(prefix))
+        };
+        let provoked = is_of("forbidding");
+        // There the API server is restarted, and forbids everything until it knows its roles again;
+        // e2e/suite judges the rest itself.
+        let excused = |entry: &Value| is_of("e2e-") && entry["responseStatus"]["code"] == 403;
+        let text = fs::read_to_string(&log).expect("the audit log can be read");
+        let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let ours = |entry: &Value| {
+            let agent = entry["userAgent"].as_str().unwrap_or_default();
+            entry["user"]["username"] == ACCOUNT && agent.starts_with("trustplane/")
+        };
+        requests.extend(entries.filter(|entry| !provoked && ours(entry) && !excused(entry)));
+    }
+    assert!(requests.len() > 1_000, "there is no run to look at: run `make test`");
+    requests
+}
+
+#[test]
+fn no_request_was_forbidden_over_the_whole_suite() {
+    let requests = requests();
+    let forbidden: Vec<_> = requests
+        .iter()
+        .filter(|entry| entry["responseStatus"]["code"] == 403)
+        .map(|entry| format!("{} {}", entry["verb"], entry["requestURI"]))
+        .collect();
+    assert!(forbidden.is_empty(), "{forbidden:#?}");
+    println!("{} requests, none forbidden", requests.len());
+}
+
+/// Group, resource with subresource, verb.
+type Permission = (String, String, String);
+
+fn used() -> BTreeSet<Permission> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |entry: &Value| {
+        let object = &entry["objectRef"];
+        let resource = match text(&object["subresource"]).as_str() {
+            "" => text(&object["resource"]),
+            subresource => format!("{}/{subresource}", text(&object["resource"])),
+        };
+        (text(&object["apiGroup"]), resource, text(&entry["verb"]))
+    };
+    requests().iter().filter(|entry| entry["objectRef"].is_object()).map(of).collect()
+}
+
+fn granted() -> BTreeSet<Permission> {
+    let mut granted = BTreeSet::new();
+    for path in files(&at("deploy/base")) {
+        let text = fs::read_to_string(&path).expect("a manifest");
+        for document in text.split("\n---\n") {
+            let Ok(object) = serde_saphyr::from_str::<Value>(document) else { continue };
+            for rule in object["rules"].as_array().into_iter().flatten() {
+                granted.extend(permissions(rule));
+            }
+        }
+    }
+    assert!(granted.len() > 10, "the role was not found");
+    granted
+}
+
+fn permissions(rule: &Value) -> Vec<Permission> {
+    let list = |name: &str| {
+        rule[name]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|value| value.as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    let mut permissions = Vec::new();
+    for group in list("apiGroups") {
+        for resource in list("resources") {
+            for verb in list("verbs") {
+                permissions.push((group.clone(), resource.clone(), verb));
+            }
+        }
+    }
+    permissions
+}
+
+#[test]
+fn the_role_holds_what_was_used_and_nothing_else() {
+    // OpenShift asks for it when a certificate is written; a CRD never does.
+    let asked_by_openshift_only = |(_, resource, _): &Permission| resource == "routes/custom-host";
+    let granted: BTreeSet<_> =
+        granted().into_iter().filter(|permission| !asked_by_openshift_only(permission)).collect();
+    assert_eq!(granted, used());
+}
