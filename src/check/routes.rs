@@ -17,8 +17,8 @@ use crate::{
     },
     inject::decide::{
         condition::PublishedCondition,
-        facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
-        messages::Reason,
+        facts::{RequestedSecret, RouteFacts, Tls, WriteAccess},
+        state::{Reason, State},
     },
     k8s::{
         api_error::{self, ApiError},
@@ -161,16 +161,13 @@ impl RouteSeen {
     }
 
     fn is_injected(&self) -> bool {
-        matches!(self.facts.holding(), Holding::Certificate(_, Owner::Ours))
+        self.facts.holding().state() == State::Managed
     }
 
     /// Whether it has what its Secret has now.
     fn is_current(&self, secrets: &Secrets) -> bool {
         let wanted = self.facts.deciding_secret().and_then(|it| *secrets.get(&it)?);
-        match self.facts.holding() {
-            Holding::Certificate(held, _) => wanted == Some(held),
-            Holding::Nothing | Holding::KeyOnly(_) => false,
-        }
+        wanted.is_some() && wanted == self.facts.holding().pair()
     }
 
     fn warns(&self, kind: fn(&Warning) -> bool) -> bool {

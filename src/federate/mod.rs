@@ -6,7 +6,6 @@
 
 pub mod act;
 mod cache;
-mod contest;
 pub mod decide;
 pub mod metrics;
 mod noticed;

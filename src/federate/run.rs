@@ -37,7 +37,6 @@ use crate::{
             server_metrics::ServerMetrics,
         },
         cache::bundle_cache,
-        contest::RevertBackoff,
         decide::{
             conditions::{Findings, Outcome, Verdict},
             render::{self, Component, RenderContext},
@@ -50,6 +49,7 @@ use crate::{
         backoff::Backoff,
         events::Publisher,
         gate::Gate,
+        revert_backoff::{Limits, RevertBackoff},
     },
     names::FEDERATE_REPORTER,
     runtime::clock::Clock,
@@ -76,6 +76,13 @@ pub struct Options {
 
 /// Changes come in groups: one pass sees them all.
 const GATHER: Duration = Duration::from_millis(100);
+/// Changes undone within three minutes, six times in a row, are undone by somebody.
+const REVERTS: Limits = Limits {
+    at_once: 6,
+    window: Duration::MAX,
+    quiet: Duration::from_secs(180),
+    waits: Backoff::OBJECT,
+};
 /// What is wrong outside of what we watch, such as a Secret, is looked at again after this long.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -179,7 +186,7 @@ impl Federator {
         others.spawn(self.server_metrics.clone().run());
         self.clone().follow_owned(&mut others);
         let (mut failures, mut next) = (0, Instant::now());
-        let mut contest = RevertBackoff::default();
+        let mut revert_backoff = RevertBackoff::default();
         loop {
             tokio::select! {
                 biased;
@@ -196,7 +203,7 @@ impl Federator {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.gate.clone().closed() => {}
-                () = self.let_them_be(contest.pause(Instant::now())) => {}
+                () = self.let_them_be(revert_backoff.wait(&REVERTS, Instant::now())) => {}
             }
             if !self.gate.is_open() {
                 // What was known goes stale while another replica leads.
@@ -210,7 +217,7 @@ impl Federator {
             }
             let (pass, put_right) = self.pass().await;
             if put_right {
-                contest.put_right(Instant::now());
+                revert_backoff.written(&REVERTS, Instant::now());
             }
             failures = if pass == Pass::Failed { failures + 1 } else { 0 };
             let wait = match pass {

@@ -21,7 +21,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::{cache::index::Index, decide::messages::State},
+    inject::{cache::index::Index, decide::state::State},
     k8s::{gate::Gate, object_ref::ObjectRef, queue::Queue},
     runtime::clock::Clock,
 };

@@ -5,7 +5,7 @@ mod watch_tasks;
 use std::{
     collections::{BTreeSet, HashMap},
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
     time::Duration,
 };
 
@@ -24,7 +24,7 @@ use watch_tasks::hint;
 use crate::{
     inject::{
         act::{
-            apply::{ApplyError, Writer},
+            apply::Writer,
             capability::{self, StatusField},
             reconcile::{Action, Failure, Reconciler},
         },
@@ -34,6 +34,7 @@ use crate::{
             watch_health::WatchHealth,
         },
         decide::{
+            apply_error::ApplyError,
             plan::{Policy, StatusScope},
             refusals::Retry,
         },
@@ -52,6 +53,7 @@ use crate::{
     runtime::{
         clock::Clock,
         failpoints::{self, Bug},
+        lock::lock,
     },
 };
 
@@ -439,15 +441,15 @@ impl Injector {
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.reconciler.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reconciler.index)
     }
 
     fn watch_health(&self) -> MutexGuard<'_, WatchHealth> {
-        self.watch_health.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watch_health)
     }
 
     fn failures(&self) -> MutexGuard<'_, HashMap<ObjectRef, u32>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failures)
     }
 }
 

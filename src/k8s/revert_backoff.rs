@@ -8,21 +8,26 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    inject::decide::refusals::Refusals,
     k8s::backoff::Backoff,
     runtime::failpoints::{self, Bug},
 };
 
-/// So many times within `WINDOW` the same write was undone: that is no accident.
-const REVERTS: usize = 5;
-const WINDOW: Duration = Duration::from_secs(600);
-const WAITS: Backoff =
-    Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
+/// When a controller backs off, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Repetitions that are made at once.
+    pub at_once: usize,
+    /// Repetitions count for this long.
+    pub window: Duration,
+    /// Without a write for this long, the other side has given up.
+    pub quiet: Duration,
+    pub waits: Backoff,
+}
 
-/// The writes to one place in one Route that had to be repeated. Nearly every Route has one after a
-/// burst, and nearly all were written once, so that takes little room.
+/// Writes to one place that had to be repeated. After a burst nearly every object has one, and
+/// nearly all were written once, so that case takes little room.
 #[derive(Debug, Default)]
-pub struct RevertBackoff {
+pub(crate) struct RevertBackoff {
     /// A digest of what is to stand there; none where nothing is.
     write: Option<u64>,
     last: Option<Instant>,
@@ -31,7 +36,7 @@ pub struct RevertBackoff {
 
 #[derive(Debug, Default)]
 struct Repeats {
-    /// The times before the last, the oldest first.
+    /// The times before the last, oldest first.
     earlier: Vec<Instant>,
     waits: u32,
     announced: bool,
@@ -39,94 +44,85 @@ struct Repeats {
 
 /// Whether a write may go ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It may.
+pub(crate) enum Decision {
     Go,
     /// Not before then.
     Wait(Instant, Announcement),
 }
 
-/// Whether people know of the backoff.
+/// Whether users were told that somebody keeps undoing our write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// They are to be told now.
+pub(crate) enum Announcement {
     Due,
-    /// They were told.
     Made,
 }
 
 impl RevertBackoff {
-    /// Asks whether this may be written now.
-    pub fn decide(&mut self, write: Option<u64>, now: Instant) -> Decision {
-        if self.write != write || self.is_over(now) {
+    /// Whether this may be written now. Another write than the last starts anew.
+    pub(crate) fn decide(&mut self, limits: &Limits, write: Option<u64>, now: Instant) -> Decision {
+        if self.write != write || self.is_over(limits, now) {
             *self = Self { write, ..Self::default() };
         }
-        let Some(repeats) = &mut self.repeats else { return Decision::Go };
-        repeats.earlier.retain(|&time| now.duration_since(time) <= WINDOW);
-        // The waits thin the writes out; only silence ends a backoff that has begun.
-        let few = repeats.waits == 0 && repeats.earlier.len() < REVERTS;
-        if few || failpoints::has(Bug::FightsForEver) {
-            return Decision::Go;
+        let next = self.last.unwrap_or(now) + self.wait(limits, now);
+        match &mut self.repeats {
+            Some(repeats) if next > now => {
+                let was_announced = std::mem::replace(&mut repeats.announced, true);
+                let due = if was_announced { Announcement::Made } else { Announcement::Due };
+                Decision::Wait(next, due)
+            }
+            _ => Decision::Go,
         }
-        let next = self.last.unwrap_or(now) + WAITS.ceiling(repeats.waits + 1);
-        if next <= now {
-            return Decision::Go;
-        }
-        let announcement = if repeats.announced { Announcement::Made } else { Announcement::Due };
-        repeats.announced = true;
-        Decision::Wait(next, announcement)
     }
 
-    /// People could not be told after all.
-    pub fn not_announced(&mut self) {
+    /// How long to wait after the last write; zero while nobody fights over it.
+    pub(crate) fn wait(&self, limits: &Limits, now: Instant) -> Duration {
+        let Some(repeats) = &self.repeats else { return Duration::ZERO };
+        let in_window = |time: &&Instant| now.duration_since(**time) <= limits.window;
+        let counted = repeats.earlier.iter().filter(in_window).count();
+        // The waits thin the writes out, so only quiet ends a fight that has begun.
+        let few = repeats.waits == 0 && counted < limits.at_once;
+        if few || self.is_over(limits, now) || failpoints::has(Bug::FightsForEver) {
+            return Duration::ZERO;
+        }
+        limits.waits.ceiling(repeats.waits + 1)
+    }
+
+    /// Users could not be told after all.
+    pub(crate) fn not_announced(&mut self) {
         if let Some(repeats) = &mut self.repeats {
             repeats.announced = false;
         }
     }
 
     /// Whether the last write is so long ago that it can be forgotten.
-    pub fn is_over(&self, now: Instant) -> bool {
-        self.last.is_none_or(|time| now.duration_since(time) > WINDOW)
+    pub(crate) fn is_over(&self, limits: &Limits, now: Instant) -> bool {
+        self.last.is_none_or(|time| now.duration_since(time) >= limits.quiet)
     }
 
-    /// It was written.
-    pub fn written(&mut self, now: Instant) {
+    pub(crate) fn written(&mut self, limits: &Limits, now: Instant) {
+        if self.is_over(limits, now) {
+            (self.last, self.repeats) = (Some(now), None);
+            return;
+        }
         let Some(last) = self.last.replace(now) else { return };
         let repeats = self.repeats.get_or_insert_default();
-        if repeats.waits > 0 || repeats.earlier.len() >= REVERTS {
+        repeats.earlier.retain(|&time| now.duration_since(time) <= limits.window);
+        if repeats.waits > 0 || repeats.earlier.len() >= limits.at_once {
             repeats.waits = repeats.waits.saturating_add(1);
         }
         repeats.earlier.push(last);
-        // Only the newest count; without this a backoff of days would grow without bound.
-        if repeats.earlier.len() > REVERTS {
+        // Only the newest count; without this a fight of days would grow without bound.
+        if repeats.earlier.len() > limits.at_once {
             repeats.earlier.remove(0);
         }
     }
 }
 
-/// What stands in the way of changing one Route: who undoes it, and who refuses it.
-#[derive(Debug, Default)]
-pub struct RevertBackoffs {
-    /// Its pair is undone.
-    pub pair: RevertBackoff,
-    /// Its condition is undone.
-    pub status: RevertBackoff,
-    /// Its pair can't be changed; none where the last attempt succeeded.
-    pub refusals: Option<Box<Refusals>>,
-}
-
-/// Stands for what is written where only sameness matters.
-pub fn digest(written: &impl Hash) -> u64 {
+/// Stands for a written value where only equality matters.
+pub(crate) fn digest(written: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     written.hash(&mut hasher);
     hasher.finish()
-}
-
-impl RevertBackoffs {
-    /// Whether nothing of this is worth keeping.
-    pub fn are_over(&self, now: Instant) -> bool {
-        self.pair.is_over(now) && self.status.is_over(now) && self.refusals.is_none()
-    }
 }
 
 #[cfg(test)]
@@ -135,6 +131,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const PAIR: Option<u64> = Some(1);
+    const LIMITS: Limits = Limits {
+        at_once: 5,
+        window: Duration::from_secs(600),
+        quiet: Duration::from_secs(600),
+        waits: Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(300) },
+    };
 
     /// Reverts every write at once; answers when the writes happened, in seconds.
     fn fight(seconds: u64) -> (Vec<u64>, usize) {
@@ -143,9 +145,9 @@ mod tests {
         let (mut writes, mut announcements) = (Vec::new(), 0);
         for second in 0..seconds {
             let now = start + SECOND * u32::try_from(second).unwrap();
-            match backoff.decide(PAIR, now) {
+            match backoff.decide(&LIMITS, PAIR, now) {
                 Decision::Go => {
-                    backoff.written(now);
+                    backoff.written(&LIMITS, now);
                     writes.push(second);
                 }
                 Decision::Wait(_, Announcement::Due) => announcements += 1,
@@ -169,10 +171,10 @@ mod tests {
         let now = Instant::now();
         let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         for _ in 0..6 {
-            backoff.written(now);
+            backoff.written(&LIMITS, now);
         }
-        assert!(matches!(backoff.decide(PAIR, now), Decision::Wait(..)));
-        assert_eq!(backoff.decide(Some(2), now), Decision::Go);
+        assert!(matches!(backoff.decide(&LIMITS, PAIR, now), Decision::Wait(..)));
+        assert_eq!(backoff.decide(&LIMITS, Some(2), now), Decision::Go);
     }
 
     #[test]
@@ -180,21 +182,44 @@ mod tests {
         let now = Instant::now();
         let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         for _ in 0..6 {
-            backoff.written(now);
+            backoff.written(&LIMITS, now);
         }
-        assert!(matches!(backoff.decide(PAIR, now), Decision::Wait(..)));
-        assert_eq!(backoff.decide(PAIR, now + WINDOW + SECOND), Decision::Go);
+        assert!(matches!(backoff.decide(&LIMITS, PAIR, now), Decision::Wait(..)));
+        assert_eq!(backoff.decide(&LIMITS, PAIR, now + LIMITS.quiet + SECOND), Decision::Go);
     }
 
     #[test]
     fn a_single_write_takes_no_room_of_its_own_and_a_fight_of_days_little() {
         let (mut backoff, now) =
             (RevertBackoff { write: PAIR, ..RevertBackoff::default() }, Instant::now());
-        backoff.written(now);
+        backoff.written(&LIMITS, now);
         assert!(backoff.repeats.is_none());
         for day in 1..1_000 {
-            backoff.written(now + SECOND * 300 * day);
+            backoff.written(&LIMITS, now + SECOND * 300 * day);
         }
-        assert!(backoff.repeats.unwrap().earlier.len() <= REVERTS);
+        assert!(backoff.repeats.unwrap().earlier.len() <= LIMITS.at_once);
+    }
+
+    #[test]
+    fn the_pauses_of_a_fight_grow_and_end_with_it() {
+        let limits = Limits {
+            at_once: 6,
+            window: Duration::MAX,
+            quiet: Duration::from_secs(180),
+            waits: Backoff::OBJECT,
+        };
+        let (mut backoff, start) = (RevertBackoff::default(), Instant::now());
+        let mut now = start;
+        for round in 0..20 {
+            now = start + SECOND * round;
+            backoff.written(&limits, now);
+            let few = round <= 5;
+            assert_eq!(backoff.wait(&limits, now) == Duration::ZERO, few, "round {round}");
+        }
+        assert!(
+            backoff.wait(&limits, now) > Duration::from_secs(60),
+            "somebody undid it twenty times"
+        );
+        assert_eq!(backoff.wait(&limits, now + limits.quiet), Duration::ZERO);
     }
 }

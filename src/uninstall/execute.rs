@@ -8,11 +8,8 @@ use super::plan::{Pairs, step};
 use crate::{
     api::route::Route,
     inject::{
-        act::{
-            apply::{ApplyError, Writer},
-            capability::StatusField,
-        },
-        decide::facts::RouteFacts,
+        act::{apply::Writer, capability::StatusField},
+        decide::{apply_error::ApplyError, facts::RouteFacts},
     },
     k8s::{
         api_error::{self, ApiError},

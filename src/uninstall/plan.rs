@@ -11,7 +11,10 @@ use crate::{
         act::capability::StatusField,
         decide::{
             facts::{Holding, Owner, RequestedSecret, RouteFacts, WriteAccess},
-            plan::{self, Policy, SecretState, StatusScope, Write},
+            plan::{self, Policy, StatusScope},
+            secret_state::SecretState,
+            state::State,
+            write::Write,
         },
         inventory::Inventory,
     },
@@ -65,10 +68,10 @@ pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
     if route.write_access != WriteAccess::Free {
         return Step { release: None, drop_status: false };
     }
-    let write = match (pairs, route.holding()) {
+    let write = match (pairs, route.holding().state()) {
+        (Pairs::Keep, State::Managed | State::Custom) => Write::DropMarker,
         // A key without its certificate is of no use to anybody.
-        (Pairs::Keep, Holding::Certificate(..)) => Write::DropMarker,
-        (Pairs::Keep | Pairs::Clear, _) => taking_out(route),
+        (Pairs::Keep, State::Default) | (Pairs::Clear, _) => taking_out(route),
     };
     Step {
         release: is_marked(route).then_some(write),
@@ -93,12 +96,13 @@ fn taking_out(route: &RouteFacts) -> Write {
 
 /// What becomes of its certificate, to show before it is done.
 pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
-    match (route.holding(), pairs) {
-        (Holding::Certificate(_, Owner::Ours), Pairs::Keep) => Effect::PairStays,
-        (Holding::Certificate(_, Owner::Ours), Pairs::Clear) => Effect::PairGoes,
-        (Holding::Certificate(_, Owner::Theirs), _) => Effect::OwnPairStays,
-        (Holding::KeyOnly(Owner::Ours), _) => Effect::KeyGoes,
-        (Holding::KeyOnly(Owner::Theirs) | Holding::Nothing, _) => Effect::NoPair,
+    let holding = route.holding();
+    match (holding.state(), pairs) {
+        (State::Managed, Pairs::Keep) => Effect::PairStays,
+        (State::Managed, Pairs::Clear) => Effect::PairGoes,
+        (State::Custom, _) => Effect::OwnPairStays,
+        (State::Default, _) if holding == Holding::KeyOnly(Owner::Ours) => Effect::KeyGoes,
+        (State::Default, _) => Effect::NoPair,
     }
 }
 

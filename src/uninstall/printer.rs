@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        inject::act::apply::ApplyError,
+        inject::decide::apply_error::ApplyError,
         k8s::api_error::ApiError,
         runtime::{
             printable::{HOSTILE, is_harmless},

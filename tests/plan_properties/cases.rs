@@ -4,7 +4,10 @@
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use proptest::{option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
-use trustplane::inject::decide::plan::{OnInvalid, Policy, SecretState, StatusScope, plan};
+use trustplane::inject::decide::{
+    plan::{OnInvalid, Policy, StatusScope, plan},
+    secret_state::SecretState,
+};
 use trustplane::tls::Pair;
 
 use crate::{

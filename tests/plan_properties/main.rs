@@ -21,8 +21,11 @@ use trustplane::{
     api::route::CertificateCondition,
     inject::decide::{
         facts::RouteFacts,
-        messages::{Notice, Reason, State},
-        plan::{OnInvalid, Plan, SecretState, StatusScope, Write, event_if_still_true, plan},
+        messages::Notice,
+        plan::{OnInvalid, Plan, StatusScope, event_if_still_true, plan},
+        secret_state::SecretState,
+        state::{Reason, State},
+        write::Write,
     },
 };
 

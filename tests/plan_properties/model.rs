@@ -11,7 +11,9 @@ use trustplane::{
     api::route::{CertificateCondition, Route},
     inject::decide::{
         facts::RouteFacts,
-        plan::{OnInvalid, Policy, SecretState, Write},
+        plan::{OnInvalid, Policy},
+        secret_state::SecretState,
+        write::Write,
     },
     tls::{Pair, RULES},
 };

@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::LazyLock};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use trustplane::{
-    inject::decide::plan::SecretState,
+    inject::decide::secret_state::SecretState,
     tls::{self, Fingerprint, Pair, Problem},
 };
 

@@ -14,8 +14,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 use trustplane::inject::{
-    act::apply::{ReadPair, Writer},
-    decide::plan::{Write, plan},
+    act::apply::Writer,
+    cache::secret_reads::ReadPair,
+    decide::{plan::plan, write::Write},
 };
 
 use crate::{

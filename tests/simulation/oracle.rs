@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use trustplane::{
     demo::api_server,
-    inject::decide::plan::{Policy, SecretState},
+    inject::decide::{plan::Policy, secret_state::SecretState},
     names::INJECT_LEASE,
 };
 

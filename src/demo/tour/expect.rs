@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::probe::Served;
-use crate::inject::decide::messages::{Reason, State};
+use crate::inject::decide::state::{Reason, State};
 
 /// What a step should show.
 #[derive(Clone, Debug, PartialEq, Eq)]

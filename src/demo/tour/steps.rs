@@ -12,7 +12,7 @@ use crate::{
         authority::{Authority, Issued},
         certificate_summary::CertificateSummary,
     },
-    inject::decide::messages::{Reason, State},
+    inject::decide::state::{Reason, State},
     k8s::api_error::{self, ApiError},
     names::SECRET_NAME_ANNOTATION,
 };

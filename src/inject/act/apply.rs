@@ -12,100 +12,17 @@ use serde_json::{Value, json};
 
 use crate::{
     api::route::{CertificateCondition, Route},
-    inject::decide::{facts::RouteFacts, marker::Marker, plan::Write, source::Source},
-    k8s::{
-        api_error::{self, ApiError},
-        object_ref::ObjectRef,
+    inject::{
+        cache::secret_reads::ReadPair,
+        decide::{
+            apply_error::ApplyError, facts::RouteFacts, marker::Marker, source::Source,
+            write::Write,
+        },
     },
+    k8s::api_error,
     names::{FIELD_MANAGER, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
     runtime::failpoints::{self, Bug},
-    tls::Pair,
 };
-
-/// A pair, and the version of the Secret that it was read from.
-#[derive(Clone, Debug)]
-pub struct ReadPair {
-    /// The pair.
-    pub pair: Pair,
-    /// The uid of the Secret.
-    pub uid: Box<str>,
-    /// Its resourceVersion.
-    pub version: Box<str>,
-}
-
-/// What went wrong with a Route.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApplyError {
-    /// The pair in hand is not the one that the plan speaks of.
-    #[error("Route {route}: the pair to inject is not at hand")]
-    PairMissing {
-        /// The Route.
-        route: ObjectRef,
-    },
-    /// The pair could not be written.
-    #[error("Route {route}: certificate and key could not be patched: {cause}")]
-    Pair {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
-    /// The condition could not be written.
-    #[error("Route {route}: its status could not be patched: {cause}")]
-    Status {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
-    /// The Route could not be read again.
-    #[error("Route {route}: could not be read: {cause}")]
-    Read {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
-    /// The Secret could not be read.
-    #[error("Secret {secret} of Route {route}: could not be read: {cause}")]
-    Secret {
-        /// The Route.
-        route: ObjectRef,
-        /// The Secret.
-        secret: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
-}
-
-impl ApplyError {
-    /// The call that failed.
-    pub fn cause(&self) -> Option<&ApiError> {
-        match self {
-            Self::PairMissing { .. } => None,
-            Self::Pair { cause, .. }
-            | Self::Status { cause, .. }
-            | Self::Read { cause, .. }
-            | Self::Secret { cause, .. } => Some(cause),
-        }
-    }
-
-    /// A bounded label for metrics.
-    pub fn category(&self) -> &'static str {
-        self.cause().map_or("pair-missing", ApiError::category)
-    }
-
-    /// Whether the Route that was to be written is gone.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Self::Pair { .. } | Self::Status { .. })
-            && self.cause() == Some(&ApiError::NotFound)
-    }
-
-    /// Whether the write met an object that it was not decided from.
-    pub fn is_conflict(&self) -> bool {
-        self.cause() == Some(&ApiError::Conflict)
-    }
-}
 
 /// Patches Routes.
 #[derive(Clone)]
@@ -273,6 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         inject::decide::{facts::tests::Draft, messages},
+        k8s::object_ref::ObjectRef,
         tls,
     };
 

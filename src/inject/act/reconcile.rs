@@ -11,7 +11,7 @@ pub use report::Failure;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -27,16 +27,20 @@ use read::Knowledge;
 use crate::{
     api::route::{CertificateCondition, Route},
     inject::{
-        act::apply::{ApplyError, ReadPair, Writer},
+        act::apply::Writer,
         cache::{
             index::{Index, Origin, PendingEvent},
-            secret_reads::{Judge, SharedReads},
+            secret_reads::{Judge, ReadPair, SharedReads},
             watch_health::WatchHealth,
+            write_backoffs::{LIMITS, WriteBackoffs},
         },
         decide::{
+            apply_error::ApplyError,
             facts::{HeldCertificate, RouteFacts, WriteAccess},
             messages,
-            plan::{self, CompletedWrite, Plan, Policy, SecretState, Write},
+            plan::{self, Plan, Policy},
+            secret_state::SecretState,
+            write::Write,
         },
         metrics::Metrics,
     },
@@ -45,12 +49,13 @@ use crate::{
         events::Publisher,
         object_ref::ObjectRef,
         queue::Priority,
-        revert_backoff::{self, Announcement, Decision, RevertBackoffs},
+        revert_backoff::{self, Announcement, Decision},
     },
     names::FIELD_MANAGER,
     runtime::{
         clock::Clock,
         failpoints::{self, Bug},
+        lock::lock,
     },
 };
 
@@ -374,7 +379,7 @@ impl Reconciler {
         let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
         self.index().route_written(written.clone(), origin, Instant::now());
         self.with_backoffs(route, |backoffs| {
-            backoffs.pair.written(Instant::now());
+            backoffs.pair.written(&LIMITS, Instant::now());
             backoffs.refusals = None;
         });
         Ok(written)
@@ -388,22 +393,22 @@ impl Reconciler {
         conditions: &[CertificateCondition],
     ) -> Result<Option<Instant>, ApplyError> {
         let said = plan.verdict.as_ref().map(revert_backoff::digest);
-        let decision =
-            self.with_backoffs(route, |backoffs| backoffs.status.decide(said, Instant::now()));
+        let decision = self
+            .with_backoffs(route, |backoffs| backoffs.status.decide(&LIMITS, said, Instant::now()));
         if let Decision::Wait(until, _) = decision {
             return Ok(Some(until));
         }
         let written = self.writer.write_status(route, conditions).await;
         self.metrics.wrote("status", written.as_ref().map_or_else(ApplyError::category, |_| "ok"));
         self.index().route_written(written?, Origin::OwnStatus, Instant::now());
-        self.with_backoffs(route, |backoffs| backoffs.status.written(Instant::now()));
+        self.with_backoffs(route, |backoffs| backoffs.status.written(&LIMITS, Instant::now()));
         Ok(None)
     }
 
     /// Answers when to try again where something else keeps undoing this write.
     async fn reverted(&self, route: &RouteFacts, write: Write) -> Option<Instant> {
         let decision = self.with_backoffs(route, |backoffs| {
-            backoffs.pair.decide(digest_of(write), Instant::now())
+            backoffs.pair.decide(&LIMITS, digest_of(write), Instant::now())
         });
         let Decision::Wait(until, announcement) = decision else { return None };
         if announcement == Announcement::Due {
@@ -452,23 +457,19 @@ impl Reconciler {
         self.publisher.forget_old();
     }
 
-    fn with_backoffs<T>(
-        &self,
-        route: &RouteFacts,
-        ask: impl FnOnce(&mut RevertBackoffs) -> T,
-    ) -> T {
+    fn with_backoffs<T>(&self, route: &RouteFacts, ask: impl FnOnce(&mut WriteBackoffs) -> T) -> T {
         match self.index().backoffs(&route.at, &route.uid) {
             Some(backoffs) => ask(backoffs),
-            None => ask(&mut RevertBackoffs::default()),
+            None => ask(&mut WriteBackoffs::default()),
         }
     }
 
     fn watch_health(&self) -> MutexGuard<'_, WatchHealth> {
-        self.watch_health.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watch_health)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.index)
     }
 }
 
@@ -478,8 +479,8 @@ fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
     let secret = route.secret().map(|secret| secret.name);
     let secret = secret.as_deref().unwrap_or_default();
     let result = match plan.event {
-        Some(CompletedWrite::Injected(before)) => messages::injected(route, before).note,
-        _ => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),
+        Some(write) => messages::completed(write, route).note,
+        None => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),
     };
     let change = messages::doing(Some(write));
     match write.target() {

@@ -19,13 +19,17 @@ pub use secrets::Arrival;
 use secrets::{Content, SecretEntry};
 
 use crate::{
-    inject::decide::{
-        facts::{Description, Holding, RequestedSecret, RouteFacts},
-        messages::{self, Reason, State},
-        plan::{CompletedWrite, SecretState},
-        source::{Agreement, Revision},
+    inject::{
+        cache::write_backoffs::WriteBackoffs,
+        decide::{
+            facts::{Description, Holding, RequestedSecret, RouteFacts},
+            secret_state::SecretState,
+            source::{Agreement, Revision},
+            state::{Reason, State},
+            write::CompletedWrite,
+        },
     },
-    k8s::{object_ref::ObjectRef, revert_backoff::RevertBackoffs},
+    k8s::object_ref::ObjectRef,
     runtime::failpoints::{self, Bug},
     tls::{Fingerprint, Problem},
 };
@@ -58,7 +62,7 @@ struct RouteEntry {
     pending: Option<PendingEvent>,
     ca_check: Option<Box<CaCheck>>,
     /// Fights over it; only where it was written lately.
-    backoffs: Option<Box<RevertBackoffs>>,
+    backoffs: Option<Box<WriteBackoffs>>,
     /// When somebody else changed it last, as far as we know.
     changed: Instant,
 }
@@ -265,7 +269,7 @@ impl Index {
     }
 
     /// The fights over the Route, if it is still this one.
-    pub fn backoffs(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut RevertBackoffs> {
+    pub(crate) fn backoffs(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut WriteBackoffs> {
         let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
         Some(entry.backoffs.get_or_insert_default())
     }
@@ -365,7 +369,7 @@ impl Index {
     pub fn warnings(&self, now: DateTime<Utc>) -> HashMap<Reason, u64> {
         let mut counts = HashMap::new();
         for warning in self.held().flat_map(|(_, held)| held.warnings_at(now)) {
-            *counts.entry(messages::reason_of(&warning)).or_default() += 1;
+            *counts.entry(Reason::from(&warning)).or_default() += 1;
         }
         counts
     }

@@ -4,3 +4,4 @@
 pub mod index;
 pub mod secret_reads;
 pub mod watch_health;
+pub(crate) mod write_backoffs;

@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -21,12 +21,10 @@ use tokio::{
 
 use crate::{
     api::secret::{Secret, TLS_TYPE},
-    inject::{
-        act::apply::ReadPair,
-        decide::{messages, plan::SecretState, source::Revision},
-    },
+    inject::decide::{secret_state::SecretState, source::Revision, state},
     k8s::object_ref::ObjectRef,
-    tls::{self, Fingerprint},
+    runtime::lock::lock,
+    tls::{self, Fingerprint, Pair},
 };
 
 /// A read serves others for so long.
@@ -37,6 +35,17 @@ const SHARED_BYTES: usize = 8 << 20;
 const JUDGES: usize = 2;
 /// So many objects of one namespace are read at once: each may take megabytes.
 const READS: usize = 4;
+
+/// A pair, and the version of the Secret that it was read from.
+#[derive(Clone, Debug)]
+pub struct ReadPair {
+    /// The pair.
+    pub pair: Pair,
+    /// The uid of the Secret.
+    pub uid: Box<str>,
+    /// Its resourceVersion.
+    pub version: Box<str>,
+}
 
 /// A Secret as the API server has it.
 pub struct SecretRead {
@@ -60,7 +69,7 @@ impl SecretRead {
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
         let revision = Some(Revision::of(&uid, &version));
         if secret.kind != TLS_TYPE {
-            let state = SecretState::WrongType(messages::shortened(&secret.kind).into());
+            let state = SecretState::WrongType(state::shortened(&secret.kind).into());
             return Self { state, revision, pair: None };
         }
         let (certificate, key) = (secret.data.certificate.expose(), secret.data.key.expose());
@@ -154,7 +163,7 @@ impl Judge {
     }
 
     fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<NamespaceLimits>>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.namespaces)
     }
 }
 
@@ -235,7 +244,7 @@ impl SharedReads {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<ObjectRef, Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 }
 

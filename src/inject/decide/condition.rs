@@ -9,7 +9,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 
 use crate::{
     api::route::CertificateCondition,
-    inject::decide::messages::{Reason, State, Verdict},
+    inject::decide::state::{Reason, State, Verdict},
     runtime::failpoints::{self, Bug},
 };
 

@@ -14,7 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
     api::route::{Route, TlsConfig},
-    inject::decide::{condition::PublishedCondition, marker::Marker, messages, source::Source},
+    inject::decide::{
+        condition::PublishedCondition,
+        marker::Marker,
+        source::Source,
+        state::{self, State},
+    },
     k8s::object_ref::ObjectRef,
     names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
     runtime::failpoints::{self, Bug},
@@ -138,6 +143,25 @@ pub enum Holding {
     KeyOnly(Owner),
     /// A certificate, with its key or without.
     Certificate(Fingerprint, Owner),
+}
+
+impl Holding {
+    /// The pair in the Route, if there is a certificate.
+    pub(crate) fn pair(self) -> Option<Fingerprint> {
+        match self {
+            Self::Certificate(pair, _) => Some(pair),
+            Self::Nothing | Self::KeyOnly(_) => None,
+        }
+    }
+
+    /// Which certificate a router that terminates TLS serves with it.
+    pub(crate) fn state(self) -> State {
+        match self {
+            Self::Certificate(_, Owner::Ours) => State::Managed,
+            Self::Certificate(_, Owner::Theirs) => State::Custom,
+            Self::Nothing | Self::KeyOnly(_) => State::Default,
+        }
+    }
 }
 
 /// Whose a pair is.
@@ -267,8 +291,17 @@ impl RouteFacts {
 }
 
 impl Tls {
+    /// Which certificate the router serves; none where it terminates no TLS.
+    pub(crate) fn state(&self) -> Option<State> {
+        match self {
+            Self::NotSecured | Self::Passthrough => None,
+            Self::External(_) => Some(State::Custom),
+            Self::Terminated { holding, .. } => Some(holding.state()),
+        }
+    }
+
     fn holds_ours(&self) -> bool {
-        matches!(self, Self::Terminated { holding: Holding::Certificate(_, Owner::Ours), .. })
+        self.state() == Some(State::Managed)
     }
 }
 
@@ -337,7 +370,7 @@ fn requested_secret(annotations: Option<&BTreeMap<String, String>>) -> Requested
             })
         }
         Some(name) if is_object_name(name) => RequestedSecret::Secret(name.into()),
-        Some(other) => RequestedSecret::Invalid(messages::shortened(other).into()),
+        Some(other) => RequestedSecret::Invalid(state::shortened(other).into()),
     }
 }
 

@@ -8,125 +8,18 @@ use std::borrow::Cow;
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::{
-    inject::{
-        act::apply::ApplyError,
-        decide::{
-            facts::{RequestedSecret, RouteFacts},
-            plan::{Before, Unusable, Write},
-        },
+    inject::decide::{
+        apply_error::ApplyError,
+        facts::{RequestedSecret, RouteFacts},
+        secret_state::Unusable,
+        state::{Reason, State, Verdict, shortened},
+        write::{Before, CompletedWrite, Write},
     },
     k8s::api_error::ApiError,
     names::SECRET_NAME_ANNOTATION,
     runtime::printable::printable,
     tls::{Problem, Warning},
 };
-
-/// Which certificate a Route holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum State {
-    /// None: the router serves its default certificate.
-    Default,
-    /// One of the user's own.
-    Custom,
-    /// The Secret's.
-    Managed,
-}
-
-impl State {
-    /// In the order in which the conditions are written.
-    pub const ALL: [Self; 3] = [Self::Default, Self::Custom, Self::Managed];
-
-    /// The condition's type.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "Default",
-            Self::Custom => "Custom",
-            Self::Managed => "Managed",
-        }
-    }
-}
-
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $reason:ident),+ $(,)?) => {
-        /// Why, for machines: the reason of a condition or an Event.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Reason { $($(#[$doc])* $reason),+ }
-
-        impl Reason {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$reason),+];
-
-            /// As conditions and Events spell it.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$reason => stringify!($reason)),+ }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// The Route has no `spec.tls`.
-    RouteNotSecured,
-    /// The router passes TLS through.
-    PassthroughTermination,
-    /// `spec.tls.externalCertificate` is set.
-    ExternalCertificate,
-    /// The Secret's pair stands in the Route.
-    SecretInjected,
-    /// The Secret turned unusable; its last good pair stays.
-    SecretInvalidKeepingLast,
-    /// There is no such Secret.
-    SecretNotFound,
-    /// The Secret is not `kubernetes.io/tls`.
-    SecretWrongType,
-    /// The router would refuse the pair.
-    SecretInvalid,
-    /// The Route's `caCertificate` makes the router refuse the pair.
-    CACertificateMismatch,
-    /// The annotation is no name of a Secret.
-    InvalidSecretName,
-    /// There is no certificate.
-    NoCertificate,
-    /// The user put one in.
-    CertificateInRoute,
-    /// Event: the pair went in.
-    CertificateInjected,
-    /// Event: a newer pair went in.
-    CertificateUpdated,
-    /// Event: the pair went out.
-    CertificateCleared,
-    /// Something else keeps reverting us.
-    CertificateContested,
-    /// Event: the API server refuses our write.
-    InjectionFailed,
-    /// Event: an annotation key that is nearly the right one.
-    AnnotationMisspelt,
-    /// Event: the API server refuses our condition.
-    StatusNotWritten,
-    /// Event: the certificate ends soon.
-    CertificateExpiring,
-    /// Event: the certificate, or an intermediate one, has expired.
-    CertificateExpired,
-    /// Event: the certificate is not valid yet.
-    CertificateNotYetValid,
-    /// Event: the certificate is for other names.
-    HostMismatch,
-    /// Event: the chain is not in order.
-    ChainOutOfOrder,
-    /// Event: the chain lacks an intermediate.
-    ChainIncomplete,
-}
-
-/// What a Route's certificate is, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Verdict {
-    /// None where the router terminates no TLS.
-    pub state: Option<State>,
-    /// Why, for machines.
-    pub reason: Reason,
-    /// Why, for people.
-    pub message: String,
-}
 
 /// An Event about a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,8 +193,23 @@ pub fn annotated_but_external(route: &RouteFacts) -> Notice {
     warning(Reason::ExternalCertificate, "CheckRoute", note)
 }
 
-/// Row 7 happened.
-pub fn injected(route: &RouteFacts, before: Before) -> Notice {
+/// The Event about a write of ours.
+pub fn completed(write: CompletedWrite, route: &RouteFacts) -> Notice {
+    match write {
+        CompletedWrite::Injected(before) => injected(route, before),
+        CompletedWrite::Cleared => Notice {
+            severity: Severity::Normal,
+            reason: Reason::CertificateCleared,
+            action: "Clear",
+            note: format!(
+                "The annotation {SECRET_NAME_ANNOTATION} was removed, so the injected certificate was \
+                 removed from the Route. The router serves its default certificate."
+            ),
+        },
+    }
+}
+
+fn injected(route: &RouteFacts, before: Before) -> Notice {
     let (reason, replaced) = match before {
         Before::Ours => (Reason::CertificateUpdated, ""),
         Before::Nothing => (Reason::CertificateInjected, ""),
@@ -315,19 +223,6 @@ pub fn injected(route: &RouteFacts, before: Before) -> Notice {
     let secret = secret_of(route);
     let note = format!("The Route has the certificate of Secret {secret}{described}.{replaced}");
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
-}
-
-/// Row 11 happened.
-pub fn cleared() -> Notice {
-    Notice {
-        severity: Severity::Normal,
-        reason: Reason::CertificateCleared,
-        action: "Clear",
-        note: format!(
-            "The annotation {SECRET_NAME_ANNOTATION} was removed, so the injected certificate was \
-             removed from the Route. The router serves its default certificate."
-        ),
-    }
 }
 
 /// While a fight is waited out.
@@ -503,25 +398,13 @@ pub fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence
 /// The router serves it, but a client may not like it.
 pub fn pair_warning(route: &RouteFacts, what: &Warning) -> Notice {
     let note = format!("Certificate of Secret {}: {what}", secret_of(route));
-    warning(reason_of(what), "CheckSecret", note)
+    warning(Reason::from(what), "CheckSecret", note)
 }
 
 /// The same of a pair that stays although its Secret is no longer usable.
 pub fn kept_warning(what: &Warning) -> Notice {
     let note = format!("Certificate that the Route keeps: {what}");
-    warning(reason_of(what), "CheckSecret", note)
-}
-
-/// The reason of the Event about this.
-pub fn reason_of(what: &Warning) -> Reason {
-    match what {
-        Warning::Expired { .. } | Warning::IntermediateExpired { .. } => Reason::CertificateExpired,
-        Warning::Expiring { .. } => Reason::CertificateExpiring,
-        Warning::NotYetValid { .. } => Reason::CertificateNotYetValid,
-        Warning::HostNotCovered { .. } => Reason::HostMismatch,
-        Warning::ChainOutOfOrder => Reason::ChainOutOfOrder,
-        Warning::ChainIncomplete => Reason::ChainIncomplete,
-    }
+    warning(Reason::from(what), "CheckSecret", note)
 }
 
 fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
@@ -531,13 +414,6 @@ fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
         RequestedSecret::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),
         RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => Cow::Borrowed(""),
     }
-}
-
-/// However long a value is, a person needs to see its beginning only.
-pub fn shortened(value: &str) -> &str {
-    const LONGEST: usize = 63;
-    let end = value.char_indices().nth(LONGEST).map_or(value.len(), |(at, _)| at);
-    &value[..end]
 }
 
 /// Numbered where there are several: a problem's text may have a semicolon of its own.

@@ -1,9 +1,13 @@
 //! What is decided about a Route. Pure: no client, no clock, no lock, no log.
 
+pub mod apply_error;
 pub mod condition;
 pub mod facts;
 pub mod marker;
 pub mod messages;
 pub mod plan;
 pub mod refusals;
+pub mod secret_state;
 pub mod source;
+pub mod state;
+pub mod write;

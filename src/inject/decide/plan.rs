@@ -14,41 +14,14 @@ use crate::{
     inject::decide::{
         condition,
         facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
-        messages::{self, Notice, Reason, Severity, State, Verdict},
+        messages::{self, Notice},
+        secret_state::{SecretState, Unusable},
+        state::{Reason, State, Verdict},
+        write::{Before, CompletedWrite, Write},
     },
     runtime::failpoints::{self, Bug},
-    tls::{self, Fingerprint, Problem},
+    tls::{self, Fingerprint},
 };
-
-/// The Secret that the Route's annotation names.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SecretState {
-    /// It holds this pair, and the router would serve it.
-    Usable(Fingerprint),
-    /// Not there, since when. A Route that names no Secret sees this too; nobody asks then.
-    Missing {
-        /// When it was first seen to be missing.
-        since: DateTime<Utc>,
-    },
-    /// There, but not `kubernetes.io/tls`.
-    WrongType(Box<str>),
-    /// A pair that the router would refuse.
-    Invalid {
-        /// Why.
-        problems: Box<[Problem]>,
-        /// The pair all the same, where it is text.
-        pair: Option<Fingerprint>,
-    },
-    /// A good pair that the Route's own `caCertificate` makes the router refuse.
-    CaMismatch(Box<[Problem]>),
-}
-
-impl SecretState {
-    /// Whether its pair can be injected.
-    pub fn is_usable(&self) -> bool {
-        matches!(self, Self::Usable(_))
-    }
-}
 
 /// What an operator chose.
 #[derive(Clone, Debug)]
@@ -108,43 +81,6 @@ pub struct Plan {
     pub warnings: Vec<Notice>,
     /// When to decide again although nothing changed.
     pub requeue_at: Option<DateTime<Utc>>,
-}
-
-/// A change to `spec.tls` and the marker, always in one patch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Write {
-    /// Certificate, key and marker of the pair with this fingerprint.
-    Inject(Fingerprint),
-    /// The pair stands there already; only the marker is missing.
-    AddMarker(Fingerprint),
-    /// Certificate, key and marker go.
-    Clear,
-    /// A key without its certificate, and the marker, go.
-    ClearKey,
-    /// The marker goes; the pair is not ours.
-    DropMarker,
-}
-
-impl Write {
-    /// The pair that stands in the Route afterwards by our doing, if any.
-    pub fn target(self) -> Option<Fingerprint> {
-        match self {
-            Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => Some(fingerprint),
-            Self::Clear | Self::ClearKey | Self::DropMarker => None,
-        }
-    }
-
-    /// Whether the Route is what this write makes of it.
-    pub fn stands_in(self, route: &RouteFacts) -> bool {
-        let holding = route.holding();
-        match self {
-            Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => {
-                holding == Holding::Certificate(fingerprint, Owner::Ours)
-            }
-            Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.has_marker,
-            Self::DropMarker => !route.has_marker,
-        }
-    }
 }
 
 impl Plan {
@@ -249,32 +185,17 @@ pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy
     plan
 }
 
-/// The Event about an earlier write of ours, where it is still so: somebody may have changed the
-/// Route before the Event was published.
+/// The Event about a completed write, unless somebody changed the Route before it was published.
 pub fn event_if_still_true(
     write: CompletedWrite,
     route: &RouteFacts,
     secret: &SecretState,
 ) -> Option<Notice> {
-    match (write, Row::of(route, secret)) {
-        (CompletedWrite::Injected(before), Row::UpToDate) => {
-            Some(messages::injected(route, before))
-        }
-        (CompletedWrite::Cleared, Row::NeverSet(Holding::Nothing)) => Some(messages::cleared()),
-        _ if failpoints::has(Bug::TellsWhatIsOver) => Some(event_although_over(write, route)),
-        _ => None,
-    }
-}
-
-/// Only a seeded bug tells what is over.
-fn event_although_over(write: CompletedWrite, route: &RouteFacts) -> Notice {
-    let (reason, note) = (Reason::CertificateInjected, messages::managed(route, &[]).message);
-    match write {
-        CompletedWrite::Injected(_) => {
-            Notice { severity: Severity::Normal, reason, action: "Inject", note }
-        }
-        CompletedWrite::Cleared => messages::cleared(),
-    }
+    let still_true = match write {
+        CompletedWrite::Injected(_) => Row::UpToDate,
+        CompletedWrite::Cleared => Row::NeverSet(Holding::Nothing),
+    };
+    (Row::of(route, secret) == still_true).then(|| messages::completed(write, route))
 }
 
 /// What can be said of a Route while its write is held back or refused: what stands there now.
@@ -287,16 +208,7 @@ pub fn interim(
     if route.write_access != WriteAccess::Free {
         return Plan::nothing();
     }
-    let state = match route.tls {
-        Tls::NotSecured | Tls::Passthrough => None,
-        Tls::External(_) => Some(State::Custom),
-        Tls::Terminated { holding, .. } => Some(match holding {
-            Holding::Certificate(_, Owner::Ours) => State::Managed,
-            Holding::Certificate(_, Owner::Theirs) => State::Custom,
-            Holding::Nothing | Holding::KeyOnly(_) => State::Default,
-        }),
-    };
-    let verdict = Verdict { state, reason, message };
+    let verdict = Verdict { state: route.tls.state(), reason, message };
     let covered = policy.status.covers(route);
     let conditions = condition::unless_published(&verdict, &route.conditions, now);
     Plan { conditions: conditions.filter(|_| covered), ..Plan::verdict(verdict) }
@@ -363,9 +275,7 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
             Plan::verdict(messages::no_certificate()).clearing_left_over(route, left)
         }
         Row::NeverSet(Holding::Certificate(..)) => Plan::verdict(messages::custom()),
-        Row::NeverSet(Holding::Nothing | Holding::KeyOnly(_)) => {
-            Plan::verdict(messages::no_certificate())
-        }
+        Row::NeverSet(_) => Plan::verdict(messages::no_certificate()),
     }
 }
 
@@ -396,57 +306,6 @@ impl StatusScope {
             Self::Off => false,
         }
     }
-}
-
-/// Why a Secret can't be injected.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Unusable<'a> {
-    /// The annotation's value is no name.
-    InvalidName(&'a str),
-    /// There is no such Secret.
-    Missing {
-        /// Since when.
-        since: DateTime<Utc>,
-    },
-    /// It is of this type instead.
-    WrongType(&'a str),
-    /// The router would refuse the pair.
-    Invalid(&'a [Problem]),
-    /// The router would refuse it because of the Route's own `caCertificate`.
-    CaMismatch(&'a [Problem]),
-}
-
-impl Unusable<'_> {
-    /// The reason that conditions and Events carry.
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::InvalidName(_) => Reason::InvalidSecretName,
-            Self::Missing { .. } => Reason::SecretNotFound,
-            Self::WrongType(_) => Reason::SecretWrongType,
-            Self::Invalid(_) => Reason::SecretInvalid,
-            Self::CaMismatch(_) => Reason::CACertificateMismatch,
-        }
-    }
-}
-
-/// What stood in the Route before an injection; only the Event's words differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// No certificate.
-    Nothing,
-    /// A pair that we injected earlier.
-    Ours,
-    /// A certificate of the user's own.
-    Theirs,
-}
-
-/// A write of ours that the Route's owner gets an Event about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompletedWrite {
-    /// The pair went in.
-    Injected(Before),
-    /// The pair went out, because the annotation did.
-    Cleared,
 }
 
 /// What of ours is left in a Route that does not serve it.
@@ -492,7 +351,7 @@ impl<'a> Row<'a> {
             Tls::Terminated { holding, .. } => holding,
         };
         match &route.requested {
-            RequestedSecret::Secret(_) => match unusable(secret) {
+            RequestedSecret::Secret(_) => match secret.usable() {
                 Ok(pair) => Self::usable(pair, holding),
                 Err(why) if is_held_already(secret, holding) => Self::OursButRefusedNow(why),
                 Err(why) => Self::not_usable(why, holding),
@@ -522,22 +381,18 @@ impl<'a> Row<'a> {
     }
 
     fn not_usable(why: Unusable<'a>, holding: Holding) -> Self {
-        match holding {
-            Holding::Certificate(_, Owner::Ours) => Self::OursUnusable(why),
-            Holding::Certificate(_, Owner::Theirs) => Self::TheirsUnusable(why),
-            Holding::Nothing | Holding::KeyOnly(_) => {
-                Self::EmptyUnusable(why, LeftOver::in_route(holding))
-            }
+        match holding.state() {
+            State::Managed => Self::OursUnusable(why),
+            State::Custom => Self::TheirsUnusable(why),
+            State::Default => Self::EmptyUnusable(why, LeftOver::in_route(holding)),
         }
     }
 
     fn removed(holding: Holding) -> Self {
-        match holding {
-            Holding::Certificate(_, Owner::Ours) => Self::RemovedOurs,
-            Holding::Certificate(_, Owner::Theirs) => Self::RemovedTheirs,
-            Holding::Nothing | Holding::KeyOnly(_) => {
-                Self::RemovedEmpty(LeftOver::in_route(holding))
-            }
+        match holding.state() {
+            State::Managed => Self::RemovedOurs,
+            State::Custom => Self::RemovedTheirs,
+            State::Default => Self::RemovedEmpty(LeftOver::in_route(holding)),
         }
     }
 
@@ -570,16 +425,6 @@ impl LeftOver {
             Holding::KeyOnly(Owner::Ours) => Self::OurKey,
             _ => Self::Nothing,
         }
-    }
-}
-
-fn unusable(secret: &SecretState) -> Result<Fingerprint, Unusable<'_>> {
-    match secret {
-        SecretState::Usable(pair) => Ok(*pair),
-        SecretState::Missing { since } => Err(Unusable::Missing { since: *since }),
-        SecretState::WrongType(found) => Err(Unusable::WrongType(found)),
-        SecretState::Invalid { problems, .. } => Err(Unusable::Invalid(problems)),
-        SecretState::CaMismatch(problems) => Err(Unusable::CaMismatch(problems)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{inject::act::apply::ApplyError, k8s::api_error::ApiError};
+use crate::{inject::decide::apply_error::ApplyError, k8s::api_error::ApiError};
 
 /// So many failures in a row are told.
 const REPORTED_AFTER: u32 = 3;

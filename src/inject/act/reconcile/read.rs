@@ -13,11 +13,11 @@ use crate::{
         secret::Secret,
     },
     inject::{
-        act::apply::ApplyError,
         cache::{index::KnownSecret, secret_reads::SecretRead},
         decide::{
+            apply_error::ApplyError,
             facts::{Holding, Owner, RouteFacts},
-            plan::SecretState,
+            secret_state::SecretState,
         },
     },
     k8s::{

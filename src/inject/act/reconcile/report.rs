@@ -8,15 +8,15 @@ use tokio::time::Instant;
 use super::{Reconciler, earlier};
 use crate::{
     api::route::API_VERSION,
-    inject::{
-        act::apply::ApplyError,
-        decide::{
-            condition,
-            facts::{RouteFacts, WriteAccess},
-            messages::{self, Notice, Reason, Severity},
-            plan::{self, Plan, SecretState},
-            refusals::{self, Retry},
-        },
+    inject::decide::{
+        apply_error::ApplyError,
+        condition,
+        facts::{RouteFacts, WriteAccess},
+        messages::{self, Notice, Severity},
+        plan::{self, Plan},
+        refusals::{self, Retry},
+        secret_state::SecretState,
+        state::Reason,
     },
     k8s::{
         api_error::ApiError,

@@ -12,7 +12,7 @@ use super::Index;
 use crate::{
     inject::{
         cache::secret_reads::SecretRead,
-        decide::{plan::SecretState, source::Revision},
+        decide::{secret_state::SecretState, source::Revision},
     },
     k8s::object_ref::ObjectRef,
     runtime::failpoints::{self, Bug},

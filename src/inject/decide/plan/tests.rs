@@ -6,8 +6,11 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    inject::decide::facts::{Description, HeldCertificate, tests::Draft},
-    tls::{CertificateFacts, Damage, Field, Validity, Wildcard},
+    inject::decide::{
+        facts::{Description, HeldCertificate, tests::Draft},
+        messages::Severity,
+    },
+    tls::{CertificateFacts, Damage, Field, Problem, Validity, Wildcard},
 };
 
 fn noon() -> DateTime<Utc> {
