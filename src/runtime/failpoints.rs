@@ -1,10 +1,10 @@
-//! Bugs that controllers really had, each a switch in the code that ships.
+//! Bugs that controllers really had, for the fault simulator, which must catch each of them.
 //!
-//! The fault simulator turns them on, one at a time, to prove that it would have caught them. The
-//! switches exist only with the feature `seeded-bugs`, which nothing but that test asks for;
-//! without it `has` is the constant `false` and the compiler leaves nothing of them.
+//! Bugs of reading, caching and writing are switches in the code that ships, one line each. Bugs
+//! of deciding have none there: the simulator tampers with what the controller sees and sends
+//! (tests/simulation/tamper.rs). The switches exist only with the feature `seeded-bugs`; without
+//! it `has` is the constant `false` and the compiler leaves nothing of them.
 
-/// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Bug {
     /// Writes carry neither uid nor resourceVersion: a stale decision wins.
@@ -67,7 +67,7 @@ pub enum Bug {
     ReadHidesNewer,
     /// An Event that nobody took is told later, whatever became of the Route meanwhile.
     TellsWhatIsOver,
-    /// A Route whose pair came from another Secret of the same name counts as up to date.
+    /// A Route whose pair came from another Secret, or another version of it, counts as up to date.
     BelievesOtherUid,
     /// Where the pair came from is believed after somebody else changed pair and annotations.
     BelievesForeignChange,

@@ -8,7 +8,7 @@ use std::{
 
 use trustplane::runtime::failpoints::{self, Bug};
 
-use crate::{faults::Fault, ops::Op, oracle, pool::Content, world::World};
+use crate::{faults::Fault, ops::Op, oracle, pool::Content, tamper, world::World};
 
 /// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
@@ -78,6 +78,7 @@ pub struct RunResult {
 /// Runs a case with a bug switched on, or none.
 pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     failpoints::switch(bug);
+    tamper::reset();
     fastrand::seed(case.seed);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()

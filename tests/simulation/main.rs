@@ -23,6 +23,7 @@ mod shrink;
 #[path = "../plan_properties/model.rs"]
 #[allow(dead_code, reason = "the properties of the plan ask more of it")]
 mod table;
+mod tamper;
 mod wire;
 mod workloads;
 mod world;

@@ -13,7 +13,7 @@ use futures::{
     future::{BoxFuture, pending},
     stream::BoxStream,
 };
-use http::{Request, Response, request::Parts};
+use http::{Method, Request, Response, request::Parts};
 use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -22,10 +22,12 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tower::{BoxError, Service};
+use trustplane::sandbox::api::ApiServer;
 
 use crate::{
     faults::{Damage, Done, Fate, Met, Moment, Watched},
     journal::{Actor, Target},
+    tamper,
     world::World,
 };
 
@@ -33,6 +35,7 @@ use crate::{
 pub const SILENCE: Duration = Duration::from_secs(70);
 
 type Chunk = Result<http_body::Frame<Bytes>, BoxError>;
+type ServerAnswer = <ApiServer as Service<Request<Body>>>::Response;
 pub type Answer = Response<StreamBody<BoxStream<'static, Chunk>>>;
 
 #[derive(Clone)]
@@ -136,12 +139,37 @@ impl Wire {
 
     /// Lets the API server do it. Answers what it says, and its bytes where they come at once.
     async fn commit(&self, sent: &Sent) -> Result<(Answer, Bytes), BoxError> {
-        let mut request = Request::from_parts(sent.parts.clone(), Body::from(sent.body.clone()));
+        let is_route = sent.target.is_about("routes");
+        let is_pair_patch =
+            is_route && sent.parts.method == Method::PATCH && sent.target.subresource.is_none();
+        let mut bodies =
+            if is_pair_patch { tamper::patches(&sent.body) } else { vec![sent.body.clone()] };
+        let last = bodies.pop().unwrap_or_default();
+        for body in bodies {
+            let answer = self.hand_over(sent, body)?;
+            if !answer.status().is_success() {
+                return self.read_answer(sent, answer, is_route).await;
+            }
+        }
+        let answer = self.hand_over(sent, last)?;
+        self.read_answer(sent, answer, is_route).await
+    }
+
+    fn hand_over(&self, sent: &Sent, body: Bytes) -> Result<ServerAnswer, BoxError> {
+        let mut request = Request::from_parts(sent.parts.clone(), Body::from(body));
         request.extensions_mut().clear();
         let mut server = self.world.server_for(sent.met.lagging);
-        let answer = self.world.watch_commits(self.actor(), sent.call, || {
+        Ok(self.world.watch_commits(self.actor(), sent.call, || {
             server.call(request).now_or_never().expect("the sandbox answers at once")
-        })?;
+        })?)
+    }
+
+    async fn read_answer(
+        &self,
+        sent: &Sent,
+        answer: ServerAnswer,
+        is_route: bool,
+    ) -> Result<(Answer, Bytes), BoxError> {
         let (head, body) = answer.into_parts();
         if sent.target.watch && head.status.is_success() {
             let watched =
@@ -152,6 +180,7 @@ impl Wire {
         }
         let collected = body.collect().await;
         let bytes = collected.map_err(|_| "the answer broke off")?.to_bytes();
+        let bytes = if is_route { tamper::answer(bytes) } else { bytes };
         Ok((Response::from_parts(head, once(bytes.clone())), bytes))
     }
 
@@ -206,6 +235,10 @@ impl Wire {
             match fate {
                 Fate::Arrives => {
                     sleep(self.world.latency().1).await;
+                    let line = match watched {
+                        Watched::Routes => tamper::event(line),
+                        Watched::Secrets => line,
+                    };
                     return (Ok(line), false);
                 }
                 Fate::HeldUntil(until) => sleep_until(until).await,

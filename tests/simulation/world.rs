@@ -45,6 +45,7 @@ use crate::{
     case::Case,
     faults::{Fault, Faults, Watched, What},
     journal::{Actor, Call, Commit, Journal, Target},
+    tamper,
     wire::Wire,
 };
 
@@ -275,7 +276,7 @@ impl World {
     fn options(&self, replica: usize) -> Options {
         Options {
             namespaces: Vec::new(),
-            policy: self.policy.clone(),
+            policy: tamper::policy(&self.policy),
             concurrency: 4,
             resync: RESYNC,
             watch_timeout: Duration::from_secs(60),

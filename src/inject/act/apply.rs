@@ -21,7 +21,6 @@ use crate::{
     },
     k8s::api_error,
     names::{FIELD_MANAGER, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
-    runtime::failpoints::{self, Bug},
 };
 
 /// Patches Routes.
@@ -45,10 +44,7 @@ impl Writer {
     ) -> Result<RouteFacts, ApplyError> {
         let change = change(route, write, pair)
             .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
-        match in_two_steps(&change) {
-            Some((ahead, then)) => self.send(&self.send(route, ahead).await?, then).await,
-            None => self.send(route, change).await,
-        }
+        self.send(route, change).await
     }
 
     async fn send(&self, route: &RouteFacts, change: Value) -> Result<RouteFacts, ApplyError> {
@@ -119,34 +115,13 @@ fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Option<V
         Write::Inject(fingerprint) => {
             let read = planned(fingerprint)?;
             let (certificate, key) = (read.pair.certificate(), read.pair.key().expose());
-            let mut tls = json!({ "certificate": certificate, "key": key });
-            if failpoints::has(Bug::ReplacesWholeTls) {
-                tls["insecureEdgeTerminationPolicy"] = Value::Null;
-                tls["destinationCACertificate"] = Value::Null;
-            }
-            with_tls(with_marker(route, read), tls)
+            with_tls(with_marker(route, read), json!({ "certificate": certificate, "key": key }))
         }
         Write::AddMarker(fingerprint) => with_marker(route, planned(fingerprint)?),
         Write::Clear => with_tls(without_marker(), json!({ "certificate": null, "key": null })),
         Write::ClearKey => with_tls(without_marker(), json!({ "key": null })),
         Write::DropMarker => without_marker(),
     })
-}
-
-/// Only a seeded bug parts what belongs together.
-fn in_two_steps(change: &Value) -> Option<(Value, Value)> {
-    let without = |place: &str, name: &str| {
-        let mut rest = change.clone();
-        rest.pointer_mut(place)?.as_object_mut()?.remove(name)?;
-        Some(rest)
-    };
-    if failpoints::has(Bug::TwoWrites) {
-        Some((without("/spec/tls", "key")?, change.clone()))
-    } else if failpoints::has(Bug::MarkerAfterwards) {
-        Some((without("", "metadata")?, without("", "spec")?))
-    } else {
-        None
-    }
 }
 
 fn with_marker(route: &RouteFacts, ReadPair { pair, uid, version }: &ReadPair) -> Value {
@@ -170,9 +145,6 @@ fn with_tls(mut change: Value, tls: Value) -> Value {
 }
 
 fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
-    if failpoints::has(Bug::NoPrecondition) {
-        return change;
-    }
     change["metadata"]["uid"] = json!(&*route.uid);
     change["metadata"]["resourceVersion"] = json!(route.version);
     change

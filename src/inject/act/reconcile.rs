@@ -123,8 +123,8 @@ impl Reconciler {
                     // Decided anew from the new object, never repeated blindly.
                     conflicts += 1;
                     match self.reread(at).await? {
-                        Some(reread) if failpoints::has(Bug::BlindRetry) => {
-                            route.version = RouteFacts::read(&reread).version;
+                        Some(new) if failpoints::has(Bug::BlindRetry) => {
+                            route.version = RouteFacts::read(&new).version
                         }
                         Some(reread) => route = RouteFacts::read(&reread),
                         None => return Ok(self.gone(&route)),
@@ -271,10 +271,8 @@ impl Reconciler {
         if self.dry_run {
             return Ok(self.log_plan(route, plan));
         }
-        if let (true, Some(conditions)) = (failpoints::has(Bug::StatusFirst), &plan.conditions) {
-            let early = self.writer.write_status(route, conditions).await?;
-            let rest = Plan { conditions: None, ..plan.clone() };
-            return Box::pin(self.write(&early, &rest, write, pair)).await;
+        if let (true, Some(early)) = (failpoints::has(Bug::StatusFirst), &plan.conditions) {
+            self.writer.write_status(route, early).await?;
         }
         if let Some(wait) = self.reverted(route, write).await {
             self.write_interim_status(route, messages::contested_interim()).await?;
@@ -369,9 +367,6 @@ impl Reconciler {
             }
         }
         let written = written?;
-        if let (true, Some(read)) = (failpoints::has(Bug::KeyInLog), pair) {
-            tracing::debug!(key = read.pair.key().expose(), "written");
-        }
         log_write(&written, plan, write);
         if let (Write::Inject(_), Some(changed)) = (write, changed) {
             self.metrics.reached_route(changed);

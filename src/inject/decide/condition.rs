@@ -10,7 +10,6 @@ use chrono::{DateTime, SubsecRound, Utc};
 use crate::{
     api::route::CertificateCondition,
     inject::decide::state::{Reason, State, Verdict},
-    runtime::failpoints::{self, Bug},
 };
 
 /// What is remembered of one condition: enough to know it again, in little room. Every Route has
@@ -105,9 +104,7 @@ fn condition(
         reason: Cow::Borrowed(verdict.reason.as_str()),
         message: message(state, verdict).into(),
         // The API keeps whole seconds; a finer time would come back changed and be written again.
-        last_transition_time: unchanged_since
-            .filter(|_| !failpoints::has(Bug::RestampsStatus))
-            .or_else(|| Some(now.trunc_subsecs(0))),
+        last_transition_time: unchanged_since.or_else(|| Some(now.trunc_subsecs(0))),
     }
 }
 

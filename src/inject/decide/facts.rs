@@ -22,7 +22,6 @@ use crate::{
     },
     k8s::object_ref::ObjectRef,
     names::{INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt},
-    runtime::failpoints::{self, Bug},
     tls::{self, Fingerprint, Validity, Warning, Wildcard},
 };
 
@@ -269,13 +268,7 @@ impl RouteFacts {
 
     /// Whether a decision about the other would be the same.
     pub fn same_but_for_version(&self, other: &Self) -> bool {
-        let mut ignoring_version = Self { version: self.version.clone(), ..other.clone() };
-        if failpoints::has(Bug::GenerationFilter) {
-            // Annotations are no part of what a generation counts.
-            ignoring_version.requested = self.requested.clone();
-            ignoring_version.has_marker = self.has_marker;
-        }
-        *self == ignoring_version
+        *self == Self { version: self.version.clone(), ..other.clone() }
     }
 
     /// Whether all that its users write is the same: a status is written by routers and by us.
@@ -338,9 +331,7 @@ fn write_access(route: &Route) -> WriteAccess {
     let owners = route.metadata.owner_references.as_deref().unwrap_or_default();
     if route.metadata.deletion_timestamp.is_some() {
         WriteAccess::Deleting
-    } else if owners.iter().any(is_controlling_ingress)
-        && !failpoints::has(Bug::TouchesIngressOwned)
-    {
+    } else if owners.iter().any(is_controlling_ingress) {
         WriteAccess::Ingress
     } else {
         WriteAccess::Free

@@ -19,7 +19,6 @@ use crate::{
         state::{Reason, State, Verdict},
         write::{Before, CompletedWrite, Write},
     },
-    runtime::failpoints::{self, Bug},
     tls::{self, Fingerprint},
 };
 
@@ -282,9 +281,6 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
 impl Policy {
     /// When a Secret that is missing since then counts as gone.
     fn gone_at(&self, since: DateTime<Utc>) -> DateTime<Utc> {
-        if failpoints::has(Bug::NoGrace) {
-            return since;
-        }
         since.checked_add_signed(self.missing_grace).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
@@ -344,9 +340,6 @@ impl<'a> Row<'a> {
         let holding = match route.tls {
             Tls::NotSecured => return Self::NotSecured,
             Tls::Passthrough => return Self::Passthrough,
-            Tls::External(_) if failpoints::has(Bug::LetsGoWithoutClearing) => {
-                return Self::External(LeftOver::Nothing);
-            }
             Tls::External(holding) => return Self::External(LeftOver::in_route(holding)),
             Tls::Terminated { holding, .. } => holding,
         };
@@ -368,11 +361,7 @@ impl<'a> Row<'a> {
 
     fn usable(pair: Fingerprint, holding: Holding) -> Self {
         match holding {
-            Holding::Certificate(held, Owner::Ours)
-                if held == pair && !failpoints::has(Bug::RewritesAlways) =>
-            {
-                Self::UpToDate
-            }
+            Holding::Certificate(held, Owner::Ours) if held == pair => Self::UpToDate,
             Holding::Certificate(held, Owner::Theirs) if held == pair => Self::MarkerMissing(pair),
             Holding::Certificate(_, Owner::Ours) => Self::Inject(pair, Before::Ours),
             Holding::Certificate(_, Owner::Theirs) => Self::Inject(pair, Before::Theirs),
@@ -433,7 +422,6 @@ impl LeftOver {
 fn is_held_already(secret: &SecretState, holding: Holding) -> bool {
     let SecretState::Invalid { pair: Some(pair), .. } = secret else { return false };
     holding == Holding::Certificate(*pair, Owner::Ours)
-        && !failpoints::has(Bug::ClearsByStricterRules)
 }
 
 #[cfg(test)]

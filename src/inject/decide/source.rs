@@ -10,11 +10,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::{
-    inject::decide::marker::Marker,
-    runtime::failpoints::{self, Bug},
-    tls,
-};
+use crate::{inject::decide::marker::Marker, tls};
 
 const FORMAT: &str = "v1";
 
@@ -29,14 +25,6 @@ impl Revision {
     /// The revision of a Secret with this uid and resourceVersion.
     pub fn of(uid: &str, version: &str) -> Self {
         Self { uid: digest(uid), version: digest(version) }
-    }
-
-    /// Whether a pair that was read from the other came from this one.
-    fn is(self, other: Self) -> bool {
-        if failpoints::has(Bug::BelievesOtherUid) && self.uid != other.uid {
-            return true;
-        }
-        self == other
     }
 }
 
@@ -80,7 +68,7 @@ impl Source {
     /// Compares it with the Secret as it is now.
     pub fn agreement(self, now: Revision) -> Agreement {
         match () {
-            () if !self.revision.is(now) => Agreement::Different,
+            () if self.revision != now => Agreement::Different,
             () if self.rules != tls::RULES => Agreement::OtherRules,
             () => Agreement::Same,
         }

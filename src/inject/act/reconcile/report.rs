@@ -64,7 +64,10 @@ impl Reconciler {
         secret: &SecretState,
     ) -> Option<Instant> {
         let pending = self.index().take_pending(&route.at, &route.uid)?;
-        let notice = plan::event_if_still_true(pending.write, route, secret)?;
+        let notice = plan::event_if_still_true(pending.write, route, secret);
+        let is_over = || failpoints::has(Bug::TellsWhatIsOver);
+        let notice =
+            notice.or_else(|| is_over().then(|| messages::completed(pending.write, route)))?;
         if self.publish(route, &notice).await {
             return None;
         }
