@@ -1,4 +1,4 @@
-//! Judges what was found: one line for each thing that must be in order. Pure.
+//! Evaluates the facts: one result for each thing that must be in order. Pure.
 //!
 //! trustplane counts as installed where its Deployment is there. Before that, what belongs to the
 //! installation is "not yet" and no failure, unless somebody says that it should be there.
@@ -27,7 +27,7 @@ pub const TESTED: (u32, u32) = (1, 36);
 /// How many names a line shows.
 const NAMES: usize = 5;
 
-/// How a thing stands.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -43,16 +43,13 @@ pub enum Status {
     Note,
 }
 
-/// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
-    /// Names the line for scripts, and never changes.
+    /// Names the check for scripts, and never changes.
     pub check: &'static str,
-    /// How it stands.
     pub result: Status,
-    /// What was looked at, for people.
+    /// The subject, for people.
     pub subject: &'static str,
-    /// What was found.
     pub found: String,
     /// What to do about it.
     #[serde(rename = "do")]
@@ -117,7 +114,6 @@ impl CheckResult {
 pub enum Expect {
     /// If its Deployment is.
     Whatever,
-    /// Yes.
     Installed,
 }
 
@@ -126,7 +122,6 @@ pub fn is_installed(facts: &Facts, expect: Expect) -> bool {
     expect == Expect::Installed || matches!(facts.deployment, Ok(Some(_)))
 }
 
-/// Judges.
 pub fn evaluate(facts: &Facts, expect: Expect) -> Vec<CheckResult> {
     let judge = Judge { facts, installed: is_installed(facts, expect) };
     let mut lines = vec![
@@ -438,7 +433,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What puts the installation right, in the way in which it was made.
+    /// The command that repairs the installation, in the way in which it was made.
     fn apply(&self) -> String {
         let namespace = &self.facts.namespace;
         if let Ok(Some(DeploymentFound { release: Some(release), .. })) = &self.facts.deployment {

@@ -1,4 +1,4 @@
-//! What was found on a cluster. `lines` judges it.
+//! The facts about a cluster. `checks` evaluates them.
 
 use crate::{
     check::{federate::FederateFound, probe::Enforcement, rights::Right, routes::RoutesFound},
@@ -15,11 +15,9 @@ pub type Answer<T> = Result<T, ApiError>;
 pub struct Facts {
     /// Where trustplane is installed, or is to be.
     pub namespace: String,
-    /// The API server.
     pub server: Server,
     /// Whether it is that of `trustplane sandbox`, and who injects there.
     pub sandbox: Option<Injecting>,
-    /// Who serves Routes.
     pub route_api: Answer<RouteApi>,
     /// Whether `.status.certificate` is kept.
     pub status_field: Answer<StatusField>,
@@ -31,11 +29,9 @@ pub struct Facts {
     pub policy: Answer<Option<PolicyFound>>,
     /// Whether it is enforced.
     pub enforcement: Enforcement,
-    /// The Deployment.
     pub deployment: Answer<Option<DeploymentFound>>,
     /// Other namespaces with such a Deployment, where it is not in this one.
     pub elsewhere: Vec<String>,
-    /// Who leads.
     pub lease: Answer<Holder>,
     /// The Routes of the namespaces that are served.
     pub routes: Answer<RoutesFound>,
@@ -59,10 +55,8 @@ impl Facts {
     }
 }
 
-/// The API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
     pub url: String,
     /// As it calls its version.
     pub version: String,
@@ -70,10 +64,8 @@ pub struct Server {
     pub number: (u32, u32),
 }
 
-/// Who serves Routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteApi {
-    /// Nobody.
     Missing,
     /// The API server itself, by a CustomResourceDefinition.
     Crd,
@@ -91,16 +83,13 @@ pub enum RouteApi {
 /// Rights that were asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
-    /// How many.
     pub asked: usize,
     /// Those that are not granted.
     pub missing: Vec<Right>,
 }
 
-/// Policy and binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFound {
-    /// What it says.
     pub policy: Installed,
     /// Where it is in force.
     pub binding: Installed,
@@ -128,7 +117,6 @@ pub struct DeploymentFound {
     pub ready: i32,
     /// How many are of the version that it asks for now.
     pub updated: i32,
-    /// The ServiceAccount.
     pub account: String,
     /// `--namespace`; none for all.
     pub served: Vec<String>,

@@ -35,7 +35,6 @@ const SPIRE_KINDS: [(&str, &str); 3] = [
     ("clusterstaticentries", "ClusterStaticEntry"),
 ];
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub struct FederateFound {
     /// Its Deployment, with what was asked about the installation if there is one.
@@ -49,7 +48,6 @@ pub struct FederateFound {
 pub struct Installation {
     /// The Deployment. It serves one namespace: that of the SPIRE server.
     pub deployment: DeploymentFound,
-    /// Who leads.
     pub lease: Answer<Holder>,
     /// What its account may do, of what it needs.
     pub account: Answer<Reviewed>,
@@ -78,9 +76,7 @@ pub fn spire_namespace(deployment: &DeploymentFound) -> &str {
 /// What a SpireServer says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpireServerFound {
-    /// The trust domain.
     pub trust_domain: String,
-    /// Its conditions.
     pub conditions: Vec<ConditionFound>,
     /// Whether they are about the spec as it is now.
     pub current: bool,
@@ -95,11 +91,9 @@ pub struct ConditionFound {
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why.
     pub reason: String,
 }
 
-/// Asks for everything.
 pub async fn look(
     client: &Client,
     namespace: &str,

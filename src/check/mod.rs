@@ -1,7 +1,7 @@
 //! Command check: is a cluster ready for trustplane, and is what is installed in order?
 //!
-//! `gather` asks the API server, `checks` judges what it found, `printer` shows it. Only `gather`, `federate`,
-//! `routes` and `probe` have a client, and only `probe` changes anything: the command asks first.
+//! `gather` asks the API server, `checks` evaluates the answers, `printer` shows them. Only `gather`,
+//! `federate`, `routes` and `probe` have a client, and only `probe` changes anything: the command asks first.
 //! `rights` and `policy` know what deploy/ asks for: they read the manifests themselves, so that the
 //! two can't differ.
 

@@ -15,13 +15,11 @@ use crate::runtime::{
 const INDENT: usize = 29;
 /// In a terminal that is narrower, what was found has lines of its own.
 const NARROW: usize = 72;
-/// Where these begin.
 const NARROW_INDENT: usize = 8;
 
 /// Whether trustplane can be installed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A cluster.
     Cluster,
     /// `trustplane sandbox`.
     Sandbox,
@@ -84,7 +82,6 @@ fn summary(lines: &[CheckResult], place: Place) -> String {
     }
 }
 
-/// Whether nothing failed.
 pub fn holds(lines: &[CheckResult]) -> bool {
     lines.iter().all(|line| line.result != Status::Failed)
 }

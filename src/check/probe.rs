@@ -42,7 +42,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Whether the policy is enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// Nobody tried.
     NotTested,
     /// Somebody asked for a test, and there is no policy to be tested.
     NothingToTest,
@@ -59,23 +58,13 @@ pub enum Enforcement {
 pub enum ProbeError {
     /// Something could not be made or removed.
     #[error("{step}: {cause}")]
-    Call {
-        /// What was tried.
-        step: &'static str,
-        /// Why it failed.
-        cause: ApiError,
-    },
+    Call { step: &'static str, cause: ApiError },
     /// Somebody asked for the end.
     #[error("stopped before its end")]
     Stopped,
     /// The namespace is still there.
     #[error("namespace {namespace} could not be deleted: {cause}. The next run deletes it")]
-    NotRemoved {
-        /// Which.
-        namespace: String,
-        /// Why not.
-        cause: ApiError,
-    },
+    NotRemoved { namespace: String, cause: ApiError },
 }
 
 fn at(step: &'static str) -> impl Fn(ApiError) -> ProbeError {

@@ -1,4 +1,4 @@
-//! What the controller's account must be allowed, and whoever installs it. Pure.
+//! The rights that the controller's account needs, and those that installing needs. Pure.
 
 use std::fmt;
 
@@ -96,7 +96,7 @@ pub(super) fn documents(manifest: &str) -> Result<Vec<Value>, ManifestError> {
     manifest.split("\n---\n").map(read).collect()
 }
 
-/// What the controller calls in the namespaces that it serves; in all of them where none is named.
+/// The controller's calls in the namespaces that it serves, or in all where none is named.
 pub fn of_controller(served: &[String]) -> Result<Vec<Right>, ManifestError> {
     let everywhere = [String::new()];
     let places = if served.is_empty() { &everywhere } else { served };
@@ -107,12 +107,12 @@ pub fn of_controller(served: &[String]) -> Result<Vec<Right>, ManifestError> {
     Ok(rights)
 }
 
-/// What its leader election calls, in the namespace where it is installed.
+/// The calls of its leader election, in the namespace where it is installed.
 pub fn of_election(namespace: &str) -> Result<Vec<Right>, ManifestError> {
     granted(LEASE_ROLE, namespace)
 }
 
-/// What it calls to find out who may read metrics.
+/// The calls that authenticate and authorise readers of metrics.
 pub fn of_metrics() -> [Right; 2] {
     [("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews")]
         .map(|(group, resource)| Right::to("create", group, resource, ""))
@@ -197,7 +197,7 @@ enum Scope {
     Namespace,
 }
 
-/// What `kubectl apply` of deploy/ calls.
+/// The calls of `kubectl apply` of deploy/.
 pub fn to_install(namespace: &str) -> Vec<Right> {
     let mut rights = Vec::new();
     for (_, group, resource, scope) in INSTALLED {
@@ -208,7 +208,7 @@ pub fn to_install(namespace: &str) -> Vec<Right> {
     rights
 }
 
-/// Who has these may grant rights that they do not have themselves.
+/// With these a user may grant rights that they do not have themselves.
 pub fn to_grant_any() -> [Right; 2] {
     ["escalate", "bind"].map(|verb| Right::to(verb, RBAC, "clusterroles", ""))
 }

@@ -38,7 +38,6 @@ pub type Secrets = HashMap<ObjectRef, Option<Fingerprint>>;
 /// The Routes, counted. Those that ask for a Secret and are ours to write are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutesFound {
-    /// All of them.
     pub all: usize,
     /// Those that ask for a Secret and are ours to write.
     pub annotated: usize,
@@ -176,7 +175,6 @@ impl RouteSeen {
 }
 
 impl RoutesFound {
-    /// Counts.
     pub fn count(
         seen: &[RouteSeen],
         undecodable: Vec<ObjectRef>,
@@ -194,7 +192,7 @@ impl RoutesFound {
         let compared = secrets.as_ref().map_err(ApiError::clone);
         let holds = |route: &&&RouteSeen| match &compared {
             Ok(secrets) => route.is_current(secrets),
-            // What may not be compared is not called wrong either.
+            // Without a comparison nothing is called wrong.
             Err(_) => route.is_injected(),
         };
         let fails = |route: &&&RouteSeen| {

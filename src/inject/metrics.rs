@@ -118,9 +118,7 @@ impl Metrics {
 
 /// What is read off the caches when somebody asks.
 pub struct Caches {
-    /// Routes and Secrets.
     pub index: Arc<Mutex<Index>>,
-    /// What waits.
     pub queue: Arc<Queue<ObjectRef>>,
     /// Whether this replica writes.
     pub gate: Gate,

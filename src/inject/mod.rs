@@ -1,8 +1,9 @@
 //! Job inject: the certificate of a TLS Secret into the Routes that ask for it.
 //!
-//! `decide` is pure: `facts` reads a Route, `plan` decides, `messages` words it. `act` does it: `reconcile`
-//! brings one Route into its state, and `apply` alone changes Routes. `cache` holds what was seen of the
-//! cluster. `run` connects watches, queue and workers; `inventory` reads every Route once, for commands.
+//! `decide` is pure: `facts` reads a Route, `plan` decides, `messages` words it. `act` uses it and
+//! `cache`: `reconcile` brings one Route into its state, and only `apply` changes Routes. `cache` keeps
+//! what the watches and reads brought. `run` connects watches, queue and workers; `inventory` reads
+//! every Route once, for commands.
 
 pub mod act;
 pub mod cache;

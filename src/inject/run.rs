@@ -1,4 +1,4 @@
-//! The controller: watches fill the index and the queue, workers give each Route its turn.
+//! The controller: watches fill the index and the queue, workers reconcile the Routes.
 
 mod watch_tasks;
 
@@ -57,10 +57,9 @@ use crate::{
     },
 };
 
-/// How often what was remembered only for a while is let go.
+/// How often old entries of the caches are dropped.
 const TIDY: Duration = Duration::from_secs(600);
 
-/// What the command line chose.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespaces to serve; empty for all.
@@ -79,7 +78,7 @@ pub struct Options {
     pub compare_every: Duration,
     /// Whether pairs are judged on the workers' own threads: the simulator has no others.
     pub judges_in_place: bool,
-    /// Who we are in Events.
+    /// `reportingInstance` of our Events.
     pub instance: String,
 }
 
@@ -340,7 +339,7 @@ impl Injector {
             if self.gate.is_open() {
                 let words_are_left = self.reconcile(&at, priority).await;
                 if words_are_left && stop.is_cancelled() {
-                    // What is under way is finished, and said.
+                    // A reconcile under way is finished, its report included.
                     self.reconcile(&at, Priority::Low).await;
                 }
             } else {
@@ -350,7 +349,7 @@ impl Injector {
         }
     }
 
-    /// Answers whether there is something left to be said of it.
+    /// Answers whether a report is still to be made.
     async fn reconcile(&self, at: &ObjectRef, priority: Priority) -> bool {
         let start = Instant::now();
         // A bug that one Route brings out must not stop the others.
@@ -358,7 +357,7 @@ impl Injector {
             AssertUnwindSafe(self.reconciler.reconcile(at, priority)).catch_unwind().await;
         self.reconciler.metrics.reconciled(start.elapsed());
         match outcome {
-            // It has come half-way: what is said may still fail, as it may have before.
+            // Half-way: the report may still fail, as it may have before.
             Ok(Ok(Action::ReportLater)) => {
                 self.queue.add_later(at.clone());
                 return true;
@@ -387,7 +386,7 @@ impl Injector {
     async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
         self.reconciler.metrics.failed(error.category());
         let at_least = match error.cause() {
-            // Asked of one, meant for all: otherwise each Route would have to hear it for itself.
+            // The server means all Routes; otherwise each would have to be told by itself.
             Some(ApiError::TooManyRequests { retry_after }) => {
                 self.pause.extend(*retry_after);
                 *retry_after
@@ -468,7 +467,6 @@ pub enum RunError {
     /// A watch task ended.
     #[error("a watch ended unexpectedly")]
     WatchEnded,
-    /// A worker ended.
     #[error("a worker ended unexpectedly")]
     WorkerEnded,
 }

@@ -41,7 +41,7 @@ pub enum Removal {
     Gone,
     /// It is as it was.
     Failed(ApplyError),
-    /// Its turn never came.
+    /// Asked to stop before it was tried.
     NotTried,
 }
 

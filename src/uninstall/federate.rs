@@ -15,12 +15,10 @@ use crate::{
     runtime::terminal::{command, paragraph},
 };
 
-/// What is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Federate {
     /// Where the controller is installed, if it is.
     installed_in: Option<String>,
-    /// Whether it runs.
     runs: bool,
     /// Where the SPIRE server runs.
     spire_namespace: String,

@@ -109,7 +109,6 @@ pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
 /// One Route that asks, or asked, for a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// Where it is.
     pub at: ObjectRef,
     /// What its annotation says; nothing where only our marker is left.
     pub asks_for: Option<String>,

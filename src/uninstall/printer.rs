@@ -154,7 +154,6 @@ fn aligned(rows: &[[String; 5]]) -> String {
     text
 }
 
-/// What happened.
 pub fn result(ended: &[(ObjectRef, Removal)], width: usize) -> String {
     let count = |wanted: fn(&Removal) -> bool| ended.iter().filter(|(_, it)| wanted(it)).count();
     let done = count(|it| matches!(it, Removal::Done | Removal::Gone));

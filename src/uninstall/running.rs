@@ -23,23 +23,13 @@ pub enum Running {
         "trustplane still runs: Deployment {namespace}/{INJECT_DEPLOYMENT} has {replicas} replicas. \
          Stop it first with: kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=0"
     )]
-    Scaled {
-        /// Where.
-        namespace: String,
-        /// How many.
-        replicas: i32,
-    },
+    Scaled { namespace: String, replicas: i32 },
     /// Somebody renews the Lease.
     #[error(
         "trustplane still runs: {identity} holds Lease {namespace}/{INJECT_LEASE}. Stop it, or wait \
          until it has stopped, and run this again"
     )]
-    Leads {
-        /// Where.
-        namespace: String,
-        /// Who.
-        identity: String,
-    },
+    Leads { namespace: String, identity: String },
     /// The sandbox injects by itself.
     #[error(
         "this is the trustplane sandbox, and its injector puts .status.certificate back at once. Start \
@@ -51,24 +41,16 @@ pub enum Running {
         "trustplane runs in namespace {namespace}, not in {NAMESPACE}. If you mean that one, add \
          --install-namespace {namespace}"
     )]
-    Elsewhere {
-        /// Where.
-        namespace: String,
-    },
+    Elsewhere { namespace: String },
     /// It can't be seen.
     #[error(
         "whether trustplane still runs in namespace {namespace} cannot be seen: {cause}. Run this as \
          somebody who may read the Deployment and the Lease there, or add --while-running"
     )]
-    Unknown {
-        /// Where.
-        namespace: String,
-        /// Why not.
-        cause: ApiError,
-    },
+    Unknown { namespace: String, cause: ApiError },
 }
 
-/// Whether the cluster is a sandbox, and who injects there. Whoever may not ask is not in one.
+/// Whether the cluster is a sandbox, and who injects there. Without the right to ask it is none.
 pub async fn sandbox(client: &Client) -> Option<Injecting> {
     let version = api_error::with_timeout(client.apiserver_version()).await.ok()?;
     sandbox::recognise(client, &version).await
@@ -98,7 +80,7 @@ pub async fn look_around(client: &Client) -> Result<(), Running> {
     look(client, NAMESPACE).await?;
     let deployments: Api<Deployment> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
-    // Who may not look everywhere is the owner of some namespaces, and knows what runs there.
+    // A user without that right owns some namespaces only, and knows what runs there.
     let Ok(found) = api_error::with_timeout(deployments.list(&named)).await else { return Ok(()) };
     let runs = found.items.into_iter().find(|deployment| replicas_of(deployment) > 0);
     match runs.and_then(|deployment| deployment.metadata.namespace) {

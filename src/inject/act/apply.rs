@@ -23,7 +23,6 @@ use crate::{
     names::{FIELD_MANAGER, INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
-/// Patches Routes.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,

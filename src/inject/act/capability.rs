@@ -15,7 +15,6 @@ use crate::{
 /// Whether the server stores our condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusField {
-    /// It does.
     Kept,
     /// It would drop it.
     Dropped,

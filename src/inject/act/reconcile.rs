@@ -1,8 +1,8 @@
-//! One Route's turn: decide from what is known, and where that does not suffice or the pair is to be
-//! written, decide again from what the API server says now, then write it.
+//! Reconciles one Route: decides from the caches and, where they do not suffice or the pair is to be
+//! written, again from a fresh read; then writes.
 //!
-//! A turn writes the pair, or says what there is to say: an Event, a warning, the condition. Words
-//! wait while pairs do: what a router serves matters more than what is told about it.
+//! A reconcile writes the pair, or reports: Events, warnings, the condition. Reports wait while pairs
+//! do: the served certificate matters more.
 
 mod read;
 mod report;
@@ -59,29 +59,20 @@ use crate::{
     },
 };
 
-/// A Route that changes under our hands so often in a row has to wait its back-off.
+/// After so many conflicts in a row a Route waits for its back-off.
 const CONFLICTS: usize = 3;
-/// A Route that is gone, and the watch does not say so, is looked at again after this long.
+/// A Route that is gone, although the watch still has it, is checked again after this long.
 const RECHECK: Duration = Duration::from_secs(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Everything that a turn needs.
 pub struct Reconciler {
-    /// What the watches told.
     pub index: Arc<Mutex<Index>>,
-    /// Whether what they told can be believed.
     pub watch_health: Arc<Mutex<WatchHealth>>,
-    /// For reads.
     pub client: Client,
-    /// For writes.
     pub writer: Writer,
-    /// For Events.
     pub publisher: Publisher,
-    /// The time of day.
     pub clock: Clock,
-    /// What is counted.
     pub metrics: Metrics,
-    /// What the operator chose.
     pub policy: Policy,
     /// Whether plans are only logged.
     pub dry_run: bool,
@@ -93,7 +84,7 @@ pub struct Reconciler {
     pub judge: Judge,
 }
 
-/// What a turn leaves to be done.
+/// How to go on after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     AwaitChange,
@@ -124,7 +115,7 @@ impl Reconciler {
                     conflicts += 1;
                     match self.reread(at).await? {
                         Some(new) if failpoints::has(Bug::BlindRetry) => {
-                            route.version = RouteFacts::read(&new).version
+                            route.version = RouteFacts::read(&new).version;
                         }
                         Some(reread) => route = RouteFacts::read(&reread),
                         None => return Ok(self.gone(&route)),
@@ -144,7 +135,7 @@ impl Reconciler {
             return Ok(Action::AwaitChange);
         }
         match self.reread(&route.at).await? {
-            // What is not there is something else, its status for one.
+            // The Route is there; its status, for one, is not.
             Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
             _ => Ok(self.gone(route)),
         }
@@ -229,7 +220,7 @@ impl Reconciler {
         }
     }
 
-    /// As `say`, after a read of the Route where its chain was too long for the watch.
+    /// As `report`, after a read of the Route where its chain was too long for the watch.
     async fn report_in_full(
         &self,
         route: &RouteFacts,
@@ -284,15 +275,15 @@ impl Reconciler {
         }
         let now_is = self.write_pair(route, plan, write, pair).await?;
         if !write.stands_in(&now_is) {
-            // Something between us and the store changed our write. What was planned to be said is
-            // not so; the next turn counts it as undone.
+            // Something between us and the store changed our write, so the planned report is wrong;
+            // the next reconcile counts it as undone.
             return Ok(Action::RequeueAt(Instant::now()));
         }
         self.record_state(route, plan);
         Ok(Action::ReportLater)
     }
 
-    /// Says what there is to say of a Route whose pair is as it should be.
+    /// Reports on a Route whose pair is as it should be.
     async fn report(
         &self,
         route: &RouteFacts,
@@ -303,7 +294,7 @@ impl Reconciler {
         if self.dry_run {
             return Ok(self.log_plan(route, plan));
         }
-        // The verdict is about the pair: it holds whether or not anybody can be told.
+        // The verdict is about the pair, so it holds whether or not it can be published.
         self.record_state(route, plan);
         // Nothing is certain before the grace of a missing Secret ends, and that does not wait.
         let grace = plan.requeue_at.filter(|_| plan.verdict.is_none());
@@ -358,7 +349,7 @@ impl Reconciler {
                 refusals.too_large(digest_of(write), Instant::now());
             });
         }
-        // Where the answer is lost, the Event is told if the Route turns out to hold the pair.
+        // Where the answer is lost, the Event is published if the Route turns out to hold the pair.
         if written.is_ok() || cause.is_some_and(ApiError::may_be_done) {
             let event = plan.event.filter(|_| !failpoints::has(Bug::HappenedNeverTold));
             if let Some(write) = event {
@@ -445,7 +436,7 @@ impl Reconciler {
         at.map(|at| Instant::now() + self.clock.until(at).min(LONGEST_WAIT))
     }
 
-    /// Forgets fights that are over and Events that are old.
+    /// Forgets finished back-offs and old Events.
     pub fn tidy(&self) {
         self.index().tidy(Instant::now());
         self.judge.tidy();

@@ -1,4 +1,4 @@
-//! What the watches brought: all Routes, and of the Secrets those that a Route names.
+//! All Routes, and the Secrets that a Route names, as the watches brought them.
 //!
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
 //! to be decided anew. Neither key nor certificate is kept: of a Secret its revision, and once it
@@ -34,9 +34,9 @@ use crate::{
     tls::{Fingerprint, Problem},
 };
 
-/// For so long a watch may still bring what was before our own write.
+/// A watch may lag behind our own write for this long.
 const OWN_WRITE_WINDOW: Duration = Duration::from_secs(30);
-/// After this long nobody is told any more that something happened.
+/// Pending Events older than this are dropped.
 const OLD_NEWS: Duration = Duration::from_secs(3_600);
 
 /// The caches of the injector.
@@ -61,9 +61,9 @@ struct RouteEntry {
     last_state: Option<(Option<State>, Reason)>,
     pending: Option<PendingEvent>,
     ca_check: Option<Box<CaCheck>>,
-    /// Fights over it; only where it was written lately.
+    /// Only where it was written lately.
     backoffs: Option<Box<WriteBackoffs>>,
-    /// When somebody else changed it last, as far as we know.
+    /// When somebody else last changed it, as far as we know.
     changed: Instant,
 }
 
@@ -79,9 +79,7 @@ struct CaCheck {
 /// one after a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingEvent {
-    /// What was written.
     pub write: CompletedWrite,
-    /// And when.
     pub since: Instant,
 }
 
@@ -98,15 +96,13 @@ pub enum Origin {
     OwnStatus,
 }
 
-/// What can be said about a Route's Secret without a read.
+/// What is known of a Route's Secret without a read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KnownSecret {
-    /// This.
     State(SecretState),
     /// Nothing: it has to be read.
     Unread,
-    /// As far as an earlier judgement goes it is what the Route holds. It has to be read, and that
-    /// can wait.
+    /// An earlier version of our rules accepted it, and the Route holds it: the read can wait.
     UnreadByOurRules,
 }
 
@@ -211,7 +207,6 @@ impl Index {
         self.secrets.keys().filter(|at| covers(scope, at)).cloned()
     }
 
-    /// What is known of a Route.
     pub fn route(&self, at: &ObjectRef) -> Option<RouteFacts> {
         self.routes.get(at).map(|entry| entry.facts.clone())
     }
@@ -221,7 +216,7 @@ impl Index {
         self.routes.get(at).is_some_and(|entry| *entry.facts.uid == *uid)
     }
 
-    /// What can be said about the Secret without a read, as far as the watches are current.
+    /// What is known of the Secret without a read, provided that the watches are current.
     pub fn known_secret(&self, route: &RouteFacts, at: &ObjectRef) -> KnownSecret {
         let (Some(secret), Some(entry)) = (self.secrets.get(at), self.routes.get(&route.at)) else {
             return KnownSecret::Unread;
@@ -246,7 +241,6 @@ impl Index {
             .then(|| check.problems.clone())
     }
 
-    /// That is what was found out.
     pub fn ca_checked(&mut self, route: &RouteFacts, pair: Fingerprint, problems: Box<[Problem]>) {
         let Some(ca_certificate) = route.ca_certificate() else { return };
         if let Some(entry) = self.routes.get_mut(&route.at) {
@@ -268,7 +262,7 @@ impl Index {
         (changed > self.routes.get(&route.at)?.changed).then_some(changed)
     }
 
-    /// The fights over the Route, if it is still this one.
+    /// None if the Route was deleted or made again.
     pub(crate) fn backoffs(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut WriteBackoffs> {
         let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
         Some(entry.backoffs.get_or_insert_default())
@@ -287,7 +281,6 @@ impl Index {
         self.routes.get(at)?.backoffs.as_ref()?.refusals.as_ref()?.not_before()
     }
 
-    /// The Route is as it should be.
     pub fn clear_refusals(&mut self, at: &ObjectRef) {
         let backoffs = self.routes.get_mut(at).and_then(|entry| entry.backoffs.as_mut());
         if let Some(backoffs) = backoffs {
@@ -295,7 +288,6 @@ impl Index {
         }
     }
 
-    /// What the Route's certificate turned out to be.
     pub fn set_last_state(&mut self, at: &ObjectRef, state: Option<State>, reason: Reason) {
         if let Some(entry) = self.routes.get_mut(at) {
             entry.last_state = Some((state, reason));
@@ -477,7 +469,7 @@ impl RouteEntry {
         self.backoffs.as_ref().is_some_and(|backoffs| backoffs.refusals.is_some())
     }
 
-    /// What an earlier judgement says about this revision of the Secret.
+    /// Whether `injected-from` says that the pair came from this revision of the Secret.
     fn judged_earlier(&self, route: &RouteFacts, revision: Revision) -> KnownSecret {
         let (Some(source), Holding::Certificate(pair, _)) = (route.source, route.holding()) else {
             return KnownSecret::Unread;

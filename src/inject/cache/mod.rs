@@ -1,5 +1,4 @@
-//! What the injector remembers of the cluster: Routes and Secrets, reads that Routes share, and which
-//! watches are current.
+//! The state of the cluster as the injector knows it: Routes, Secrets, shared reads and watch health.
 
 pub mod index;
 pub mod secret_reads;

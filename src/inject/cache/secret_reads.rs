@@ -1,4 +1,4 @@
-//! Reads of Secrets, and what they are worth.
+//! Reads of Secrets, shared between Routes.
 //!
 //! The watch brings versions only; the content is read when a Route needs it, and judged off the
 //! threads that everybody waits for. Where many Routes name one Secret, one read serves all of
@@ -42,11 +42,9 @@ const READS: usize = 4;
 /// A pair, and the version of the Secret that it was read from.
 #[derive(Clone, Debug)]
 pub struct ReadPair {
-    /// The pair.
     pub pair: Pair,
     /// The uid of the Secret.
     pub uid: Box<str>,
-    /// Its resourceVersion.
     pub version: Box<str>,
 }
 
@@ -66,7 +64,7 @@ impl SecretRead {
         Self { state: SecretState::Missing { since }, revision: None, pair: None }
     }
 
-    /// What a Secret is worth by itself.
+    /// Judges a Secret by itself, whatever the Route's `caCertificate`.
     pub fn judge(secret: &Secret) -> Self {
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().to_owned();
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
@@ -106,7 +104,7 @@ pub struct Judge {
     namespaces: Mutex<HashMap<Arc<str>, Arc<NamespaceLimits>>>,
 }
 
-/// What the Routes of one namespace wait for.
+/// Limits for the Routes of one namespace.
 struct NamespaceLimits {
     work: tokio::sync::Mutex<()>,
     reads: Arc<Semaphore>,
@@ -129,7 +127,7 @@ impl Judge {
         Self { threads: None, namespaces: Mutex::default() }
     }
 
-    /// Does the work in that namespace's turn.
+    /// Runs the work after earlier work of that namespace.
     pub async fn run<T: Send + 'static>(
         &self,
         namespace: &Arc<str>,
@@ -147,14 +145,14 @@ impl Judge {
         }
     }
 
-    /// Waits for the namespace's turn to read an object; the turn lasts until this is dropped.
+    /// Waits until the namespace may read one more object; held until dropped.
     pub async fn read_permit(&self, namespace: &Arc<str>) -> Option<OwnedSemaphorePermit> {
         let reads = self.limits(namespace).reads.clone();
         // The semaphore is never closed.
         reads.acquire_owned().await.ok()
     }
 
-    /// Forgets namespaces that nobody waits in.
+    /// Forgets idle namespaces.
     pub fn tidy(&self) {
         let is_idle = |turns: &Arc<NamespaceLimits>| {
             Arc::strong_count(turns) == 1 && turns.reads.available_permits() == READS
@@ -177,7 +175,7 @@ pub struct SharedReads {
     slots: Mutex<HashMap<ObjectRef, Arc<Slot>>>,
 }
 
-/// The one read of a Secret: whoever comes first holds the lock while it is under way.
+/// The one read of a Secret: the first caller holds the lock until it is done.
 struct Slot {
     since: Instant,
     bytes: AtomicUsize,
@@ -187,12 +185,12 @@ struct Slot {
 enum Read {
     NotYet,
     Answered(Option<Arc<SecretRead>>),
-    /// There was no answer to share: everybody asks.
+    /// There is no answer to share: every caller reads.
     Failed,
 }
 
 impl SharedReads {
-    /// Answers with a read that others use too, and that is no older than `since`, or makes one.
+    /// A shared read that is no older than `since`, or a new one.
     pub async fn share<E>(
         &self,
         at: &ObjectRef,
@@ -205,7 +203,7 @@ impl SharedReads {
             Read::Answered(read) => return Ok(read.clone()),
             Read::Failed => drop(shared),
             Read::NotYet => {
-                // Should the read be given up half-way, those who wait ask for themselves.
+                // If this read is cancelled, those who wait read for themselves.
                 *shared = Read::Failed;
                 let answer = read.await;
                 if let Ok(read) = &answer {
@@ -219,17 +217,17 @@ impl SharedReads {
         read.await
     }
 
-    /// The watch has news of this Secret: what was read before is not used any more.
+    /// The Secret changed, so earlier reads are outdated.
     pub fn forget(&self, at: &ObjectRef) {
         self.slots().remove(at);
     }
 
-    /// There was a gap in the news.
+    /// The watch missed events.
     pub fn clear(&self) {
         self.slots().clear();
     }
 
-    /// Lets go of what is old.
+    /// Drops old reads.
     pub fn tidy(&self) {
         self.slots().retain(|_, slot| slot.since.elapsed() < SHARED);
     }
@@ -252,7 +250,7 @@ impl SharedReads {
     }
 }
 
-/// Lets go of what is old, and of the oldest while there is too much.
+/// Drops old reads, and the oldest while all of them are too large.
 fn make_room(slots: &mut HashMap<ObjectRef, Arc<Slot>>) {
     slots.retain(|_, slot| slot.since.elapsed() < SHARED);
     let bytes = |slot: &Slot| slot.bytes.load(Ordering::Relaxed);

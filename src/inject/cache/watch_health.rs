@@ -1,4 +1,4 @@
-//! How the watches do, and whether what they brought can be believed. Plain synchronous code.
+//! The health of the watches, and so whether the caches are current. Plain synchronous code.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,18 +10,15 @@ use crate::{
     runtime::failpoints::{self, Bug},
 };
 
-/// A watch that fails says so again before its longest back-off is over. One that has not by then
-/// is well: an open watch with nothing to tell is silent.
+/// A failing watch fails again within its longest back-off. One that has not by then is healthy: an
+/// open watch without events is silent.
 const SILENCE: Duration = Duration::from_secs(10);
-/// So many failures in a row are no hiccup.
+/// So many failures in a row make a replica unready.
 const PERSISTENT: u32 = 3;
 
-/// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Routes.
     Route,
-    /// TLS Secrets.
     Secret,
 }
 
@@ -35,12 +32,9 @@ impl Kind {
     }
 }
 
-/// One watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Watched {
-    /// Of what.
     pub kind: Kind,
-    /// Where.
     pub scope: Scope,
 }
 
@@ -70,7 +64,7 @@ impl Health {
 }
 
 impl WatchHealth {
-    /// WatchHealth that are yet to list.
+    /// Watches that have not listed yet.
     pub fn of(scopes: &[Scope]) -> Self {
         let watched = |scope: &Scope| {
             [Kind::Route, Kind::Secret].map(|kind| Watched { kind, scope: scope.clone() })
@@ -85,7 +79,6 @@ impl WatchHealth {
         }
     }
 
-    /// A list begins.
     pub fn listing(&mut self, watched: &Watched) {
         if let Some(health) = self.0.get_mut(watched) {
             health.listing = true;

@@ -7,44 +7,19 @@ use crate::k8s::{api_error::ApiError, object_ref::ObjectRef};
 pub enum ApplyError {
     /// The pair in hand is not the one that the plan speaks of.
     #[error("Route {route}: the pair to inject is not at hand")]
-    PairMissing {
-        /// The Route.
-        route: ObjectRef,
-    },
+    PairMissing { route: ObjectRef },
     /// The pair could not be written.
     #[error("Route {route}: certificate and key could not be patched: {cause}")]
-    Pair {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
+    Pair { route: ObjectRef, cause: ApiError },
     /// The condition could not be written.
     #[error("Route {route}: its status could not be patched: {cause}")]
-    Status {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
+    Status { route: ObjectRef, cause: ApiError },
     /// The Route could not be read again.
     #[error("Route {route}: could not be read: {cause}")]
-    Read {
-        /// The Route.
-        route: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
+    Read { route: ObjectRef, cause: ApiError },
     /// The Secret could not be read.
     #[error("Secret {secret} of Route {route}: could not be read: {cause}")]
-    Secret {
-        /// The Route.
-        route: ObjectRef,
-        /// The Secret.
-        secret: ObjectRef,
-        /// Why.
-        cause: ApiError,
-    },
+    Secret { route: ObjectRef, secret: ObjectRef, cause: ApiError },
 }
 
 impl ApplyError {

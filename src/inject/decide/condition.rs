@@ -12,8 +12,7 @@ use crate::{
     inject::decide::state::{Reason, State, Verdict},
 };
 
-/// What is remembered of one condition: enough to know it again, in little room. Every Route has
-/// three.
+/// One condition, reduced to what a comparison needs: every Route has three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedCondition {
     /// None where it is none of ours.
@@ -28,7 +27,6 @@ pub struct PublishedCondition {
 }
 
 impl PublishedCondition {
-    /// What is to be remembered of these conditions.
     pub fn read(conditions: &[CertificateCondition]) -> Box<[Self]> {
         conditions.iter().map(Self::of).collect()
     }
@@ -50,7 +48,7 @@ impl PublishedCondition {
     }
 }
 
-/// The conditions that say this verdict, unless the ones that stand there say it already.
+/// The conditions for this verdict, unless exactly these are published already.
 pub fn unless_published(
     verdict: &Verdict,
     published: &[PublishedCondition],
@@ -61,9 +59,9 @@ pub fn unless_published(
     (*PublishedCondition::read(&wanted) != *published).then_some(wanted)
 }
 
-/// Whether the conditions say this verdict in so many words.
+/// Whether the conditions publish this verdict, word for word.
 pub fn is_published(published: &[PublishedCondition], verdict: &Verdict) -> bool {
-    // The time plays no part: a condition that only lacks it is rewritten, but it was said.
+    // The time plays no part: a condition that only lacks it is rewritten, but was published.
     State::ALL.iter().all(|&state| {
         let reason = verdict.reason.as_str();
         let words = [state.as_str(), status(state, verdict), reason, message(state, verdict)];
@@ -71,7 +69,7 @@ pub fn is_published(published: &[PublishedCondition], verdict: &Verdict) -> bool
     })
 }
 
-/// Whether the conditions say this state and reason, in whatever words.
+/// Whether the conditions have this state and reason, whatever the message.
 pub fn has(published: &[PublishedCondition], state: Option<State>, reason: Reason) -> bool {
     State::ALL.iter().all(|&each| {
         let holds = Some(state == Some(each));

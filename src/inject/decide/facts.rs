@@ -1,4 +1,4 @@
-//! What a decision needs to know of a Route, and all that the cache keeps of it. Pure.
+//! The part of a Route that decisions need, and all that the cache keeps of it. Pure.
 //!
 //! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, to
 //! whether it is ours, and to what people are told of it while the object passes by.
@@ -28,7 +28,6 @@ use crate::{
 /// A Route as `plan` sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteFacts {
-    /// Where it is.
     pub at: ObjectRef,
     /// Which incarnation it is.
     pub uid: Arc<str>,
@@ -36,7 +35,6 @@ pub struct RouteFacts {
     pub version: Box<str>,
     /// A digest of host and wildcard policy: what the certificate is held against when it is read.
     pub host: u64,
-    /// Whether the Route is somebody else's to write, or on its way out.
     pub write_access: WriteAccess,
     /// The Secret that its annotation asks for.
     pub requested: RequestedSecret,
@@ -46,13 +44,13 @@ pub struct RouteFacts {
     pub tls: Tls,
     /// Which version of its Secret the pair came from; none where that can't be believed.
     pub source: Option<Source>,
-    /// What the certificate in the Route says, where the pair is ours.
+    /// The certificate in the Route, where the pair is ours.
     pub certificate: HeldCertificate,
-    /// What `.status.certificate` says now.
+    /// `.status.certificate`.
     pub conditions: Box<[PublishedCondition]>,
 }
 
-/// What is known of a certificate of ours in a Route.
+/// A certificate of ours in a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldCertificate {
     /// There is none of ours, or it can't be read.
@@ -70,7 +68,7 @@ pub struct Description {
     pub serial: Box<str>,
     /// When the leaf is valid.
     pub validity: Validity,
-    /// What clients will object to, whatever the time is.
+    /// What clients object to at any time.
     pub warnings: Box<[Warning]>,
 }
 
@@ -84,16 +82,14 @@ impl Description {
 /// How much of a Route's certificate is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// What takes next to no time.
+    /// Only what is quickly read.
     Short,
-    /// All of it.
     Whole,
 }
 
-/// Who may write the Route.
+/// Whether we may write the Route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAccess {
-    /// We may.
     Free,
     /// It is being deleted.
     Deleting,
@@ -104,14 +100,13 @@ pub enum WriteAccess {
 /// The annotation `route.openshift.io/tls-secret-name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestedSecret {
-    /// Absent, or empty.
     Nothing,
     /// Names a Secret of the Route's namespace.
     Secret(Arc<str>),
     /// Absent or empty, and this key stands there instead, which nobody reads.
     Misspelt(Box<str>),
-    /// Can't be the name of a Secret. As much of it as is ever told: an annotation may be as large
-    /// as 256 KB, and two that are told alike are decided alike.
+    /// Can't be the name of a Secret. Only the shown prefix is kept: an annotation may be as large as
+    /// 256 KB.
     Invalid(Box<str>),
 }
 
@@ -133,10 +128,9 @@ pub enum Tls {
     },
 }
 
-/// What stands in `spec.tls.certificate` and `spec.tls.key`.
+/// `spec.tls.certificate` and `spec.tls.key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// Neither.
     Nothing,
     /// A key without a certificate: the router serves its default certificate.
     KeyOnly(Owner),
@@ -236,7 +230,7 @@ impl RouteFacts {
         }
     }
 
-    /// Takes over what was read of the same certificate before.
+    /// Keeps the earlier reading of the same certificate.
     pub fn keep_reading_of(&mut self, known: &Self) {
         let same = self.holding() == known.holding() && self.host == known.host;
         if same && self.certificate == HeldCertificate::Unread {
@@ -258,7 +252,6 @@ impl RouteFacts {
         }
     }
 
-    /// What is known of the certificate in the Route, where it is ours.
     pub fn description(&self) -> Option<&Description> {
         match &self.certificate {
             HeldCertificate::Read(description) => Some(description),

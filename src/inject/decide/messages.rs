@@ -1,4 +1,4 @@
-//! What we say about a Route's certificate: states, reasons, conditions and Events. Pure.
+//! The texts of conditions and Events about a Route's certificate. Pure.
 //!
 //! Every text says what is the matter and what to do next. Nothing in a condition's message
 //! changes with a renewal, so that a renewal costs no status write.
@@ -24,26 +24,21 @@ use crate::{
 /// An Event about a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Normal or Warning.
     pub severity: Severity,
-    /// Why, for machines.
     pub reason: Reason,
     /// What was done, or is to be done; the API asks for it.
     pub action: &'static str,
-    /// Why, for people.
     pub note: String,
 }
 
 /// An Event's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// All is well.
     Normal,
-    /// Somebody should act.
     Warning,
 }
 
-/// What a Secret that can't be used means for what is served.
+/// The certificate that is served while the Secret can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
     /// The router serves its default certificate.
@@ -225,7 +220,7 @@ fn injected(route: &RouteFacts, before: Before) -> Notice {
     Notice { severity: Severity::Normal, reason, action: "Inject", note }
 }
 
-/// While a fight is waited out.
+/// While the write waits because somebody keeps undoing it.
 pub fn contested_interim() -> (Reason, String) {
     let message = "Something else keeps changing the certificate of this Route, so the next attempt waits. \
          If a GitOps tool manages the Route, see docs/gitops.md.";
@@ -336,7 +331,7 @@ fn pair_not_written(route: &RouteFacts, cause: &ApiError) -> String {
     )
 }
 
-/// What is served is as it should be; only the condition does not tell of it.
+/// The right certificate is served; only the condition is missing.
 fn status_not_written(cause: &ApiError) -> Option<Notice> {
     let so = "so .status.certificate does not say which certificate it has. What the router \
               serves is not affected.";

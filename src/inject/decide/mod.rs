@@ -1,4 +1,6 @@
-//! What is decided about a Route. Pure: no client, no clock, no lock, no log.
+//! Decisions about a Route. Pure: no client, no clock, no lock, no log.
+//!
+//! Modules use only those below them: plan, messages, write, facts, then the rest.
 
 pub mod apply_error;
 pub mod condition;

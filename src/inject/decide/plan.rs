@@ -55,11 +55,9 @@ pub enum OnInvalid {
 /// `--status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusScope {
-    /// Every Route.
     All,
     /// Routes that are, or were, annotated.
     Annotated,
-    /// None.
     Off,
 }
 
@@ -76,7 +74,7 @@ pub struct Plan {
     pub verdict: Option<Verdict>,
     /// The write that deserves an Event.
     pub event: Option<CompletedWrite>,
-    /// What is wrong now, and stays wrong until somebody acts.
+    /// Problems that last until somebody acts.
     pub warnings: Vec<Notice>,
     /// When to decide again although nothing changed.
     pub requeue_at: Option<DateTime<Utc>>,
@@ -116,7 +114,7 @@ impl Plan {
         }
     }
 
-    fn telling(self, write: CompletedWrite) -> Self {
+    fn reporting(self, write: CompletedWrite) -> Self {
         Self { event: Some(write), ..self }
     }
 
@@ -138,7 +136,7 @@ impl Plan {
         self.warning(notice)
     }
 
-    /// The Route has the Secret's pair. What clients may object to is told, and kept in sight.
+    /// The Route has the Secret's pair; warns of what clients may object to.
     fn up_to_date(route: &RouteFacts, now: DateTime<Utc>) -> Self {
         let held = route.description();
         let warnings: Vec<Notice> = held.map_or_else(Vec::new, |held| {
@@ -159,7 +157,7 @@ impl Plan {
         }
     }
 
-    /// Nobody renews a pair that is only kept; that it runs out is said all the same.
+    /// Warns that a kept pair expires, although nobody renews it.
     fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
         if let Some(held) = route.description() {
             let warnings = tls::age_warnings(held.validity, now);
@@ -170,7 +168,7 @@ impl Plan {
     }
 }
 
-/// Decides. Total: every Route and every Secret has an answer.
+/// Total: every Route and every Secret has an answer.
 pub fn plan(route: &RouteFacts, secret: &SecretState, now: DateTime<Utc>, policy: &Policy) -> Plan {
     let row = Row::of(route, secret);
     let name = row.name();
@@ -197,7 +195,7 @@ pub fn event_if_still_true(
     (Row::of(route, secret) == still_true).then(|| messages::completed(write, route))
 }
 
-/// What can be said of a Route while its write is held back or refused: what stands there now.
+/// The condition while a write waits or is refused: the state that the Route is in now.
 pub fn interim(
     route: &RouteFacts,
     (reason, message): (Reason, String),
@@ -232,43 +230,43 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
         }
         Row::Inject(pair, before) => Plan::verdict(messages::managed(route, &[]))
             .writing(Write::Inject(pair))
-            .telling(CompletedWrite::Injected(before)),
+            .reporting(CompletedWrite::Injected(before)),
 
         Row::OursButRefusedNow(why) => {
-            let said = messages::unusable(route, &why, messages::Consequence::KeepsSame);
-            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
-            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
+            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsSame);
+            let verdict = explanation.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(explanation.notice()).watching_kept(route, now)
         }
         Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
             Plan::wait(policy.gone_at(since))
         }
         Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
-            let said = messages::unusable(route, &why, messages::Consequence::KeepsLastGood);
-            let verdict = said.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
-            Plan::verdict(verdict).warning(said.notice()).watching_kept(route, now)
+            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsLastGood);
+            let verdict = explanation.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
+            Plan::verdict(verdict).warning(explanation.notice()).watching_kept(route, now)
         }
         Row::OursUnusable(why) => {
-            let said = messages::unusable(route, &why, messages::Consequence::ServesDefault);
-            Plan::verdict(said.verdict(State::Default, why.reason()))
+            let explanation = messages::unusable(route, &why, messages::Consequence::ServesDefault);
+            Plan::verdict(explanation.verdict(State::Default, why.reason()))
                 .writing(Write::Clear)
-                .warning(said.notice())
+                .warning(explanation.notice())
         }
         Row::TheirsUnusable(why) => {
-            let said = messages::unusable(route, &why, messages::Consequence::KeepsTheirs);
-            Plan::verdict(said.verdict(State::Custom, why.reason()))
+            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsTheirs);
+            Plan::verdict(explanation.verdict(State::Custom, why.reason()))
                 .dropping_marker(route)
-                .warning(said.notice())
+                .warning(explanation.notice())
         }
         Row::EmptyUnusable(why, left) => {
-            let said = messages::unusable(route, &why, messages::Consequence::ServesDefault);
-            Plan::verdict(said.verdict(State::Default, why.reason()))
+            let explanation = messages::unusable(route, &why, messages::Consequence::ServesDefault);
+            Plan::verdict(explanation.verdict(State::Default, why.reason()))
                 .clearing_left_over(route, left)
-                .warning(said.notice())
+                .warning(explanation.notice())
         }
 
         Row::RemovedOurs => Plan::verdict(messages::no_certificate())
             .writing(Write::Clear)
-            .telling(CompletedWrite::Cleared),
+            .reporting(CompletedWrite::Cleared),
         Row::RemovedTheirs => Plan::verdict(messages::custom()).writing(Write::DropMarker),
         Row::RemovedEmpty(left) => {
             Plan::verdict(messages::no_certificate()).clearing_left_over(route, left)
@@ -295,7 +293,7 @@ impl StatusScope {
     fn covers(self, route: &RouteFacts) -> bool {
         match self {
             Self::All => true,
-            // What was said once is kept true after the annotation is gone.
+            // A published condition is kept true after the annotation is gone.
             Self::Annotated => {
                 route.is_annotated() || route.has_marker || !route.conditions.is_empty()
             }

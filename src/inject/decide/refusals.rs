@@ -1,7 +1,7 @@
-//! Failures in a row to change one Route: when people are told, and when it is tried again. Pure.
+//! Repeated failures to change one Route: when they are reported, and when it is tried again. Pure.
 //!
-//! A single failure is no news: an API server restarts, a webhook is rolled out. A condition that
-//! goes on to claim what is no longer so is a lie.
+//! A single failure is not reported: an API server restarts, a webhook is rolled out. A lasting one
+//! is, because the published condition is no longer true.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::{inject::decide::apply_error::ApplyError, k8s::api_error::ApiError};
 
-/// So many failures in a row are told.
+/// So many failures in a row are reported.
 const REPORTED_AFTER: u32 = 3;
-/// Failures that go on for so long are told, however few there were.
+/// Failures that last this long are reported, however few there were.
 const REPORTED_WITHIN: Duration = Duration::from_secs(30);
-/// What is too large to be stored is sent again after this long, and after a change.
+/// A write that is too large is sent again after this long, or after a change.
 const TOO_LARGE: Duration = Duration::from_secs(3_600);
-/// However often its Route changes, what was refused is not tried more often.
+/// A refused write is not tried more often, however often its Route changes.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
 /// When a Route that can't be changed is tried again, if nothing changes.
@@ -25,7 +25,6 @@ pub enum Retry {
     BackOff,
     /// When every Route is decided again.
     AtResync,
-    /// At that time.
     At(Instant),
 }
 
@@ -57,11 +56,11 @@ impl Streak {
 }
 
 impl Refusals {
-    /// One more. Answers whether people are to be told.
+    /// Counts one more. Answers whether it is to be reported.
     pub fn count(&mut self, error: &ApplyError, now: Instant) -> bool {
         self.last = Some(now);
         match error.cause() {
-            // Nobody can do anything about these but wait, and the figures tell of them.
+            // Users can only wait for these to pass; metrics show them.
             Some(
                 ApiError::TooManyRequests { .. }
                 | ApiError::Unreachable { .. }

@@ -21,7 +21,6 @@ pub enum SecretState {
     WrongType(Box<str>),
     /// A pair that the router would refuse.
     Invalid {
-        /// Why.
         problems: Box<[Problem]>,
         /// The pair all the same, where it is text.
         pair: Option<Fingerprint>,
@@ -54,10 +53,7 @@ pub enum Unusable<'a> {
     /// The annotation's value is no name.
     InvalidName(&'a str),
     /// There is no such Secret.
-    Missing {
-        /// Since when.
-        since: DateTime<Utc>,
-    },
+    Missing { since: DateTime<Utc> },
     /// It is of this type instead.
     WrongType(&'a str),
     /// The router would refuse the pair.

@@ -9,7 +9,6 @@ pub enum State {
     Default,
     /// One of the user's own.
     Custom,
-    /// The Secret's.
     Managed,
 }
 
@@ -17,7 +16,6 @@ impl State {
     /// In the order in which the conditions are written.
     pub const ALL: [Self; 3] = [Self::Default, Self::Custom, Self::Managed];
 
-    /// The condition's type.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "Default",
@@ -34,7 +32,6 @@ macro_rules! reasons {
         pub enum Reason { $($(#[$doc])* $reason),+ }
 
         impl Reason {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
             /// As conditions and Events spell it.
@@ -103,9 +100,7 @@ reasons! {
 pub struct Verdict {
     /// None where the router terminates no TLS.
     pub state: Option<State>,
-    /// Why, for machines.
     pub reason: Reason,
-    /// Why, for people.
     pub message: String,
 }
 

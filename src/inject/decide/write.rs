@@ -45,7 +45,6 @@ impl Write {
 /// What stood in the Route before an injection; only the Event's words differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// No certificate.
     Nothing,
     /// A pair that we injected earlier.
     Ours,

@@ -116,7 +116,7 @@ fn asking(injector: &Injector) -> ObjectRef {
     at
 }
 
-/// Gives the Route a turn; answers after how long the next one is due.
+/// Reconciles the Route; answers after how long the next one is due.
 async fn reconcile(injector: &Injector, at: &ObjectRef) -> Duration {
     injector.reconcile(at, Priority::Low).await;
     let start = Instant::now();

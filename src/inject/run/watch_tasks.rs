@@ -1,4 +1,4 @@
-//! The watches: what they bring goes into the index, and whom it concerns into the queue.
+//! The watches: objects go into the index, and the Routes that they concern into the queue.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl Injector {
                     }
                     Change::Listed(()) => {
                         is_listing = false;
-                        // What went in the gap had no event to end the use of its read.
+                        // Secrets deleted in the gap had no event to end the use of their reads.
                         self.reconciler.reads.clear();
                         let concerned =
                             self.index().secrets_listed(&unlisted.finish(), Instant::now());

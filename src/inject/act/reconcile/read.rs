@@ -1,4 +1,4 @@
-//! What a turn knows of a Route's Secret without a read, and the reads.
+//! Knowledge of a Route's Secret without a read, and the reads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,7 +42,6 @@ pub(super) enum Knowledge {
 }
 
 impl Reconciler {
-    /// What can be said about the Route's Secret without a read.
     pub(super) fn knowledge(&self, route: &RouteFacts) -> Knowledge {
         let Some(at) = route.deciding_secret() else {
             return Knowledge::Secret(SecretState::Missing { since: self.clock.now() });

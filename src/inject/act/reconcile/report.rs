@@ -1,4 +1,4 @@
-//! What a turn has to say about a Route, and to whom: Events, and the condition while a write waits.
+//! Reports on a Route: Events, and the condition while a write waits.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
     runtime::failpoints::{self, Bug},
 };
 
-/// A warning that could not be given is tried again after this long.
+/// An Event that could not be published is tried again after this long.
 const RETRY_EVENT: Duration = Duration::from_secs(60);
 
 impl Reconciler {
@@ -56,18 +56,20 @@ impl Reconciler {
         renewal
     }
 
-    /// Says what became of the pair, if it is still so. Where nobody takes the Event it stays
-    /// remembered; answers when to try again.
+    /// Publishes the Event of an earlier write, if it is still true. If that fails it stays pending;
+    /// answers when to try again.
     pub(super) async fn publish_pending(
         &self,
         route: &RouteFacts,
         secret: &SecretState,
     ) -> Option<Instant> {
         let pending = self.index().take_pending(&route.at, &route.uid)?;
-        let notice = plan::event_if_still_true(pending.write, route, secret);
-        let is_over = || failpoints::has(Bug::TellsWhatIsOver);
-        let notice =
-            notice.or_else(|| is_over().then(|| messages::completed(pending.write, route)))?;
+        let notice = match plan::event_if_still_true(pending.write, route, secret) {
+            None if failpoints::has(Bug::TellsWhatIsOver) => {
+                messages::completed(pending.write, route)
+            }
+            notice => notice?,
+        };
         if self.publish(route, &notice).await {
             return None;
         }
@@ -75,8 +77,7 @@ impl Reconciler {
         Some(Instant::now() + RETRY_EVENT)
     }
 
-    /// Says that something happened, and whether it could. An Event that is lost is not worth a
-    /// second write of the pair.
+    /// Answers whether it was published. A lost Event is not worth a second write of the pair.
     pub(super) async fn publish(&self, route: &RouteFacts, notice: &Notice) -> bool {
         let told = self.publisher.publish(&message(route, notice)).await;
         match &told {
@@ -111,7 +112,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Counts a failure. Answers what is to be told of it, if it lasts, and when to try again.
+    /// Counts a failure. Answers what to report, if it lasts, and when to try again.
     pub fn count_failure(&self, at: &ObjectRef, error: &ApplyError) -> (Option<Failure>, Retry) {
         let route = self.index().route(at).filter(|route| route.write_access == WriteAccess::Free);
         let Some(route) = route.filter(|_| !self.dry_run) else { return (None, Retry::BackOff) };
@@ -128,7 +129,7 @@ impl Reconciler {
         let failure = notice.map(|notice| {
             let said = (notice.reason, notice.note.clone());
             let plan = plan::interim(&route, said, self.clock.now(), &self.policy);
-            // Causes that come and go in turn are one failure: its words are not changed each time.
+            // Alternating causes are one failure: the message does not change each time.
             let is_in_status = plan.verdict.as_ref().is_some_and(|verdict| {
                 let has = condition::has(&route.conditions, verdict.state, verdict.reason);
                 condition::is_published(&route.conditions, verdict) || has && !is_final
@@ -138,7 +139,7 @@ impl Reconciler {
         (failure, retry)
     }
 
-    /// Says in the condition that the Route can't be changed. Answers whether it could be said.
+    /// Publishes in the condition that the Route can't be changed. Answers whether that worked.
     pub async fn write_failure(&self, failure: &Failure) -> bool {
         let Some(plan) = &failure.plan else { return true };
         self.record_state(&failure.route, plan);
@@ -168,7 +169,7 @@ impl Reconciler {
     }
 }
 
-/// A failure that lasts, and what is to be told of it.
+/// A failure that lasts, and its report.
 pub struct Failure {
     route: RouteFacts,
     notice: Notice,

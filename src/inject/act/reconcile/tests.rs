@@ -1,4 +1,4 @@
-//! One Route's turn against an API server that can be told to fail.
+//! Reconciles of one Route against an API server that can be told to fail.
 
 mod burst;
 mod interrupted;
@@ -209,7 +209,7 @@ impl Stage {
         Self { world, reconciler, registry, at }
     }
 
-    /// As the controller does it after a failed turn. Answers when it is tried again.
+    /// As the controller does it after a failed reconcile. Answers when it is tried again.
     async fn report(&self, error: &ApplyError) -> Retry {
         let (failure, retry) = self.reconciler.count_failure(&self.at, error);
         let Some(failure) = failure else { return retry };
@@ -244,7 +244,7 @@ impl Stage {
         }
     }
 
-    /// Gives the Route its turn, and another one for what is left to be said.
+    /// Reconciles the Route, and once more for a report that is left.
     async fn reconcile(&self) -> Result<Action, ApplyError> {
         match self.reconciler.reconcile(&self.at, Priority::High).await? {
             Action::ReportLater => self.reconciler.reconcile(&self.at, Priority::Low).await,
@@ -314,7 +314,7 @@ async fn a_revert_inside_a_relist_gap_reaches_the_route() {
     let route = Draft::edge().annotated("shop-tls");
     let stage = Stage::new(route, None, Policy::default());
     stage.secret(Some(tls_secret(&first)));
-    // The watch of Secrets is broken; the Route's is not, so its turn reads the second pair.
+    // The watch of Secrets is broken; the Route's is not, so its reconcile reads the second pair.
     stage.world().secret = Some(tls_secret(&second));
     stage.reconcile().await.unwrap();
     assert!(stage.world().route["spec"]["tls"]["certificate"] == json!(second.0));
@@ -332,7 +332,7 @@ async fn a_secret_that_comes_back_inside_a_relist_gap_is_injected() {
     let issued = pair(0);
     let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
     stage.secret(Some(tls_secret(&issued)));
-    // The watch of Secrets is broken. The Secret is away while the new Route has its turn.
+    // The watch of Secrets is broken. The Secret is away while the new Route is reconciled.
     stage.world().secret = None;
     stage.reconcile().await.unwrap();
     assert!(stage.condition().contains("was not found"));

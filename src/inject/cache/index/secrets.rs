@@ -24,9 +24,7 @@ use crate::{
 pub enum Arrival {
     /// The first list of this process.
     FirstList,
-    /// A later list.
     Relist,
-    /// An event.
     Event,
 }
 

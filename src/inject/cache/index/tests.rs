@@ -225,7 +225,7 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_unless_it_was_known
 #[test]
 fn a_secret_that_came_and_went_while_its_watch_was_down_concerns_its_routes() {
     let (mut index, now) = knowing(&[route("1")]);
-    // No event told of it, but a turn that asked the API server may have injected its pair.
+    // No event told of it, but a reconcile that asked the API server may have injected its pair.
     assert_eq!(index.secrets_listed(&[secret()], now), [shop()]);
     assert_eq!(index.secret_gone(&secret(), now), [shop()], "and so does a word of its end");
 }

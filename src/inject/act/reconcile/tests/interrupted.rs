@@ -1,4 +1,4 @@
-//! Reads of one turn, while the watch is interrupted or others change the Route.
+//! Reads of one reconcile, while the watch is interrupted or others change the Route.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn with_ca(pair: &(String, String), ca_certificate: &str) -> Draft {
     managed(pair).with("/spec/tls", "caCertificate", json!(ca_certificate))
 }
 
-/// One turn, of which every read takes a second, comes to an end and writes no pair.
+/// One reconcile, of which every read takes a second, comes to an end and writes no pair.
 async fn reads_a_few_times(stage: &Stage) {
     stage.world().secret_delay = Duration::from_secs(1);
     // Not longer: reads in a circle go a level deeper each time, and some dozens overflow the stack.

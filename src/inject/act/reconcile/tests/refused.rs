@@ -3,7 +3,7 @@
 use super::*;
 use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
-/// As `failed` of the controller: the turn, and what is told of its failure.
+/// As `failed` of the controller: the reconcile, and the report of its failure.
 async fn failing_reconcile(stage: &Stage) -> Retry {
     let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
-/// As `turn` and `failed` of the controller, refusals cleared where it clears them.
+/// As `reconcile` and `failed` of the controller, refusals cleared where it clears them.
 async fn controller_reconcile(stage: &Stage) -> Option<Retry> {
     match stage.reconcile().await {
         Ok(Action::ReportLater) => None,
