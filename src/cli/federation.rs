@@ -16,8 +16,11 @@ use crate::{
         sandbox::block_on,
     },
     federate::{
-        act::bootstrap::{Cluster, ImportPlan, Listing, Offer},
-        decide::exchange::digits,
+        act::bootstrap::Cluster,
+        decide::{
+            bootstrap::{ImportPlan, Listing, Offer},
+            exchange::digits,
+        },
     },
     k8s::{client, gate::Gate},
     runtime::{
@@ -167,11 +170,11 @@ impl Bootstrap {
                 self.from
             )));
         }
-        let taking = facts.consider(&offer).map_err(|error| Unable(error.into()))?;
-        for remark in remarks(&taking, &listing, &self.to, &offer.trust_domain) {
+        let plan = facts.plan(&offer).map_err(|error| Unable(error.into()))?;
+        for remark in remarks(&plan, &listing, &self.to, &offer.trust_domain) {
             output::say(&remark);
         }
-        let Some(what) = verb(&taking) else {
+        let Some(what) = verb(&plan) else {
             output::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
             return Ok(());
         };
@@ -183,7 +186,7 @@ impl Bootstrap {
             return Ok(());
         }
         self.confirm(&offer, &listing)?;
-        to.take(&taking).await?;
+        to.apply(&plan).await?;
         output::say(&done(&self.to, &offer.trust_domain, &listing));
         Ok(())
     }
@@ -216,8 +219,8 @@ impl Bootstrap {
 }
 
 /// What is to be done with the object, if anything.
-fn verb(taking: &ImportPlan) -> Option<&'static str> {
-    match taking {
+fn verb(plan: &ImportPlan) -> Option<&'static str> {
+    match plan {
         ImportPlan::Nothing => None,
         ImportPlan::Create { .. } => Some("create"),
         ImportPlan::Change { .. } => Some("change"),
@@ -225,7 +228,7 @@ fn verb(taking: &ImportPlan) -> Option<&'static str> {
 }
 
 /// What somebody should know before a bundle is brought to a cluster.
-fn remarks(taking: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
+fn remarks(plan: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
     let trust_domain = printable(trust_domain);
     let mut remarks = match listing {
         Listing::Listed => Vec::new(),
@@ -233,7 +236,7 @@ fn remarks(taking: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str)
             "The SpireServer in {to} does not list {trust_domain} under spec.federation.federatesWith. With this bundle its SPIRE server trusts {trust_domain} all the same, and nothing in the SpireServer's status tells how that peer is."
         )],
         Listing::Differently(differences) => {
-            let remark = |it: &crate::federate::act::bootstrap::Difference| {
+            let remark = |it: &crate::federate::decide::bootstrap::Difference| {
                 format!(
                     "The SpireServer in {to} lists {trust_domain} with the {} {}, and this is {}. SPIRE goes by the SpireServer.",
                     it.field,
@@ -244,7 +247,7 @@ fn remarks(taking: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str)
             differences.iter().map(remark).collect()
         }
     };
-    if let ImportPlan::Create { others, .. } = taking {
+    if let ImportPlan::Create { others, .. } = plan {
         remarks.extend(others.iter().map(|other| {
             format!(
                 "ClusterFederatedTrustDomain {} in {to} is left as it is: its className {} belongs to another controller manager. If it was meant for this one, delete it.",

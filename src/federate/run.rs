@@ -87,7 +87,7 @@ const REVERTS: Limits = Limits {
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 const SERVERS: &str = "SpireServers";
-const ANCHORS: &str = "ClusterFederatedTrustDomains";
+const TRUST_DOMAINS: &str = "ClusterFederatedTrustDomains";
 
 /// The controller, ready to run.
 pub struct Federator {
@@ -102,7 +102,7 @@ pub struct Federator {
     own_endpoint: Arc<OwnEndpoint>,
     server_metrics: Arc<ServerMetrics>,
     server: Mutex<Option<SpireServer>>,
-    anchors: Mutex<BTreeMap<String, FederatedTrustDomain>>,
+    trust_domains: Mutex<BTreeMap<String, FederatedTrustDomain>>,
     /// What SPIRE is told of by them.
     told: Mutex<Told>,
     /// Which SpireServer the last pass was about.
@@ -155,11 +155,11 @@ impl Federator {
             metrics,
             peers,
             server: Mutex::default(),
-            anchors: Mutex::default(),
+            trust_domains: Mutex::default(),
             told: Mutex::default(),
             passed: Mutex::default(),
             logged: Mutex::default(),
-            unlisted: Mutex::new(BTreeSet::from([SERVERS, ANCHORS])),
+            unlisted: Mutex::new(BTreeSet::from([SERVERS, TRUST_DOMAINS])),
             changed: Notify::new(),
         })
     }
@@ -180,7 +180,7 @@ impl Federator {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut others = JoinSet::new();
         others.spawn(self.clone().follow_server());
-        others.spawn(self.clone().follow_anchors());
+        others.spawn(self.clone().follow_trust_domains());
         others.spawn(self.peers.clone().run());
         others.spawn(self.own_endpoint.clone().run());
         others.spawn(self.server_metrics.clone().run());
@@ -336,7 +336,7 @@ impl Federator {
             }
             Outcome::Taken(owner) => {
                 tracing::warn!(
-                    name = bundle_cache::NAME,
+                    name = render::PEERS,
                     owner,
                     "the ConfigMap belongs to somebody else"
                 );

@@ -10,7 +10,10 @@ use testkit::{
     stage,
 };
 use trustplane::api::spire_server::Profile;
-use trustplane::federate::act::bootstrap::{self, ImportPlan, Offer};
+use trustplane::federate::{
+    act::bootstrap,
+    decide::bootstrap::{ImportPlan, Offer},
+};
 use trustplane::spiffe::bundle::Bundle;
 
 /// Longer than a server waits until it looks for new relationships, and then for a bundle.
@@ -244,9 +247,9 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     create(&cluster, &server).await;
     let here = bootstrap::Cluster { context: "a".to_owned(), client: cluster.admin().await };
     let document = anew.bundle_show().await;
-    let taking = here.consider(&offer(&document)).await.expect("it can be considered");
-    assert!(matches!(taking, ImportPlan::Change { .. }), "{taking:?}");
-    here.take(&taking).await.expect("the object takes the new bundle");
+    let plan = here.plan(&offer(&document)).await.expect("it can be planned");
+    assert!(matches!(plan, ImportPlan::Change { .. }), "{plan:?}");
+    here.apply(&plan).await.expect("the object takes the new bundle");
     eventually(SOON, "a's server has the bundle that was brought", async || {
         let seen = a.bundle_of("b.test").await.unwrap_or_default();
         if seen["keys"] == document["keys"] { Ok(()) } else { Err(manager.log()) }
@@ -254,7 +257,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     .await;
     a.refresh("b.test").await.expect("a fetches from the new server");
 
-    let again = here.consider(&offer(&document)).await.expect("it can be considered");
+    let again = here.plan(&offer(&document)).await.expect("it can be planned");
     assert!(matches!(again, ImportPlan::Nothing), "{again:?}");
     // Were they not the same, the manager would bring this bundle again and again, old as it gets.
     let url = ["get", "clusterfederatedtrustdomain", "b", "-o=jsonpath={.spec.bundleEndpointURL}"];

@@ -13,9 +13,9 @@ use crate::{
         confirm,
         output::{self, Output, print},
     },
-    federate::{
-        act::bootstrap::{Listing, Offer},
-        decide::exchange::{self, FileImportPlan, ImportError, ImportRules, LONGEST, digits},
+    federate::decide::{
+        bootstrap::{Listing, Offer},
+        exchange::{self, FileImportPlan, ImportError, ImportRules, LONGEST, digits},
     },
     runtime::{
         clock::Clock,
@@ -162,7 +162,7 @@ impl Import {
             );
             confirm::confirm(&question, self.output, "Add --yes")?;
         }
-        here.take(&plan.write).await?;
+        here.apply(&plan.write).await?;
         output::say(&done(to, trust_domain, &plan.listing));
         Ok(())
     }

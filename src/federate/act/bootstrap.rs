@@ -5,8 +5,6 @@
 //! cluster once a person has compared its fingerprint.
 
 mod error;
-mod import_plan;
-mod listing;
 
 use std::sync::Arc;
 
@@ -25,32 +23,17 @@ use crate::{
         spire_server::{self, Profile, SpireServer},
     },
     bundle::fetch::{self, Endpoint, FetchError, Fetched, Trust},
-    federate::decide::{render::BUNDLE, validate},
+    federate::decide::{
+        bootstrap::{Facts, ImportPlan, Offer},
+        render::BUNDLE,
+        validate,
+    },
     k8s::api_error::{self, ApiError},
     names::FIELD_MANAGER,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 
 pub use error::BootstrapError;
-pub use import_plan::ImportPlan;
-pub use listing::{Difference, Listing};
-
-/// What one cluster offers another.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// Its trust domain.
-    pub trust_domain: String,
-    /// Where its bundle is.
-    pub url: String,
-    /// Who vouches for that endpoint.
-    pub profile: Profile,
-    /// Which SPIFFE ID the endpoint has, for `https_spiffe`.
-    pub endpoint_id: Option<String>,
-    /// The bundle.
-    pub bundle: Bundle,
-    /// The same as a document.
-    pub document: String,
-}
 
 /// A cluster that an administrator can reach.
 #[derive(Clone)]
@@ -149,16 +132,16 @@ impl Cluster {
         Ok(Facts { server: self.server().await?, standing: self.standing().await? })
     }
 
-    /// What taking the offer would do here.
-    pub async fn consider(&self, offer: &Offer) -> Result<ImportPlan, BootstrapError> {
-        self.facts().await?.consider(offer)
+    /// What importing the offer would do here.
+    pub async fn plan(&self, offer: &Offer) -> Result<ImportPlan, BootstrapError> {
+        Ok(self.facts().await?.plan(offer)?)
     }
 
-    /// Takes the offer.
-    pub async fn take(&self, taking: &ImportPlan) -> Result<(), BootstrapError> {
+    /// Imports an offer as planned.
+    pub async fn apply(&self, plan: &ImportPlan) -> Result<(), BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let what = "ClusterFederatedTrustDomain";
-        match taking {
+        match plan {
             ImportPlan::Nothing => Ok(()),
             ImportPlan::Create { name, wanted, .. } => {
                 let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
@@ -194,30 +177,6 @@ impl Cluster {
 
     fn failed(&self, what: &str, cause: ApiError) -> BootstrapError {
         BootstrapError::Call { context: self.context.clone(), what: what.to_owned(), cause }
-    }
-}
-
-/// What stands in the cluster that is to trust another.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Its SpireServer.
-    pub server: SpireServer,
-    /// Its ClusterFederatedTrustDomains.
-    pub standing: Vec<FederatedTrustDomain>,
-}
-
-impl Facts {
-    /// What taking the offer would do.
-    pub fn consider(&self, offer: &Offer) -> Result<ImportPlan, BootstrapError> {
-        match self.server.spec.trust_domain == offer.trust_domain {
-            true => Err(BootstrapError::SameTrustDomain(offer.trust_domain.clone())),
-            false => Ok(ImportPlan::of(offer, &self.standing)),
-        }
-    }
-
-    /// The bundle that an administrator brought of a trust domain before.
-    pub(crate) fn brought(&self, trust_domain: &str) -> Option<Bundle> {
-        import_plan::bundle(&import_plan::heeded(&self.standing, trust_domain)?.spec)
     }
 }
 

@@ -11,21 +11,19 @@ use std::{
 
 use futures::FutureExt;
 use rustls::RootCertStore;
-use serde_json::Value;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
 use crate::{
-    api::spire_server::{Profile, SpireServer},
+    api::spire_server::Profile,
     bundle::fetch::{self, Endpoint, FetchError, Trust},
     federate::{
         act::peers,
         cache::bundle_cache,
         decide::{
-            conditions::{self, Findings, Outcome},
-            render::Component,
+            own_endpoint::{EndpointError, NO_BUNDLE, Plan, Target, View},
             validate,
         },
     },
@@ -38,113 +36,6 @@ use crate::{
 const AFTER_A_FAILURE: Duration = Duration::from_secs(15);
 /// As SPIRE has it.
 const TRIES_PER_REFRESH_HINT: u32 = 4;
-const NO_BUNDLE: &str = "the SPIRE server has not published its bundle yet: ConfigMap spire-bundle has no bundle.crt. Is the server running?";
-const NO_ROUTER: &str = "no router has admitted its Route yet";
-
-/// What to ask, and by what to know who answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    url: String,
-    profile: Profile,
-    trust_domain: String,
-    /// What the SPIRE server published, in PEM.
-    published: Option<String>,
-    /// How often peers are to ask.
-    hint: Duration,
-}
-
-/// What is known of the endpoint.
-#[derive(Clone, Debug, PartialEq)]
-pub enum View {
-    /// It can't be asked yet.
-    Waiting(&'static str),
-    /// It is about to be asked there.
-    NotYet(String),
-    /// It was asked there.
-    PollTarget(String, Result<(), EndpointError>),
-}
-
-/// What a peer would have met.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum EndpointError {
-    /// Its address can't be one, or what was published is no bundle.
-    #[error("{0}")]
-    Unusable(String),
-    /// https_spiffe: somebody else's certificate.
-    #[error(
-        "what answers there does not prove to be the SPIRE server of {0} with an authority of ConfigMap spire-bundle. Does the router pass TLS through, and to this server?"
-    )]
-    Stranger(String),
-    /// Another trust domain's bundle, or an old one.
-    #[error(
-        "the bundle there has none of the authorities that the SPIRE server published in ConfigMap spire-bundle. Does something else answer there?"
-    )]
-    Foreign,
-    /// A fault of ours.
-    #[error("trustplane failed on what it answered; its log says more. Please report it")]
-    Panicked,
-    /// There is no bundle.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-}
-
-impl EndpointError {
-    /// Whether peers meet the same. A Pod may have no way to its own cluster's public address, and a CA
-    /// that is unknown in here may be known to peers.
-    pub fn is_conclusive(&self) -> bool {
-        match self {
-            Self::Fetch(FetchError::UnknownCa) | Self::Panicked => false,
-            Self::Fetch(error) => error.reached(),
-            Self::Unusable(_) | Self::Stranger(_) | Self::Foreign => true,
-        }
-    }
-}
-
-/// What a pass decided about the endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// There is none, or only its owner knows where.
-    None,
-    /// It can't be asked yet.
-    Wait(&'static str),
-    /// It can be asked.
-    Ask(Target),
-    /// The API server did not say; what was decided before goes on.
-    Keep,
-}
-
-/// Decides whether and how to ask. Pure.
-pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> Plan {
-    let (Some(federation), Some(url)) = (&server.spec.federation, url) else { return Plan::None };
-    if federation.manages_route() {
-        match findings.outcome(Component::Route) {
-            Some(Outcome::Failed(..)) => return Plan::Keep,
-            Some(
-                Outcome::InPlace(live) | Outcome::Updated(_, live) | Outcome::OutOfStep(_, live),
-            ) if conditions::is_admitted(live) => {}
-            _ => return Plan::Wait(NO_ROUTER),
-        }
-    }
-    let published = match findings.outcome(Component::BundleConfigMap) {
-        Some(Outcome::Failed(..)) => return Plan::Keep,
-        Some(Outcome::InPlace(live) | Outcome::Updated(_, live) | Outcome::OutOfStep(_, live)) => {
-            let text = live.pointer("/data/bundle.crt").and_then(Value::as_str);
-            text.filter(|it| !it.is_empty()).map(str::to_owned)
-        }
-        _ => None,
-    };
-    let endpoint = &federation.bundle_endpoint;
-    if endpoint.profile == Profile::HttpsSpiffe && published.is_none() {
-        return Plan::Wait(NO_BUNDLE);
-    }
-    Plan::Ask(Target {
-        url: url.to_owned(),
-        profile: endpoint.profile,
-        trust_domain: server.spec.trust_domain.clone(),
-        published,
-        hint: Duration::from_secs(endpoint.refresh_hint.into()),
-    })
-}
 
 /// Our own endpoint.
 pub struct OwnEndpoint {
@@ -286,52 +177,4 @@ impl OwnEndpoint {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::federate::decide::render::tests::{server, spiffe};
-
-    fn admitted() -> Outcome {
-        let conditions = json!([{ "type": "Admitted", "status": "True" }]);
-        Outcome::InPlace(json!({
-            "spec": { "host": "a.example" },
-            "status": { "ingress": [{ "host": "a.example", "conditions": conditions }] },
-        }))
-    }
-
-    fn findings(route: Outcome, bundle: Value) -> Findings {
-        let bundle = Outcome::InPlace(json!({ "data": bundle }));
-        let outcomes = vec![(Component::BundleConfigMap, bundle), (Component::Route, route)];
-        Findings { outcomes, ..Findings::default() }
-    }
-
-    #[test]
-    fn our_endpoint_is_asked_once_a_router_serves_it_and_the_server_can_be_known() {
-        let server = server(spiffe());
-        let planned = |findings: &Findings| plan(&server, findings, Some("https://a.example"));
-        let published = json!({ "bundle.crt": "PEM" });
-        let unserved = findings(Outcome::InPlace(json!({})), published.clone());
-        assert_eq!(planned(&unserved), Plan::Wait(NO_ROUTER));
-        assert_eq!(planned(&findings(admitted(), Value::Null)), Plan::Wait(NO_BUNDLE));
-        let Plan::Ask(target) = planned(&findings(admitted(), published)) else {
-            panic!("it can be asked")
-        };
-        assert_eq!(target.published.as_deref(), Some("PEM"));
-        assert_eq!(plan(&server, &Findings::default(), None), Plan::None, "nobody knows where");
-    }
-
-    #[test]
-    fn what_a_pod_cannot_reach_from_inside_its_cluster_is_no_verdict() {
-        let elsewhere = [FetchError::Refused, FetchError::Proxy, FetchError::UnknownCa];
-        for error in elsewhere.map(EndpointError::from) {
-            assert!(!error.is_conclusive(), "{error}");
-        }
-        for error in [EndpointError::from(FetchError::Status(503)), EndpointError::Foreign] {
-            assert!(error.is_conclusive(), "{error}");
-        }
-    }
 }

@@ -30,7 +30,7 @@ use crate::{
     bundle::fetch::{self, Endpoint, Trust},
     federate::{
         cache::bundle_cache::{self, CachedBundle, Memory},
-        decide::validate,
+        decide::{bootstrap_bundles::BootstrapBundles, validate},
     },
     k8s::gate::Gate,
     runtime::clock::Clock,
@@ -41,9 +41,6 @@ use state::{ATTEMPTS_PER_REFRESH_HINT, Answer, SHORTEST_HINT, told, worth_writin
 pub use error::{ErrorDetail, PeerError};
 pub use state::{PeerState, hint};
 pub use warning::PeerWarning;
-
-/// Bundles by trust domain to know servers by, from the ClusterFederatedTrustDomains.
-pub type Anchors = BTreeMap<String, Arc<Bundle>>;
 
 /// Which endpoint is polled, and how. Polling restarts if any of it changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +64,7 @@ pub struct Peers {
     longest_pause: OnceLock<Duration>,
     wanted: Mutex<Vec<Peer>>,
     known: Mutex<BTreeMap<String, PeerState>>,
-    anchors: Mutex<Anchors>,
+    bootstrap_bundles: Mutex<BootstrapBundles>,
     remembered: Mutex<Memory>,
     /// What status says of them.
     told: Mutex<Vec<PeerStatus>>,
@@ -98,7 +95,7 @@ impl Peers {
             detail,
             longest_pause: OnceLock::new(),
             known: Mutex::default(),
-            anchors: Mutex::default(),
+            bootstrap_bundles: Mutex::default(),
             remembered: Mutex::default(),
             told: Mutex::default(),
             terms: AtomicU64::default(),
@@ -145,23 +142,23 @@ impl Peers {
     }
 
     /// These are the bundles that an administrator brought.
-    pub fn trust(&self, anchors: Anchors) {
+    pub fn set_bootstrap_bundles(&self, bootstrap_bundles: BootstrapBundles) {
         let wanted = lock(&self.wanted);
         let mut all = lock(&self.known);
-        let mut standing = lock(&self.anchors);
-        if *standing == anchors {
+        let mut standing = lock(&self.bootstrap_bundles);
+        if *standing == bootstrap_bundles {
             return;
         }
         // A bundle that an administrator brings later counts more than one fetched before.
         for peer in wanted.iter().filter(by_spiffe) {
             let name = &peer.trust_domain;
-            if standing.get(name) != anchors.get(name)
+            if standing.get(name) != bootstrap_bundles.get(name)
                 && let Some(known) = all.get_mut(name)
             {
                 known.bundle = None;
             }
         }
-        *standing = anchors;
+        *standing = bootstrap_bundles;
         drop((wanted, all, standing));
         self.wanted_changed.notify_one();
     }
@@ -174,19 +171,20 @@ impl Peers {
     /// What is to be remembered, where it is not what an administrator brought.
     pub fn memory(&self) -> Memory {
         let (wanted, all) = (lock(&self.wanted), lock(&self.known));
-        let (anchors, remembered) = (lock(&self.anchors), lock(&self.remembered));
+        let (bootstrap_bundles, remembered) =
+            (lock(&self.bootstrap_bundles), lock(&self.remembered));
         let kept = |peer: &Peer| {
             let name = &peer.trust_domain;
-            let Some(anchor) = anchors.get(name) else {
+            let Some(bootstrap_bundle) = bootstrap_bundles.get(name) else {
                 // Nobody brought one, or nobody can say: it counts again with the one that it came from.
                 return Some((name.clone(), remembered.get(name)?.clone()));
             };
-            let brought = anchor.fingerprint();
+            let brought = bootstrap_bundle.fingerprint();
             let kept = match all.get(name).and_then(|known| known.bundle.clone()) {
                 Some(bundle) => CachedBundle { brought, bundle },
                 None => remembered.get(name).filter(|it| it.brought == brought)?.clone(),
             };
-            let news = !bundle_cache::same_authorities(&kept.bundle, anchor);
+            let news = !bundle_cache::same_authorities(&kept.bundle, bootstrap_bundle);
             news.then(|| (name.clone(), kept))
         };
         wanted.iter().filter(by_spiffe).filter_map(kept).collect()
@@ -267,13 +265,13 @@ impl Peers {
     /// Everybody who is to be asked.
     fn asked(&self) -> Vec<PollTarget> {
         let wanted = lock(&self.wanted);
-        let anchors = lock(&self.anchors);
-        wanted.iter().map(|peer| self.would_ask(peer, &anchors)).collect()
+        let bootstrap_bundles = lock(&self.bootstrap_bundles);
+        wanted.iter().map(|peer| self.would_ask(peer, &bootstrap_bundles)).collect()
     }
 
-    fn would_ask(&self, peer: &Peer, anchors: &Anchors) -> PollTarget {
+    fn would_ask(&self, peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> PollTarget {
         let term = self.terms.load(Ordering::Relaxed);
-        PollTarget { peer: peer.clone(), brought: brought(peer, anchors), term }
+        PollTarget { peer: peer.clone(), brought: brought(peer, bootstrap_bundles), term }
     }
 
     async fn follow(self: Arc<Self>, asked: PollTarget) {
@@ -347,18 +345,19 @@ impl Peers {
         if fetched.is_some() {
             return fetched;
         }
-        let anchor = lock(&self.anchors).get(trust_domain).cloned()?;
-        let brought = anchor.fingerprint();
+        let bootstrap_bundle = lock(&self.bootstrap_bundles).get(trust_domain).cloned()?;
+        let brought = bootstrap_bundle.fingerprint();
         let remembered = lock(&self.remembered).get(trust_domain).cloned();
         let remembered = remembered.filter(|kept| kept.brought == brought);
-        Some(remembered.map_or(anchor, |kept| kept.bundle))
+        Some(remembered.map_or(bootstrap_bundle, |kept| kept.bundle))
     }
 
     fn record(&self, asked: &PollTarget, answer: Answer) -> Duration {
         let peer = &asked.peer;
         let wanted = lock(&self.wanted);
         let mut all = lock(&self.known);
-        let same = wanted.contains(peer) && self.would_ask(peer, &lock(&self.anchors)) == *asked;
+        let same =
+            wanted.contains(peer) && self.would_ask(peer, &lock(&self.bootstrap_bundles)) == *asked;
         if !same || !self.gate.is_open() {
             // While it was asked it was taken out, or is to be known by something else; or another
             // replica leads by now.
@@ -384,13 +383,13 @@ impl Peers {
 }
 
 /// What an administrator brought of a peer, and of the trust domain of its server.
-fn brought(peer: &Peer, anchors: &Anchors) -> [Option<Arc<Bundle>>; 2] {
+fn brought(peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> [Option<Arc<Bundle>>; 2] {
     let server = || {
         let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;
-        anchors.get(id.trust_domain().as_str()).cloned()
+        bootstrap_bundles.get(id.trust_domain().as_str()).cloned()
     };
     match by_spiffe(&peer) {
-        true => [anchors.get(&peer.trust_domain).cloned(), server()],
+        true => [bootstrap_bundles.get(&peer.trust_domain).cloned(), server()],
         false => [None, None],
     }
 }

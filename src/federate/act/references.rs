@@ -7,20 +7,10 @@ use crate::{
         secret::{Secret, TLS_TYPE},
         spire_server::Federation,
     },
-    federate::decide::{render, validate::Problem},
-    k8s::api_error::{self, ApiError},
+    federate::decide::{conditions::UnreadSecret, render, validate::Problem},
+    k8s::api_error,
     tls,
 };
-
-/// The API server was asked for it in vain.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Secret {name} could not be read: {error}")]
-pub struct Unread {
-    /// Of the Secret.
-    pub name: String,
-    /// What went wrong.
-    pub error: ApiError,
-}
 
 const FIELD: &str = "spec.federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef";
 
@@ -29,13 +19,13 @@ pub async fn problems(
     client: &Client,
     namespace: &str,
     federation: Option<&Federation>,
-) -> Result<Vec<Problem>, Unread> {
+) -> Result<Vec<Problem>, UnreadSecret> {
     let serving_cert = federation.and_then(render::serving_cert);
     let name = serving_cert.and_then(|it| it.external_secret_ref.as_deref());
     let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(Vec::new()) };
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = api_error::with_timeout(api.get_opt(name)).await;
-    let why = match secret.map_err(|error| Unread { name: name.to_owned(), error })? {
+    let why = match secret.map_err(|error| UnreadSecret { name: name.to_owned(), error })? {
         Some(secret) => judge(name, &secret),
         None => Some(format!("there is no Secret {name} in namespace {namespace}")),
     };

@@ -13,12 +13,11 @@ use kube::{Api, Client};
 
 use crate::{
     api::spire_server::{Federation, Profile},
+    federate::decide::render::PEERS,
     k8s::api_error::{self, ApiError},
     spiffe::bundle::Bundle,
 };
 
-/// The ConfigMap.
-pub const NAME: &str = "trustplane-peers";
 /// Before the bundle's authorities, in PEM, stands which one the administrator had brought.
 const BROUGHT: &str = "brought: ";
 /// Of one peer. A ConfigMap takes a MiB, and there are fifty peers at most.
@@ -50,7 +49,7 @@ pub async fn recall(
         return Ok(Memory::new());
     }
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = match api_error::with_timeout(api.get_opt(NAME)).await {
+    let found = match api_error::with_timeout(api.get_opt(PEERS)).await {
         // Peers are asked all the same.
         Err(ApiError::Forbidden) => None,
         found => found?,

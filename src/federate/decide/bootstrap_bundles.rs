@@ -1,15 +1,19 @@
-//! What administrators brought of other trust domains. Pure.
+//! The first bundles of other trust domains, which administrators brought as
+//! ClusterFederatedTrustDomains. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::federated_trust_domain::{FederatedTrustDomain, FederatedTrustDomainSpec},
-    federate::{act::peers::Anchors, decide::trust},
+    federate::decide::trust,
     spiffe::bundle::Bundle,
 };
 
+/// The first bundles of peers, by trust domain.
+pub type BootstrapBundles = BTreeMap<String, Arc<Bundle>>;
+
 /// The bundles that can be read; one that can't is as good as none, and its peer says so.
-pub fn anchors(domains: &BTreeMap<String, FederatedTrustDomain>) -> Anchors {
+pub fn bootstrap_bundles(domains: &BTreeMap<String, FederatedTrustDomain>) -> BootstrapBundles {
     let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
     // Of several for a trust domain the controller manager takes the oldest, so that comes last.
     domains.sort_by_key(|it| {

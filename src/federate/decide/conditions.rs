@@ -12,10 +12,7 @@ use serde_json::Value;
 
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
-    federate::{
-        act::{own_endpoint::View, references::Unread},
-        decide::{render::Component, trust::Unlisted, validate::Problem},
-    },
+    federate::decide::{own_endpoint::View, render::Component, trust::Unlisted, validate::Problem},
     k8s::api_error::ApiError,
     names::ADOPT_ANNOTATION,
     runtime::printable,
@@ -59,6 +56,14 @@ pub enum Operation {
     Update,
 }
 
+/// A Secret that the SpireServer refers to could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Secret {name} could not be read: {error}")]
+pub struct UnreadSecret {
+    pub name: String,
+    pub error: ApiError,
+}
+
 /// Everything that a pass found out.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
@@ -68,7 +73,7 @@ pub struct Findings {
     /// What is wrong with what it refers to.
     pub references: Vec<Problem>,
     /// Why that is not known.
-    pub unread: Option<Unread>,
+    pub unread: Option<UnreadSecret>,
     /// What became of each object.
     pub outcomes: Vec<(Component, Outcome)>,
     /// Whether what exists is left as it is.

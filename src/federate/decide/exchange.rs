@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     api::spire_server::Profile,
-    federate::{
-        act::bootstrap::{Facts, ImportPlan, Listing, Offer},
-        decide::validate,
+    federate::decide::{
+        bootstrap::{Facts, ImportPlan, Listing, Offer},
+        validate,
     },
     spiffe::{
         bundle::{self, Bundle},
@@ -226,7 +226,7 @@ pub fn plan(
     let Export { offer, made_at } = export;
     let trust_domain = || offer.trust_domain.clone();
     let listing = Listing::of(&facts.server, offer);
-    let write = facts.consider(offer).map_err(|_| ImportError::OwnTrustDomain(trust_domain()))?;
+    let write = facts.plan(offer).map_err(|_| ImportError::OwnTrustDomain(trust_domain()))?;
     if listing == Listing::Unlisted && !rules.unlisted {
         let federation = facts.server.spec.federation.as_ref();
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();

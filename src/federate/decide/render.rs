@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     api::spire_server::{self, Federation, HttpsWeb, Profile, ServingCert, SpireServer},
-    federate::{cache::bundle_cache, decide::last_valid},
+    federate::decide::last_valid,
     names::{CONFIG_ANNOTATION, LAST_VALID_SPEC_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
@@ -30,6 +30,8 @@ pub const CONTROLLER_MANAGER: &str = "spire-controller-manager";
 pub const ROUTE: &str = "spire-server-federation";
 /// The ConfigMap that the server keeps its bundle in, for the agents.
 pub const BUNDLE: &str = "spire-bundle";
+/// The ConfigMap with the bundles that were last fetched from peers.
+pub const PEERS: &str = "trustplane-peers";
 /// The Secret that OpenShift fills with a certificate of the Service.
 pub const SERVING_CERT: &str = "spire-server-serving-cert";
 /// The port of the bundle endpoint.
@@ -168,7 +170,7 @@ pub fn remembered(
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": { "name": bundle_cache::NAME },
+        "metadata": { "name": PEERS },
         "data": data,
     });
     Rendered { part, object: common(object, part, server, &setting.namespace) }

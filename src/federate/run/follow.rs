@@ -11,11 +11,11 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{ANCHORS, Federator, SERVERS, lock};
+use super::{Federator, SERVERS, TRUST_DOMAINS, lock};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
     federate::{
-        decide::{bootstrap_bundles::anchors, render, trust},
+        decide::{bootstrap_bundles::bootstrap_bundles, render, trust},
         noticed::Noticed,
     },
     k8s::{
@@ -61,22 +61,22 @@ impl Federator {
         .await;
     }
 
-    pub(super) async fn follow_anchors(self: Arc<Self>) {
+    pub(super) async fn follow_trust_domains(self: Arc<Self>) {
         let api = Api::<MaybeDecoded<FederatedTrustDomain>>::all(self.client.clone());
-        self.follow(api, None, ANCHORS, |this, change| {
+        self.follow(api, None, TRUST_DOMAINS, |this, change| {
             let listed = match change {
                 Change::Applied(domain) => {
                     let name = domain.metadata.name.clone().unwrap_or_default();
-                    lock(&this.anchors).insert(name, domain);
+                    lock(&this.trust_domains).insert(name, domain);
                     false
                 }
                 Change::Deleted(place) | Change::Undecodable(place) => {
-                    lock(&this.anchors).remove(&*place.name);
+                    lock(&this.trust_domains).remove(&*place.name);
                     false
                 }
                 Change::Listed(places) => {
                     let standing = |name: &str| places.iter().any(|it| *it.name == *name);
-                    lock(&this.anchors).retain(|name, _| standing(name));
+                    lock(&this.trust_domains).retain(|name, _| standing(name));
                     true
                 }
                 // Nobody installed the API: there are none.
@@ -84,8 +84,8 @@ impl Federator {
                 _ => return,
             };
             let told = {
-                let domains = lock(&this.anchors);
-                this.peers.trust(anchors(&domains));
+                let domains = lock(&this.trust_domains);
+                this.peers.set_bootstrap_bundles(bootstrap_bundles(&domains));
                 trust::told(&domains)
             };
             // What SPIRE is told of is in the status, too.
@@ -93,7 +93,7 @@ impl Federator {
                 this.changed.notify_one();
             }
             if listed {
-                this.listed(ANCHORS);
+                this.listed(TRUST_DOMAINS);
             }
         })
         .await;

@@ -3,14 +3,11 @@
 use super::{Federator, lock};
 use crate::{
     api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
-    federate::{
-        act::own_endpoint,
-        decide::{
-            conditions::{self, Findings, Outcome, Verdict},
-            last_valid,
-            render::Component,
-            spire_fetches,
-        },
+    federate::decide::{
+        conditions::{self, Findings, Outcome, Verdict},
+        last_valid, own_endpoint,
+        render::Component,
+        spire_fetches,
     },
     k8s::{
         api_error::ApiError,

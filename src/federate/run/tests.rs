@@ -10,7 +10,7 @@ use crate::{
     api::spire_server::{FederationStatus, Peer, PeerStatus, SpireFetch},
     bundle::fetch::FetchError,
     federate::decide::{
-        bootstrap_bundles::anchors,
+        bootstrap_bundles::bootstrap_bundles,
         conditions,
         render::{
             PodUser, Proxy,
@@ -124,7 +124,7 @@ fn of_two_objects_for_a_trust_domain_the_older_counts_as_for_the_controller_mana
         domain("b", 2025, Value::Null, &old),
         domain("z", 2026, Value::Null, &new),
     ]);
-    assert_eq!(anchors(&domains)["td-b.test"].x509, testing::bundle(&[&old]).x509);
+    assert_eq!(bootstrap_bundles(&domains)["td-b.test"].x509, testing::bundle(&[&old]).x509);
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid
 fn an_object_whose_class_is_empty_has_none_as_for_the_controller_manager() {
     let ca = Ca::new("b");
     let domains = BTreeMap::from([domain("b", 2025, json!(""), &ca)]);
-    assert!(anchors(&domains).contains_key("td-b.test"));
+    assert!(bootstrap_bundles(&domains).contains_key("td-b.test"));
 }
 
 /// What is decided of the server's Pod where the namespace is this, and whether there was a question.

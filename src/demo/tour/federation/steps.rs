@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
     demo::spire::{SpireError, trust_domain::TrustDomainError},
-    federate::act::bootstrap::{BootstrapError, Offer},
+    federate::{act::bootstrap::BootstrapError, decide::bootstrap::Offer},
     k8s::api_error::{self, ApiError},
 };
 
@@ -228,8 +228,8 @@ impl Tour {
         if found != told {
             return Err(ActError::Fingerprint { told, found });
         }
-        let taking = to.cluster.consider(&offer).await.map_err(Box::new)?;
-        Ok(to.cluster.take(&taking).await.map_err(Box::new)?)
+        let plan = to.cluster.plan(&offer).await.map_err(Box::new)?;
+        Ok(to.cluster.apply(&plan).await.map_err(Box::new)?)
     }
 
     /// The SPIRE server publishes its authorities soon after it has a ConfigMap for them.

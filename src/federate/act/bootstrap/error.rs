@@ -3,7 +3,7 @@
 use crate::{
     api::spire_server,
     bundle::fetch::{FetchError, RootsError},
-    federate::decide::{render::BUNDLE, validate::UrlError},
+    federate::decide::{bootstrap::SameTrustDomain, render::BUNDLE, validate::UrlError},
     k8s::api_error::ApiError,
     spiffe::{bundle::BundleError, id::IdError},
 };
@@ -51,9 +51,8 @@ pub enum BootstrapError {
         /// Why.
         cause: BundleError,
     },
-    /// The two are one.
-    #[error("both clusters are of trust domain {0}; one can't federate with itself")]
-    SameTrustDomain(String),
+    #[error(transparent)]
+    SameTrustDomain(#[from] SameTrustDomain),
     /// The address can't be asked.
     #[error("{url}: {cause}")]
     Url {

@@ -1,5 +1,8 @@
-use super::{import_plan::object_name, *};
-use crate::federate::decide::render::CONTROLLER_MANAGER;
+use super::*;
+use crate::federate::decide::{
+    bootstrap::{Listing, object_name},
+    render::CONTROLLER_MANAGER,
+};
 
 #[test]
 fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
@@ -12,7 +15,7 @@ fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
 }
 
 /// What taking an offer of td-a.test would do where this object stands.
-async fn considered(standing: Value) -> ImportPlan {
+async fn planned(standing: Value) -> ImportPlan {
     let server = json!(crate::federate::decide::render::tests::server(Value::Null));
     let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let mut body = json!({ "metadata": {}, "items": [standing] });
@@ -35,7 +38,7 @@ async fn considered(standing: Value) -> ImportPlan {
         bundle: Bundle::parse(document.as_bytes()).unwrap(),
         document,
     };
-    cluster.consider(&offer).await.unwrap()
+    cluster.plan(&offer).await.unwrap()
 }
 
 fn object(name: &str, class: Value) -> Value {
@@ -52,9 +55,9 @@ fn object(name: &str, class: Value) -> Value {
 
 #[tokio::test]
 async fn an_object_of_another_controller_manager_is_left_to_it() {
-    let free = considered(object("a", json!("another-spire"))).await;
-    let taken = considered(object("td-a.test", json!("another-spire"))).await;
-    let names = [free, taken].map(|taking| match taking {
+    let free = planned(object("a", json!("another-spire"))).await;
+    let taken = planned(object("td-a.test", json!("another-spire"))).await;
+    let names = [free, taken].map(|plan| match plan {
         ImportPlan::Create { name, others, .. } if others.len() == 1 => name,
         other => panic!("{other:?}"),
     });
@@ -65,8 +68,8 @@ async fn an_object_of_another_controller_manager_is_left_to_it() {
 #[tokio::test]
 async fn an_object_without_a_class_is_ours_as_is_one_of_our_class() {
     for class in [Value::Null, json!(""), json!(CONTROLLER_MANAGER)] {
-        let taking = considered(object("a", class.clone())).await;
-        assert!(matches!(taking, ImportPlan::Change { .. }), "{class}: {taking:?}");
+        let plan = planned(object("a", class.clone())).await;
+        assert!(matches!(plan, ImportPlan::Change { .. }), "{class}: {plan:?}");
     }
 }
 

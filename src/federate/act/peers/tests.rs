@@ -131,7 +131,7 @@ fn peer(trust_domain: &str, profile: Profile) -> Peer {
 impl Peers {
     /// This comes of asking a peer now.
     pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
-        let asked = self.would_ask(peer, &lock(&self.anchors).clone());
+        let asked = self.would_ask(peer, &lock(&self.bootstrap_bundles).clone());
         self.record(&asked, outcome.into());
     }
 
@@ -161,7 +161,10 @@ fn a_server_is_known_by_the_bundle_that_was_fetched_last_and_before_that_by_the_
         Trust::Spiffe { bundle, .. } => bundle.x509.clone(),
         Trust::Web(_) => panic!("another profile"),
     };
-    peers.trust(Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[&brought])))]));
+    peers.set_bootstrap_bundles(BootstrapBundles::from([(
+        "td-b.test".to_owned(),
+        Arc::new(testing::bundle(&[&brought])),
+    )]));
     assert_eq!(trusted(&peers), testing::bundle(&[&brought]).x509);
     peers.set_peers(std::slice::from_ref(&peer));
     peers.hears(&peer, Ok(testing::bundle(&[&fetched])));
@@ -187,12 +190,13 @@ fn who_is_no_longer_a_peer_is_forgotten_and_who_changed_is_known_anew() {
 fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_fetched() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    let anchor =
-        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
-    peers.trust(anchor(&old));
+    let bootstrap_bundle = |ca: &Ca| {
+        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
+    };
+    peers.set_bootstrap_bundles(bootstrap_bundle(&old));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(testing::bundle(&[&old])));
-    peers.trust(anchor(&new));
+    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
@@ -203,14 +207,15 @@ fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_
 fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_more() {
     let (stolen, new) = (Ca::new("stolen"), Ca::new("new"));
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    let anchor =
-        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
-    peers.trust(anchor(&stolen));
+    let bootstrap_bundle = |ca: &Ca| {
+        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
+    };
+    peers.set_bootstrap_bundles(bootstrap_bundle(&stolen));
     peers.set_peers(std::slice::from_ref(&b));
     // Whoever has the stolen key is being asked when the administrator brings another bundle; the
     // answer comes in before the task that asks is ended.
     let asked = peers.asked().remove(0);
-    peers.trust(anchor(&new));
+    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
     peers.record(&asked, Ok(testing::bundle(&[&stolen])).into());
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
@@ -234,8 +239,11 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
     let b = peer("td-b.test", Profile::HttpsSpiffe);
     let start = || {
         let peers = peers();
-        let anchor = Arc::new(testing::bundle(&[&brought]));
-        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        let bootstrap_bundle = Arc::new(testing::bundle(&[&brought]));
+        peers.set_bootstrap_bundles(BootstrapBundles::from([(
+            "td-b.test".to_owned(),
+            bootstrap_bundle,
+        )]));
         peers.set_peers(std::slice::from_ref(&b));
         peers
     };
@@ -293,9 +301,9 @@ fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
 fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
     let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
-    let anchor = Arc::new(testing::bundle(&[&brought]));
+    let bootstrap_bundle = Arc::new(testing::bundle(&[&brought]));
     let kept = CachedBundle {
-        brought: anchor.fingerprint(),
+        brought: bootstrap_bundle.fingerprint(),
         bundle: Arc::new(testing::bundle(&[&rotated])),
     };
     let peers = peers();
@@ -304,7 +312,10 @@ fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
     // The version of the CRD is not served just now, during an upgrade say.
     assert_eq!(peers.memory().len(), 1, "the authorities that b is known by are gone for good");
     assert!(peers.endpoint(&b).is_err(), "without what was brought nothing is known of it");
-    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    peers.set_bootstrap_bundles(BootstrapBundles::from([(
+        "td-b.test".to_owned(),
+        bootstrap_bundle,
+    )]));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
@@ -315,17 +326,18 @@ fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
 fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundle() {
     let (old, rotated, new) = (Ca::new("old"), Ca::new("rotated"), Ca::new("new"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
-    let anchor =
-        |ca: &Ca| Anchors::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))]);
+    let bootstrap_bundle = |ca: &Ca| {
+        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
+    };
     let peers = peers();
-    peers.trust(anchor(&old));
+    peers.set_bootstrap_bundles(bootstrap_bundle(&old));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(bundle(&[&rotated], 2)));
     let memory = peers.memory();
     peers.forget();
     peers.remember(memory);
     peers.set_peers(std::slice::from_ref(&b));
-    peers.trust(anchor(&new));
+    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
@@ -363,9 +375,12 @@ async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_k
     let lease = tokio::sync::watch::Sender::new(None);
     let gate = Gate::until(lease.subscribe());
     let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
-    let anchor = Arc::new(testing::bundle(&[&Ca::new("brought")]));
-    let brought = anchor.fingerprint();
-    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    let bootstrap_bundle = Arc::new(testing::bundle(&[&Ca::new("brought")]));
+    let brought = bootstrap_bundle.fingerprint();
+    peers.set_bootstrap_bundles(BootstrapBundles::from([(
+        "td-b.test".to_owned(),
+        bootstrap_bundle,
+    )]));
     // It led once: this is what b had then.
     let bundle = Arc::new(testing::bundle(&[&Ca::new("of last week")]));
     peers.remember(Memory::from([("td-b.test".to_owned(), CachedBundle { brought, bundle })]));
@@ -442,7 +457,7 @@ async fn a_slow_peer_is_heard_although_somebody_keeps_changing_the_bundle_of_ano
     for _ in 0..24 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let another = Arc::new(testing::bundle(&[&Ca::new("c")]));
-        peers.trust(Anchors::from([("td-c.test".to_owned(), another)]));
+        peers.set_bootstrap_bundles(BootstrapBundles::from([("td-c.test".to_owned(), another)]));
     }
     asking.abort();
     let known = peers.known();
@@ -482,8 +497,11 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
         done.send(()).ok();
     });
     for ca in cas.iter().cycle().take(2_000) {
-        let anchor = Arc::new(testing::bundle(&[ca]));
-        peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+        let bootstrap_bundle = Arc::new(testing::bundle(&[ca]));
+        peers.set_bootstrap_bundles(BootstrapBundles::from([(
+            "td-b.test".to_owned(),
+            bootstrap_bundle,
+        )]));
         peers.hears(&b, Ok(bundle(&[ca], 2)));
     }
     assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok());
@@ -494,7 +512,10 @@ fn what_an_administrator_brings_of_a_peer_by_https_web_changes_nothing() {
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsWeb));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
-    let anchor = Arc::new(testing::bundle(&[&Ca::new("b")]));
-    peers.trust(Anchors::from([("td-b.test".to_owned(), anchor)]));
+    let bootstrap_bundle = Arc::new(testing::bundle(&[&Ca::new("b")]));
+    peers.set_bootstrap_bundles(BootstrapBundles::from([(
+        "td-b.test".to_owned(),
+        bootstrap_bundle,
+    )]));
     assert!(peers.known()["td-b.test"].bundle.is_some());
 }

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::{Findings, Operation, Outcome, Verdict, no_namespace, taken};
 use crate::{
     api::spire_server::{Condition, SpireServer},
-    federate::{
-        act::own_endpoint::View,
-        decide::render::{self, Component},
+    federate::decide::{
+        own_endpoint::View,
+        render::{self, Component},
     },
     runtime::printable::printable,
 };

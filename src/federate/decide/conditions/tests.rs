@@ -5,9 +5,9 @@ use super::*;
 use crate::{
     api::spire_server::{FederationStatus, SpireFetch},
     bundle::fetch::FetchError,
-    federate::{
-        act::own_endpoint::EndpointError,
-        decide::render::tests::{server, spiffe},
+    federate::decide::{
+        own_endpoint::EndpointError,
+        render::tests::{server, spiffe},
     },
     runtime::printable::{HOSTILE, is_harmless},
 };
@@ -100,7 +100,7 @@ fn a_secret_that_can_t_be_used_is_told_and_the_objects_are_made_all_the_same() {
 
 #[test]
 fn a_secret_that_could_not_be_read_just_now_is_told_as_that_and_hides_no_problem() {
-    let unread = Unread { name: "tls".to_owned(), error: ApiError::Server { code: 503 } };
+    let unread = UnreadSecret { name: "tls".to_owned(), error: ApiError::Server { code: 503 } };
     let findings = Findings { unread: Some(unread), ..well() };
     let (status, reason, message) = of("ConfigurationValid", &findings);
     assert_eq!((status, reason), ("Unknown", "SecretUnreadable"));

@@ -112,7 +112,7 @@ pub(super) fn bundle(spec: &FederatedTrustDomainSpec) -> Option<Bundle> {
 }
 
 /// A name that Kubernetes takes: a trust domain may hold `_`, begin with `-` or be too long.
-pub(super) fn object_name(trust_domain: &str) -> String {
+pub(crate) fn object_name(trust_domain: &str) -> String {
     let is_name = |label: &str| {
         let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
         let bytes = label.as_bytes();
