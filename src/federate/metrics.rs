@@ -14,7 +14,7 @@ use crate::{
     api::spire_server::PeerStatus,
     federate::{
         act::peers::{self, Peers},
-        decide::conditions::Outcome,
+        decide::conditions::ApplyResult,
     },
     runtime::clock::Clock,
 };
@@ -54,15 +54,15 @@ impl Metrics {
     }
 
     /// An object was gone through.
-    pub fn put(&self, outcome: &Outcome) {
+    pub fn put(&self, outcome: &ApplyResult) {
         let label = match outcome {
-            Outcome::Created => "created",
-            Outcome::Updated(..) => "updated",
-            Outcome::InPlace(_) => "in-place",
-            Outcome::OutOfStep(..) => "out-of-step",
-            Outcome::Taken(_) => "taken",
-            Outcome::NoNamespace(_) => "no-namespace",
-            Outcome::Failed(_, error) => {
+            ApplyResult::Created => "created",
+            ApplyResult::Updated(..) => "updated",
+            ApplyResult::InPlace(_) => "in-place",
+            ApplyResult::OutOfStep(..) => "out-of-step",
+            ApplyResult::Taken(_) => "taken",
+            ApplyResult::NoNamespace(_) => "no-namespace",
+            ApplyResult::Failed(_, error) => {
                 self.failed(error.category());
                 "failed"
             }

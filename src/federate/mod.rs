@@ -8,5 +8,4 @@ pub mod act;
 mod cache;
 pub mod decide;
 pub mod metrics;
-mod noticed;
 pub mod run;

@@ -1,10 +1,10 @@
-//! The controller: any change of the SpireServer or of what it owns leads to a pass over all of it.
+//! The controller: any change of the SpireServer or of an object that it owns triggers a reconcile.
 //!
 //! There is one SpireServer and about a dozen objects, so each reconcile reads all of them. Nothing
 //! is decided from a cache.
 
-mod follow;
 mod report;
+mod watches;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,7 +38,7 @@ use crate::{
         },
         cache::bundle_cache,
         decide::{
-            conditions::{Findings, Outcome, Verdict},
+            conditions::{ApplyResult, ConditionValue, Findings},
             render::{self, Component, RenderContext},
             trust::Told,
         },
@@ -74,7 +74,7 @@ pub struct Options {
     pub server_metrics: Option<Uri>,
 }
 
-/// Changes come in groups: one pass sees them all.
+/// Changes come in groups: one reconcile handles them all.
 const GATHER: Duration = Duration::from_millis(100);
 /// Changes undone within three minutes, six times in a row, are undone by somebody.
 const REVERTS: Limits = Limits {
@@ -83,8 +83,8 @@ const REVERTS: Limits = Limits {
     quiet: Duration::from_secs(180),
     waits: Backoff::OBJECT,
 };
-/// What is wrong outside of what we watch, such as a Secret, is looked at again after this long.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Problems outside of what we watch, such as a Secret, are looked at again after this long.
+const REQUEUE_SOON: Duration = Duration::from_secs(30);
 
 const SERVERS: &str = "SpireServers";
 const TRUST_DOMAINS: &str = "ClusterFederatedTrustDomains";
@@ -105,10 +105,10 @@ pub struct Federator {
     trust_domains: Mutex<BTreeMap<String, FederatedTrustDomain>>,
     /// What SPIRE is told of by them.
     told: Mutex<Told>,
-    /// Which SpireServer the last pass was about.
-    passed: Mutex<Option<Version>>,
+    /// The SpireServer of the last reconcile.
+    reconciled: Mutex<Option<Version>>,
     /// The conditions that were logged last.
-    logged: Mutex<Vec<Verdict>>,
+    logged: Mutex<Vec<ConditionValue>>,
     unlisted: Mutex<BTreeSet<&'static str>>,
     changed: Notify,
 }
@@ -116,14 +116,14 @@ pub struct Federator {
 /// Uid and generation.
 type Version = (Option<String>, Option<i64>);
 
-/// How a pass went.
+/// How a reconcile went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
-    /// All is as wanted.
+enum Progress {
+    /// Everything is as the spec says.
     Settled,
-    /// Something is not, and no watch will tell when it is.
-    LookAgain,
-    /// The API server was asked in vain.
+    /// Something is wrong that no watch will report as fixed.
+    RequeueSoon,
+    /// A call to the API server failed.
     Failed,
 }
 
@@ -157,7 +157,7 @@ impl Federator {
             server: Mutex::default(),
             trust_domains: Mutex::default(),
             told: Mutex::default(),
-            passed: Mutex::default(),
+            reconciled: Mutex::default(),
             logged: Mutex::default(),
             unlisted: Mutex::new(BTreeSet::from([SERVERS, TRUST_DOMAINS])),
             changed: Notify::new(),
@@ -170,28 +170,28 @@ impl Federator {
     }
 
     fn listed(&self, kind: &'static str) {
-        // A pass was waiting for it; nobody does any more when it is listed again.
+        // Only the first list was waited for.
         if lock(&self.unlisted).remove(kind) {
             self.changed.notify_one();
         }
     }
 
-    /// Runs until asked to stop; a pass that is under way is finished.
+    /// Runs until asked to stop; a running reconcile is finished.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut others = JoinSet::new();
-        others.spawn(self.clone().follow_server());
-        others.spawn(self.clone().follow_trust_domains());
+        others.spawn(self.clone().watch_server());
+        others.spawn(self.clone().watch_trust_domains());
         others.spawn(self.peers.clone().run());
         others.spawn(self.own_endpoint.clone().run());
         others.spawn(self.server_metrics.clone().run());
-        self.clone().follow_owned(&mut others);
+        self.clone().watch_owned(&mut others);
         let (mut failures, mut next) = (0, Instant::now());
         let mut revert_backoff = RevertBackoff::default();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                // They run for ever; a replica without one of them must not look well.
+                // They never end; a replica without one of them must not look healthy.
                 Some(_) = others.join_next() => return,
                 () = self.changed.notified() => {}
                 () = self.peers.news.notified() => {}
@@ -203,7 +203,7 @@ impl Federator {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.gate.clone().closed() => {}
-                () = self.let_them_be(revert_backoff.wait(&REVERTS, Instant::now())) => {}
+                () = self.wait_out(revert_backoff.wait(&REVERTS, Instant::now())) => {}
             }
             if !self.gate.is_open() {
                 // What was known goes stale while another replica leads.
@@ -215,31 +215,31 @@ impl Federator {
                 () = stop.cancelled() => return,
                 () = async { self.gate.clone().opened().await } => {}
             }
-            let (pass, put_right) = self.pass().await;
-            if put_right {
+            let (progress, reverted) = self.reconcile().await;
+            if reverted {
                 revert_backoff.written(&REVERTS, Instant::now());
             }
-            failures = if pass == Pass::Failed { failures + 1 } else { 0 };
-            let wait = match pass {
-                Pass::Settled => self.options.resync,
-                Pass::LookAgain => LOOK_AGAIN.min(self.options.resync),
-                Pass::Failed => Backoff::OBJECT.after(failures),
+            failures = if progress == Progress::Failed { failures + 1 } else { 0 };
+            let wait = match progress {
+                Progress::Settled => self.options.resync,
+                Progress::RequeueSoon => REQUEUE_SOON.min(self.options.resync),
+                Progress::Failed => Backoff::OBJECT.after(failures),
             };
             next = Instant::now() + wait;
         }
     }
 
-    /// Waits, but not longer than until somebody asks for something else.
-    async fn let_them_be(&self, pause: Duration) {
-        if pause >= Duration::from_secs(1) && !self.is_asked_anew() {
+    /// Waits for this long, or until the spec changes.
+    async fn wait_out(&self, pause: Duration) {
+        if pause >= Duration::from_secs(1) && !self.has_new_spec() {
             tracing::warn!(
                 seconds = pause.as_secs(),
-                "somebody keeps undoing our changes; waiting"
+                "somebody keeps reverting our changes; backing off"
             );
         }
         let end = Instant::now() + pause;
         tokio::time::sleep(GATHER).await;
-        while !self.is_asked_anew() {
+        while !self.has_new_spec() {
             tokio::select! {
                 () = sleep_until(end) => return,
                 () = self.changed.notified() => {}
@@ -247,15 +247,15 @@ impl Federator {
         }
     }
 
-    /// Whether the SpireServer is another than in the last pass.
-    fn is_asked_anew(&self) -> bool {
-        lock(&self.server).as_ref().map(version_of) != *lock(&self.passed)
+    /// Whether the SpireServer changed since the last reconcile.
+    fn has_new_spec(&self) -> bool {
+        lock(&self.server).as_ref().map(version_of) != *lock(&self.reconciled)
     }
 
-    /// Answers how it went, and whether anything had to be put right.
-    async fn pass(&self) -> (Pass, bool) {
+    /// Returns how it went, and whether somebody's change had to be reverted.
+    async fn reconcile(&self) -> (Progress, bool) {
         if !self.waiting_for().is_empty() {
-            return (Pass::Settled, false);
+            return (Progress::Settled, false);
         }
         // Read again: the watched object may be older than our own last write.
         let api: Api<SpireServer> = Api::all(self.client.clone());
@@ -268,7 +268,7 @@ impl Federator {
             self.peers.set_peers(&[]);
             self.own_endpoint.forget();
             self.server_metrics.set_peers(Vec::new(), Vec::new());
-            return (Pass::Settled, false);
+            return (Progress::Settled, false);
         };
         let Options { setting, max_peers, .. } = &self.options;
         let told = lock(&self.told).clone();
@@ -284,32 +284,32 @@ impl Federator {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the kind of cluster", &error), false),
         };
-        let asked = lock(&self.passed).replace(version_of(server));
-        let findings = self.put_everything(&counts, &setting).await;
-        let kept = self.tend_peers(server).await;
+        let asked = lock(&self.reconciled).replace(version_of(server));
+        let findings = self.apply_all(&counts, &setting).await;
+        let kept = self.update_peers(server).await;
         let reported = self.report(server, &findings).await;
         if let Err(error) = &reported {
             self.failed("status or Event", error);
         }
-        let any = |is: fn(&Outcome) -> bool| findings.outcomes.iter().any(|(_, it)| is(it));
-        // What changes because the SpireServer did is nobody's fault.
-        let put_right =
-            asked == Some(version_of(server)) && any(|it| matches!(it, Outcome::Updated(..)));
+        let any = |is: fn(&ApplyResult) -> bool| findings.outcomes.iter().any(|(_, it)| is(it));
+        // An update that follows a change of the SpireServer reverts nothing.
+        let reverted =
+            asked == Some(version_of(server)) && any(|it| matches!(it, ApplyResult::Updated(..)));
         let failed = reported.is_err() || kept.is_err() || findings.unread.is_some();
-        let pass = if failed || any(|it| matches!(it, Outcome::Failed(..))) {
-            Pass::Failed
-        } else if any(|it| matches!(it, Outcome::Taken(_) | Outcome::NoNamespace(_)))
+        let progress = if failed || any(|it| matches!(it, ApplyResult::Failed(..))) {
+            Progress::Failed
+        } else if any(|it| matches!(it, ApplyResult::Taken(_) | ApplyResult::NoNamespace(_)))
             || !findings.references.is_empty()
         {
-            Pass::LookAgain
+            Progress::RequeueSoon
         } else {
-            Pass::Settled
+            Progress::Settled
         };
-        (pass, put_right)
+        (progress, reverted)
     }
 
-    /// Has the peers asked, and keeps what the next leader has to know of them.
-    async fn tend_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
+    /// Updates the peers that are polled, and stores the bundles that the next leader needs.
+    async fn update_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
         let Options { setting, mode, .. } = &self.options;
         let federation = server.spec.federation.as_ref();
         let recalled = bundle_cache::recall(&self.client, &setting.namespace, federation).await;
@@ -317,7 +317,7 @@ impl Federator {
             self.failed("peers' bundles", error);
         })?;
         let before = bundle_cache::data(&recalled);
-        // Before anybody is asked: they may be known by nothing else.
+        // Before peers are polled: a peer may be verifiable by these alone.
         self.peers.remember(recalled);
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
         self.peers.set_peers(peers);
@@ -330,29 +330,25 @@ impl Federator {
         }
         let owner = server.metadata.uid.as_deref().unwrap_or_default();
         match self.writer.put(&render::remembered(server, setting, after), owner).await {
-            Outcome::Failed(_, error) => {
+            ApplyResult::Failed(_, error) => {
                 self.failed("peers' bundles", &error);
                 Err(error)
             }
-            Outcome::Taken(owner) => {
-                tracing::warn!(
-                    name = render::PEERS,
-                    owner,
-                    "the ConfigMap belongs to somebody else"
-                );
+            ApplyResult::Taken(owner) => {
+                tracing::warn!(name = render::PEERS, owner, "ConfigMap is owned by somebody else");
                 Ok(())
             }
             _ => Ok(()),
         }
     }
 
-    fn failed(&self, what: &'static str, error: &ApiError) -> Pass {
-        tracing::warn!(what, %error, "could not be read or written");
+    fn failed(&self, what: &'static str, error: &ApiError) -> Progress {
+        tracing::warn!(what, %error, "API call failed");
         self.metrics.failed(error.category());
-        Pass::Failed
+        Progress::Failed
     }
 
-    async fn put_everything(&self, counts: &Effective, setting: &RenderContext) -> Findings {
+    async fn apply_all(&self, counts: &Effective, setting: &RenderContext) -> Findings {
         let Effective { server, problems, unlisted, counts } = counts;
         let federation = server.spec.federation.as_ref();
         let mut findings = Findings {
@@ -374,18 +370,18 @@ impl Federator {
         }
         let owner = server.metadata.uid.as_deref().unwrap_or_default();
         for mut rendered in render::render(server, setting) {
-            // A Pod that starts with an old configuration would never learn of the new one.
-            let outcome = if rendered.part == Component::StatefulSet && !findings.configured() {
+            // A Pod that starts with an old configuration would not be replaced for the new one.
+            let result = if rendered.part == Component::StatefulSet && !findings.configured() {
                 render::forget_configuration(&mut rendered.object);
                 self.writer.put_missing(&rendered, owner).await
             } else {
                 self.writer.put(&rendered, owner).await
             };
-            self.metrics.put(&outcome);
-            if let Outcome::Failed(_, error) = &outcome {
-                tracing::warn!(part = ?rendered.part, %error, "could not be put in place");
+            self.metrics.put(&result);
+            if let ApplyResult::Failed(_, error) = &result {
+                tracing::warn!(part = ?rendered.part, %error, "apply failed");
             }
-            findings.outcomes.push((rendered.part, outcome));
+            findings.outcomes.push((rendered.part, result));
         }
         findings
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     api::spire_server::{SpireServer, SpireServerStatus},
     federate::decide::{
-        conditions::{Operation, Outcome, SOMEBODY},
+        conditions::{ApplyResult, Operation, SOMEBODY},
         merge,
         render::{Component, RenderContext, Rendered},
     },
@@ -63,16 +63,16 @@ impl Writer {
     }
 
     /// Sees to it that the object is there and as it was rendered.
-    pub async fn put(&self, rendered: &Rendered, owner: &str) -> Outcome {
+    pub async fn put(&self, rendered: &Rendered, owner: &str) -> ApplyResult {
         self.put_as(self.mode, rendered, owner).await
     }
 
     /// Makes the object if it is not there, and leaves it as it is if it is.
-    pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> Outcome {
+    pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> ApplyResult {
         self.put_as(Mode::CreateOnly, rendered, owner).await
     }
 
-    async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> Outcome {
+    async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> ApplyResult {
         let mut outcome = self.try_put(mode, rendered, owner).await;
         // Somebody else, most often Kubernetes itself, wrote in between.
         for _ in 0..2 {
@@ -80,7 +80,7 @@ impl Writer {
                 outcome = self.try_put(mode, rendered, owner).await;
             }
         }
-        outcome.unwrap_or_else(|(doing, error)| Outcome::Failed(doing, error))
+        outcome.unwrap_or_else(|(doing, error)| ApplyResult::Failed(doing, error))
     }
 
     async fn try_put(
@@ -88,7 +88,7 @@ impl Writer {
         mode: Mode,
         rendered: &Rendered,
         owner: &str,
-    ) -> Result<Outcome, (Operation, ApiError)> {
+    ) -> Result<ApplyResult, (Operation, ApiError)> {
         let Rendered { part, object } = rendered;
         let api = self.api(*part);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -98,17 +98,17 @@ impl Writer {
                 let created = self.create(*part, &api, object).await;
                 return created.map_err(|error| (Operation::Create, error));
             }
-            Comparison::Taken(other) => return Ok(Outcome::Taken(other)),
+            Comparison::Taken(other) => return Ok(ApplyResult::Taken(other)),
             // Writes to it now would be lost with it; it is created again once it is gone.
             Comparison::Going => return Err((Operation::Update, ApiError::Conflict)),
-            Comparison::Same(live) => return Ok(Outcome::InPlace(live)),
+            Comparison::Same(live) => return Ok(ApplyResult::InPlace(live)),
             Comparison::Differs { live, patch } => (live, patch),
         };
         let fields = merge::named(&patch);
         match mode {
             // Where only our own notes are older, nobody has to know.
-            Mode::CreateOnly if fields.is_empty() => Ok(Outcome::InPlace(live)),
-            Mode::CreateOnly => Ok(Outcome::OutOfStep(fields, live)),
+            Mode::CreateOnly if fields.is_empty() => Ok(ApplyResult::InPlace(live)),
+            Mode::CreateOnly => Ok(ApplyResult::OutOfStep(fields, live)),
             Mode::Full => {
                 let (params, patch) = (patch_params(), Patch::Merge(patch));
                 let patched = api_error::with_timeout(api.patch(name, &params, &patch)).await;
@@ -117,10 +117,10 @@ impl Writer {
                     == live["metadata"]["resourceVersion"].as_str()
                 {
                     // Written in another way, it says the same to the API server.
-                    return Ok(Outcome::InPlace(live));
+                    return Ok(ApplyResult::InPlace(live));
                 }
                 tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "changed");
-                Ok(Outcome::Updated(fields, without_pair(json!(patched)).0))
+                Ok(ApplyResult::Updated(fields, without_pair(json!(patched)).0))
             }
         }
     }
@@ -155,7 +155,7 @@ impl Writer {
         part: Component,
         api: &Api<DynamicObject>,
         object: &Value,
-    ) -> Result<Outcome, ApiError> {
+    ) -> Result<ApplyResult, ApiError> {
         let name = &object["metadata"]["name"];
         let created = serde_json::from_value(merge::creation(object));
         let created: DynamicObject = created.map_err(|_| ApiError::Undecodable)?;
@@ -164,12 +164,12 @@ impl Writer {
         match api_error::with_timeout(api.create(&params, &created)).await {
             // Of what is to be created, only its namespace can be missing.
             Err(ApiError::NotFound) => {
-                return Ok(Outcome::NoNamespace(self.setting.namespace.clone()));
+                return Ok(ApplyResult::NoNamespace(self.setting.namespace.clone()));
             }
             created => created?,
         };
         tracing::info!(object = %name, ?part, "created");
-        Ok(Outcome::Created)
+        Ok(ApplyResult::Created)
     }
 
     /// Writes the status of the SpireServer, as it was decided from this version of it.

@@ -23,7 +23,7 @@ use crate::{
         act::peers,
         cache::bundle_cache,
         decide::{
-            own_endpoint::{EndpointError, NO_BUNDLE, Plan, Target, View},
+            own_endpoint::{EndpointError, EndpointPlan, EndpointView, NO_BUNDLE, Target},
             validate,
         },
     },
@@ -65,15 +65,15 @@ impl OwnEndpoint {
     }
 
     /// Follows the plan from now on. Answers what is known of the endpoint at this address.
-    pub fn follow(&self, plan: Plan, url: Option<&str>) -> Option<View> {
+    pub fn follow(&self, plan: EndpointPlan, url: Option<&str>) -> Option<EndpointView> {
         match plan {
-            Plan::None => self.aim(None),
-            Plan::Wait(why) => {
+            EndpointPlan::None => self.aim(None),
+            EndpointPlan::Wait(why) => {
                 self.aim(None);
-                return Some(View::Waiting(why));
+                return Some(EndpointView::Waiting(why));
             }
-            Plan::Ask(target) => self.aim(Some(target)),
-            Plan::Keep => {}
+            EndpointPlan::Ask(target) => self.aim(Some(target)),
+            EndpointPlan::Keep => {}
         }
         url.map(|url| self.view(url))
     }
@@ -98,11 +98,11 @@ impl OwnEndpoint {
         self.retarget.notify_one();
     }
 
-    fn view(&self, url: &str) -> View {
+    fn view(&self, url: &str) -> EndpointView {
         let same = lock(&self.target).as_ref().is_some_and(|it| it.url == url);
         match lock(&self.answer).clone().filter(|_| same) {
-            Some(answer) => View::PollTarget(url.to_owned(), answer),
-            None => View::NotYet(url.to_owned()),
+            Some(answer) => EndpointView::Answered(url.to_owned(), answer),
+            None => EndpointView::NotAsked(url.to_owned()),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
             apps_domain, effective, references,
         },
         decide::{
-            conditions::{self, Findings, Operation, Outcome, Verdict},
+            conditions::{self, ApplyResult, ConditionValue, Findings, Operation},
             merge,
             render::{self, Component, RenderContext, Rendered},
             trust,
@@ -78,7 +78,7 @@ struct Shown {
 pub struct Preview {
     server: String,
     objects: Vec<Shown>,
-    conditions: Vec<Verdict>,
+    conditions: Vec<ConditionValue>,
 }
 
 /// Looks at everything once. Answers nothing where there is no SpireServer.
@@ -128,39 +128,39 @@ pub async fn preview(
         objects.push(shown);
         findings.outcomes.push((rendered.part, outcome));
     }
-    let conditions = conditions::verdicts(server, &findings);
+    let conditions = conditions::evaluate(server, &findings);
     let server = format!("SpireServer cluster, trust domain {}", server.spec.trust_domain);
     Ok(Some(Preview { server, objects, conditions }))
 }
 
 /// What would become of an object, for people and for the conditions.
-fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown, Outcome) {
+fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown, ApplyResult) {
     let object = &rendered.object;
     let (action, diff, outcome) = match compared {
         Ok(Comparison::Missing) => {
             let lines = diff::between(&Value::Null, object);
-            (Action::Create, lines, Outcome::Created)
+            (Action::Create, lines, ApplyResult::Created)
         }
-        Ok(Comparison::Same(live)) => (Action::Keep, Vec::new(), Outcome::InPlace(live)),
+        Ok(Comparison::Same(live)) => (Action::Keep, Vec::new(), ApplyResult::InPlace(live)),
         Ok(Comparison::Differs { live, patch }) => {
             let after = merge::patched(&live, &patch);
             let (lines, fields) = (diff::between(&live, &after), merge::named(&patch));
             // Only our own notes would change.
             let action = if lines.is_empty() { Action::Keep } else { Action::Change };
-            (action, lines, Outcome::Updated(fields, after))
+            (action, lines, ApplyResult::Updated(fields, after))
         }
         Ok(Comparison::Taken(owner)) => {
             let why = format!("it belongs to {owner}");
-            (Action::Leave(why), Vec::new(), Outcome::Taken(owner))
+            (Action::Leave(why), Vec::new(), ApplyResult::Taken(owner))
         }
         Ok(Comparison::Going) => {
             let why = "it is being deleted, and would be made again then".to_owned();
-            let outcome = Outcome::Failed(Operation::Update, ApiError::Conflict);
+            let outcome = ApplyResult::Failed(Operation::Update, ApiError::Conflict);
             (Action::Leave(why), Vec::new(), outcome)
         }
         Err(error) => {
             let why = error.to_string();
-            (Action::Fail(why), Vec::new(), Outcome::Failed(Operation::Read, error))
+            (Action::Fail(why), Vec::new(), ApplyResult::Failed(Operation::Read, error))
         }
     };
     (Shown { name: name(rendered.part, object), action, diff }, outcome)
@@ -190,7 +190,7 @@ impl Preview {
             };
             json!({ "object": it.name, "action": it.action.word(), "why": why, "diff": it.diff })
         };
-        let condition = |it: &Verdict| json!({ "type": it.about, "status": it.status, "reason": it.reason, "message": it.message });
+        let condition = |it: &ConditionValue| json!({ "type": it.about, "status": it.status, "reason": it.reason, "message": it.message });
         let document = json!({
             "objects": self.objects.iter().map(object).collect::<Vec<_>>(),
             "conditions": self.conditions.iter().map(condition).collect::<Vec<_>>(),
@@ -224,7 +224,7 @@ impl fmt::Display for Preview {
             }
         }
         writeln!(f, "\nConditions that would result, but for those that only time can tell:")?;
-        for Verdict { about, status, reason, message } in &self.conditions {
+        for ConditionValue { about, status, reason, message } in &self.conditions {
             writeln!(f, "  {about:<26} {status:<8} {reason}")?;
             for line in printable::lines(message).lines() {
                 writeln!(f, "      {line}")?;
@@ -261,7 +261,7 @@ mod tests {
         let (created, outcome) =
             judge(&rendered(Component::Route, &server), Ok(Comparison::Missing));
         assert_eq!(created.name, "Route spire/spire-server-federation");
-        assert_eq!((created.action, outcome), (Action::Create, Outcome::Created));
+        assert_eq!((created.action, outcome), (Action::Create, ApplyResult::Created));
         assert!(created.diff.iter().all(|line| line.starts_with("+ ")), "{:#?}", created.diff);
 
         let wanted = rendered(Component::Route, &server);

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
-    federate::decide::{own_endpoint::View, render::Component, trust::Unlisted, validate::Problem},
+    federate::decide::{
+        own_endpoint::EndpointView, render::Component, trust::Unlisted, validate::Problem,
+    },
     k8s::api_error::ApiError,
     names::ADOPT_ANNOTATION,
     runtime::printable,
@@ -25,7 +27,7 @@ pub use self::{
 
 /// What became of one object in a pass.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ApplyResult {
     /// It was not there.
     Created,
     /// It differed in these fields, and they were put right; this is what stands there now.
@@ -75,7 +77,7 @@ pub struct Findings {
     /// Why that is not known.
     pub unread: Option<UnreadSecret>,
     /// What became of each object.
-    pub outcomes: Vec<(Component, Outcome)>,
+    pub outcomes: Vec<(Component, ApplyResult)>,
     /// Whether what exists is left as it is.
     pub create_only: bool,
     /// Whether the Route's host is known.
@@ -85,7 +87,7 @@ pub struct Findings {
     /// What SPIRE is told of and the SpireServer does not list.
     pub unlisted: Vec<Unlisted>,
     /// What our own endpoint answers; none where there is none, or nobody knows where.
-    pub endpoint: Option<View>,
+    pub endpoint: Option<EndpointView>,
 }
 
 impl Findings {
@@ -95,7 +97,7 @@ impl Findings {
     }
 
     /// What became of one of the objects.
-    pub fn outcome(&self, part: Component) -> Option<&Outcome> {
+    pub fn outcome(&self, part: Component) -> Option<&ApplyResult> {
         self.outcomes.iter().find(|(it, _)| *it == part).map(|(_, outcome)| outcome)
     }
 
@@ -104,8 +106,9 @@ impl Findings {
         let configs = [Component::ServerConfigMap, Component::ControllerManagerConfigMap];
         let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
         let mut outcomes = of_these.map(|(_, outcome)| outcome);
-        outcomes
-            .all(|it| matches!(it, Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)))
+        outcomes.all(|it| {
+            matches!(it, ApplyResult::Created | ApplyResult::Updated(..) | ApplyResult::InPlace(_))
+        })
     }
 
     /// Where the endpoint is; what was told before where nobody knows now.
@@ -120,19 +123,19 @@ impl Findings {
             return wanted().filter(|_| federation.route_host.is_some());
         }
         match self.outcome(Component::Route) {
-            Some(Outcome::Created | Outcome::Updated(..)) => wanted(),
-            Some(Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) => {
+            Some(ApplyResult::Created | ApplyResult::Updated(..)) => wanted(),
+            Some(ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live)) => {
                 live["spec"]["host"].as_str().map(url)
             }
-            Some(Outcome::Failed(..)) => told,
-            Some(Outcome::Taken(_) | Outcome::NoNamespace(_)) | None => None,
+            Some(ApplyResult::Failed(..)) => told,
+            Some(ApplyResult::Taken(_) | ApplyResult::NoNamespace(_)) | None => None,
         }
     }
 }
 
 /// One condition before it has a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ConditionValue {
     /// What it is about.
     pub about: &'static str,
     /// `True`, `False` or `Unknown`.
@@ -143,7 +146,7 @@ pub struct Verdict {
     pub message: String,
 }
 
-impl Verdict {
+impl ConditionValue {
     fn new(
         about: &'static str,
         status: &'static str,
@@ -157,8 +160,8 @@ impl Verdict {
 }
 
 /// The conditions of a SpireServer after a pass, `Ready` last.
-pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
-    let mut verdicts = vec![configuration(findings)];
+pub fn evaluate(server: &SpireServer, findings: &Findings) -> Vec<ConditionValue> {
+    let mut values = vec![configuration(findings)];
     // Where nothing was rendered, nothing is known of the objects.
     if findings.is_rendered() {
         let groups: [(&str, &[Component]); 4] = [
@@ -183,19 +186,19 @@ pub fn verdicts(server: &SpireServer, findings: &Findings) -> Vec<Verdict> {
             ("ServiceAvailable", &[Component::Service]),
             ("StatefulSetAvailable", &[Component::StatefulSet]),
         ];
-        verdicts.extend(groups.map(|(about, parts)| objects(about, parts, findings)));
-        verdicts.extend(exposure::route(server, findings));
-        verdicts.extend(exposure::endpoint(server, findings));
+        values.extend(groups.map(|(about, parts)| objects(about, parts, findings)));
+        values.extend(exposure::route(server, findings));
+        values.extend(exposure::endpoint(server, findings));
     }
-    verdicts.extend(trust::peers(findings));
-    verdicts.push(trust::matches_spec(findings));
-    verdicts.push(create_only(findings));
-    let ready = ready(server, &verdicts);
-    verdicts.push(ready);
-    verdicts
+    values.extend(trust::peers(findings));
+    values.push(trust::matches_spec(findings));
+    values.push(create_only(findings));
+    let ready = ready(server, &values);
+    values.push(ready);
+    values
 }
 
-fn configuration(findings: &Findings) -> Verdict {
+fn configuration(findings: &Findings) -> ConditionValue {
     let all: Vec<_> = findings.problems.iter().chain(&findings.references).collect();
     let mut listed: Vec<_> = all.iter().map(ToString::to_string).collect();
     if !findings.problems.is_empty() {
@@ -206,7 +209,7 @@ fn configuration(findings: &Findings) -> Verdict {
         Some(unread) => ("Unknown", "SecretUnreadable", unread.to_string()),
         None => ("True", "ValidConfiguration", String::new()),
     };
-    Verdict::new("ConfigurationValid", status, reason, message)
+    ConditionValue::new("ConfigurationValid", status, reason, message)
 }
 
 /// What counts while the spec is invalid.
@@ -219,25 +222,27 @@ fn meanwhile(findings: &Findings) -> &'static str {
     }
 }
 
-fn objects(about: &'static str, parts: &[Component], findings: &Findings) -> Verdict {
+fn objects(about: &'static str, parts: &[Component], findings: &Findings) -> ConditionValue {
     let of_these = findings.outcomes.iter().filter(|(part, _)| parts.contains(part));
     let wrong = of_these.clone().find_map(|(part, outcome)| match outcome {
-        Outcome::Failed(_, error) => Some(("Failed", format!("{part:?}: {error}"))),
-        Outcome::Taken(owner) => Some(("Taken", taken(*part, owner))),
-        Outcome::NoNamespace(namespace) => Some(("NoNamespace", no_namespace(*part, namespace))),
+        ApplyResult::Failed(_, error) => Some(("Failed", format!("{part:?}: {error}"))),
+        ApplyResult::Taken(owner) => Some(("Taken", taken(*part, owner))),
+        ApplyResult::NoNamespace(namespace) => {
+            Some(("NoNamespace", no_namespace(*part, namespace)))
+        }
         _ => None,
     });
     if let Some((reason, message)) = wrong {
-        return Verdict::new(about, "False", reason, message);
+        return ConditionValue::new(about, "False", reason, message);
     }
     for (part, outcome) in of_these {
         if *part == Component::StatefulSet
             && let Some(message) = not_ready(outcome)
         {
-            return Verdict::new(about, "False", "NotReady", message);
+            return ConditionValue::new(about, "False", "NotReady", message);
         }
     }
-    Verdict::new(about, "True", "Available", "")
+    ConditionValue::new(about, "True", "Available", "")
 }
 
 fn no_namespace(part: Component, namespace: &str) -> String {
@@ -264,9 +269,9 @@ fn taken(part: Component, owner: &str) -> String {
 }
 
 /// Why the server can't be reached, as far as its StatefulSet tells.
-fn not_ready(outcome: &Outcome) -> Option<String> {
+fn not_ready(outcome: &ApplyResult) -> Option<String> {
     const CHANGES: &str = "the server's Pod is being started or replaced";
-    let (Outcome::InPlace(live) | Outcome::OutOfStep(_, live)) = outcome else {
+    let (ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live)) = outcome else {
         return Some(CHANGES.to_owned());
     };
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
@@ -290,66 +295,71 @@ fn not_ready(outcome: &Outcome) -> Option<String> {
     })
 }
 
-fn create_only(findings: &Findings) -> Verdict {
+fn create_only(findings: &Findings) -> ConditionValue {
     const ABOUT: &str = "CreateOnlyMode";
     if !findings.create_only {
-        return Verdict::new(ABOUT, "False", "CreateOnlyModeDisabled", "");
+        return ConditionValue::new(ABOUT, "False", "CreateOnlyModeDisabled", "");
     }
     let out_of_step = findings.outcomes.iter().filter_map(|(part, outcome)| match outcome {
-        Outcome::OutOfStep(fields, _) => Some(format!("{part:?}: {}", fields.join(", "))),
+        ApplyResult::OutOfStep(fields, _) => Some(format!("{part:?}: {}", fields.join(", "))),
         _ => None,
     });
     let out_of_step: Vec<_> = out_of_step.collect();
     if out_of_step.is_empty() {
         let message = "what is missing is made; what exists is not changed. Nothing differs";
-        return Verdict::new(ABOUT, "True", "CreateOnlyModeEnabled", message);
+        return ConditionValue::new(ABOUT, "True", "CreateOnlyModeEnabled", message);
     }
     let message = format!(
         "what exists is not changed, and these differ from what is wanted:\n{}",
         out_of_step.join("\n")
     );
-    Verdict::new(ABOUT, "True", "OutOfStep", message)
+    ConditionValue::new(ABOUT, "True", "OutOfStep", message)
 }
 
 /// Create-only mode, a Route that the administrator keeps and the order in which somebody ends trust are
 /// choices and no failures; what goes wrong in another cluster leaves this one ready. `Unknown` counts
 /// of the Route alone: until a router has admitted it, nobody can fetch the bundle.
-fn ready(server: &SpireServer, verdicts: &[Verdict]) -> Verdict {
+fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
     let ours = server.spec.federation.as_ref().is_none_or(Federation::manages_route);
-    let counts = |it: &&Verdict| match it.about {
+    let counts = |it: &&ConditionValue| match it.about {
         "CreateOnlyMode" | PEERS | TRUST => false,
         exposure::ROUTE | ENDPOINT => ours,
         _ => true,
     };
-    let counting: Vec<_> = verdicts.iter().filter(counts).collect();
+    let counting: Vec<_> = values.iter().filter(counts).collect();
     let wrong: Vec<_> =
         counting.iter().filter(|it| it.status == "False").map(|it| it.about).collect();
     if !wrong.is_empty() {
-        return Verdict::new("Ready", "False", "NotReady", format!("see {}", wrong.join(", ")));
+        return ConditionValue::new(
+            "Ready",
+            "False",
+            "NotReady",
+            format!("see {}", wrong.join(", ")),
+        );
     }
     let waits = counting.iter().any(|it| it.about == exposure::ROUTE && it.status == "Unknown");
     match waits {
-        true => Verdict::new("Ready", "Unknown", "RouteNotAdmitted", "see RouteAvailable"),
-        false => Verdict::new("Ready", "True", "Ready", ""),
+        true => ConditionValue::new("Ready", "Unknown", "RouteNotAdmitted", "see RouteAvailable"),
+        false => ConditionValue::new("Ready", "True", "Ready", ""),
     }
 }
 
 /// The conditions with their times: a time moves with its status alone. Those of others stay.
 pub fn stamped(
     standing: &[Condition],
-    verdicts: &[Verdict],
+    values: &[ConditionValue],
     generation: i64,
     now: DateTime<Utc>,
 ) -> Vec<Condition> {
     let theirs = standing.iter().filter(|it| !is_ours(&it.r#type));
-    let ours = verdicts.iter().map(|verdict| {
-        let before = standing.iter().find(|it| it.r#type == verdict.about);
-        let since = before.filter(|it| it.status == verdict.status);
+    let ours = values.iter().map(|value| {
+        let before = standing.iter().find(|it| it.r#type == value.about);
+        let since = before.filter(|it| it.status == value.status);
         Condition {
-            r#type: Cow::Borrowed(verdict.about),
-            status: Cow::Borrowed(verdict.status),
-            reason: Cow::Borrowed(verdict.reason),
-            message: verdict.message.clone(),
+            r#type: Cow::Borrowed(value.about),
+            status: Cow::Borrowed(value.status),
+            reason: Cow::Borrowed(value.reason),
+            message: value.message.clone(),
             // The API keeps whole seconds.
             last_transition_time: since
                 .map_or_else(|| now.trunc_subsecs(0), |it| it.last_transition_time),

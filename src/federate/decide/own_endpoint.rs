@@ -8,7 +8,7 @@ use crate::{
     api::spire_server::{Profile, SpireServer},
     bundle::fetch::FetchError,
     federate::decide::{
-        conditions::{self, Findings, Outcome},
+        conditions::{self, ApplyResult, Findings},
         render::Component,
     },
 };
@@ -30,13 +30,13 @@ pub struct Target {
 
 /// What is known of the endpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub enum View {
+pub enum EndpointView {
     /// It can't be asked yet.
     Waiting(&'static str),
     /// It is about to be asked there.
-    NotYet(String),
+    NotAsked(String),
     /// It was asked there.
-    PollTarget(String, Result<(), EndpointError>),
+    Answered(String, Result<(), EndpointError>),
 }
 
 /// What a peer would have met.
@@ -77,7 +77,7 @@ impl EndpointError {
 
 /// What a pass decided about the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum EndpointPlan {
     /// There is none, or only its owner knows where.
     None,
     /// It can't be asked yet.
@@ -89,20 +89,28 @@ pub enum Plan {
 }
 
 /// Decides whether and how to ask.
-pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> Plan {
-    let (Some(federation), Some(url)) = (&server.spec.federation, url) else { return Plan::None };
+pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> EndpointPlan {
+    let (Some(federation), Some(url)) = (&server.spec.federation, url) else {
+        return EndpointPlan::None;
+    };
     if federation.manages_route() {
         match findings.outcome(Component::Route) {
-            Some(Outcome::Failed(..)) => return Plan::Keep,
+            Some(ApplyResult::Failed(..)) => return EndpointPlan::Keep,
             Some(
-                Outcome::InPlace(live) | Outcome::Updated(_, live) | Outcome::OutOfStep(_, live),
+                ApplyResult::InPlace(live)
+                | ApplyResult::Updated(_, live)
+                | ApplyResult::OutOfStep(_, live),
             ) if conditions::is_admitted(live) => {}
-            _ => return Plan::Wait(NO_ROUTER),
+            _ => return EndpointPlan::Wait(NO_ROUTER),
         }
     }
     let published = match findings.outcome(Component::BundleConfigMap) {
-        Some(Outcome::Failed(..)) => return Plan::Keep,
-        Some(Outcome::InPlace(live) | Outcome::Updated(_, live) | Outcome::OutOfStep(_, live)) => {
+        Some(ApplyResult::Failed(..)) => return EndpointPlan::Keep,
+        Some(
+            ApplyResult::InPlace(live)
+            | ApplyResult::Updated(_, live)
+            | ApplyResult::OutOfStep(_, live),
+        ) => {
             let text = live.pointer("/data/bundle.crt").and_then(Value::as_str);
             text.filter(|it| !it.is_empty()).map(str::to_owned)
         }
@@ -110,9 +118,9 @@ pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> Pla
     };
     let endpoint = &federation.bundle_endpoint;
     if endpoint.profile == Profile::HttpsSpiffe && published.is_none() {
-        return Plan::Wait(NO_BUNDLE);
+        return EndpointPlan::Wait(NO_BUNDLE);
     }
-    Plan::Ask(Target {
+    EndpointPlan::Ask(Target {
         url: url.to_owned(),
         profile: endpoint.profile,
         trust_domain: server.spec.trust_domain.clone(),
@@ -128,16 +136,16 @@ mod tests {
     use super::*;
     use crate::federate::decide::render::tests::{server, spiffe};
 
-    fn admitted() -> Outcome {
+    fn admitted() -> ApplyResult {
         let conditions = json!([{ "type": "Admitted", "status": "True" }]);
-        Outcome::InPlace(json!({
+        ApplyResult::InPlace(json!({
             "spec": { "host": "a.example" },
             "status": { "ingress": [{ "host": "a.example", "conditions": conditions }] },
         }))
     }
 
-    fn findings(route: Outcome, bundle: Value) -> Findings {
-        let bundle = Outcome::InPlace(json!({ "data": bundle }));
+    fn findings(route: ApplyResult, bundle: Value) -> Findings {
+        let bundle = ApplyResult::InPlace(json!({ "data": bundle }));
         let outcomes = vec![(Component::BundleConfigMap, bundle), (Component::Route, route)];
         Findings { outcomes, ..Findings::default() }
     }
@@ -147,14 +155,18 @@ mod tests {
         let server = server(spiffe());
         let planned = |findings: &Findings| plan(&server, findings, Some("https://a.example"));
         let published = json!({ "bundle.crt": "PEM" });
-        let unserved = findings(Outcome::InPlace(json!({})), published.clone());
-        assert_eq!(planned(&unserved), Plan::Wait(NO_ROUTER));
-        assert_eq!(planned(&findings(admitted(), Value::Null)), Plan::Wait(NO_BUNDLE));
-        let Plan::Ask(target) = planned(&findings(admitted(), published)) else {
+        let unserved = findings(ApplyResult::InPlace(json!({})), published.clone());
+        assert_eq!(planned(&unserved), EndpointPlan::Wait(NO_ROUTER));
+        assert_eq!(planned(&findings(admitted(), Value::Null)), EndpointPlan::Wait(NO_BUNDLE));
+        let EndpointPlan::Ask(target) = planned(&findings(admitted(), published)) else {
             panic!("it can be asked")
         };
         assert_eq!(target.published.as_deref(), Some("PEM"));
-        assert_eq!(plan(&server, &Findings::default(), None), Plan::None, "nobody knows where");
+        assert_eq!(
+            plan(&server, &Findings::default(), None),
+            EndpointPlan::None,
+            "nobody knows where"
+        );
     }
 
     #[test]

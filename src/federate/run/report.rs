@@ -1,10 +1,10 @@
-//! What people are told after a pass: status, Events and the log.
+//! What a reconcile reports: status, Events and the log.
 
 use super::{Federator, lock};
 use crate::{
     api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
     federate::decide::{
-        conditions::{self, Findings, Outcome, Verdict},
+        conditions::{self, ApplyResult, ConditionValue, Findings},
         last_valid, own_endpoint,
         render::Component,
         spire_fetches,
@@ -27,38 +27,38 @@ impl Federator {
     ) -> Result<(), ApiError> {
         let federation = self.federation_status(server, findings);
         let peers = federation.as_ref().map(|it| it.peers.clone()).unwrap_or_default();
-        let endpoint = self.follow_endpoint(server, findings, federation.as_ref());
+        let endpoint = self.poll_own_endpoint(server, findings, federation.as_ref());
         let findings = &Findings { peers, endpoint, ..findings.clone() };
-        let verdicts = conditions::verdicts(server, findings);
-        self.log(&verdicts);
+        let values = conditions::evaluate(server, findings);
+        self.log(&values);
         let standing = &server.status;
         let generation = server.metadata.generation.unwrap_or_default();
         let now = self.clock.now();
         let status = SpireServerStatus {
-            conditions: conditions::stamped(&standing.conditions, &verdicts, generation, now),
+            conditions: conditions::stamped(&standing.conditions, &values, generation, now),
             federation,
             last_valid_spec: last_valid_spec(server, findings),
         };
-        // The next pass finds what was put right in place, and has nothing to tell of it.
-        let told = self.tell_of_updates(server, findings).await;
-        let told = told.and(self.tell_of_recoveries(server, &findings.peers).await);
+        // The next reconcile finds the updated objects in place, and can't report the updates any more.
+        let published = self.report_updates(server, findings).await;
+        let published = published.and(self.report_recoveries(server, &findings.peers).await);
         if status != *standing {
             self.writer.write_status(server, &status).await?;
         }
-        self.warn(server, &verdicts, &findings.peers).await.and(told)
+        self.warn(server, &values, &findings.peers).await.and(published)
     }
 
-    /// Has our own endpoint asked, where that can be done. Answers what is known of it.
-    fn follow_endpoint(
+    /// Polls our own endpoint where possible. Returns what is known of it.
+    fn poll_own_endpoint(
         &self,
         server: &SpireServer,
         findings: &Findings,
         federation: Option<&FederationStatus>,
-    ) -> Option<own_endpoint::View> {
+    ) -> Option<own_endpoint::EndpointView> {
         let url = federation.and_then(|it| it.endpoint_url.as_deref());
         let plan = match findings.is_rendered() {
             true => own_endpoint::plan(server, findings, url),
-            false => own_endpoint::Plan::Keep,
+            false => own_endpoint::EndpointPlan::Keep,
         };
         self.own_endpoint.follow(plan, url)
     }
@@ -87,46 +87,48 @@ impl Federator {
         })
     }
 
-    /// Once where it goes wrong, and once where it is well again.
-    fn log(&self, verdicts: &[Verdict]) {
+    /// Logs a condition when it turns False, and when it recovers.
+    fn log(&self, values: &[ConditionValue]) {
         let mut logged = lock(&self.logged);
-        for Verdict { about, status, reason, message } in
-            verdicts.iter().filter(|it| !logged.contains(it))
+        for ConditionValue { about, status, reason, message } in
+            values.iter().filter(|it| !logged.contains(it))
         {
             let was_wrong = logged.iter().any(|it| it.about == *about && it.status == "False");
             match *status {
                 "False" if !message.is_empty() => {
                     tracing::warn!(condition = about, reason, "{message}")
                 }
-                "True" if was_wrong => tracing::info!(condition = about, reason, "well again"),
+                "True" if was_wrong => {
+                    tracing::info!(condition = about, reason, "condition recovered")
+                }
                 _ => {}
             }
         }
-        *logged = verdicts.to_vec();
+        *logged = values.to_vec();
     }
 
-    async fn tell_of_updates(
+    async fn report_updates(
         &self,
         server: &SpireServer,
         findings: &Findings,
     ) -> Result<(), ApiError> {
-        let mut told = Ok(());
+        let mut published = Ok(());
         for (part, outcome) in &findings.outcomes {
-            // Where only our own notes changed there is nothing to tell.
-            if let Outcome::Updated(fields, _) = outcome
+            // Only our own annotations changed: nothing to report.
+            if let ApplyResult::Updated(fields, _) = outcome
                 && !fields.is_empty()
             {
                 let fields = fields.join(", ");
                 let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
                 let message = message(server, ("Normal", "Updated", "Update"), note);
-                told = told.and(self.publisher.publish(&message).await);
+                published = published.and(self.publisher.publish(&message).await);
             }
         }
-        told
+        published
     }
 
-    /// Once for each peer that was told of as failing, by whichever process, and is well now.
-    pub(super) async fn tell_of_recoveries(
+    /// One Event for each peer that the status reported as failing, and that is fine now.
+    pub(super) async fn report_recoveries(
         &self,
         server: &SpireServer,
         peers: &[PeerStatus],
@@ -136,41 +138,41 @@ impl Federator {
             let before = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
             before.is_some_and(conditions::is_wrong)
         };
-        let mut told = Ok(());
+        let mut published = Ok(());
         for peer in peers.iter().filter(|it| conditions::is_well(it)).filter(was_wrong) {
             let note = format!("{}: all is well, its bundle is fetched", peer.trust_domain);
             let message = message(server, ("Normal", conditions::PEERS, "Fetch"), note);
-            told = told.and(self.publisher.publish(&message).await);
+            published = published.and(self.publisher.publish(&message).await);
         }
-        told
+        published
     }
 
     pub(super) async fn warn(
         &self,
         server: &SpireServer,
-        verdicts: &[Verdict],
+        values: &[ConditionValue],
         peers: &[PeerStatus],
     ) -> Result<(), ApiError> {
-        let runs = verdicts.iter().any(|it| it.about == SERVER_RUNS && it.status == "True");
-        let wrong = |it: &&Verdict| it.status == "False" && !it.message.is_empty();
-        let worth = |it: &&Verdict| match it.about {
+        let runs = values.iter().any(|it| it.about == SERVER_RUNS && it.status == "True");
+        let wrong = |it: &&ConditionValue| it.status == "False" && !it.message.is_empty();
+        let worth = |it: &&ConditionValue| match it.about {
             "Ready" | SERVER_RUNS | conditions::PEERS => false,
-            // Nothing can answer there before.
+            // Nothing can answer there before the server runs.
             conditions::ENDPOINT => runs,
             _ => true,
         };
-        for verdict in verdicts.iter().filter(wrong).filter(worth) {
-            let about = ("Warning", verdict.reason, "Reconcile");
-            let message = message(server, about, verdict.message.clone());
-            // What answers at our endpoint may say something else each time.
-            let topic = (verdict.about == conditions::ENDPOINT).then(|| verdict.reason.to_owned());
+        for value in values.iter().filter(wrong).filter(worth) {
+            let about = ("Warning", value.reason, "Reconcile");
+            let message = message(server, about, value.message.clone());
+            // The text depends on whatever answers at our endpoint.
+            let topic = (value.about == conditions::ENDPOINT).then(|| value.reason.to_owned());
             self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
         }
         if let Some(note) = self.options.setting.proxy.withheld() {
             let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
             self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
         }
-        // Where we can't fetch a bundle either, that is told already.
+        // If we can't fetch a bundle either, that is reported already.
         let spire_alone = |it: &&PeerStatus| {
             it.spire_fetch == Some(SpireFetch::Failing) && it.last_error.is_none()
         };
@@ -204,7 +206,7 @@ impl Federator {
 /// A digest of what was rendered last, once the ConfigMap has it.
 fn last_valid_spec(server: &SpireServer, findings: &Findings) -> Option<String> {
     match findings.outcome(Component::ServerConfigMap) {
-        Some(Outcome::Created | Outcome::Updated(..) | Outcome::InPlace(_)) => {
+        Some(ApplyResult::Created | ApplyResult::Updated(..) | ApplyResult::InPlace(_)) => {
             last_valid::digest(&server.spec)
         }
         _ => server.status.last_valid_spec.clone(),

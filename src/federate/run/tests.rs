@@ -141,7 +141,7 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
     server.status.federation =
         Some(FederationStatus { peers: standing.clone(), ..FederationStatus::default() });
     let federator = federator(setting(), |_| (503, json!({ "code": 503 })));
-    assert!(federator.tend_peers(&server).await.is_err());
+    assert!(federator.update_peers(&server).await.is_err());
     let status = federator.federation_status(&server, &Findings::default()).unwrap();
     assert_eq!(status.peers, standing);
 }
@@ -169,7 +169,8 @@ async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_
 #[tokio::test]
 async fn what_was_put_right_is_told_although_the_status_can_t_be_written() {
     let (federator, told) = counting_events(409, "Conflict");
-    let put_right = (Component::Route, Outcome::Updated(vec!["spec.host".to_owned()], json!({})));
+    let put_right =
+        (Component::Route, ApplyResult::Updated(vec!["spec.host".to_owned()], json!({})));
     let findings = Findings { outcomes: vec![put_right], ..Findings::default() };
     assert!(federator.report(&server(spiffe()), &findings).await.is_err());
     assert_eq!(*lock(&told), 1);
@@ -181,8 +182,8 @@ async fn the_endpoint_is_told_where_it_is_and_not_where_it_would_be() {
     let federator = federator(setting(), |_| (404, json!({})));
     let live = json!({ "spec": { "host": "old.example.com" } });
     for outcome in [
-        Outcome::OutOfStep(vec!["spec.host".to_owned()], live),
-        Outcome::Taken("somebody else".to_owned()),
+        ApplyResult::OutOfStep(vec!["spec.host".to_owned()], live),
+        ApplyResult::Taken("somebody else".to_owned()),
     ] {
         let findings = Findings {
             create_only: true,
@@ -212,7 +213,7 @@ async fn a_domain_of_routes_that_nobody_needs_and_that_cannot_be_read_stops_noth
         }
     });
     lock(&federator.unlisted).clear();
-    federator.pass().await;
+    federator.reconcile().await;
     let asked = lock(&asked).clone();
     assert!(asked.iter().any(|path| path.ends_with("/configmaps/spire-server")), "{asked:?}");
 }
@@ -235,10 +236,10 @@ async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid
         unlisted: Vec::new(),
         counts: true,
     };
-    let findings = federator.put_everything(&counts, &setting()).await;
-    let verdicts = conditions::verdicts(&server, &findings);
-    let verdict = verdicts.iter().find(|it| it.about == "ConfigurationValid").unwrap();
-    assert_ne!(verdict.status, "False", "nobody knows: {}", verdict.message);
+    let findings = federator.apply_all(&counts, &setting()).await;
+    let values = conditions::evaluate(&server, &findings);
+    let value = values.iter().find(|it| it.about == "ConfigurationValid").unwrap();
+    assert_ne!(value.status, "False", "nobody knows: {}", value.message);
 }
 
 #[test]
@@ -321,10 +322,10 @@ async fn a_peer_that_is_well_again_is_told_once_and_one_that_was_never_wrong_is_
     let now = std::slice::from_ref(&well);
     for (before, events) in [(&wrong, 1), (&without_spire, 2), (&well, 2)] {
         let server = peers(std::slice::from_ref(before));
-        federator.tell_of_recoveries(&server, now).await.unwrap();
+        federator.report_recoveries(&server, now).await.unwrap();
         assert_eq!(*lock(&told), events, "{before:?}");
     }
     let server = peers(std::slice::from_ref(&wrong));
-    federator.tell_of_recoveries(&server, &[without_spire]).await.unwrap();
+    federator.report_recoveries(&server, &[without_spire]).await.unwrap();
     assert_eq!(*lock(&told), 2, "SPIRE itself does not fetch it yet");
 }

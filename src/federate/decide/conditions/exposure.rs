@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Findings, Operation, Outcome, Verdict, no_namespace, taken};
+use super::{ApplyResult, ConditionValue, Findings, Operation, no_namespace, taken};
 use crate::{
     api::spire_server::{Condition, SpireServer},
     federate::decide::{
-        own_endpoint::View,
+        own_endpoint::EndpointView,
         render::{self, Component},
     },
     runtime::printable::printable,
@@ -18,36 +18,39 @@ pub const ROUTE: &str = "RouteAvailable";
 pub const ENDPOINT: &str = "EndpointReachable";
 
 /// Nothing is said where there is no federation: there is no Route to speak of.
-pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
+pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<ConditionValue> {
     let federation = server.spec.federation.as_ref()?;
     if !federation.manages_route() {
         let message = "managedRoute is \"false\": whoever set it exposes the bundle endpoint, and we do not look";
-        return Some(Verdict::new(ROUTE, "Unknown", "ManagedRouteDisabled", message));
+        return Some(ConditionValue::new(ROUTE, "Unknown", "ManagedRouteDisabled", message));
     }
     if findings.host.is_none() {
         let message = "nobody knows the domain for the Route's host, and this is no OpenShift that could tell. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
-        return Some(Verdict::new(ROUTE, "False", "FederationRouteHostUnknown", message));
+        return Some(ConditionValue::new(ROUTE, "False", "FederationRouteHostUnknown", message));
     }
     Some(match findings.outcome(Component::Route)? {
-        Outcome::Created => admission(&Value::Null, "FederationRouteCreated"),
-        Outcome::Updated(_, live) => admission(live, "FederationRouteUpdated"),
-        Outcome::InPlace(live) | Outcome::OutOfStep(_, live) => {
+        ApplyResult::Created => admission(&Value::Null, "FederationRouteCreated"),
+        ApplyResult::Updated(_, live) => admission(live, "FederationRouteUpdated"),
+        ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live) => {
             admission(live, standing_reason(server))
         }
-        Outcome::Taken(owner) => {
-            Verdict::new(ROUTE, "False", "FederationRouteTaken", taken(Component::Route, owner))
-        }
-        Outcome::NoNamespace(namespace) => {
+        ApplyResult::Taken(owner) => ConditionValue::new(
+            ROUTE,
+            "False",
+            "FederationRouteTaken",
+            taken(Component::Route, owner),
+        ),
+        ApplyResult::NoNamespace(namespace) => {
             let message = no_namespace(Component::Route, namespace);
-            Verdict::new(ROUTE, "False", "NoNamespace", message)
+            ConditionValue::new(ROUTE, "False", "NoNamespace", message)
         }
-        Outcome::Failed(doing, error) => {
+        ApplyResult::Failed(doing, error) => {
             let reason = match doing {
                 Operation::Read => "FederationRouteRetrievalFailed",
                 Operation::Create => "FederationRouteCreationFailed",
                 Operation::Update => "FederationRouteUpdateFailed",
             };
-            Verdict::new(ROUTE, "False", reason, format!("Route {}: {error}", render::ROUTE))
+            ConditionValue::new(ROUTE, "False", reason, format!("Route {}: {error}", render::ROUTE))
         }
     })
 }
@@ -66,17 +69,22 @@ fn standing<'a>(server: &'a SpireServer, about: &str) -> Option<&'a Condition> {
 }
 
 /// What the routers say of a Route.
-fn admission(route: &Value, reason: &'static str) -> Verdict {
+fn admission(route: &Value, reason: &'static str) -> ConditionValue {
     if is_admitted(route) {
-        return Verdict::new(ROUTE, "True", reason, "");
+        return ConditionValue::new(ROUTE, "True", reason, "");
     }
     let ingress = ingress(route);
     let refusals: Vec<_> = ingress.iter().filter_map(refusal).collect();
     if !refusals.is_empty() && refusals.len() == ingress.len() {
-        return Verdict::new(ROUTE, "False", "FederationRouteNotAdmitted", refusals.join("; "));
+        return ConditionValue::new(
+            ROUTE,
+            "False",
+            "FederationRouteNotAdmitted",
+            refusals.join("; "),
+        );
     }
     let message = "no router has admitted it yet. Where that lasts: does a router run, and does it serve Routes of this namespace?";
-    Verdict::new(ROUTE, "Unknown", reason, message)
+    ConditionValue::new(ROUTE, "Unknown", reason, message)
 }
 
 /// Whether a router serves the Route by the host that it has now. One is enough.
@@ -114,24 +122,27 @@ fn is_told(server: &SpireServer, url: &str) -> bool {
 }
 
 /// What a peer would meet at our own endpoint.
-pub(super) fn endpoint(server: &SpireServer, findings: &Findings) -> Option<Verdict> {
-    let about = |status, reason, message: &str| Verdict::new(ENDPOINT, status, reason, message);
+pub(super) fn endpoint(server: &SpireServer, findings: &Findings) -> Option<ConditionValue> {
+    let about =
+        |status, reason, message: &str| ConditionValue::new(ENDPOINT, status, reason, message);
     Some(match findings.endpoint.as_ref()? {
-        View::Waiting(why) => about("Unknown", "EndpointNotAsked", why),
+        EndpointView::Waiting(why) => about("Unknown", "EndpointNotAsked", why),
         // What an earlier process found there stays said until this one has asked.
-        View::NotYet(url) => match standing(server, ENDPOINT).filter(|_| is_told(server, url)) {
-            Some(it) if it.status == "True" => about("True", "EndpointServesBundle", ""),
-            Some(it) if it.status == "False" => about("False", "EndpointFails", &it.message),
-            Some(it) if it.reason == "EndpointNotReached" => {
-                about("Unknown", "EndpointNotReached", &it.message)
+        EndpointView::NotAsked(url) => {
+            match standing(server, ENDPOINT).filter(|_| is_told(server, url)) {
+                Some(it) if it.status == "True" => about("True", "EndpointServesBundle", ""),
+                Some(it) if it.status == "False" => about("False", "EndpointFails", &it.message),
+                Some(it) if it.reason == "EndpointNotReached" => {
+                    about("Unknown", "EndpointNotReached", &it.message)
+                }
+                _ => about("Unknown", "EndpointNotAsked", "it was not asked yet"),
             }
-            _ => about("Unknown", "EndpointNotAsked", "it was not asked yet"),
-        },
-        View::PollTarget(_, Ok(())) => about("True", "EndpointServesBundle", ""),
-        View::PollTarget(url, Err(error)) if error.is_conclusive() => {
+        }
+        EndpointView::Answered(_, Ok(())) => about("True", "EndpointServesBundle", ""),
+        EndpointView::Answered(url, Err(error)) if error.is_conclusive() => {
             about("False", "EndpointFails", &format!("{url}: {error}"))
         }
-        View::PollTarget(url, Err(error)) => {
+        EndpointView::Answered(url, Err(error)) => {
             let message = format!(
                 "{url} cannot be judged from inside this cluster: {error}. Peers may reach it all the same: ask it from outside with curl"
             );

@@ -35,9 +35,9 @@ fn admitted(host: &str) -> Value {
 /// Everything is there and the server runs.
 fn well() -> Findings {
     let outcome = |part| match part {
-        Component::StatefulSet => Outcome::InPlace(running()),
-        Component::Route => Outcome::InPlace(admitted("spire.example")),
-        _ => Outcome::InPlace(json!({})),
+        Component::StatefulSet => ApplyResult::InPlace(running()),
+        Component::Route => ApplyResult::InPlace(admitted("spire.example")),
+        _ => ApplyResult::InPlace(json!({})),
     };
     Findings {
         outcomes: Component::ALL.into_iter().map(|part| (part, outcome(part))).collect(),
@@ -46,22 +46,22 @@ fn well() -> Findings {
     }
 }
 
-fn with(part: Component, outcome: Outcome) -> Findings {
+fn with(part: Component, outcome: ApplyResult) -> Findings {
     let mut findings = well();
     findings.outcomes.iter_mut().find(|(it, _)| *it == part).unwrap().1 = outcome;
     findings
 }
 
 fn of(about: &str, findings: &Findings) -> (&'static str, &'static str, String) {
-    let verdicts = verdicts(&server(spiffe()), findings);
-    let verdict = verdicts.into_iter().find(|it| it.about == about).unwrap();
-    (verdict.status, verdict.reason, verdict.message)
+    let values = evaluate(&server(spiffe()), findings);
+    let value = values.into_iter().find(|it| it.about == about).unwrap();
+    (value.status, value.reason, value.message)
 }
 
 #[test]
 fn a_server_that_runs_with_everything_in_place_is_ready() {
-    let verdicts = verdicts(&server(spiffe()), &well());
-    let brief: Vec<_> = verdicts.iter().map(|it| (it.about, it.status, it.reason)).collect();
+    let values = evaluate(&server(spiffe()), &well());
+    let brief: Vec<_> = values.iter().map(|it| (it.about, it.status, it.reason)).collect();
     let expected = [
         ("ConfigurationValid", "True", "ValidConfiguration"),
         ("RBACAvailable", "True", "Available"),
@@ -86,7 +86,7 @@ fn every_problem_of_a_configuration_is_told_and_nothing_is_claimed_of_objects() 
         message,
         "spec.a: is wrong\nspec.b: too\nUntil that is fixed nothing is made or changed"
     );
-    let all: Vec<_> = verdicts(&server(spiffe()), &findings).iter().map(|it| it.about).collect();
+    let all: Vec<_> = evaluate(&server(spiffe()), &findings).iter().map(|it| it.about).collect();
     assert_eq!(all, ["ConfigurationValid", "TrustMatchesSpec", "CreateOnlyMode", "Ready"]);
     assert_eq!(of("Ready", &findings).0, "False");
 }
@@ -114,28 +114,28 @@ fn a_secret_that_could_not_be_read_just_now_is_told_as_that_and_hides_no_problem
 fn a_route_that_the_administrator_keeps_is_a_choice_and_no_failure() {
     let mut own = spiffe();
     own["managedRoute"] = json!("false");
-    let verdicts = verdicts(&server(own), &well());
-    let route = verdicts.iter().find(|it| it.about == "RouteAvailable").unwrap();
+    let values = evaluate(&server(own), &well());
+    let route = values.iter().find(|it| it.about == "RouteAvailable").unwrap();
     assert_eq!((route.status, route.reason), ("Unknown", "ManagedRouteDisabled"));
-    assert_eq!(verdicts.last().unwrap().status, "True", "Ready");
+    assert_eq!(values.last().unwrap().status, "True", "Ready");
 }
 
 #[test]
 fn the_route_s_fate_has_a_reason_of_its_own() {
     let route = |outcome| of("RouteAvailable", &with(Component::Route, outcome));
-    assert_eq!(route(Outcome::Created).1, "FederationRouteCreated");
-    assert_eq!(route(Outcome::Updated(vec![], json!({}))).1, "FederationRouteUpdated");
+    assert_eq!(route(ApplyResult::Created).1, "FederationRouteCreated");
+    assert_eq!(route(ApplyResult::Updated(vec![], json!({}))).1, "FederationRouteUpdated");
     for (doing, reason) in [
         (Operation::Read, "FederationRouteRetrievalFailed"),
         (Operation::Create, "FederationRouteCreationFailed"),
         (Operation::Update, "FederationRouteUpdateFailed"),
     ] {
-        let failed = route(Outcome::Failed(doing, ApiError::Forbidden));
+        let failed = route(ApplyResult::Failed(doing, ApiError::Forbidden));
         assert_eq!((failed.0, failed.1), ("False", reason));
     }
     let refused = json!({ "status": { "ingress": [{ "routerName": "default", "conditions": [
         { "type": "Admitted", "status": "False", "message": "host is taken" } ] }] } });
-    let (status, reason, message) = route(Outcome::InPlace(refused));
+    let (status, reason, message) = route(ApplyResult::InPlace(refused));
     assert_eq!((status, reason), ("False", "FederationRouteNotAdmitted"));
     assert!(message.contains("host is taken"), "{message}");
     let unknown = Findings { host: None, ..well() };
@@ -152,8 +152,8 @@ fn whatever_a_router_or_an_owner_is_called_no_condition_can_deceive_its_reader()
         ..PeerStatus::default()
     };
     for (about, findings) in [
-        ("RouteAvailable", with(Component::Route, Outcome::InPlace(refused))),
-        ("ServiceAvailable", with(Component::Service, Outcome::Taken(HOSTILE.into()))),
+        ("RouteAvailable", with(Component::Route, ApplyResult::InPlace(refused))),
+        ("ServiceAvailable", with(Component::Service, ApplyResult::Taken(HOSTILE.into()))),
         (PEERS, Findings { peers: vec![peer], ..well() }),
     ] {
         let message = of(about, &findings).2;
@@ -165,33 +165,33 @@ fn whatever_a_router_or_an_owner_is_called_no_condition_can_deceive_its_reader()
 fn a_route_that_one_of_two_routers_serves_is_available() {
     let admitted = |status: &str| json!({ "routerName": "r", "conditions": [{ "type": "Admitted", "status": status }] });
     let live = json!({ "status": { "ingress": [admitted("False"), admitted("True")] } });
-    assert_eq!(of("RouteAvailable", &with(Component::Route, Outcome::InPlace(live))).0, "True");
+    assert_eq!(of("RouteAvailable", &with(Component::Route, ApplyResult::InPlace(live))).0, "True");
 }
 
 #[test]
 fn the_server_is_available_when_its_pod_runs_with_the_newest_configuration() {
     let set = |outcome| of("StatefulSetAvailable", &with(Component::StatefulSet, outcome)).0;
-    assert_eq!(set(Outcome::InPlace(running())), "True");
-    assert_eq!(set(Outcome::Created), "False");
-    assert_eq!(set(Outcome::Updated(vec!["spec".into()], running())), "False");
+    assert_eq!(set(ApplyResult::InPlace(running())), "True");
+    assert_eq!(set(ApplyResult::Created), "False");
+    assert_eq!(set(ApplyResult::Updated(vec!["spec".into()], running())), "False");
     let mut behind = running();
     behind["status"]["observedGeneration"] = json!(1);
-    assert_eq!(set(Outcome::InPlace(behind)), "False");
+    assert_eq!(set(ApplyResult::InPlace(behind)), "False");
     let mut down = running();
     down["status"]["readyReplicas"] = json!(0);
-    assert_eq!(set(Outcome::InPlace(down)), "False");
+    assert_eq!(set(ApplyResult::InPlace(down)), "False");
 }
 
 #[test]
 fn create_only_mode_names_what_is_out_of_step_and_is_no_failure() {
     let fields = vec!["data.server.conf".to_owned()];
-    let out = with(Component::ServerConfigMap, Outcome::OutOfStep(fields, json!({})));
+    let out = with(Component::ServerConfigMap, ApplyResult::OutOfStep(fields, json!({})));
     let findings = Findings { create_only: true, ..out };
     let (status, reason, message) = of("CreateOnlyMode", &findings);
     assert_eq!((status, reason), ("True", "OutOfStep"));
     assert!(message.contains("ServerConfigMap: data.server.conf"), "{message}");
     assert_eq!(of("Ready", &findings).0, "True");
-    let set = Outcome::OutOfStep(vec!["spec".into()], running());
+    let set = ApplyResult::OutOfStep(vec!["spec".into()], running());
     let behind = Findings { create_only: true, ..with(Component::StatefulSet, set) };
     assert_eq!(of("Ready", &behind).0, "True", "it runs, as it was chosen");
     let quiet = Findings { create_only: true, ..well() };
@@ -201,19 +201,20 @@ fn create_only_mode_names_what_is_out_of_step_and_is_no_failure() {
 #[test]
 fn an_object_of_somebody_else_is_named_with_its_owner() {
     let (status, reason, message) =
-        of("ServiceAvailable", &with(Component::Service, Outcome::Taken("Helm x".into())));
+        of("ServiceAvailable", &with(Component::Service, ApplyResult::Taken("Helm x".into())));
     assert_eq!((status, reason), ("False", "Taken"));
     assert!(message.contains("Helm x"), "{message}");
 }
 
 #[test]
 fn a_time_moves_with_its_status_alone_and_conditions_of_others_stay() {
-    let standing = stamped(&[], &verdicts(&server(spiffe()), &well()), 1, noon());
+    let standing = stamped(&[], &evaluate(&server(spiffe()), &well()), 1, noon());
     let foreign = Condition { r#type: "Theirs".into(), ..standing[0].clone() };
     let standing: Vec<_> = standing.into_iter().chain([foreign.clone()]).collect();
     let later = noon() + TimeDelta::hours(1);
-    let down = with(Component::Service, Outcome::Failed(Operation::Update, ApiError::Forbidden));
-    let after = stamped(&standing, &verdicts(&server(spiffe()), &down), 2, later);
+    let down =
+        with(Component::Service, ApplyResult::Failed(Operation::Update, ApiError::Forbidden));
+    let after = stamped(&standing, &evaluate(&server(spiffe()), &down), 2, later);
     let time =
         |about: &str| after.iter().find(|it| it.r#type == about).unwrap().last_transition_time;
     assert_eq!(time("ServiceAvailable"), later);
@@ -225,9 +226,9 @@ fn a_time_moves_with_its_status_alone_and_conditions_of_others_stay() {
 
 #[test]
 fn what_was_said_is_said_in_the_same_words_again() {
-    let verdicts = verdicts(&server(spiffe()), &well());
-    let first = stamped(&[], &verdicts, 1, noon());
-    assert_eq!(stamped(&first, &verdicts, 1, noon() + TimeDelta::hours(1)), first);
+    let values = evaluate(&server(spiffe()), &well());
+    let first = stamped(&[], &values, 1, noon());
+    assert_eq!(stamped(&first, &values, 1, noon() + TimeDelta::hours(1)), first);
 }
 
 #[test]
@@ -251,7 +252,7 @@ fn peers_that_can_t_be_reached_are_named_and_leave_this_cluster_ready() {
     let all_well = Findings { peers: vec![peer("td-b.test", None)], ..well() };
     assert_eq!(of("PeersReachable", &all_well).0, "True");
     let unasked = Findings { peers: vec![PeerStatus::default()], ..well() };
-    assert!(verdicts(&server(spiffe()), &unasked).iter().all(|it| it.about != "PeersReachable"));
+    assert!(evaluate(&server(spiffe()), &unasked).iter().all(|it| it.about != "PeersReachable"));
 }
 
 #[test]
@@ -264,8 +265,8 @@ fn peers_are_not_all_reachable_while_one_of_them_was_never_asked() {
     };
     let unasked = PeerStatus { trust_domain: "td-c.test".to_owned(), ..PeerStatus::default() };
     let findings = Findings { peers: vec![asked, unasked], ..well() };
-    let verdicts = verdicts(&server(spiffe()), &findings);
-    let peers = verdicts.iter().find(|it| it.about == "PeersReachable");
+    let values = evaluate(&server(spiffe()), &findings);
+    let peers = values.iter().find(|it| it.about == "PeersReachable");
     let brief = peers.map(|it| (it.status, it.reason));
     assert_ne!(brief, Some(("True", "AllPeersReachable")));
 }
@@ -276,7 +277,7 @@ fn a_server_that_somebody_scaled_to_nothing_is_not_available_in_create_only_mode
         "metadata": { "generation": 3 }, "spec": { "replicas": 0 },
         "status": { "observedGeneration": 3, "updatedReplicas": 0, "readyReplicas": 0 },
     });
-    let outcome = Outcome::OutOfStep(vec!["spec.replicas".to_owned()], scaled);
+    let outcome = ApplyResult::OutOfStep(vec!["spec.replicas".to_owned()], scaled);
     let findings = Findings { create_only: true, ..with(Component::StatefulSet, outcome) };
     assert_eq!(of("StatefulSetAvailable", &findings).0, "False");
     assert_eq!(of("Ready", &findings).0, "False");
@@ -285,7 +286,7 @@ fn a_server_that_somebody_scaled_to_nothing_is_not_available_in_create_only_mode
 #[test]
 fn people_are_told_to_annotate_only_where_that_has_an_object_taken_over() {
     let told = |owner: &str| {
-        of("ServiceAvailable", &with(Component::Service, Outcome::Taken(owner.to_owned()))).2
+        of("ServiceAvailable", &with(Component::Service, ApplyResult::Taken(owner.to_owned()))).2
     };
     assert!(told(SOMEBODY).contains(ADOPT_ANNOTATION), "{}", told(SOMEBODY));
     // `apply` leaves what another controller owns to it, whatever its annotations say.
@@ -296,7 +297,7 @@ fn people_are_told_to_annotate_only_where_that_has_an_object_taken_over() {
 
 #[test]
 fn nobody_is_told_to_delete_the_spire_server_while_an_earlier_one_s_objects_go() {
-    let findings = with(Component::Service, Outcome::Taken("SpireServer cluster".to_owned()));
+    let findings = with(Component::Service, ApplyResult::Taken("SpireServer cluster".to_owned()));
     let (status, _, message) = of("ServiceAvailable", &findings);
     assert_eq!(status, "False");
     assert!(
@@ -320,10 +321,10 @@ fn while_the_spec_is_invalid_the_objects_of_the_last_valid_one_are_told_of() {
 fn until_a_router_has_admitted_the_route_nobody_knows_and_ready_is_not_true() {
     let elsewhere = admitted("before.example");
     for (outcome, reason) in [
-        (Outcome::Created, "FederationRouteCreated"),
-        (Outcome::Updated(Vec::new(), elsewhere.clone()), "FederationRouteUpdated"),
-        (Outcome::InPlace(json!({})), "RouteAvailable"),
-        (Outcome::InPlace(elsewhere), "RouteAvailable"),
+        (ApplyResult::Created, "FederationRouteCreated"),
+        (ApplyResult::Updated(Vec::new(), elsewhere.clone()), "FederationRouteUpdated"),
+        (ApplyResult::InPlace(json!({})), "RouteAvailable"),
+        (ApplyResult::InPlace(elsewhere), "RouteAvailable"),
     ] {
         let findings = with(Component::Route, outcome);
         let found = of("RouteAvailable", &findings);
@@ -331,7 +332,7 @@ fn until_a_router_has_admitted_the_route_nobody_knows_and_ready_is_not_true() {
         let ready = of("Ready", &findings);
         assert_eq!((ready.0, ready.1), ("Unknown", "RouteNotAdmitted"));
     }
-    let updated = Outcome::Updated(Vec::new(), admitted("spire.example"));
+    let updated = ApplyResult::Updated(Vec::new(), admitted("spire.example"));
     assert_eq!(of("Ready", &with(Component::Route, updated)).0, "True", "by its host of now");
 }
 
@@ -339,10 +340,10 @@ fn until_a_router_has_admitted_the_route_nobody_knows_and_ready_is_not_true() {
 fn a_route_that_the_administrator_keeps_does_not_count_nor_does_what_answers_there() {
     let mut federation = spiffe();
     federation["managedRoute"] = json!("false");
-    let answer = View::PollTarget("https://a".to_owned(), Err(EndpointError::Foreign));
+    let answer = EndpointView::Answered("https://a".to_owned(), Err(EndpointError::Foreign));
     let findings = Findings { endpoint: Some(answer), ..well() };
-    let verdicts = verdicts(&server(federation), &findings);
-    let status = |about: &str| verdicts.iter().find(|it| it.about == about).unwrap().status;
+    let values = evaluate(&server(federation), &findings);
+    let status = |about: &str| values.iter().find(|it| it.about == about).unwrap().status;
     assert_eq!((status("RouteAvailable"), status(ENDPOINT)), ("Unknown", "False"));
     assert_eq!(status("Ready"), "True");
 }
@@ -350,7 +351,7 @@ fn a_route_that_the_administrator_keeps_does_not_count_nor_does_what_answers_the
 #[test]
 fn what_answers_at_our_endpoint_counts_and_what_cannot_be_reached_from_inside_does_not() {
     let asked = |answer: Result<(), EndpointError>| {
-        let endpoint = Some(View::PollTarget("https://a".to_owned(), answer));
+        let endpoint = Some(EndpointView::Answered("https://a".to_owned(), answer));
         let findings = Findings { endpoint, ..well() };
         (of(ENDPOINT, &findings).0, of("Ready", &findings).0)
     };
@@ -361,16 +362,17 @@ fn what_answers_at_our_endpoint_counts_and_what_cannot_be_reached_from_inside_do
 
 #[test]
 fn what_an_earlier_process_found_at_our_endpoint_stays_told_until_this_one_has_asked() {
-    let answer = View::PollTarget("https://a".to_owned(), Err(EndpointError::Foreign));
+    let answer = EndpointView::Answered("https://a".to_owned(), Err(EndpointError::Foreign));
     let told = Findings { endpoint: Some(answer), ..well() };
     let mut server = server(spiffe());
-    server.status.conditions = stamped(&[], &verdicts(&server, &told), 1, noon());
+    server.status.conditions = stamped(&[], &evaluate(&server, &told), 1, noon());
     let endpoint_url = Some("https://a".to_owned());
     server.status.federation =
         Some(FederationStatus { endpoint_url, ..FederationStatus::default() });
-    let unasked = |url: &str| Findings { endpoint: Some(View::NotYet(url.to_owned())), ..well() };
-    assert_eq!(verdicts(&server, &unasked("https://a")), verdicts(&server, &told));
-    let moved = verdicts(&server, &unasked("https://b"));
+    let unasked =
+        |url: &str| Findings { endpoint: Some(EndpointView::NotAsked(url.to_owned())), ..well() };
+    assert_eq!(evaluate(&server, &unasked("https://a")), evaluate(&server, &told));
+    let moved = evaluate(&server, &unasked("https://b"));
     assert_eq!(moved.iter().find(|it| it.about == ENDPOINT).unwrap().status, "Unknown");
 }
 

@@ -1,7 +1,7 @@
 //! Other trust domains: whether their bundles are fetched, and whether SPIRE trusts any that nobody
 //! lists.
 
-use super::{Findings, Verdict};
+use super::{ConditionValue, Findings};
 use crate::{
     api::spire_server::{PeerStatus, SpireFetch},
     federate::decide::trust::Unlisted,
@@ -46,7 +46,7 @@ fn wrong(peer: &PeerStatus) -> Option<String> {
 }
 
 /// Nothing is said where there are no peers, or none was asked yet.
-pub(super) fn peers(findings: &Findings) -> Option<Verdict> {
+pub(super) fn peers(findings: &Findings) -> Option<ConditionValue> {
     let all = &findings.peers;
     // Of one whose endpoint changed, only the time of an earlier success is known.
     let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
@@ -60,34 +60,34 @@ pub(super) fn peers(findings: &Findings) -> Option<Verdict> {
         let unreachable = all.iter().any(|it| it.last_error.is_some());
         let reason = if unreachable { UNREACHABLE } else { SPIRE_CANNOT_FETCH };
         let message = format!("{} of {} peers: {}", wrong.len(), all.len(), wrong.join("\n"));
-        return Some(Verdict::new(PEERS, "False", reason, message));
+        return Some(ConditionValue::new(PEERS, "False", reason, message));
     }
     if asked < all.len() {
         let message = "some peers were not asked yet";
-        return Some(Verdict::new(PEERS, "Unknown", "NotAllPeersAsked", message));
+        return Some(ConditionValue::new(PEERS, "Unknown", "NotAllPeersAsked", message));
     }
-    let unlisted: Vec<_> =
-        all.iter().filter(|it| it.spire_fetch != Some(SpireFetch::Ok)).map(unlisted).collect();
-    if unlisted.is_empty() {
-        return Some(Verdict::new(PEERS, "True", "AllPeersReachable", ""));
+    let unseen: Vec<_> =
+        all.iter().filter(|it| it.spire_fetch != Some(SpireFetch::Ok)).map(unseen).collect();
+    if unseen.is_empty() {
+        return Some(ConditionValue::new(PEERS, "True", "AllPeersReachable", ""));
     }
     let message = format!(
         "trustplane fetches the bundle of every peer. Whether the SPIRE server does is not known:\n{}",
-        unlisted.join("\n")
+        unseen.join("\n")
     );
-    Some(Verdict::new(PEERS, "Unknown", "SpireNotSeen", message))
+    Some(ConditionValue::new(PEERS, "Unknown", "SpireNotSeen", message))
 }
 
-fn unlisted(peer: &PeerStatus) -> String {
+fn unseen(peer: &PeerStatus) -> String {
     let why = peer.spire_detail.as_deref().unwrap_or("its metrics show no fetch yet");
     format!("{}: {why}", peer.trust_domain)
 }
 
 /// Whether SPIRE is told of trust domains that the SpireServer does not list.
-pub(super) fn matches_spec(findings: &Findings) -> Verdict {
+pub(super) fn matches_spec(findings: &Findings) -> ConditionValue {
     let unlisted = &findings.unlisted;
     if unlisted.is_empty() {
-        return Verdict::new(TRUST, "True", "OnlyListedTrustDomains", "");
+        return ConditionValue::new(TRUST, "True", "OnlyListedTrustDomains", "");
     }
     let mut named: Vec<_> = unlisted.iter().take(MOST_NAMED).map(named).collect();
     if unlisted.len() > MOST_NAMED {
@@ -100,7 +100,7 @@ pub(super) fn matches_spec(findings: &Findings) -> Verdict {
          spiffe://TRUST-DOMAIN -mode dissociate. To keep it, list it",
         named.join(", ")
     );
-    Verdict::new(TRUST, "False", "UnlistedTrustDomains", message)
+    ConditionValue::new(TRUST, "False", "UnlistedTrustDomains", message)
 }
 
 fn named(unlisted: &Unlisted) -> String {

@@ -1,4 +1,4 @@
-//! The watches of the controller: what they bring leads to a pass.
+//! The watches of the controller. Changes trigger a reconcile.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -7,17 +7,14 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Service, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
-use kube::{Api, Resource};
+use kube::{Api, Resource, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{Federator, SERVERS, TRUST_DOMAINS, lock};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
-    federate::{
-        decide::{bootstrap_bundles::bootstrap_bundles, render, trust},
-        noticed::Noticed,
-    },
+    federate::decide::{bootstrap_bundles::bootstrap_bundles, render, trust},
     k8s::{
         api_error::ApiError,
         decode::MaybeDecoded,
@@ -26,9 +23,9 @@ use crate::{
 };
 
 impl Federator {
-    pub(super) async fn follow_server(self: Arc<Self>) {
+    pub(super) async fn watch_server(self: Arc<Self>) {
         let api = Api::<MaybeDecoded<SpireServer>>::all(self.client.clone());
-        self.follow(api, None, SERVERS, |this, change| match change {
+        self.watch(api, None, SERVERS, |this, change| match change {
             Change::Applied(server) => {
                 let changed = {
                     let mut standing = lock(&this.server);
@@ -61,9 +58,9 @@ impl Federator {
         .await;
     }
 
-    pub(super) async fn follow_trust_domains(self: Arc<Self>) {
+    pub(super) async fn watch_trust_domains(self: Arc<Self>) {
         let api = Api::<MaybeDecoded<FederatedTrustDomain>>::all(self.client.clone());
-        self.follow(api, None, TRUST_DOMAINS, |this, change| {
+        self.watch(api, None, TRUST_DOMAINS, |this, change| {
             let listed = match change {
                 Change::Applied(domain) => {
                     let name = domain.metadata.name.clone().unwrap_or_default();
@@ -99,45 +96,52 @@ impl Federator {
         .await;
     }
 
-    pub(super) fn follow_owned(self: Arc<Self>, tasks: &mut JoinSet<()>) {
-        self.clone().notice_here::<ConfigMap>(tasks, "ConfigMaps");
-        self.clone().notice_here::<Service>(tasks, "Services");
-        self.clone().notice_here::<StatefulSet>(tasks, "StatefulSets");
-        self.clone().notice_here::<ServiceAccount>(tasks, "ServiceAccounts");
-        self.clone().notice_here::<Role>(tasks, "Roles");
-        self.clone().notice_here::<RoleBinding>(tasks, "RoleBindings");
-        self.clone().notice_here::<Route>(tasks, "Routes");
-        let roles = Api::<MaybeDecoded<Noticed<ClusterRole>>>::all(self.client.clone());
-        tasks.spawn(self.clone().notice(roles, Some("metadata.name=spire-server"), "ClusterRoles"));
-        let bindings = Api::<MaybeDecoded<Noticed<ClusterRoleBinding>>>::all(self.client.clone());
+    pub(super) fn watch_owned(self: Arc<Self>, tasks: &mut JoinSet<()>) {
+        self.clone().watch_owned_kind::<ConfigMap>(tasks, "ConfigMaps");
+        self.clone().watch_owned_kind::<Service>(tasks, "Services");
+        self.clone().watch_owned_kind::<StatefulSet>(tasks, "StatefulSets");
+        self.clone().watch_owned_kind::<ServiceAccount>(tasks, "ServiceAccounts");
+        self.clone().watch_owned_kind::<Role>(tasks, "Roles");
+        self.clone().watch_owned_kind::<RoleBinding>(tasks, "RoleBindings");
+        self.clone().watch_owned_kind::<Route>(tasks, "Routes");
+        let roles = Api::<MaybeDecoded<PartialObjectMeta<ClusterRole>>>::all(self.client.clone());
+        tasks.spawn(self.clone().watch_names(
+            roles,
+            Some("metadata.name=spire-server"),
+            "ClusterRoles",
+        ));
+        let bindings =
+            Api::<MaybeDecoded<PartialObjectMeta<ClusterRoleBinding>>>::all(self.client.clone());
         let name = Some("metadata.name=spire-server");
-        tasks.spawn(self.notice(bindings, name, "ClusterRoleBindings"));
+        tasks.spawn(self.watch_names(bindings, name, "ClusterRoleBindings"));
     }
 
-    fn notice_here<K>(self: Arc<Self>, tasks: &mut JoinSet<()>, kind: &'static str)
+    fn watch_owned_kind<K>(self: Arc<Self>, tasks: &mut JoinSet<()>, kind: &'static str)
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
             + Send
             + Sync
             + 'static,
     {
         let namespace = self.options.setting.namespace.clone();
-        let api = Api::<MaybeDecoded<Noticed<K>>>::namespaced(self.client.clone(), &namespace);
-        tasks.spawn(self.notice(api, None, kind));
+        let api = Api::<MaybeDecoded<PartialObjectMeta<K>>>::namespaced(self.client.clone(), &namespace);
+        tasks.spawn(self.watch_names(api, None, kind));
     }
 
-    /// Any word of an object by one of our names calls for a pass.
-    async fn notice<K>(
+    /// Watches objects by name; a change of one of ours triggers a reconcile.
+    async fn watch_names<K>(
         self: Arc<Self>,
-        api: Api<MaybeDecoded<Noticed<K>>>,
+        api: Api<MaybeDecoded<PartialObjectMeta<K>>>,
         fields: Option<&'static str>,
         kind: &'static str,
     ) where
-        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
     {
         const OURS: [&str; 4] =
             [render::SERVER, render::CONTROLLER_MANAGER, render::ROUTE, render::BUNDLE];
-        self.follow(api, fields, kind, |this, change| {
+        self.watch(api, fields, kind, |this, change| {
             let ours = match &change {
                 Change::Applied(it) => {
                     it.metadata.name.as_deref().is_some_and(|it| OURS.contains(&it))
@@ -153,22 +157,22 @@ impl Federator {
         .await;
     }
 
-    async fn follow<K>(
+    async fn watch<K>(
         self: Arc<Self>,
         api: Api<MaybeDecoded<K>>,
         fields: Option<&'static str>,
         kind: &'static str,
-        mut heed: impl FnMut(&Self, Change<K>),
+        mut handle: impl FnMut(&Self, Change<K>),
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let follow = Watch {
+        let watch = Watch {
             api,
             fields,
             timeout: self.options.watch_timeout,
             lists: Arc::new(Semaphore::new(1)),
         };
-        follow
+        watch
             .run(|change| {
                 if let Change::Failing(error, times) = &change {
                     if *error != ApiError::NotFound {
@@ -181,7 +185,7 @@ impl Federator {
                     }
                     self.metrics.watch_restarted(kind);
                 }
-                heed(&self, change);
+                handle(&self, change);
             })
             .await;
     }
