@@ -190,4 +190,4 @@ async fn read(response: Response<Incoming>, from: &Uri) -> Result<Answer, FetchE
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

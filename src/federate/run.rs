@@ -312,24 +312,24 @@ impl Federator {
     async fn update_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
         let Options { setting, mode, .. } = &self.options;
         let federation = server.spec.federation.as_ref();
-        let recalled = bundle_cache::recall(&self.client, &setting.namespace, federation).await;
-        let recalled = recalled.inspect_err(|error| {
+        let cached = bundle_cache::load(&self.client, &setting.namespace, federation).await;
+        let cached = cached.inspect_err(|error| {
             self.failed("peers' bundles", error);
         })?;
-        let before = bundle_cache::data(&recalled);
+        let before = bundle_cache::data(&cached);
         // Before peers are polled: a peer may be verifiable by these alone.
-        self.peers.remember(recalled);
+        self.peers.set_cached(cached);
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
         self.peers.set_peers(peers);
         let names = peers.iter().map(|it| it.trust_domain.clone()).collect();
         let fetched = lock(&self.told).keys().cloned().collect();
         self.server_metrics.set_peers(names, fetched);
-        let after = bundle_cache::data(&self.peers.memory());
+        let after = bundle_cache::data(&self.peers.to_cache());
         if before == after || *mode != Mode::Full {
             return Ok(());
         }
         let owner = server.metadata.uid.as_deref().unwrap_or_default();
-        match self.writer.put(&render::remembered(server, setting, after), owner).await {
+        match self.writer.put(&render::peers_config_map(server, setting, after), owner).await {
             ApplyResult::Failed(_, error) => {
                 self.failed("peers' bundles", &error);
                 Err(error)

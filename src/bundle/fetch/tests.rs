@@ -13,7 +13,8 @@ use crate::spiffe::{
     svid::{SvidError, SvidWarning},
     testing::{Ca, Issued, bundle, document, id, noon, svid_params},
 };
-use server::{Reply, Server, redirect};
+use server::redirect;
+pub(crate) use server::{Reply, Server};
 
 const SERVER: &str = "spiffe://td-b.test/spire/server";
 
@@ -32,7 +33,7 @@ fn web(ca: &Ca) -> Trust {
 }
 
 /// For `localhost` and 127.0.0.1.
-fn host_certificate(ca: &Ca) -> Issued {
+pub(crate) fn host_certificate(ca: &Ca) -> Issued {
     let mut params = svid_params(&[]);
     params.subject_alt_names = vec![
         SanType::DnsName("localhost".try_into().unwrap()),
@@ -41,7 +42,7 @@ fn host_certificate(ca: &Ca) -> Issued {
     ca.issue(params)
 }
 
-fn good(ca: &Ca) -> Reply {
+pub(crate) fn good(ca: &Ca) -> Reply {
     Reply::ok(&document(&[ca]).to_string())
 }
 
@@ -417,90 +418,4 @@ async fn an_authority_cannot_serve_as_a_server() {
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let error = said_of_certificate(ca.issue(params), &ca).await;
     assert_eq!(error, FetchError::Svid(SvidError::OfAuthority));
-}
-
-#[tokio::test]
-async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
-    const NAME: &str =
-        "bundle::fetch::tests::bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of";
-    const ROOTS: &str = "TRUSTPLANE_TEST_ROOTS";
-    let Some(roots) = std::env::var_os(ROOTS) else {
-        // The environment says whom this machine trusts, and that of a test is everybody's.
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("roots.pem");
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", NAME, "--nocapture"]).env("NO_PROXY", "127.0.0.1");
-        let ended = again.env(ROOTS, &file).env("SSL_CERT_FILE", &file).output().unwrap();
-        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-        return;
-    };
-    let (ca, authority) = (Ca::new("web"), Ca::new("td-b"));
-    std::fs::write(roots, ca.0.pem()).unwrap();
-    // Whoever got hold of a certificate for the host adds a key to the right authorities.
-    let number = "A".repeat(43);
-    let mut forged = document(&[&authority]);
-    let key = serde_json::json!({
-        "kty": "EC", "use": "jwt-svid", "kid": "forged", "crv": "P-256", "x": number, "y": number,
-    });
-    forged["keys"].as_array_mut().unwrap().push(key.clone());
-    // Readers written in Go take any spelling of a name.
-    forged["Keys"] = serde_json::json!([key]);
-    let server = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
-    let spire_server = serde_json::json!({
-        "metadata": { "name": "cluster" },
-        "spec": {
-            "trustDomain": "td-b.test", "clusterName": "b", "logLevel": "info", "logFormat": "text",
-            "jwtIssuer": "https://b.example", "caValidity": "24h", "defaultX509Validity": "1h",
-            "defaultJWTValidity": "5m", "caKeyType": "rsa-2048",
-            "persistence": { "size": "1Gi", "accessMode": "ReadWriteOnce" },
-            "datastore": {
-                "databaseType": "sqlite3", "connectionString": "x", "maxOpenConns": 1,
-                "maxIdleConns": 1, "disableMigration": "false",
-            },
-            "federation": {
-                "managedRoute": "true",
-                "bundleEndpoint": { "profile": "https_web", "refreshHint": 60 },
-            },
-        },
-    });
-    let published = serde_json::json!({
-        "metadata": { "name": "spire-bundle" }, "data": { "bundle.crt": authority.0.pem() },
-    });
-    let wire = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let is_server = request.uri().path().ends_with("/spireservers/cluster");
-        let body = if is_server { &spire_server } else { &published }.to_string();
-        async move { Response::builder().status(200).body(kube::client::Body::from(body.into_bytes())) }
-    });
-    let client = crate::k8s::client::over(wire, crate::k8s::gate::Gate::open());
-    let cluster = crate::federate::act::bootstrap::Cluster { context: "b".to_owned(), client };
-    let url = server.url("/").to_string();
-    let offer = cluster.offer("spire", Some(&url), noon()).await.unwrap();
-    assert!(offer.bundle.jwt.is_empty(), "trusted from now on: {offer:?}");
-    let written = Bundle::parse(offer.document.as_bytes()).unwrap();
-    assert_eq!(written, offer.bundle);
-    assert!(!offer.document.contains("forged"), "{}", offer.document);
-}
-
-#[tokio::test]
-async fn a_peer_whose_authorities_have_all_ended_is_told_as_one_that_does_not_work() {
-    let ended = Ca::with("td-b", |ca| ca.not_after = date_time_ymd(2030, 1, 1));
-    let ca = Ca::new("web");
-    let server = Server::start(host_certificate(&ca), good(&ended)).await;
-    let Trust::Web(roots) = web(&ca) else { panic!("another profile") };
-    let clock = crate::runtime::clock::Clock::from_fn(noon);
-    let peers =
-        crate::federate::act::peers::Peers::new(clock, crate::k8s::gate::Gate::open(), roots);
-    let peer = crate::api::spire_server::Peer {
-        trust_domain: "td-b.test".to_owned(),
-        bundle_endpoint_url: server.url("/bundle").to_string(),
-        bundle_endpoint_profile: crate::api::spire_server::Profile::HttpsWeb,
-        endpoint_spiffe_id: None,
-    };
-    peers.set_peers(std::slice::from_ref(&peer));
-    let asking = tokio::spawn(peers.clone().run());
-    peers.news.notified().await;
-    asking.abort();
-    let told = peers.statuses(&[peer], &[]).remove(0);
-    assert!(told.reachable, "{told:?}");
-    assert!(told.last_error.is_some(), "none of its workloads can be verified: {told:?}");
 }

@@ -1,7 +1,6 @@
-//! Asks our own bundle endpoint as a peer would: by its public address and by its profile.
+//! Polls our own bundle endpoint as a peer would: by its public address and by its profile.
 //!
-//! That a Route was admitted says nothing of what answers there. The leader asks, as often as peers are
-//! asked to.
+//! An admitted Route says nothing about what answers there. The leader polls, as often as peers should.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -46,12 +45,11 @@ pub struct OwnEndpoint {
     /// What the target answered.
     answer: Mutex<Option<Result<(), EndpointError>>>,
     retarget: Notify,
-    /// Told when the answer is another.
+    /// Notified when the answer changed.
     pub news: Notify,
 }
 
 impl OwnEndpoint {
-    /// Nothing to ask so far.
     pub fn new(clock: Clock, gate: Gate, roots: Arc<RootCertStore>) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -78,7 +76,7 @@ impl OwnEndpoint {
         url.map(|url| self.view(url))
     }
 
-    /// Asks nobody: another replica leads.
+    /// Stops polling, because another replica leads.
     pub fn forget(&self) {
         self.aim(None);
     }
@@ -106,7 +104,7 @@ impl OwnEndpoint {
         }
     }
 
-    /// Keeps asking. Ends only when it is dropped.
+    /// Polls for ever; ends when it is dropped.
     pub async fn run(self: Arc<Self>) {
         loop {
             let target = lock(&self.target).clone();
@@ -114,7 +112,7 @@ impl OwnEndpoint {
                 self.retarget.notified().await;
                 continue;
             };
-            // A standby asks nobody.
+            // A standby polls nobody.
             self.gate.clone().opened().await;
             let started = Instant::now();
             let asking = AssertUnwindSafe(self.ask(&target)).catch_unwind();

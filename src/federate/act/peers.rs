@@ -1,7 +1,7 @@
-//! Asks every trust domain that we federate with for its bundle, and says how it went.
+//! Polls the bundle endpoint of every peer, and reports how it went.
 //!
-//! Each peer has a task of its own: one that is slow or dead delays nobody. The SPIRE server
-//! fetches bundles for itself; this asks the same endpoint in the same way, to tell people.
+//! Each peer has a task of its own, so a slow or dead one delays no other. The SPIRE server fetches
+//! bundles for itself; this polls the same endpoint in the same way, for status, Events and metrics.
 
 mod error;
 mod state;
@@ -29,7 +29,7 @@ use crate::{
     api::spire_server::{Peer, PeerStatus, Profile},
     bundle::fetch::{self, Endpoint, Trust},
     federate::{
-        cache::bundle_cache::{self, CachedBundle, Memory},
+        cache::bundle_cache::{self, BundleCache, CachedBundle},
         decide::{bootstrap_bundles::BootstrapBundles, validate},
     },
     k8s::gate::Gate,
@@ -46,42 +46,41 @@ pub use warning::PeerWarning;
 #[derive(Clone, Debug, PartialEq)]
 struct PollTarget {
     peer: Peer,
-    /// What an administrator brought of it, and of the trust domain of its server.
+    /// The bootstrap bundles of the peer, and of the trust domain of its server.
     brought: [Option<Arc<Bundle>>; 2],
-    /// How often everything was forgotten before.
+    /// How often everything had been forgotten when polling began.
     term: u64,
 }
 
-/// Everybody that we federate with.
+/// The peers that we federate with.
 ///
-/// Where several locks are held, they are taken in the order in which they stand here.
+/// Several locks at once are taken in the order of these fields.
 pub struct Peers {
     clock: Clock,
     gate: Gate,
     roots: Arc<RootCertStore>,
     detail: ErrorDetail,
-    /// Nobody waits longer than this for being asked again.
+    /// The longest pause between two polls of a peer.
     longest_pause: OnceLock<Duration>,
-    wanted: Mutex<Vec<Peer>>,
-    known: Mutex<BTreeMap<String, PeerState>>,
+    peers: Mutex<Vec<Peer>>,
+    states: Mutex<BTreeMap<String, PeerState>>,
     bootstrap_bundles: Mutex<BootstrapBundles>,
-    remembered: Mutex<Memory>,
-    /// What status says of them.
-    told: Mutex<Vec<PeerStatus>>,
+    cached: Mutex<BundleCache>,
+    /// The peers as the status reports them.
+    reported: Mutex<Vec<PeerStatus>>,
     /// How often everything was forgotten.
     terms: AtomicU64,
-    wanted_changed: Notify,
-    /// Told when a peer's state changed in more than a time.
+    targets_changed: Notify,
+    /// Notified when a peer's state changed in more than a time.
     pub news: Notify,
 }
 
 impl Peers {
-    /// Nobody so far.
     pub fn new(clock: Clock, gate: Gate, roots: Arc<RootCertStore>) -> Arc<Self> {
         Self::with_detail(ErrorDetail::default(), clock, gate, roots)
     }
 
-    /// The same, and so much is told of what goes wrong.
+    /// Sets how much of an error is reported.
     pub fn with_detail(
         detail: ErrorDetail,
         clock: Clock,
@@ -94,13 +93,13 @@ impl Peers {
             roots,
             detail,
             longest_pause: OnceLock::new(),
-            known: Mutex::default(),
+            states: Mutex::default(),
             bootstrap_bundles: Mutex::default(),
-            remembered: Mutex::default(),
-            told: Mutex::default(),
+            cached: Mutex::default(),
+            reported: Mutex::default(),
             terms: AtomicU64::default(),
-            wanted: Mutex::default(),
-            wanted_changed: Notify::new(),
+            peers: Mutex::default(),
+            targets_changed: Notify::new(),
             news: Notify::new(),
         })
     }
@@ -110,27 +109,26 @@ impl Peers {
         self.roots.clone()
     }
 
-    /// Has peers asked at least so often, whatever they ask for: for a demonstration, where nobody
-    /// wants to wait. The first word counts.
+    /// Polls peers at least this often, whatever their refresh hint: for the demo. Only the first
+    /// call counts.
     pub fn ask_at_least_every(&self, pause: Duration) {
         let _ = self.longest_pause.set(pause);
     }
 
-    /// These are the peers from now on. Who is no longer one is forgotten; who changed is asked
-    /// at once.
+    /// Replaces the peers. Removed ones are forgotten, changed ones are polled at once.
     pub fn set_peers(&self, peers: &[Peer]) {
         let find = |peers: &[Peer], trust_domain: &str| {
             peers.iter().find(|it| it.trust_domain == trust_domain).cloned()
         };
-        let mut wanted = lock(&self.wanted);
-        lock(&self.told).retain(|it| find(peers, &it.trust_domain).is_some());
+        let mut wanted = lock(&self.peers);
+        lock(&self.reported).retain(|it| find(peers, &it.trust_domain).is_some());
         if *wanted == peers {
             return;
         }
-        let mut all = lock(&self.known);
+        let mut all = lock(&self.states);
         all.retain(|trust_domain, _| find(peers, trust_domain).is_some());
         for peer in wanted.iter() {
-            // Of another endpoint than before nothing is known, whatever was told of the old one.
+            // The state of the old endpoint says nothing about a new one.
             if find(peers, &peer.trust_domain).is_some_and(|it| it != *peer) {
                 all.insert(peer.trust_domain.clone(), PeerState::default());
             }
@@ -138,13 +136,13 @@ impl Peers {
         drop(all);
         *wanted = peers.to_vec();
         drop(wanted);
-        self.wanted_changed.notify_one();
+        self.targets_changed.notify_one();
     }
 
-    /// These are the bundles that an administrator brought.
+    /// Replaces the bundles that administrators brought.
     pub fn set_bootstrap_bundles(&self, bootstrap_bundles: BootstrapBundles) {
-        let wanted = lock(&self.wanted);
-        let mut all = lock(&self.known);
+        let wanted = lock(&self.peers);
+        let mut all = lock(&self.states);
         let mut standing = lock(&self.bootstrap_bundles);
         if *standing == bootstrap_bundles {
             return;
@@ -160,23 +158,22 @@ impl Peers {
         }
         *standing = bootstrap_bundles;
         drop((wanted, all, standing));
-        self.wanted_changed.notify_one();
+        self.targets_changed.notify_one();
     }
 
-    /// These are the bundles that were fetched earlier, by another process perhaps.
-    pub fn remember(&self, memory: Memory) {
-        *lock(&self.remembered) = memory;
+    /// Replaces the bundles that were fetched earlier, possibly by another process.
+    pub fn set_cached(&self, cached: BundleCache) {
+        *lock(&self.cached) = cached;
     }
 
-    /// What is to be remembered, where it is not what an administrator brought.
-    pub fn memory(&self) -> Memory {
-        let (wanted, all) = (lock(&self.wanted), lock(&self.known));
-        let (bootstrap_bundles, remembered) =
-            (lock(&self.bootstrap_bundles), lock(&self.remembered));
+    /// The bundles to store: those that differ from the bootstrap bundle.
+    pub fn to_cache(&self) -> BundleCache {
+        let (wanted, all) = (lock(&self.peers), lock(&self.states));
+        let (bootstrap_bundles, remembered) = (lock(&self.bootstrap_bundles), lock(&self.cached));
         let kept = |peer: &Peer| {
             let name = &peer.trust_domain;
             let Some(bootstrap_bundle) = bootstrap_bundles.get(name) else {
-                // Nobody brought one, or nobody can say: it counts again with the one that it came from.
+                // Keep it: it counts again once the bootstrap bundle that it came from is back.
                 return Some((name.clone(), remembered.get(name)?.clone()));
             };
             let brought = bootstrap_bundle.fingerprint();
@@ -190,46 +187,46 @@ impl Peers {
         wanted.iter().filter(by_spiffe).filter_map(kept).collect()
     }
 
-    /// Lets go of everything and asks nobody: another replica leads, and what this one knows grows old.
+    /// Forgets all state and stops polling, because another replica leads.
     pub fn forget(&self) {
         self.terms.fetch_add(1, Ordering::Relaxed);
         self.set_peers(&[]);
-        lock(&self.remembered).clear();
+        lock(&self.cached).clear();
     }
 
-    /// What to write of these peers.
+    /// The status to write for these peers.
     pub fn statuses(&self, peers: &[Peer], standing: &[PeerStatus]) -> Vec<PeerStatus> {
-        let all = lock(&self.known);
+        let all = lock(&self.states);
         let status = |peer: &Peer| {
             let standing = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
             worth_writing(standing, all.get(&peer.trust_domain), &peer.trust_domain)
         };
         let statuses: Vec<_> = peers.iter().map(status).collect();
-        lock(&self.told).clone_from(&statuses);
+        lock(&self.reported).clone_from(&statuses);
         statuses
     }
 
-    /// What is known now, for metrics. Nothing where another replica leads.
+    /// The current state, for metrics. Empty if another replica leads.
     pub fn figures(&self) -> Vec<PeerStatus> {
         if !self.gate.is_open() {
             return Vec::new();
         }
-        let (all, standing) = (lock(&self.known), lock(&self.told));
+        let (all, standing) = (lock(&self.states), lock(&self.reported));
         let now = |old: &PeerStatus| told(Some(old), all.get(&old.trust_domain), &old.trust_domain);
         standing.iter().map(now).collect()
     }
 
-    /// Whose bundle could not be fetched the last time, and why.
+    /// The peers whose last fetch failed, and why.
     pub fn failing(&self) -> Vec<(String, PeerError)> {
-        let all = lock(&self.known);
+        let all = lock(&self.states);
         let failing =
             all.iter().filter_map(|(name, it)| Some((name.clone(), it.last_error.clone()?)));
         failing.collect()
     }
 
-    /// What is odd about peers of which something was told.
+    /// The warnings of all reported peers.
     pub fn warnings(&self) -> Vec<(String, PeerWarning)> {
-        let (all, standing) = (lock(&self.known), lock(&self.told));
+        let (all, standing) = (lock(&self.states), lock(&self.reported));
         let of = |it: &PeerStatus| {
             let name = it.trust_domain.clone();
             let warnings = state::warnings(it, all.get(&name));
@@ -238,60 +235,59 @@ impl Peers {
         standing.iter().flat_map(of).collect()
     }
 
-    /// Keeps asking. Ends only when it is dropped.
+    /// Polls for ever; ends when it is dropped.
     pub async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut running: Vec<(PollTarget, AbortHandle)> = Vec::new();
         loop {
-            let mut wanted = self.asked();
-            running.retain(|(asked, task)| {
-                let stays = wanted.contains(asked) && !task.is_finished();
+            let mut targets = self.targets();
+            running.retain(|(target, task)| {
+                let stays = targets.contains(target) && !task.is_finished();
                 if !stays {
                     // A running fetch is restarted.
                     task.abort();
                 }
                 stays
             });
-            wanted.retain(|asked| running.iter().all(|(it, _)| it != asked));
-            for asked in wanted {
-                let task = tasks.spawn(self.clone().follow(asked.clone()));
-                running.push((asked, task));
+            targets.retain(|target| running.iter().all(|(it, _)| it != target));
+            for target in targets {
+                let task = tasks.spawn(self.clone().poll(target.clone()));
+                running.push((target, task));
             }
             while tasks.try_join_next().is_some() {}
-            self.wanted_changed.notified().await;
+            self.targets_changed.notified().await;
         }
     }
 
-    /// Everybody who is to be asked.
-    fn asked(&self) -> Vec<PollTarget> {
-        let wanted = lock(&self.wanted);
+    fn targets(&self) -> Vec<PollTarget> {
+        let wanted = lock(&self.peers);
         let bootstrap_bundles = lock(&self.bootstrap_bundles);
-        wanted.iter().map(|peer| self.would_ask(peer, &bootstrap_bundles)).collect()
+        wanted.iter().map(|peer| self.target(peer, &bootstrap_bundles)).collect()
     }
 
-    fn would_ask(&self, peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> PollTarget {
+    fn target(&self, peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> PollTarget {
         let term = self.terms.load(Ordering::Relaxed);
         PollTarget { peer: peer.clone(), brought: brought(peer, bootstrap_bundles), term }
     }
 
-    async fn follow(self: Arc<Self>, asked: PollTarget) {
+    async fn poll(self: Arc<Self>, target: PollTarget) {
         loop {
-            // A standby asks nobody: it has nothing to tell.
+            // A standby polls nobody.
             self.gate.clone().opened().await;
             let started = Instant::now();
-            let answer = AssertUnwindSafe(self.ask(&asked.peer)).catch_unwind().await;
+            let answer = AssertUnwindSafe(self.fetch(&target.peer)).catch_unwind().await;
             let answer = answer.unwrap_or_else(|_| Err(PeerError::Panicked).into());
             if matches!(answer.outcome, Err(PeerError::Unreachable(_))) {
-                // Who refuses does so at once, and who drops what comes has us wait. Where the one is not to
-                // be told from the other, it must not show in how long it takes either.
+                // A refused connection fails at once, a dropped one after a timeout. If the error must not
+                // reveal which it was, neither may the time that it takes.
                 tokio::time::sleep_until(started + fetch::PATIENCE).await;
             }
-            let interval = self.record(&asked, answer);
+            let interval = self.record(&target, answer);
             tokio::time::sleep_until(started + interval).await;
         }
     }
 
-    async fn ask(&self, peer: &Peer) -> Answer {
+    async fn fetch(&self, peer: &Peer) -> Answer {
         let endpoint = match self.endpoint(peer) {
             Ok(endpoint) => endpoint,
             Err(error) => return Err(error).into(),
@@ -302,7 +298,7 @@ impl Peers {
         Answer { outcome, warnings: attempt.warnings }
     }
 
-    /// A bundle with which somebody can be verified.
+    /// Refuses a bundle that can verify nobody.
     fn usable(&self, bundle: Bundle) -> Result<Bundle, PeerError> {
         // With none, every identity of that trust domain would be invalid.
         if bundle.x509.is_empty() {
@@ -341,26 +337,25 @@ impl Peers {
     /// The newest bundle of the trust domain that the endpoint's own identity is of. It may be
     /// another than the one whose bundle is offered there.
     fn bundle_of(&self, trust_domain: &str) -> Option<Arc<Bundle>> {
-        let fetched = lock(&self.known).get(trust_domain).and_then(|known| known.bundle.clone());
+        let fetched = lock(&self.states).get(trust_domain).and_then(|known| known.bundle.clone());
         if fetched.is_some() {
             return fetched;
         }
         let bootstrap_bundle = lock(&self.bootstrap_bundles).get(trust_domain).cloned()?;
         let brought = bootstrap_bundle.fingerprint();
-        let remembered = lock(&self.remembered).get(trust_domain).cloned();
+        let remembered = lock(&self.cached).get(trust_domain).cloned();
         let remembered = remembered.filter(|kept| kept.brought == brought);
         Some(remembered.map_or(bootstrap_bundle, |kept| kept.bundle))
     }
 
-    fn record(&self, asked: &PollTarget, answer: Answer) -> Duration {
-        let peer = &asked.peer;
-        let wanted = lock(&self.wanted);
-        let mut all = lock(&self.known);
+    fn record(&self, target: &PollTarget, answer: Answer) -> Duration {
+        let peer = &target.peer;
+        let wanted = lock(&self.peers);
+        let mut all = lock(&self.states);
         let same =
-            wanted.contains(peer) && self.would_ask(peer, &lock(&self.bootstrap_bundles)) == *asked;
+            wanted.contains(peer) && self.target(peer, &lock(&self.bootstrap_bundles)) == *target;
         if !same || !self.gate.is_open() {
-            // While it was asked it was taken out, or is to be known by something else; or another
-            // replica leads by now.
+            // Meanwhile the peer or its bootstrap bundle changed, or another replica leads.
             return SHORTEST_HINT / ATTEMPTS_PER_REFRESH_HINT;
         }
         let known = all.entry(peer.trust_domain.clone()).or_default();
@@ -382,7 +377,7 @@ impl Peers {
     }
 }
 
-/// What an administrator brought of a peer, and of the trust domain of its server.
+/// The bootstrap bundles of a peer, and of the trust domain of its server.
 fn brought(peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> [Option<Arc<Bundle>>; 2] {
     let server = || {
         let id = peer.endpoint_spiffe_id.as_deref().and_then(|id| SpiffeId::parse(id).ok())?;

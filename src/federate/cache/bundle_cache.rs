@@ -1,6 +1,6 @@
-//! What the next process, or the next leader, has to know of peers: the authorities that were fetched
-//! last, in a ConfigMap. Without them a server would be known by the bundle that an administrator once
-//! brought, and by then all of its authorities may have been replaced. SPIRE never reads it.
+//! The authorities that were last fetched from peers, in a ConfigMap for the next process or leader.
+//! Without them a peer would be verified by its bootstrap bundle, whose authorities may all have been
+//! replaced by then. SPIRE never reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,32 +36,32 @@ pub struct CachedBundle {
 }
 
 /// By trust domain.
-pub type Memory = BTreeMap<String, CachedBundle>;
+pub type BundleCache = BTreeMap<String, CachedBundle>;
 
-/// What the ConfigMap holds, where anybody needs it.
-pub async fn recall(
+/// Reads the ConfigMap, if any peer needs it.
+pub async fn load(
     client: &Client,
     namespace: &str,
     federation: Option<&Federation>,
-) -> Result<Memory, ApiError> {
+) -> Result<BundleCache, ApiError> {
     let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
     if peers.iter().all(|peer| peer.bundle_endpoint_profile != Profile::HttpsSpiffe) {
-        return Ok(Memory::new());
+        return Ok(BundleCache::new());
     }
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = match api_error::with_timeout(api.get_opt(PEERS)).await {
-        // Peers are asked all the same.
+        // Peers are polled all the same.
         Err(ApiError::Forbidden) => None,
         found => found?,
     };
     let data = found.and_then(|it| it.data).unwrap_or_default();
-    // What somebody broke is as good as nothing.
+    // An entry that somebody broke is ignored.
     Ok(data.into_iter().filter_map(|(name, text)| Some((name, read(&text)?))).collect())
 }
 
-/// What the ConfigMap is to hold.
-pub fn data(memory: &Memory) -> BTreeMap<String, String> {
-    let texts = memory.iter().map(|(name, kept)| (name.clone(), written(kept)));
+/// The data to store in the ConfigMap.
+pub fn data(cache: &BundleCache) -> BTreeMap<String, String> {
+    let texts = cache.iter().map(|(name, kept)| (name.clone(), written(kept)));
     let fits = |(name, text): &(String, String)| is_key(name) && text.len() <= MOST;
     texts.filter(fits).collect()
 }
@@ -141,19 +141,19 @@ mod tests {
     fn a_trust_domain_that_is_no_key_of_a_config_map_keeps_no_other_from_being_kept() {
         let ca = Ca::new("a");
         let names = ["..", "..a", ".", "b.test"];
-        let memory = names.map(|name| (name.to_owned(), kept(&[&ca])));
-        let data = data(&Memory::from(memory));
+        let cached = names.map(|name| (name.to_owned(), kept(&[&ca])));
+        let data = data(&BundleCache::from(cached));
         assert_eq!(data.keys().collect::<Vec<_>>(), ["b.test"]);
     }
 
     #[test]
     fn what_a_config_map_does_not_hold_is_left_out_and_takes_no_room_of_others() {
         let many: Vec<Ca> = (0..60).map(|number| Ca::new(&number.to_string())).collect();
-        let memory = Memory::from([
+        let cache = BundleCache::from([
             ("a.test".to_owned(), kept(&many.iter().collect::<Vec<_>>())),
             ("b.test".to_owned(), kept(&[&many[0]])),
             ("c".repeat(254), kept(&[&many[0]])),
         ]);
-        assert_eq!(data(&memory).keys().collect::<Vec<_>>(), ["b.test"]);
+        assert_eq!(data(&cache).keys().collect::<Vec<_>>(), ["b.test"]);
     }
 }

@@ -1,3 +1,3 @@
-//! What federation remembers of its peers.
+//! State that outlives a process.
 
 pub mod bundle_cache;

@@ -160,8 +160,8 @@ fn noting_spec(mut config_map: Value, server: &SpireServer) -> Value {
     config_map
 }
 
-/// The ConfigMap with what is remembered of peers.
-pub fn remembered(
+/// The ConfigMap with the bundles that were last fetched from peers.
+pub fn peers_config_map(
     server: &SpireServer,
     setting: &RenderContext,
     data: BTreeMap<String, String>,

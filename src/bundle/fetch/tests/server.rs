@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::spiffe::testing::Issued;
 
 #[derive(Clone)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Raw(String),
     /// A body without an end.
     Endless,
@@ -27,17 +27,17 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn ok(body: &str) -> Self {
+    pub(crate) fn ok(body: &str) -> Self {
         Self::text("200 OK", "Content-Type: application/json\r\n", body)
     }
 
-    pub(super) fn text(status: &str, headers: &str, body: &str) -> Self {
+    pub(crate) fn text(status: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Raw(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}"))
     }
 }
 
-pub(super) fn redirect(to: &str) -> Reply {
+pub(crate) fn redirect(to: &str) -> Reply {
     Reply::text("307 Temporary Redirect", &format!("Location: {to}\r\n"), "")
 }
 
@@ -47,18 +47,18 @@ struct Seen {
     requests: Vec<String>,
 }
 
-pub(super) struct Server {
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     seen: Arc<Mutex<Seen>>,
     serving: JoinHandle<()>,
 }
 
 impl Server {
-    pub(super) async fn start(certificate: Issued, reply: Reply) -> Self {
+    pub(crate) async fn start(certificate: Issued, reply: Reply) -> Self {
         Self::with_versions(rustls::ALL_VERSIONS, certificate, reply).await
     }
 
-    pub(super) async fn with_versions(
+    pub(crate) async fn with_versions(
         versions: &[&'static SupportedProtocolVersion],
         certificate: Issued,
         reply: Reply,
@@ -83,16 +83,16 @@ impl Server {
         Self { port, seen, serving }
     }
 
-    pub(super) fn url(&self, path: &str) -> Uri {
+    pub(crate) fn url(&self, path: &str) -> Uri {
         format!("https://127.0.0.1:{}{path}", self.port).parse().unwrap()
     }
 
     /// What was asked for by SNI.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.seen.lock().unwrap().names.clone()
     }
 
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.seen.lock().unwrap().requests.clone()
     }
 }

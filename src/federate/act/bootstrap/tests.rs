@@ -1,8 +1,5 @@
 use super::*;
-use crate::federate::decide::{
-    bootstrap::{Listing, object_name},
-    render::CONTROLLER_MANAGER,
-};
+use crate::{bundle::fetch::tests::{Reply, Server, host_certificate}, federate::decide::{bootstrap::{Listing, object_name}, render::CONTROLLER_MANAGER}, k8s::{gate::Gate, client}, spiffe::testing::{Ca, document, noon}};
 
 #[test]
 fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
@@ -14,7 +11,7 @@ fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
     assert_ne!(object_name("a_b"), object_name("a_c"));
 }
 
-/// What taking an offer of td-a.test would do where this object stands.
+/// The plan for an offer of td-a.test in a cluster with this object.
 async fn planned(standing: Value) -> ImportPlan {
     let server = json!(crate::federate::decide::render::tests::server(Value::Null));
     let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -26,10 +23,9 @@ async fn planned(standing: Value) -> ImportPlan {
         let body = kube::client::Body::from(body.to_string().into_bytes());
         async move { http::Response::builder().status(200).body(body) }
     });
-    let client = crate::k8s::client::over(wire, crate::k8s::gate::Gate::open());
+    let client = client::over(wire, Gate::open());
     let cluster = Cluster { context: "b".to_owned(), client };
-    let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("a")]);
-    let document = document.to_string();
+    let document = document(&[&Ca::new("a")]).to_string();
     let offer = Offer {
         trust_domain: "td-a.test".to_owned(),
         url: "https://a.example".to_owned(),
@@ -127,4 +123,67 @@ fn a_trust_domain_that_is_listed_with_another_endpoint_is_told_with_what_differs
     let fields: Vec<_> = found.iter().map(|it| it.field).collect();
     assert_eq!(fields, ["bundleEndpointUrl", "bundleEndpointProfile", "endpointSpiffeId"]);
     assert_eq!((&*found[1].listed, &*found[1].offered), ("https_web", "https_spiffe"));
+}
+
+#[tokio::test]
+async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
+    const NAME: &str = "federate::act::bootstrap::tests::bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of";
+    const ROOTS: &str = "TRUSTPLANE_TEST_ROOTS";
+    let Some(roots) = std::env::var_os(ROOTS) else {
+        // The environment says whom this machine trusts, and that of a test is everybody's.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roots.pem");
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME, "--nocapture"]).env("NO_PROXY", "127.0.0.1");
+        let ended = again.env(ROOTS, &file).env("SSL_CERT_FILE", &file).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        return;
+    };
+    let (ca, authority) = (Ca::new("web"), Ca::new("td-b"));
+    std::fs::write(roots, ca.0.pem()).unwrap();
+    // Whoever got hold of a certificate for the host adds a key to the right authorities.
+    let number = "A".repeat(43);
+    let mut forged = document(&[&authority]);
+    let key = json!({
+        "kty": "EC", "use": "jwt-svid", "kid": "forged", "crv": "P-256", "x": number, "y": number,
+    });
+    forged["keys"].as_array_mut().unwrap().push(key.clone());
+    // Readers written in Go take any spelling of a name.
+    forged["Keys"] = json!([key]);
+    let server = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
+    let spire_server = json!({
+        "metadata": { "name": "cluster" },
+        "spec": {
+            "trustDomain": "td-b.test", "clusterName": "b", "logLevel": "info", "logFormat": "text",
+            "jwtIssuer": "https://b.example", "caValidity": "24h", "defaultX509Validity": "1h",
+            "defaultJWTValidity": "5m", "caKeyType": "rsa-2048",
+            "persistence": { "size": "1Gi", "accessMode": "ReadWriteOnce" },
+            "datastore": {
+                "databaseType": "sqlite3", "connectionString": "x", "maxOpenConns": 1,
+                "maxIdleConns": 1, "disableMigration": "false",
+            },
+            "federation": {
+                "managedRoute": "true",
+                "bundleEndpoint": { "profile": "https_web", "refreshHint": 60 },
+            },
+        },
+    });
+    let published = json!({
+        "metadata": { "name": "spire-bundle" }, "data": { "bundle.crt": authority.0.pem() },
+    });
+    let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_server = request.uri().path().ends_with("/spireservers/cluster");
+        let body = if is_server { &spire_server } else { &published }.to_string();
+        async move {
+            http::Response::builder().status(200).body(kube::client::Body::from(body.into_bytes()))
+        }
+    });
+    let client = client::over(wire, Gate::open());
+    let cluster = Cluster { context: "b".to_owned(), client };
+    let url = server.url("/").to_string();
+    let offer = cluster.offer("spire", Some(&url), noon()).await.unwrap();
+    assert!(offer.bundle.jwt.is_empty(), "trusted from now on: {offer:?}");
+    let written = Bundle::parse(offer.document.as_bytes()).unwrap();
+    assert_eq!(written, offer.bundle);
+    assert!(!offer.document.contains("forged"), "{}", offer.document);
 }

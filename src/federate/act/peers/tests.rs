@@ -17,7 +17,7 @@ fn bundle(authorities: &[&Ca], sequence: u64) -> Bundle {
     }
 }
 
-fn learned(outcomes: Vec<(i64, Result<Bundle, PeerError>)>) -> PeerState {
+fn recorded(outcomes: Vec<(i64, Result<Bundle, PeerError>)>) -> PeerState {
     let mut known = PeerState::default();
     for (minutes, outcome) in outcomes {
         known.record(outcome.into(), noon() + TimeDelta::minutes(minutes));
@@ -32,7 +32,7 @@ fn dark() -> PeerError {
 #[test]
 fn a_bundle_is_as_old_as_its_keys_and_not_as_its_last_fetch() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
-    let known = learned(vec![
+    let known = recorded(vec![
         (0, Ok(bundle(&[&old], 1))),
         (5, Ok(bundle(&[&old], 1))),
         (10, Ok(bundle(&[&old, &new], 2))),
@@ -47,7 +47,7 @@ fn a_bundle_is_as_old_as_its_keys_and_not_as_its_last_fetch() {
 
 #[test]
 fn a_peer_that_went_dark_keeps_its_bundle_and_says_what_is_wrong() {
-    let known = learned(vec![(0, Ok(bundle(&[&Ca::new("a")], 1))), (5, Err(dark()))]);
+    let known = recorded(vec![(0, Ok(bundle(&[&Ca::new("a")], 1))), (5, Err(dark()))]);
     let status = known.status("td-b.test");
     assert!(!status.reachable && !status.profile_verified);
     assert_eq!((status.sequence, status.last_success_time), (Some(1), Some(noon())));
@@ -58,7 +58,7 @@ fn a_peer_that_went_dark_keeps_its_bundle_and_says_what_is_wrong() {
 fn a_peer_is_asked_four_times_a_hint_and_within_bounds() {
     let hint = |seconds| {
         let bundle = Bundle { refresh_hint: seconds, ..testing::bundle(&[&Ca::new("a")]) };
-        learned(vec![(0, Ok(bundle))]).interval()
+        recorded(vec![(0, Ok(bundle))]).interval()
     };
     assert_eq!(hint(Some(Duration::from_secs(300))), Duration::from_secs(75));
     assert_eq!(hint(None), Duration::from_secs(75), "five minutes where there is no hint");
@@ -74,9 +74,9 @@ fn written(standing: Option<&PeerStatus>, known: Option<&PeerState>) -> PeerStat
 #[test]
 fn a_success_is_written_once_a_hint_and_everything_else_at_once() {
     let ca = Ca::new("a");
-    let first = written(None, Some(&learned(vec![(0, Ok(bundle(&[&ca], 1)))])));
+    let first = written(None, Some(&recorded(vec![(0, Ok(bundle(&[&ca], 1)))])));
     let after = |seconds: i64, sequence| {
-        let mut known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
+        let mut known = recorded(vec![(0, Ok(bundle(&[&ca], 1)))]);
         known.record(Ok(bundle(&[&ca], sequence)).into(), noon() + TimeDelta::seconds(seconds));
         written(Some(&first), Some(&known))
     };
@@ -89,8 +89,8 @@ fn a_success_is_written_once_a_hint_and_everything_else_at_once() {
 fn a_success_that_a_wrong_clock_dated_into_the_future_does_not_stand_there_until_then() {
     let ca = Ca::new("a");
     // The leader's clock was a day ahead; it was set right, or another replica leads now.
-    let ahead = learned(vec![(24 * 60, Ok(bundle(&[&ca], 1)))]).status("td-b.test");
-    let known = learned(vec![(0, Ok(bundle(&[&ca], 1)))]);
+    let ahead = recorded(vec![(24 * 60, Ok(bundle(&[&ca], 1)))]).status("td-b.test");
+    let known = recorded(vec![(0, Ok(bundle(&[&ca], 1)))]);
     let told = written(Some(&ahead), Some(&known));
     assert_eq!(told.last_success_time, Some(noon()), "a peer can't have answered tomorrow");
 }
@@ -109,11 +109,11 @@ fn a_peer_that_never_answered_is_news_once() {
 #[test]
 fn a_new_process_neither_forgets_nor_repeats_what_an_earlier_one_saw() {
     let ca = Ca::new("a");
-    let standing = learned(vec![(0, Ok(bundle(&[&ca], 7)))]).status("td-b.test");
+    let standing = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]).status("td-b.test");
     assert_eq!(written(Some(&standing), None), standing, "nobody was asked yet");
-    let fresh = learned(vec![(0, Ok(bundle(&[&ca], 7)))]);
+    let fresh = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]);
     assert_eq!(written(Some(&standing), Some(&fresh)), standing);
-    let failing = learned(vec![(1, Err(dark()))]);
+    let failing = recorded(vec![(1, Err(dark()))]);
     let told = written(Some(&standing), Some(&failing));
     assert_eq!((told.sequence, told.last_success_time), (Some(7), Some(noon())));
     assert!(!told.reachable && told.last_error.is_some());
@@ -131,12 +131,12 @@ fn peer(trust_domain: &str, profile: Profile) -> Peer {
 impl Peers {
     /// This comes of asking a peer now.
     pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
-        let asked = self.would_ask(peer, &lock(&self.bootstrap_bundles).clone());
+        let asked = self.target(peer, &lock(&self.bootstrap_bundles).clone());
         self.record(&asked, outcome.into());
     }
 
     fn known(&self) -> BTreeMap<String, PeerState> {
-        lock(&self.known).clone()
+        lock(&self.states).clone()
     }
 }
 
@@ -214,14 +214,14 @@ fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_mo
     peers.set_peers(std::slice::from_ref(&b));
     // Whoever has the stolen key is being asked when the administrator brings another bundle; the
     // answer comes in before the task that asks is ended.
-    let asked = peers.asked().remove(0);
+    let asked = peers.targets().remove(0);
     peers.set_bootstrap_bundles(bootstrap_bundle(&new));
     peers.record(&asked, Ok(testing::bundle(&[&stolen])).into());
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
     assert_eq!(bundle.x509, testing::bundle(&[&new]).x509, "the stolen key is trusted again");
-    assert!(peers.memory().is_empty(), "and kept, as if the new bundle had led to it");
+    assert!(peers.to_cache().is_empty(), "and kept, as if the new bundle had led to it");
 }
 
 #[test]
@@ -248,16 +248,16 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
         peers
     };
     let before = start();
-    assert!(before.memory().is_empty());
+    assert!(before.to_cache().is_empty());
     before.hears(&b, Ok(bundle(&[&brought], 1)));
-    assert!(before.memory().is_empty(), "what was brought is there already");
+    assert!(before.to_cache().is_empty(), "what was brought is there already");
     before.hears(&b, Ok(bundle(&[&rotated], 2)));
     let standing = before.statuses(std::slice::from_ref(&b), &[]);
 
     // A restart, or the other replica takes the lead.
     let after = start();
-    after.remember(before.memory());
-    assert_eq!(after.memory().len(), 1, "it is not forgotten before the peer is asked");
+    after.set_cached(before.to_cache());
+    assert_eq!(after.to_cache().len(), 1, "it is not forgotten before the peer is asked");
     assert_eq!(after.statuses(std::slice::from_ref(&b), &standing), standing);
     let Trust::Spiffe { bundle, .. } = after.endpoint(&b).unwrap().trust else {
         panic!("another profile")
@@ -307,10 +307,10 @@ fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
         bundle: Arc::new(testing::bundle(&[&rotated])),
     };
     let peers = peers();
-    peers.remember(Memory::from([("td-b.test".to_owned(), kept)]));
+    peers.set_cached(BundleCache::from([("td-b.test".to_owned(), kept)]));
     peers.set_peers(std::slice::from_ref(&b));
     // The version of the CRD is not served just now, during an upgrade say.
-    assert_eq!(peers.memory().len(), 1, "the authorities that b is known by are gone for good");
+    assert_eq!(peers.to_cache().len(), 1, "the authorities that b is known by are gone for good");
     assert!(peers.endpoint(&b).is_err(), "without what was brought nothing is known of it");
     peers.set_bootstrap_bundles(BootstrapBundles::from([(
         "td-b.test".to_owned(),
@@ -333,16 +333,16 @@ fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundl
     peers.set_bootstrap_bundles(bootstrap_bundle(&old));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(bundle(&[&rotated], 2)));
-    let memory = peers.memory();
+    let memory = peers.to_cache();
     peers.forget();
-    peers.remember(memory);
+    peers.set_cached(memory);
     peers.set_peers(std::slice::from_ref(&b));
     peers.set_bootstrap_bundles(bootstrap_bundle(&new));
     let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
         panic!("another profile")
     };
     assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
-    assert!(peers.memory().is_empty());
+    assert!(peers.to_cache().is_empty());
 }
 
 #[test]
@@ -383,7 +383,10 @@ async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_k
     )]));
     // It led once: this is what b had then.
     let bundle = Arc::new(testing::bundle(&[&Ca::new("of last week")]));
-    peers.remember(Memory::from([("td-b.test".to_owned(), CachedBundle { brought, bundle })]));
+    peers.set_cached(BundleCache::from([(
+        "td-b.test".to_owned(),
+        CachedBundle { brought, bundle },
+    )]));
     peers.set_peers(std::slice::from_ref(&b));
     let asking = tokio::spawn(peers.clone().run());
     // The other replica led for a week, and b has other authorities by now.
@@ -474,7 +477,7 @@ fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key
         document["keys"].as_array_mut().unwrap().push(key);
         Bundle::parse(document.to_string().as_bytes()).unwrap()
     };
-    let mut known = learned(vec![(0, Ok(with_key("old")))]);
+    let mut known = recorded(vec![(0, Ok(with_key("old")))]);
     let standing = written(None, Some(&known));
     known.record(Ok(with_key("new")).into(), noon() + TimeDelta::minutes(10));
     let told = written(Some(&standing), Some(&known));
@@ -491,7 +494,7 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
     let other = peers.clone();
     std::thread::spawn(move || {
         for _ in 0..2_000 {
-            other.remember(other.memory());
+            other.set_cached(other.to_cache());
             other.known();
         }
         done.send(()).ok();

@@ -4,14 +4,17 @@ use rcgen::date_time_ymd;
 
 use super::*;
 use crate::{
-    bundle::fetch::{FetchError, Stage},
+    bundle::fetch::{
+        FetchError, Stage,
+        tests::{Server, good, host_certificate},
+    },
     spiffe::svid::SvidWarning,
 };
 
 #[test]
 fn a_sequence_that_went_back_is_told_until_the_peer_goes_forward_again_whoever_saw_it() {
     let ca = Ca::new("a");
-    let at = |sequence| learned(vec![(0, Ok(bundle(&[&ca], sequence)))]);
+    let at = |sequence| recorded(vec![(0, Ok(bundle(&[&ca], sequence)))]);
     let first = written(None, Some(&at(9)));
     assert_eq!((first.sequence_went_back_from, first.warnings.len()), (None, 0));
     // Each time another process, which knows the earlier ones by the status alone.
@@ -57,7 +60,7 @@ fn what_is_odd_about_a_peer_is_in_its_status_and_an_event_tells_one_kind_from_an
     peers.set_peers(&b);
     peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 9)));
     let standing = peers.statuses(&b, &[]);
-    let asked = peers.asked().remove(0);
+    let asked = peers.targets().remove(0);
     let outcome = Ok(bundle(&[&Ca::new("a"), &early], 3));
     peers.record(&asked, Answer { outcome, warnings: vec![SvidWarning::ServerAuthAlone] });
     let told = peers.statuses(&b, &standing).remove(0);
@@ -79,7 +82,7 @@ fn what_went_wrong_at_a_private_address_is_told_in_one_word_however_it_did() {
     let told = |detail: ErrorDetail, error: FetchError, internal: bool| {
         let error = detail.of(error, internal);
         let (topic, category) = (error.topic(), error.category());
-        let status = learned(vec![(0, Err(error))]).status("td-b.test");
+        let status = recorded(vec![(0, Err(error))]).status("td-b.test");
         (status, topic, category)
     };
     let hidden = told(ErrorDetail::Public, refused(), true);
@@ -110,4 +113,26 @@ async fn how_long_a_private_address_takes_to_fail_does_not_tell_a_closed_port_fr
         assert_eq!(started.elapsed().as_secs(), fetch::PATIENCE.as_secs(), "{peer:?}");
     }
     drop(listener);
+}
+
+#[tokio::test]
+async fn a_peer_whose_authorities_have_all_ended_is_told_as_one_that_does_not_work() {
+    let ended = Ca::with("td-b", |ca| ca.not_after = date_time_ymd(2030, 1, 1));
+    let ca = Ca::new("web");
+    let server = Server::start(host_certificate(&ca), good(&ended)).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der()).unwrap();
+    let peers = Peers::new(Clock::from_fn(noon), Gate::open(), Arc::new(roots));
+    let peer = Peer {
+        bundle_endpoint_url: server.url("/bundle").to_string(),
+        endpoint_spiffe_id: None,
+        ..peer("td-b.test", Profile::HttpsWeb)
+    };
+    peers.set_peers(std::slice::from_ref(&peer));
+    let asking = tokio::spawn(peers.clone().run());
+    peers.news.notified().await;
+    asking.abort();
+    let told = peers.statuses(&[peer], &[]).remove(0);
+    assert!(told.reachable, "{told:?}");
+    assert!(told.last_error.is_some(), "none of its workloads can be verified: {told:?}");
 }
