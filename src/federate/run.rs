@@ -40,7 +40,7 @@ use crate::{
         decide::{
             conditions::{ApplyResult, ConditionValue, Findings},
             render::{self, Component, RenderContext},
-            trust::Told,
+            trust::Federated,
         },
         metrics::Metrics,
     },
@@ -103,8 +103,8 @@ pub struct Federator {
     server_metrics: Arc<ServerMetrics>,
     server: Mutex<Option<SpireServer>>,
     trust_domains: Mutex<BTreeMap<String, FederatedTrustDomain>>,
-    /// What SPIRE is told of by them.
-    told: Mutex<Told>,
+    /// The trust domains that SPIRE federates with through them.
+    federated: Mutex<Federated>,
     /// The SpireServer of the last reconcile.
     reconciled: Mutex<Option<Version>>,
     /// The conditions that were logged last.
@@ -156,7 +156,7 @@ impl Federator {
             peers,
             server: Mutex::default(),
             trust_domains: Mutex::default(),
-            told: Mutex::default(),
+            federated: Mutex::default(),
             reconciled: Mutex::default(),
             logged: Mutex::default(),
             unlisted: Mutex::new(BTreeSet::from([SERVERS, TRUST_DOMAINS])),
@@ -271,9 +271,10 @@ impl Federator {
             return (Progress::Settled, false);
         };
         let Options { setting, max_peers, .. } = &self.options;
-        let told = lock(&self.told).clone();
+        let federated = lock(&self.federated).clone();
         let counts =
-            effective::effective(&self.client, &setting.namespace, server, &told, *max_peers).await;
+            effective::effective(&self.client, &setting.namespace, server, &federated, *max_peers)
+                .await;
         let counts = match counts {
             Ok(counts) => counts,
             Err(error) => return (self.failed("the last valid spec", &error), false),
@@ -322,7 +323,7 @@ impl Federator {
         let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
         self.peers.set_peers(peers);
         let names = peers.iter().map(|it| it.trust_domain.clone()).collect();
-        let fetched = lock(&self.told).keys().cloned().collect();
+        let fetched = lock(&self.federated).keys().cloned().collect();
         self.server_metrics.set_peers(names, fetched);
         let after = bundle_cache::data(&self.peers.to_cache());
         if before == after || *mode != Mode::Full {

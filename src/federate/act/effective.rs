@@ -10,7 +10,7 @@ use crate::{
         decide::{
             last_valid,
             render::{Component, SERVER},
-            trust::{self, Told, Unlisted},
+            trust::{self, Federated, Unlisted},
             validate::{self, Problem},
         },
     },
@@ -35,12 +35,12 @@ pub async fn effective(
     client: &Client,
     namespace: &str,
     server: SpireServer,
-    told: &Told,
+    federated: &Federated,
     max_peers: usize,
 ) -> Result<Effective, ApiError> {
     let mut problems = validate::problems(&server.spec);
-    problems.extend(trust::over_limit(&server.spec, told, max_peers));
-    let unlisted = trust::unlisted(&server.spec, told);
+    problems.extend(trust::over_limit(&server.spec, federated, max_peers));
+    let unlisted = trust::unlisted(&server.spec, federated);
     if problems.is_empty() {
         return Ok(Effective { server, problems, unlisted, counts: true });
     }

@@ -36,7 +36,7 @@ use crate::{
     runtime::clock::Clock,
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
-use state::{ATTEMPTS_PER_REFRESH_HINT, Answer, SHORTEST_HINT, told, worth_writing};
+use state::{ATTEMPTS_PER_REFRESH_HINT, Answer, SHORTEST_HINT, current_status, worth_writing};
 
 pub use error::{ErrorDetail, PeerError};
 pub use state::{PeerState, hint};
@@ -212,7 +212,9 @@ impl Peers {
             return Vec::new();
         }
         let (all, standing) = (lock(&self.states), lock(&self.reported));
-        let now = |old: &PeerStatus| told(Some(old), all.get(&old.trust_domain), &old.trust_domain);
+        let now = |old: &PeerStatus| {
+            current_status(Some(old), all.get(&old.trust_domain), &old.trust_domain)
+        };
         standing.iter().map(now).collect()
     }
 

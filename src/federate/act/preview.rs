@@ -101,8 +101,9 @@ pub async fn preview(
         listed => listed.map_err(unread("the ClusterFederatedTrustDomains"))?.items,
     };
     let by_name = |it: FederatedTrustDomain| (it.metadata.name.clone().unwrap_or_default(), it);
-    let told = trust::told(&domains.into_iter().map(by_name).collect());
-    let counts = effective::effective(client, &setting.namespace, server, &told, max_peers).await;
+    let federated = trust::federated(&domains.into_iter().map(by_name).collect());
+    let counts =
+        effective::effective(client, &setting.namespace, server, &federated, max_peers).await;
     let counts = counts.map_err(unread("the last valid spec"))?;
     let server = &counts.server;
     let federation = server.spec.federation.as_ref();

@@ -108,7 +108,7 @@ impl ServerMetrics {
     /// Keeps looking. Ends only when it is dropped.
     pub async fn run(self: Arc<Self>) {
         let Some(url) = self.url.clone() else { return std::future::pending().await };
-        let mut told = false;
+        let mut failing = false;
         loop {
             while !lock(&self.fetches).has_peers() {
                 self.peers_changed.notified().await;
@@ -118,13 +118,13 @@ impl ServerMetrics {
             let read = timeout(PATIENCE, read(&url)).await.unwrap_or(Err(ReadError::TooSlow));
             match &read {
                 // Once: a server that does not run yet would fill the log.
-                Err(error) if !told => {
+                Err(error) if !failing => {
                     tracing::warn!(%url, %error, "metrics of the SPIRE server not read")
                 }
-                Ok(_) if told => tracing::info!(%url, "metrics of the SPIRE server read again"),
+                Ok(_) if failing => tracing::info!(%url, "metrics of the SPIRE server read again"),
                 _ => {}
             }
-            told = read.is_err();
+            failing = read.is_err();
             self.record(read);
             sleep_until(started + EVERY).await;
         }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The names of the ClusterFederatedTrustDomains of our controller manager, by trust domain.
-pub type Told = BTreeMap<String, BTreeSet<String>>;
+pub type Federated = BTreeMap<String, BTreeSet<String>>;
 
 /// A trust domain that SPIRE is told of and the SpireServer does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub fn is_ours(domain: &FederatedTrustDomain) -> bool {
 }
 
 /// What our controller manager tells the SPIRE server, from these objects by name.
-pub fn told(domains: &BTreeMap<String, FederatedTrustDomain>) -> Told {
-    let mut told = Told::new();
+pub fn federated(domains: &BTreeMap<String, FederatedTrustDomain>) -> Federated {
+    let mut federated = Federated::new();
     for (name, domain) in domains.iter().filter(|(_, domain)| is_ours(domain)) {
         let of = trust_domain(&domain.spec.trust_domain).to_owned();
-        told.entry(of).or_default().insert(name.clone());
+        federated.entry(of).or_default().insert(name.clone());
     }
-    told
+    federated
 }
 
 /// The controller manager takes a SPIFFE ID for its trust domain, too.
@@ -50,11 +50,12 @@ fn trust_domain(text: &str) -> &str {
 
 /// What SPIRE is told of and the spec does not list. SPIRE does not federate with itself, so its own
 /// trust domain is no trust.
-pub fn unlisted(spec: &SpireServerSpec, told: &Told) -> Vec<Unlisted> {
+pub fn unlisted(spec: &SpireServerSpec, federated: &Federated) -> Vec<Unlisted> {
     let listed = listed(spec);
     let foreign = |name: &&String| !listed.contains(name.as_str()) && **name != spec.trust_domain;
-    let objects = |name: &String| told[name].iter().map(|it| printable(it).into_owned()).collect();
-    let unlisted = told.keys().filter(foreign).map(|name| Unlisted {
+    let objects =
+        |name: &String| federated[name].iter().map(|it| printable(it).into_owned()).collect();
+    let unlisted = federated.keys().filter(foreign).map(|name| Unlisted {
         trust_domain: printable(name).into_owned(),
         objects: objects(name),
     });
@@ -67,8 +68,8 @@ fn listed(spec: &SpireServerSpec) -> BTreeSet<&str> {
 }
 
 /// Whether SPIRE would fetch from more trust domains than `most`, whoever named them.
-pub fn over_limit(spec: &SpireServerSpec, told: &Told, most: usize) -> Option<Problem> {
-    let (listed, others) = (listed(spec).len(), unlisted(spec, told).len());
+pub fn over_limit(spec: &SpireServerSpec, federated: &Federated, most: usize) -> Option<Problem> {
+    let (listed, others) = (listed(spec).len(), unlisted(spec, federated).len());
     // The CRD's own limit has its words in validate.rs.
     if spec.federation.is_none() || listed + others <= most || listed > MOST_PEERS {
         return None;
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn what_spire_is_told_of_and_nobody_lists_is_named_with_the_objects_that_say_so() {
         let spec = server(spiffe()).spec;
-        let told = told(&domains(&[
+        let federated = federated(&domains(&[
             ("b", "td-b.test", ""),
             ("x", "td-x.test", ""),
             ("x2", "spiffe://td-x.test/any", "spire-controller-manager"),
@@ -116,17 +117,17 @@ mod tests {
         ]));
         let objects = ["x", "x2"].map(str::to_owned).to_vec();
         let expected = Unlisted { trust_domain: "td-x.test".to_owned(), objects };
-        assert_eq!(unlisted(&spec, &told), [expected], "another class is another SPIRE's");
+        assert_eq!(unlisted(&spec, &federated), [expected], "another class is another SPIRE's");
     }
 
     #[test]
     fn the_limit_counts_what_is_listed_and_what_spire_is_told_of_beside_it() {
         let spec = server(spiffe()).spec;
         let listed = spec.federation.as_ref().unwrap().federates_with.len();
-        let told = told(&domains(&[("b", "td-b.test", ""), ("x", "td-x.test", "")]));
-        assert_eq!(over_limit(&spec, &Told::new(), listed), None);
-        assert_eq!(over_limit(&spec, &told, listed + 1), None, "td-b.test counts once");
-        let problem = over_limit(&spec, &told, listed).unwrap();
+        let federated = federated(&domains(&[("b", "td-b.test", ""), ("x", "td-x.test", "")]));
+        assert_eq!(over_limit(&spec, &Federated::new(), listed), None);
+        assert_eq!(over_limit(&spec, &federated, listed + 1), None, "td-b.test counts once");
+        let problem = over_limit(&spec, &federated, listed).unwrap();
         assert_eq!(problem.field, "spec.federation.federatesWith");
         assert!(problem.why.contains("--max-peers allows"), "{}", problem.why);
         assert!(problem.why.contains("1 in ClusterFederatedTrustDomains alone"), "{}", problem.why);

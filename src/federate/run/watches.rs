@@ -80,13 +80,13 @@ impl Federator {
                 Change::Failing(ApiError::NotFound, _) => true,
                 _ => return,
             };
-            let told = {
+            let federated = {
                 let domains = lock(&this.trust_domains);
                 this.peers.set_bootstrap_bundles(bootstrap_bundles(&domains));
-                trust::told(&domains)
+                trust::federated(&domains)
             };
             // What SPIRE is told of is in the status, too.
-            if std::mem::replace(&mut *lock(&this.told), told.clone()) != told {
+            if std::mem::replace(&mut *lock(&this.federated), federated.clone()) != federated {
                 this.changed.notify_one();
             }
             if listed {

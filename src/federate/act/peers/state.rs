@@ -1,4 +1,4 @@
-//! What is known of a peer, and what its status says of that. Pure.
+//! The state of a peer, and its status. Pure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -119,8 +119,9 @@ impl PeerState {
     }
 }
 
-/// What is known of a peer: where this process knows nothing of its bundle, what an earlier one told.
-pub(super) fn told(
+/// The status of a peer. Without a bundle in this process, the bundle's fields stay as an earlier one
+/// wrote them.
+pub(super) fn current_status(
     standing: Option<&PeerStatus>,
     known: Option<&PeerState>,
     trust_domain: &str,
@@ -144,10 +145,10 @@ pub(super) fn told(
     PeerStatus { warnings: texts(&warnings(&now, Some(known))), ..now }
 }
 
-/// Everything odd about a peer of which this is told.
-pub(super) fn warnings(told: &PeerStatus, known: Option<&PeerState>) -> Vec<PeerWarning> {
+/// All warnings about a peer with this status.
+pub(super) fn warnings(status: &PeerStatus, known: Option<&PeerState>) -> Vec<PeerWarning> {
     let of_bundle = known.map(|known| known.warnings.clone()).unwrap_or_default();
-    let went_back = told.sequence_went_back_from.zip(told.sequence);
+    let went_back = status.sequence_went_back_from.zip(status.sequence);
     let went_back = went_back.map(|(from, to)| PeerWarning::SequenceWentBack { from, to });
     of_bundle.into_iter().chain(went_back).collect()
 }
@@ -156,14 +157,14 @@ fn texts(warnings: &[PeerWarning]) -> Vec<String> {
     warnings.iter().map(ToString::to_string).collect()
 }
 
-/// What to write of a peer: what stands there, unless there is news. A time of success that is only
-/// a little newer is none.
+/// The status to write: the old one unless something changed. A time of success that is only a little
+/// newer is no change.
 pub(super) fn worth_writing(
     standing: Option<&PeerStatus>,
     known: Option<&PeerState>,
     trust_domain: &str,
 ) -> PeerStatus {
-    let new = told(standing, known, trust_domain);
+    let new = current_status(standing, known, trust_domain);
     let (Some(old), Some(known)) = (standing, known) else { return new };
     let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
     let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
