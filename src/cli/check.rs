@@ -1,7 +1,5 @@
 //! `trustplane check`.
 
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 use clap::Args;
 use kube::Client;
@@ -14,22 +12,18 @@ use crate::{
         probe::{Enforcement, Probe, ProbeError},
     },
     cli::{
-        Exit, confirm,
-        inject::namespace_name,
+        Exit,
+        cluster::{self, block_on, connect, namespace_name},
+        confirm,
         output::{self, Output, print},
-        sandbox::block_on,
     },
-    k8s::{client, gate::Gate},
     names::NAMESPACE,
     runtime::{
-        controller::{Unable, no_cluster},
+        controller::Unable,
         log::{self, LogFormat, Verbosity},
         shutdown,
     },
 };
-
-/// A connection may be silent for this long; each call has a shorter limit of its own.
-pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Checks whether a cluster is ready for trustplane, and whether an installation works.
 ///
@@ -60,7 +54,7 @@ pub struct Check {
         long,
         short,
         visible_alias = "install-namespace",
-        value_parser = installed_in,
+        value_parser = namespace_name,
         default_value = NAMESPACE,
         value_name = "NAME"
     )]
@@ -85,14 +79,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// Looks, and shows what was found.
     pub fn run(self) -> anyhow::Result<()> {
         log::init(LogFormat::Text, Verbosity::Quiet);
-        block_on(self.look())
+        block_on(self.check())
     }
 
-    async fn look(self) -> anyhow::Result<()> {
-        let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
+    async fn check(self) -> anyhow::Result<()> {
+        let config = cluster::config().await?;
         let url = config.cluster_url.to_string();
         let client = connect(config.clone())?;
         let mut facts = gather(&client, &url, &self.namespace)
@@ -115,7 +108,7 @@ impl Check {
             Output::Text => printer::table(&lines, place, output::width()),
         })?;
         if !printer::holds(&lines) {
-            bail!(Exit::Told);
+            bail!(Exit::Reported);
         }
         Ok(())
     }
@@ -143,13 +136,3 @@ impl Check {
 const QUESTION: &str = "\
 --probe-policy creates a namespace trustplane-probe-... with a Role and a RoleBinding in it, tries to \
 create Routes there as a user with a random name, without storing them, and deletes the namespace. Go on?";
-
-fn connect(config: kube::Config) -> anyhow::Result<Client> {
-    let client = client::connect(config, Gate::open(), SILENCE);
-    Ok(client.context("cannot use the cluster's configuration").map_err(Unable)?)
-}
-
-/// A single namespace name.
-pub(super) fn installed_in(text: &str) -> Result<String, String> {
-    namespace_name(text).map_err(|_| "not a valid namespace name".to_owned())
-}

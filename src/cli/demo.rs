@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use crate::{
     cli::{
         Exit,
+        cluster::block_on,
         output::{self, Output, print},
-        sandbox::{NEW_PAIR, RENEW, Settings, block_on, until_stopped},
+        sandbox::{NEW_PAIR, RENEW, Settings, until_stopped},
     },
     demo::{
         session::{Access, Session},

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use futures::{FutureExt, future::BoxFuture};
 use http::Uri;
@@ -13,10 +13,8 @@ use crate::{
     bundle::fetch,
     cli::{
         Exit,
-        check::SILENCE,
-        inject::namespace_name,
+        cluster::{self, block_on, namespace_name},
         output::{Output, print},
-        sandbox::block_on,
     },
     federate::{
         act::{
@@ -31,10 +29,9 @@ use crate::{
         metrics::Metrics,
         run::{Federator, Options},
     },
-    k8s::{client, gate::Gate},
     names::FEDERATE_LEASE,
     runtime::{
-        controller::{Context, Controller, ControllerArgs, Unable, no_cluster},
+        controller::{Context, Controller, ControllerArgs, Unable},
         flags::at_least_a_second,
         log::{self, LogFormat, Verbosity},
     },
@@ -64,7 +61,7 @@ cluster.
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct Federate {
     /// The namespace that the SPIRE server runs in
-    #[arg(long, short = 'n', env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
+    #[arg(long, short = 'n', env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = namespace_name, default_value = "spire", value_name = "NAME")]
     namespace: String,
 
     /// The domain of the Route of the bundle endpoint, unless the SpireServer names a host [default: that of the
@@ -140,7 +137,7 @@ enum PeerErrorDetail {
     All,
 }
 
-/// It is asked inside the cluster, where SPIRE serves no TLS.
+/// Only http: inside the cluster, SPIRE serves its metrics without TLS.
 fn metrics_url(text: &str) -> Result<Uri, String> {
     let url: Option<Uri> = text.parse().ok();
     let url = url.filter(|it| it.scheme_str() == Some("http") && it.host().is_some());
@@ -149,10 +146,6 @@ fn metrics_url(text: &str) -> Result<Uri, String> {
         "write an address without a user, such as http://spire-server.spire.svc:9402/metrics"
             .to_owned()
     })
-}
-
-pub(super) fn spire_namespace(text: &str) -> Result<String, String> {
-    namespace_name(text).map_err(|_| "not a valid namespace name".to_owned())
 }
 
 fn domain(text: &str) -> Result<String, String> {
@@ -174,7 +167,6 @@ fn pod_user(text: &str) -> Result<PodUser, String> {
 }
 
 impl Federate {
-    /// Runs the controller until it is asked to stop, or shows once what it would do.
     pub fn run(self) -> anyhow::Result<()> {
         let mode = match (self.controller.dry_run, self.create_only) {
             (true, true) => {
@@ -201,7 +193,8 @@ impl Federate {
             PeerErrorDetail::Public => ErrorDetail::Public,
             PeerErrorDetail::All => ErrorDetail::All,
         };
-        let server_metrics = self.server_metrics_url.or_else(|| usual_metrics(&setting.namespace));
+        let server_metrics =
+            self.server_metrics_url.or_else(|| default_metrics_url(&setting.namespace));
         self.controller.run(FEDERATE_LEASE, move |controller, context| {
             if let Some(note) = setting.proxy.withheld() {
                 tracing::warn!("{note}");
@@ -215,7 +208,7 @@ impl Federate {
                 max_peers,
                 server_metrics,
             };
-            // Peers with https_spiffe need none, and those with https_web report what they lack.
+            // Peers with https_spiffe need no roots; those with https_web report the failure.
             let roots = fetch::web_roots().unwrap_or_else(|error| {
                 tracing::warn!(%error, "peers with https_web cannot be verified");
                 Arc::new(RootCertStore::empty())
@@ -228,17 +221,14 @@ impl Federate {
     }
 }
 
-/// The Service that we render.
-fn usual_metrics(namespace: &str) -> Option<Uri> {
+/// At the Service that we render.
+fn default_metrics_url(namespace: &str) -> Option<Uri> {
     format!("http://{SERVER}.{namespace}.svc:9402/metrics").parse().ok()
 }
 
 /// `--dry-run`.
 async fn show(setting: RenderContext, max_peers: usize, output: Output) -> anyhow::Result<()> {
-    let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
-    let client = client::connect(config, Gate::open(), SILENCE)
-        .context("cannot use the cluster's configuration")
-        .map_err(Unable)?;
+    let client = cluster::connect(cluster::config().await?)?;
     let Some(preview) = preview(&client, &setting, max_peers).await? else {
         let nothing = "There is no SpireServer: nothing would be done.\n";
         return print(match output {
@@ -250,7 +240,7 @@ async fn show(setting: RenderContext, max_peers: usize, output: Output) -> anyho
         Output::Text => print(&preview.to_string())?,
         Output::Json => print(&preview.document())?,
     }
-    if preview.is_complete() { Ok(()) } else { bail!(Exit::Told) }
+    if preview.is_complete() { Ok(()) } else { bail!(Exit::Reported) }
 }
 
 impl Controller for Federator {
@@ -300,7 +290,7 @@ mod tests {
         for wrong in ["https://a/metrics", "http://u:p@a/metrics", "/metrics", "a b", ""] {
             assert!(parsed(&format!("--server-metrics-url={wrong}")).is_err(), "{wrong}");
         }
-        let usual = usual_metrics("spire").unwrap();
+        let usual = default_metrics_url("spire").unwrap();
         assert_eq!(usual, "http://spire-server.spire.svc:9402/metrics");
     }
 }

@@ -9,11 +9,9 @@ use serde_json::json;
 
 use crate::{
     cli::{
-        check::SILENCE,
+        cluster::{SILENCE, block_on, namespace_name},
         confirm,
-        federate::spire_namespace,
         output::{self, Output, print},
-        sandbox::block_on,
     },
     federate::{
         act::bootstrap::Cluster,
@@ -127,7 +125,7 @@ struct Fingerprint {
 #[derive(Debug, Args)]
 struct Source {
     /// The namespace of the SPIRE server whose bundle is read
-    #[arg(long, short, env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = spire_namespace, default_value = "spire", value_name = "NAME")]
+    #[arg(long, short, env = "TRUSTPLANE_SPIRE_NAMESPACE", value_parser = namespace_name, default_value = "spire", value_name = "NAME")]
     namespace: String,
 
     /// The address of its bundle endpoint [default: the one in its SpireServer]
@@ -140,7 +138,6 @@ struct Source {
 }
 
 impl Federation {
-    /// Does what was asked for.
     pub fn run(self) -> anyhow::Result<()> {
         log::init(LogFormat::Text, Verbosity::Quiet);
         block_on(async {

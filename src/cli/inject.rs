@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::policy_args::PolicyArgs,
+    cli::{cluster::served_namespace, policy_args::PolicyArgs},
     inject::run::{COMPARE_EVERY, Injector, Options},
     names::INJECT_LEASE,
     runtime::controller::{Context, Controller, ControllerArgs},
@@ -39,14 +39,14 @@ pub struct Inject {
         long = "namespace",
         short = 'n',
         env = "TRUSTPLANE_NAMESPACE",
-        value_parser = namespace_name,
+        value_parser = served_namespace,
         value_delimiter = ',',
         value_name = "NAME"
     )]
     namespaces: Vec<String>,
 
     #[command(flatten)]
-    rules: PolicyArgs,
+    policy: PolicyArgs,
 
     /// How many Routes to work on at once
     #[arg(long, env = "TRUSTPLANE_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "NUMBER")]
@@ -56,36 +56,18 @@ pub struct Inject {
     controller: ControllerArgs,
 }
 
-/// The API server's rule for names of namespaces.
-pub(super) fn namespace_name(text: &str) -> Result<String, String> {
-    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let inner = text.chars().all(|c| alphanumeric(c) || c == '-');
-    if text.is_empty()
-        || text.len() > 63
-        || !inner
-        || !text.starts_with(alphanumeric)
-        || !text.ends_with(alphanumeric)
-    {
-        return Err(
-            "not a valid namespace name; leave the flag out to serve all namespaces".to_owned()
-        );
-    }
-    Ok(text.to_owned())
-}
-
 impl Inject {
-    /// Runs the controller until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
-        let Self { namespaces, rules, concurrency, controller } = self;
+        let Self { namespaces, policy, concurrency, controller } = self;
         controller.run(INJECT_LEASE, |controller, context| {
             let served =
                 if namespaces.is_empty() { "all".to_owned() } else { namespaces.join(",") };
             tracing::info!(namespaces = served, "serving");
             let options = Options {
                 namespaces,
-                policy: rules.policy()?,
+                policy: policy.policy()?,
                 concurrency: concurrency.into(),
-                resync: rules.resync,
+                resync: policy.resync,
                 watch_timeout: controller.watch_timeout,
                 compare_every: COMPARE_EVERY,
                 judges_in_place: false,

@@ -10,6 +10,7 @@ use crate::runtime::{
 };
 
 pub mod check;
+mod cluster;
 mod confirm;
 pub mod demo;
 pub mod federate;
@@ -49,7 +50,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    // Each has its help on its own type: a word here would hide the longer one there.
+    // The help is on each type: a doc comment here would replace it.
     Check(check::Check),
     Demo(demo::Demo),
     Federate(federate::Federate),
@@ -64,31 +65,30 @@ enum Command {
 enum Exit {
     #[error("stopped before its end")]
     Stopped,
-    #[error("nobody reads the standard output")]
-    Unread,
-    #[error("what went wrong has been told")]
-    Told,
+    #[error("the standard output was closed")]
+    OutputClosed,
+    #[error("the problem was printed")]
+    Reported,
 }
 
 impl Exit {
-    /// What a shell reports for a program that dies of SIGINT or SIGPIPE, or plain failure.
+    /// 130 and 141 are what a shell reports after SIGINT and SIGPIPE.
     fn code(&self) -> u8 {
         match self {
-            Self::Told => 1,
+            Self::Reported => 1,
             Self::Stopped => 130,
-            Self::Unread => 141,
+            Self::OutputClosed => 141,
         }
     }
 }
 
 impl Cli {
-    /// What the command line says. Where it is wrong, or asks for help, the process ends here.
+    /// Ends the process if the command line is wrong or asks for help.
     pub fn from_arguments() -> Self {
         let matches = help::finish(Self::command(), output::width()).get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Does what the command line says.
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Check(command) => command.run(),

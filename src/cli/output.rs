@@ -45,7 +45,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
         stdout.flush()
     };
     match write() {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => bail!(Exit::Unread),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => bail!(Exit::OutputClosed),
         written => written.context("cannot write to the standard output"),
     }
 }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::{
+        cluster::block_on,
         output::{self, Output, print},
         policy_args::PolicyArgs,
     },
@@ -156,11 +157,6 @@ impl Sandbox {
         }
         until_stopped(session, &stop, self.settings.output).await
     }
-}
-
-/// Runs a command's future to its end.
-pub(super) fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Runtime::new().context("cannot start")?.block_on(work)
 }
 
 /// Keeps a sandbox up until somebody asks for its end.

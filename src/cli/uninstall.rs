@@ -11,17 +11,15 @@ use clap::{Args, ValueEnum};
 use crate::{
     cli::{
         Exit,
-        check::{SILENCE, installed_in},
+        cluster::{self, block_on, namespace_name, served_namespace},
         confirm,
-        inject::namespace_name,
         output::{self, Output, print},
-        sandbox::block_on,
     },
     inject::{act::capability::StatusField, inventory},
-    k8s::{api_error::ApiError, client, gate::Gate, sandbox::Injecting},
+    k8s::{api_error::ApiError, sandbox::Injecting},
     names::NAMESPACE,
     runtime::{
-        controller::{Unable, no_cluster},
+        controller::Unable,
         log::{self, LogFormat, Verbosity},
         printable::printable,
         shutdown, terminal as page,
@@ -72,14 +70,14 @@ pub struct Uninstall {
     #[arg(
         long = "namespace",
         short = 'n',
-        value_parser = namespace_name,
+        value_parser = served_namespace,
         value_delimiter = ',',
         value_name = "NAME"
     )]
     namespaces: Vec<String>,
 
     /// The namespace that trustplane is installed in [default: trustplane]
-    #[arg(long, value_parser = installed_in, value_name = "NAME")]
+    #[arg(long, value_parser = namespace_name, value_name = "NAME")]
     install_namespace: Option<String>,
 
     /// Show what would be done, and change nothing
@@ -125,10 +123,7 @@ impl Uninstall {
     }
 
     async fn release(self) -> anyhow::Result<()> {
-        let config = client::config().await.map_err(|error| Unable(no_cluster(error)))?;
-        let client = client::connect(config, Gate::open(), SILENCE)
-            .context("cannot use the cluster's configuration")
-            .map_err(Unable)?;
+        let client = cluster::connect(cluster::config().await?)?;
         let found = inventory::routes(&client, &self.namespaces)
             .await
             .map_err(|error| Unable(no_routes(error)))?;
@@ -231,7 +226,7 @@ impl Uninstall {
         }
         match (all_done, failed) {
             (true, _) => self.say_farewell(found),
-            (false, true) => bail!(Exit::Told),
+            (false, true) => bail!(Exit::Reported),
             (false, false) => bail!(Exit::Stopped),
         }
     }

@@ -12,7 +12,6 @@ use std::{
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -142,13 +141,17 @@ impl<'a> Files<'a> {
 
     fn pair(&self, provider: &CryptoProvider) -> Result<CertifiedKey, PairError> {
         let (certificate, key) = self.paths;
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
+        // Our administrator chose these files, so the usual reader will do. `src/tls` judges what
+        // tenants wrote.
+        let chain: Vec<_> = rustls_pemfile::certs(&mut &*self.certificate)
             .collect::<Result<_, _>>()
             .ok()
             .filter(|chain: &Vec<_>| !chain.is_empty())
             .ok_or_else(|| PairError::NoCertificate(certificate.to_owned()))?;
-        let private = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| PairError::NoKey(key.to_owned()))?;
+        let private = rustls_pemfile::private_key(&mut &**self.key)
+            .ok()
+            .flatten()
+            .ok_or_else(|| PairError::NoKey(key.to_owned()))?;
         CertifiedKey::from_der(chain, private, provider).map_err(|_| PairError::Unusable {
             certificate: certificate.to_owned(),
             key: key.to_owned(),

@@ -13,7 +13,7 @@ use super::certificate::{Certificate, address};
 use super::certificates;
 use super::pem::{self, Block, Kind};
 use super::problem::{Field, Findings, Part, Problem};
-use super::signature::{self, Verdict};
+use super::signature::Verification;
 use super::uri;
 
 const FIELD: Field = Field::CaCertificate;
@@ -123,12 +123,14 @@ fn signer_fault(leaf: &Certificate<'_>, root: &Certificate<'_>) -> Option<&'stat
     if !may_sign(root) {
         return Some("the certificate with the issuer's name is not a certificate authority's");
     }
-    match signature::verify(leaf, root) {
-        Verdict::Valid => None,
-        Verdict::Invalid => {
+    match leaf.verify_signature(root) {
+        Verification::Valid => None,
+        Verification::Invalid => {
             Some("the certificate with the issuer's name has another key than the one that signed")
         }
-        Verdict::Unsupported => Some("the signature is of a kind that the router can't verify"),
+        Verification::Unsupported => {
+            Some("the signature is of a kind that the router can't verify")
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::der::{self, Inside};
 use super::problem::{Findings, Part, Problem};
 use super::public_key::PublicKey;
 use super::shape;
-use super::signature::{self, Digest};
+use super::signature::{self, Digest, Verification};
 use super::uri;
 
 /// A certificate and the bytes that it was read from.
@@ -135,11 +135,20 @@ impl<'a> Certificate<'a> {
             None => true,
             authority => authority == self.subject_key_id(),
         };
-        self.is_self_issued() && same_key && signature::fits_own_key(self)
+        self.is_self_issued() && same_key && self.signature_fits_own_key()
     }
 
-    /// What would make the router refuse the certificate, or HAProxy its configuration, wherever
-    /// in a chain it stands.
+    fn signature_fits_own_key(&self) -> bool {
+        signature::fits_key(&self.x509.signature_algorithm, &self.key)
+    }
+
+    /// Whether the parent's key made this certificate's signature.
+    pub(super) fn verify_signature(&self, parent: &Certificate<'_>) -> Verification {
+        signature::verify(&self.x509, &parent.x509, &parent.key)
+    }
+
+    /// Finds what would make the router refuse the certificate, or HAProxy its configuration,
+    /// anywhere in a chain.
     pub(super) fn chain_problems(&self, part: Part, findings: &mut Findings) {
         if let Some(problem) = self.key.chain_problem(part) {
             findings.add(problem);

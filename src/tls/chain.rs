@@ -5,7 +5,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 
 use super::certificate::Certificate;
-use super::signature::{self, Verdict};
+use super::signature::Verification;
 
 /// What is to be said of a chain. The router serves all of them; some clients stumble.
 ///
@@ -64,7 +64,7 @@ fn is_issued_by(child: &Certificate<'_>, parent: &Certificate<'_>) -> bool {
     );
     child.issuer() == parent.subject()
         && !key_ids_differ
-        && signature::verify(child, parent) != Verdict::Invalid
+        && child.verify_signature(parent) != Verification::Invalid
 }
 
 fn names_fetchable_issuer(certificate: &Certificate<'_>) -> bool {

@@ -8,9 +8,9 @@ use aws_lc_rs::signature::{
     RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use x509_parser::asn1_rs::Tag;
+use x509_parser::certificate::X509Certificate;
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::certificate::Certificate;
 use super::der::{self, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 use super::public_key::{Curve, PublicKey};
 
@@ -39,7 +39,7 @@ enum Scheme {
 
 /// Whether a certificate's signature was made by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Verification {
     Valid,
     Invalid,
     /// Made in a way that can't be checked here: the router can't either.
@@ -50,10 +50,10 @@ pub(super) fn digest(algorithm: &AlgorithmIdentifier<'_>) -> Digest {
     read(algorithm).1
 }
 
-/// Whether a certificate's own key is of the kind that its signature was made with.
-pub(super) fn fits_own_key(certificate: &Certificate<'_>) -> bool {
-    let (scheme, _) = read(&certificate.x509.signature_algorithm);
-    match &certificate.key {
+/// Whether a key of this kind makes signatures of this algorithm.
+pub(super) fn fits_key(algorithm: &AlgorithmIdentifier<'_>, key: &PublicKey) -> bool {
+    let (scheme, _) = read(algorithm);
+    match key {
         PublicKey::Rsa { .. } => matches!(scheme, Scheme::RsaPkcs1 | Scheme::RsaPss),
         PublicKey::Ec { .. } | PublicKey::OtherCurve(_) => scheme == Scheme::Ecdsa,
         PublicKey::Other("Ed25519") => scheme == Scheme::Ed25519,
@@ -65,19 +65,23 @@ pub(super) fn fits_own_key(certificate: &Certificate<'_>) -> bool {
 /// Whether the parent's key made the child's signature.
 ///
 /// Not `x509_parser::verify`: it knows neither P-521 nor SHA-512 with ECDSA.
-pub(super) fn verify(child: &Certificate<'_>, parent: &Certificate<'_>) -> Verdict {
-    let (scheme, digest) = read(&child.x509.signature_algorithm);
-    let Some(algorithm) = algorithm(&parent.key, scheme, digest) else {
-        return Verdict::Unsupported;
+pub(super) fn verify(
+    child: &X509Certificate<'_>,
+    parent: &X509Certificate<'_>,
+    parent_key: &PublicKey,
+) -> Verification {
+    let (scheme, digest) = read(&child.signature_algorithm);
+    let Some(algorithm) = algorithm(parent_key, scheme, digest) else {
+        return Verification::Unsupported;
     };
-    let key = &parent.x509.public_key().subject_public_key.data;
-    let signed = child.x509.tbs_certificate.as_ref();
-    let signature = &child.x509.signature_value;
+    let key = &parent.public_key().subject_public_key.data;
+    let signed = child.tbs_certificate.as_ref();
+    let signature = &child.signature_value;
     // Go moves a signature with unused bits to the right, and then no key fits it.
     let whole = signature.unused_bits == 0;
     match UnparsedPublicKey::new(algorithm, key).verify(signed, &signature.data) {
-        Ok(()) if whole => Verdict::Valid,
-        _ => Verdict::Invalid,
+        Ok(()) if whole => Verification::Valid,
+        _ => Verification::Invalid,
     }
 }
 

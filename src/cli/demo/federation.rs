@@ -11,8 +11,8 @@ use super::{PATIENCE, PAUSE, all_hold};
 use crate::{
     cli::{
         Exit,
+        cluster::block_on,
         output::{self, Output, print},
-        sandbox::block_on,
     },
     demo::tour::{
         federation::{Outcome, Progress, Tour, clusters::Clusters, printer},

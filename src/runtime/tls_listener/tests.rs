@@ -1,6 +1,9 @@
 //! Certificates in files, and who is kept waiting.
 
-use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
 use tokio_rustls::TlsConnector;
 
 use super::*;
