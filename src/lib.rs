@@ -1,4 +1,26 @@
-//! The map of the rooms. Each says at its top what it is for and what may not enter.
+//! The map of the rooms. An arrow means "may use"; everybody may use what is further down.
+//!
+//! ```text
+//!                cli            flags to options, options to exit code
+//!                 |
+//!     check   uninstall   demo  commands
+//!                 |
+//!       inject        federate  jobs: decide/ (pure)  act/  cache/  run.rs
+//!                 |
+//!        bundle   |             fetches and serves SPIFFE bundles
+//!                 |
+//!        k8s <-> runtime        the Kubernetes API; what every job runs in
+//!                 |
+//!     api   tls   spiffe  names Kubernetes types; judgement of certificates and SPIFFE documents
+//! ```
+//!
+//! - `decide/` folders, `tls` and `spiffe` are pure: no client, no clock, no lock, no log, no tokio.
+//! - A job does not use another job. They meet in `tls`, `spiffe`, `bundle`, `runtime` and `k8s`.
+//! - No room below the jobs uses a job or a command.
+//! - No modules use each other in a circle, but for a module and its own children.
+//!
+//! `tests/architecture` fails on a `use` that breaks one of these; docs/architecture.md has the whole
+//! picture.
 #![forbid(unsafe_code)]
 
 pub mod api;
