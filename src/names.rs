@@ -3,10 +3,10 @@
 /// Asks for a Secret's certificate; set by users on their Routes.
 pub const SECRET_NAME_ANNOTATION: &str = "route.openshift.io/tls-secret-name";
 
-/// Edits that a misspelt key is away from the right one, at most.
+/// Edits between a misspelt key and the right one, at most.
 const MISSPELLING: usize = 3;
 
-/// Whether somebody who wrote this annotation key meant `SECRET_NAME_ANNOTATION`.
+/// Whether this annotation key is probably a typo of `SECRET_NAME_ANNOTATION`.
 pub fn is_misspelt(key: &str) -> bool {
     let (right, name) = (SECRET_NAME_ANNOTATION, "tls-secret-name");
     if key == right {
@@ -35,7 +35,6 @@ pub const INJECT_REPORTER: &str = "trustplane.dev/inject";
 /// The Lease that the replicas of `trustplane inject` compete for.
 pub const INJECT_LEASE: &str = "trustplane-inject";
 
-/// What the API server logs and meters us as.
 pub const USER_AGENT: &str = concat!("trustplane/", env!("CARGO_PKG_VERSION"));
 
 /// Where we are installed, unless somebody chose another namespace.

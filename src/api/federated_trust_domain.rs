@@ -20,9 +20,7 @@ pub struct FederatedTrustDomain {
     /// Kind and version, which a creation has to name.
     #[serde(flatten, default)]
     pub types: Option<TypeMeta>,
-    /// The metadata.
     pub metadata: ObjectMeta,
-    /// What is wanted.
     pub spec: FederatedTrustDomainSpec,
 }
 
@@ -35,7 +33,6 @@ pub struct FederatedTrustDomainSpec {
     /// Where its bundle is.
     #[serde(rename = "bundleEndpointURL")]
     pub bundle_endpoint_url: String,
-    /// Who vouches for that endpoint.
     pub bundle_endpoint_profile: EndpointProfile,
     /// Its bundle, as a SPIFFE bundle document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +45,6 @@ pub struct FederatedTrustDomainSpec {
 /// `spec.bundleEndpointProfile`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct EndpointProfile {
-    /// Who vouches for the endpoint.
     pub r#type: Profile,
     /// Which SPIFFE ID it has, for `https_spiffe`.
     #[serde(rename = "endpointSPIFFEID", default, skip_serializing_if = "Option::is_none")]

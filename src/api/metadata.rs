@@ -2,7 +2,7 @@
 //!
 //! kube wants an `ObjectMeta`, so one is filled, but labels, other people's annotations and
 //! `managedFields` are skipped while they pass by. `managedFields` alone would be a tree larger
-//! than all else that is read of an object. Who needs them asks for the metadata by itself.
+//! than all else that is read of an object. Code that needs them requests the metadata by itself.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 

@@ -94,7 +94,7 @@ pub struct CertificateCondition {
 }
 
 /// The API server takes times that nobody else reads, such as an offset of 24 hours, and years that
-/// it does not take back. Whoever may write a status must not hide the Route from us with one.
+/// it does not take back. A writer of the status must not be able to hide the Route from us with one.
 fn readable_time<'de, D: Deserializer<'de>>(time: D) -> Result<Option<DateTime<Utc>>, D::Error> {
     let text: Option<Cow<'de, str>> = Option::deserialize(time)?;
     let time: Option<DateTime<Utc>> = text.and_then(|text| text.parse().ok());

@@ -1,6 +1,6 @@
 //! SpireServer: one SPIRE server, its bundle endpoint, and the trust domains it federates with.
 //!
-//! What the API server checks, and its defaults, stand in the CRD
+//! Defaults, and what the API server validates, are in the CRD
 //! (`crds/federate/operator.openshift.io_spireservers.yaml`), and are not repeated here.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
@@ -113,7 +113,7 @@ pub struct Persistence {
     pub size: String,
     /// How many nodes may use it at once.
     pub access_mode: String,
-    /// Who provides it; the cluster's default if it is not set.
+    /// The cluster's default if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
 }
@@ -184,7 +184,7 @@ impl Federation {
     }
 }
 
-/// Who vouches for a bundle endpoint.
+/// How a bundle endpoint is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
@@ -208,7 +208,6 @@ impl Profile {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleEndpoint {
-    /// Who vouches for it.
     pub profile: Profile,
     /// How often clients are to ask, in seconds.
     pub refresh_hint: u32,
@@ -262,7 +261,6 @@ pub struct Peer {
     pub trust_domain: String,
     /// Where its bundle is.
     pub bundle_endpoint_url: String,
-    /// Who vouches for that endpoint.
     pub bundle_endpoint_profile: Profile,
     /// Which SPIFFE ID that endpoint has, for `https_spiffe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,7 +295,7 @@ pub struct Condition {
     pub message: String,
     /// When `status` last changed.
     pub last_transition_time: DateTime<Utc>,
-    /// Which generation of the object this was said of.
+    /// The generation of the object that this is about.
     #[serde(default)]
     pub observed_generation: i64,
 }

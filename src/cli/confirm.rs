@@ -7,8 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use super::output::{Output, for_stderr};
 use crate::runtime::controller::Unable;
 
-/// Asks before something is changed. Only `yes` is a yes. `instead` says what to add to the command
-/// line where nobody can be asked.
+/// Only `yes` is a yes. `instead` is what to add to the command line if nobody can be asked.
 pub(super) fn confirm(question: &str, output: Output, instead: &str) -> anyhow::Result<()> {
     let somebody_reads = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !somebody_reads || output == Output::Json {

@@ -215,7 +215,7 @@ impl Bootstrap {
     }
 }
 
-/// What is to be done with the object, if anything.
+/// The verb for the planned write, if there is one.
 fn verb(plan: &ImportPlan) -> Option<&'static str> {
     match plan {
         ImportPlan::Nothing => None,
@@ -224,7 +224,7 @@ fn verb(plan: &ImportPlan) -> Option<&'static str> {
     }
 }
 
-/// What somebody should know before a bundle is brought to a cluster.
+/// Warnings before a bundle is written to a cluster.
 fn remarks(plan: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str) -> Vec<String> {
     let trust_domain = printable(trust_domain);
     let mut remarks = match listing {
@@ -256,7 +256,7 @@ fn remarks(plan: &ImportPlan, listing: &Listing, to: &str, trust_domain: &str) -
     remarks
 }
 
-/// What there is to say once a bundle was brought.
+/// The last line, after a bundle was written.
 fn done(to: &str, trust_domain: &str, listing: &Listing) -> String {
     let trust_domain = printable(trust_domain);
     match listing {

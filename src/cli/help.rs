@@ -83,8 +83,8 @@ impl TypedValueParser for Switch {
     }
 }
 
-/// The long help is the first sentence, the examples, the rest of what is said, the flags, and what
-/// is said after the examples. The short one has its examples at its end.
+/// Orders the long help: first sentence, examples, rest of the description, flags, exit codes. The
+/// short help ends with its examples.
 fn examples_first(command: Command, width: usize) -> Command {
     let text = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
     // A doc comment of one paragraph has no long form, and loses its full stop in the short one.

@@ -1,4 +1,4 @@
-//! What commands print, and how wide it may be.
+//! Prints for all commands.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,14 @@ use terminal_size::terminal_size_of;
 use super::Exit;
 use crate::runtime::terminal;
 
-/// How wide a text on the standard output may be: as the terminal is, or as COLUMNS says.
+/// The width of the standard output: that of the terminal, or COLUMNS.
 pub(super) fn width() -> usize {
     let columns = terminal_size_of(io::stdout()).map(|(columns, _)| columns.0);
     let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     terminal::width(columns.or_else(said))
 }
 
-/// Says something on stderr: wrapped where it is a terminal, and in one line for logs and scripts.
+/// Prints to stderr: wrapped on a terminal, in one line for logs and scripts.
 pub(super) fn say(text: &str) {
     eprintln!("{}", for_stderr(text));
 }
@@ -37,7 +37,7 @@ pub enum Output {
     Json,
 }
 
-/// Prints, with colours where there is somebody to see them.
+/// Prints to the standard output, with colours on a terminal.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut stdout = anstream::stdout().lock();

@@ -248,7 +248,7 @@ impl Uninstall {
     }
 }
 
-/// What was found before anything is done.
+/// The state before anything is changed.
 struct Found {
     outlook: Outlook,
     sandbox: Option<Injecting>,
@@ -267,7 +267,7 @@ impl Found {
     }
 }
 
-/// The one thing that is not found when Routes are listed is their API.
+/// A list of Routes is not found only if the API is missing.
 fn no_routes(error: ApiError) -> anyhow::Error {
     match error {
         ApiError::NotFound => anyhow!(
@@ -278,7 +278,7 @@ fn no_routes(error: ApiError) -> anyhow::Error {
     }
 }
 
-/// How far the work has got, on stderr: often where somebody watches, seldom in a log.
+/// Progress on stderr: often on a terminal, seldom in a log.
 struct Progress {
     all: usize,
     watched: bool,

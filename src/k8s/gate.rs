@@ -17,8 +17,8 @@ use crate::runtime::failpoints::{self, Bug};
 /// Until when this process may write.
 ///
 /// The deadline is on the sender's own monotonic clock. A write that has not left by then is
-/// dropped, not sent late; one that the network delays meets the resourceVersion of whoever
-/// wrote since.
+/// dropped, not sent late; one that the network delays conflicts with the resourceVersion of later
+/// writes.
 #[derive(Clone, Debug)]
 pub struct Gate(Option<watch::Receiver<Option<Instant>>>);
 
@@ -60,7 +60,7 @@ impl Gate {
             match until {
                 Some(until) if Instant::now() < until => tokio::select! {
                     biased;
-                    // An election that has ended moves no deadline any more; this one stands.
+                    // After the election has ended, the last deadline stays.
                     Ok(()) = deadline.changed() => {}
                     () = tokio::time::sleep_until(until) => {}
                 },
@@ -121,8 +121,8 @@ where
 
 /// Goes on with a call only while the gate is open.
 ///
-/// The gate is looked at before every step, not only when a timer fires: a process that was
-/// stopped for a minute must not send first and look at the clock afterwards.
+/// The gate is checked before every poll, not only when a timer fires: a process that was stopped
+/// for a minute must not send first and read the clock afterwards.
 async fn while_open<T, E: Into<BoxError>>(
     gate: Gate,
     answer: impl Future<Output = Result<T, E>>,
@@ -138,7 +138,7 @@ async fn while_open<T, E: Into<BoxError>>(
     .await
 }
 
-/// The lease itself must be written to come by a deadline at all.
+/// The lease itself must be written before there is a deadline.
 fn is_lease(request: &Request<Body>) -> bool {
     request.uri().path().starts_with("/apis/coordination.k8s.io/")
 }

@@ -7,9 +7,9 @@
 //! - An object that can't be decoded is reported and skipped. After an event that can't be read at
 //!   all, and may be of any object, everything is listed.
 //! - A silent connection is given up a little after the watch's own time-out.
-//! - Deletes that fall into a relist produce no event: `Watch::run` remembers which names a list
-//!   brought and says at its end which ones are there. Who has many objects, and knows them anyway,
-//!   asks for `Watch::run_lean` and keeps an `Unlisted` instead.
+//! - Deletes during a relist produce no event, so `Watch::run` collects the names that a list
+//!   contained and passes them on at its end. A caller that knows its many objects anyway uses
+//!   `Watch::run_lean`, and keeps an `Unlisted` instead.
 
 use std::{collections::HashSet, fmt::Debug, hash::Hash, pin::pin, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
     runtime::failpoints::{self, Bug},
 };
 
-/// What a watch has to say; at the end of a list, with the names of all objects that it brought or without.
+/// A change that a watch reports. `All` are the names of all objects at the end of a list.
 #[derive(Debug)]
 pub enum Change<K, All = HashSet<ObjectRef>> {
     /// The object is there, in this version.
@@ -45,14 +45,14 @@ pub enum Change<K, All = HashSet<ObjectRef>> {
     Undecodable(ObjectRef),
     /// A list begins: there was a gap, or nothing is known yet.
     Listing,
-    /// A list is through: these are all there are.
+    /// A list is complete: these are all objects.
     Listed(All),
     /// The watch can't be opened, or broke, this many times in a row.
     Failing(ApiError, u32),
 }
 
-/// What was known when a list began and has not come yet; whatever is left at its end is gone. At a
-/// start that is nothing, and later it shares the texts of what is known.
+/// The objects that were known when a list began and that it has not contained yet. Those that are
+/// left at its end were deleted.
 #[derive(Debug)]
 pub struct Unlisted<T>(HashSet<T>);
 
@@ -63,17 +63,16 @@ impl<T> Default for Unlisted<T> {
 }
 
 impl<T: Eq + Hash + Ord> Unlisted<T> {
-    /// A list begins, and this is known.
+    /// A list begins while these are known.
     pub fn expect(&mut self, known: impl IntoIterator<Item = T>) {
         self.0 = known.into_iter().collect();
     }
 
-    /// The list brought it.
     pub fn seen(&mut self, one: &T) {
         self.0.remove(one);
     }
 
-    /// The list is through: what it did not bring, in order.
+    /// The list is complete: the objects that it did not contain, in order.
     pub fn finish(&mut self) -> Vec<T> {
         let rest = std::mem::take(&mut self.0).into_iter();
         let mut rest: Vec<T> =
@@ -83,12 +82,10 @@ impl<T: Eq + Hash + Ord> Unlisted<T> {
     }
 }
 
-/// What to watch.
 #[derive(Clone, Debug)]
 pub struct Watch<K> {
-    /// Where.
     pub api: Api<MaybeDecoded<K>>,
-    /// Which of them; the API server chooses.
+    /// A field selector.
     pub fields: Option<&'static str>,
     /// The watch is opened anew after this long, and given up when silent for a little longer.
     pub timeout: Duration,
@@ -129,8 +126,8 @@ struct Failures {
 impl Failures {
     /// Counts one more; answers which it is of all, and of its kind.
     fn count(&mut self, is_lost: bool) -> (u32, u32) {
-        // A list is no sign of success where the watch after it fails every time, and a healthy
-        // watch may have nothing to say: only time tells.
+        // A list is no sign of success if the watch after it fails every time, and a healthy watch
+        // may be silent: only time without failures counts.
         if self.last.elapsed() > HEALTHY {
             (self.all, self.lost) = (0, 0);
         }
@@ -145,8 +142,8 @@ impl<K> Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Follows the objects for ever.
-    pub async fn run(self, mut tell: impl FnMut(Change<K>)) {
+    /// Watches for ever.
+    pub async fn run(self, mut handle: impl FnMut(Change<K>)) {
         let mut listed = HashSet::new();
         let mut is_listing = false;
         self.run_lean(|change| {
@@ -158,27 +155,29 @@ where
                 Change::Applied(object) if is_listing => {
                     listed.insert(ObjectRef::of(object.meta()));
                 }
-                Change::Undecodable(place) if is_listing => {
-                    listed.insert(place.clone());
+                Change::Undecodable(at) if is_listing => {
+                    listed.insert(at.clone());
                 }
                 Change::Listed(()) => is_listing = false,
                 _ => {}
             }
-            tell(change.with(|| std::mem::take(&mut listed)));
+            handle(change.with(|| std::mem::take(&mut listed)));
         })
         .await;
     }
 
-    /// As `run`, but keeps no places: at the end of a list it is told that it is through, no more.
-    pub async fn run_lean(self, mut tell: impl FnMut(Change<K, ()>)) {
+    /// As `run`, but without the names at the end of a list.
+    pub async fn run_lean(self, mut handle: impl FnMut(Change<K, ()>)) {
         let mut pages = Pages::new(&self.api, self.fields);
         let mut failures = Failures { all: 0, lost: 0, last: Instant::now() };
         // Where the next watch begins; none where everything is to be listed first.
         let mut version = None;
         loop {
             let ended = match &mut version {
-                None => self.list(&mut pages, &mut tell).await.map(|listed| version = Some(listed)),
-                Some(version) => self.watch(version, &mut tell).await,
+                None => {
+                    self.list(&mut pages, &mut handle).await.map(|listed| version = Some(listed))
+                }
+                Some(version) => self.watch(version, &mut handle).await,
             };
             let (error, is_lost) = match ended {
                 Ok(()) => continue,
@@ -189,7 +188,7 @@ where
                 version = None;
             }
             let (all, of_its_kind) = failures.count(is_lost);
-            tell(Change::Failing(error, all));
+            handle(Change::Failing(error, all));
             tokio::time::sleep(Backoff::WATCH.after(of_its_kind)).await;
         }
     }
@@ -198,15 +197,17 @@ where
     async fn list(
         &self,
         pages: &mut Pages<K>,
-        tell: &mut impl FnMut(Change<K, ()>),
+        handle: &mut impl FnMut(Change<K, ()>),
     ) -> Result<String, Failure> {
-        tell(Change::Listing);
+        handle(Change::Listing);
         loop {
             // The semaphore is never closed.
             let _permit = self.lists.acquire().await;
-            if let Progress::Complete(version) = pages.next(|object| tell(applied(object))).await? {
+            if let Progress::Complete(version) =
+                pages.next(|object| handle(applied(object))).await?
+            {
                 let version = version.ok_or(Failure::Failed(ApiError::Undecodable))?;
-                tell(Change::Listed(()));
+                handle(Change::Listed(()));
                 return Ok(version);
             }
         }
@@ -216,7 +217,7 @@ where
     async fn watch(
         &self,
         version: &mut String,
-        tell: &mut impl FnMut(Change<K, ()>),
+        handle: &mut impl FnMut(Change<K, ()>),
     ) -> Result<(), Failure> {
         let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
@@ -236,13 +237,13 @@ where
                 return Err(Failure::Lost(ApiError::Undecodable));
             }
             *version = at;
-            change.into_iter().for_each(&mut *tell);
+            change.into_iter().for_each(&mut *handle);
         }
         Ok(())
     }
 }
 
-/// The version of an event, and what it says of an object.
+/// The version of an event, and the change that it means.
 fn read<K: Resource<DynamicType = ()>>(
     event: kube::Result<WatchEvent<MaybeDecoded<K>>>,
 ) -> Result<(String, Option<Change<K, ()>>), Failure> {
@@ -267,12 +268,12 @@ fn version_of(meta: &ObjectMeta) -> String {
 }
 
 impl<K> Change<K, ()> {
-    /// The same, with the places at the end of a list.
+    /// The same, with the names at the end of a list.
     fn with<All>(self, all: impl FnOnce() -> All) -> Change<K, All> {
         match self {
             Self::Applied(object) => Change::Applied(object),
-            Self::Deleted(place) => Change::Deleted(place),
-            Self::Undecodable(place) => Change::Undecodable(place),
+            Self::Deleted(at) => Change::Deleted(at),
+            Self::Undecodable(at) => Change::Undecodable(at),
             Self::Listing => Change::Listing,
             Self::Listed(()) => Change::Listed(all()),
             Self::Failing(error, failures) => Change::Failing(error, failures),

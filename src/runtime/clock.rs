@@ -4,12 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 
-/// Tells the time of day. Whatever measures a span uses `tokio::time::Instant` instead.
+/// The time of day. Durations are measured with `tokio::time::Instant` instead.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>);
 
 impl Clock {
-    /// The machine's clock.
     pub fn system() -> Self {
         Self(Arc::new(Utc::now))
     }
@@ -19,12 +18,11 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    /// The time of day.
     pub fn now(&self) -> DateTime<Utc> {
         (self.0)()
     }
 
-    /// How long from now until then; nothing if it has passed.
+    /// Zero if the time has passed.
     pub fn until(&self, then: DateTime<Utc>) -> Duration {
         (then - self.now()).to_std().unwrap_or_default()
     }

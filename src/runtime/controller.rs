@@ -1,4 +1,4 @@
-//! What every controller needs around it: a client, a lease, three pages, an orderly end.
+//! Runs a controller: common flags, client, lease, health and metrics, graceful stop.
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,14 +25,14 @@ use crate::{
     },
 };
 
-/// What is under way at the end gets this long, and then the release of the lease: together less
-/// than the 10 s that we promise.
+/// Time for writes under way at the end, and then for the release of the lease: together less than
+/// the 10 s that we promise.
 const LAST_WRITES: Duration = Duration::from_secs(6);
 const RELEASE: Duration = Duration::from_secs(3);
 /// A connection may be silent for this much longer than a watch lives.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
-/// How a controller runs, whatever its job.
+/// Flags of all controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
     /// Log what would be written, and write nothing, not even the Lease
@@ -107,24 +107,21 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
 }
 
-/// A controller.
 pub trait Controller: Send + Sync + 'static {
-    /// What readiness waits for, in words.
+    /// Reasons why the replica is not ready; `/readyz` shows them.
     fn waiting_for(&self) -> Vec<String>;
 
     /// Runs until asked to stop, and finishes what is under way.
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, anyhow::Result<()>>;
 }
 
-/// What a controller stands on.
+/// What a controller is made from.
 pub struct Context<'a> {
-    /// The client; every write passes the gate.
+    /// Every write passes the gate.
     pub client: Client,
-    /// Until when this replica may write.
     pub gate: Gate,
-    /// The time.
     pub clock: Clock,
-    /// Where figures are kept.
+    /// For metrics.
     pub registry: &'a mut Registry,
 }
 
@@ -138,7 +135,7 @@ impl ControllerArgs {
         log::init(self.log_format, Verbosity::Normal);
         let runtime = runtime().context("cannot start")?;
         let outcome = runtime.block_on(self.serve(lease, open));
-        // A name that is being looked up can't be interrupted; it must not hold up the exit.
+        // A DNS lookup can't be interrupted; it must not delay the exit.
         runtime.shutdown_background();
         outcome
     }
@@ -241,9 +238,9 @@ impl ControllerArgs {
     }
 }
 
-/// A controller waits for the API server nearly all of the time, and two threads keep up with
-/// anything that one can tell. Each thread comes with an arena of malloc's that holds on to what it
-/// once took: on a node of 64 cores one for each core would cost more memory than all Routes do.
+/// A controller mostly waits for the API server, and two threads keep up with it. Each thread has a
+/// malloc arena that keeps its memory: on a node of 64 cores, one for each core would cost more
+/// than all Routes do.
 fn runtime() -> io::Result<Runtime> {
     const MOST_THREADS: usize = 2;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -251,7 +248,7 @@ fn runtime() -> io::Result<Runtime> {
     builder.worker_threads(cores.min(MOST_THREADS)).enable_all().build()
 }
 
-/// Nothing was done at all: the command line does not say enough, or there is no cluster.
+/// Nothing was done: the command line is incomplete, or there is no cluster. Exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", explained(.0))]
 pub(crate) struct Unable(pub anyhow::Error);
@@ -269,7 +266,7 @@ pub(crate) fn explained(error: &anyhow::Error) -> String {
     text
 }
 
-/// Of the two ways to a cluster, tells why the one failed that was meant.
+/// Explains why the cluster was not found: by the kubeconfig, or in a Pod by its account.
 pub(crate) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error {
     let next =
         "Set KUBECONFIG, create or correct ~/.kube/config, or run in a Pod with a ServiceAccount";
@@ -283,8 +280,8 @@ pub(crate) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error
 
 type Task<T> = JoinHandle<T>;
 
-/// Waits for the end. A part that ends by itself ends the process: a replica that is ready but
-/// does nothing is worse than none.
+/// A part that ends by itself ends the process: a replica that is ready but does nothing is worse
+/// than none.
 async fn supervise(
     mut job: Task<anyhow::Result<()>>,
     mut election: Option<Task<()>>,
@@ -299,7 +296,7 @@ async fn supervise(
         }
     };
     tokio::select! {
-        // First: asked to stop, the controller may have ended before anybody looks here.
+        // First: after a request to stop, the controller may have ended already.
         biased;
         () = stop.cancelled() => {}
         ended = &mut job => {

@@ -1,5 +1,5 @@
-//! Text from tenants, for eyes: whatever it contains, it can't move a cursor, change a colour, turn
-//! the direction of writing, hide a part of itself or begin a line of its own.
+//! Escapes text from tenants, so that it can't move a cursor, change a colour, turn the direction of
+//! writing, hide a part of itself or begin a line of its own.
 //!
 //! Names in certificates, annotations, types of Secrets and field managers can be any Unicode. They
 //! are escaped where they become part of a message. What leaves the process in a form of its own
@@ -19,7 +19,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 }
 
 /// A document of JSON with the same characters escaped as JSON escapes them, so that it means what
-/// it meant. It must be valid: only then do such characters stand in strings alone.
+/// it meant. It must be valid JSON: only then do such characters occur in strings only.
 pub fn json(document: &str) -> String {
     let mut text = String::with_capacity(document.len());
     for c in document.chars() {
@@ -54,7 +54,7 @@ fn is_printable(c: char) -> bool {
     matches!(c, '\'' | '"' | '\\') || c.escape_debug().len() == 1
 }
 
-/// What a tenant may write to deceive a reader: for the tests of all places where it could end up.
+/// Text that a tenant may write to deceive a reader, for tests.
 #[cfg(test)]
 pub(crate) const HOSTILE: &str =
     "\u{1b}[31mred\u{7}\r\n\u{9b}2J\u{202e}drow\u{2066}\u{200b}\u{feff}";

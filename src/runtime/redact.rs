@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 
 /// A private key as PEM text, byte for byte as its owner wrote it.
 ///
-/// `Debug` shows a fingerprint; there is no `Display` and no `Serialize`: whoever needs the text
-/// calls [`PrivateKeyPem::expose`], and a reader finds every such place by that name.
+/// `Debug` shows a fingerprint; there is no `Display` and no `Serialize`. The text is available only
+/// through [`PrivateKeyPem::expose`], so a reader finds every use by that name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateKeyPem(Zeroizing<String>);
 

@@ -1,5 +1,4 @@
-//! Ends the process in good order when somebody asks for its end: Ctrl-C, SIGTERM, Ctrl-\, or a
-//! terminal that is closed.
+//! Stops the process gracefully on Ctrl-C, SIGTERM, Ctrl-\, or when its terminal is closed.
 
 use std::{fs, io};
 
@@ -10,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 /// A token that is cancelled when the process is asked to end.
 pub fn on_signal() -> io::Result<CancellationToken> {
     let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
-    // Whoever starts us with `nohup` wants us to outlive the terminal.
+    // A process started with `nohup` should outlive the terminal.
     if !is_ignored(SignalKind::hangup()) {
         kinds.push(SignalKind::hangup());
     }
@@ -25,7 +24,7 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-/// Whether our parent had this signal ignored. Where there is no /proc, we don't know of it.
+/// Whether our parent had this signal ignored; false where there is no /proc.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -10,15 +10,10 @@ pub const WIDTH: usize = 100;
 /// Narrower than this, nothing could be read.
 const NARROWEST: usize = 40;
 
-/// A title.
 pub const BOLD: Style = Style::new().bold();
-/// What matters less.
 pub const FAINT: Style = Style::new().dimmed();
-/// As it should be.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Not as it should be.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
-/// To be looked at.
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
 
 /// How long a line may be where the terminal, if there is one, has so many columns.

@@ -7,7 +7,7 @@ use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use super::certificate::Certificate;
 use super::signature::Verification;
 
-/// What is to be said of a chain. The router serves all of them; some clients stumble.
+/// Warnings about a chain. The router serves all of them; some clients fail.
 ///
 /// The chain is followed from the first certificate: each must have issued the one before it.
 /// - Where that breaks, it is `OutOfOrder` if the issuer stands elsewhere in the text, and

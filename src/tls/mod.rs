@@ -59,7 +59,7 @@ use pem::{Block, Kind};
 use problem::Findings;
 use public_key::PublicKey;
 
-/// What tells one pair from another: a SHA-256 over certificate and key, each with its length.
+/// Identifies a pair: a SHA-256 over certificate and key, each with its length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
@@ -206,7 +206,6 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// What tells it from other pairs.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -347,7 +346,7 @@ fn certificates<'a>(
             Kind::PrivateKey | Kind::EcParameters => {}
         }
     }
-    // Not said of a text that is damaged: the damage may be where the certificate was.
+    // Not reported for a damaged text: the damage may be where the certificate was.
     if number == 0 && findings.is_empty() {
         findings.add(Problem::NoCertificate { field });
     }
@@ -402,7 +401,7 @@ fn check_chain(chain: &[Certificate<'_>], findings: &mut Findings) {
     }
     if let Some(leaf) = chain.first() {
         let part = Part::Certificate { field: Field::Certificate, number: 1 };
-        // What is wrong with the key in any chain was said above.
+        // Problems of the key in any chain were reported above.
         if leaf.key.chain_problem(part).is_none()
             && let Some(problem) = leaf.key.leaf_problem(part)
         {

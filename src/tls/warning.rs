@@ -8,11 +8,11 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use super::{CertificateFacts, ChainOrder, Validity};
 use crate::runtime::printable::printable;
 
-/// So many names of a certificate are told.
+/// A warning shows at most this many names of a certificate.
 const SHOWN: usize = 5;
 /// No name of a host is longer.
 const LONGEST_NAME: usize = 255;
-/// What stands for a name that can't be a host's.
+/// Shown in place of a name that can't be a host's.
 const NO_HOST: &str = "(a name that is no host)";
 
 /// The Route's wildcardPolicy.

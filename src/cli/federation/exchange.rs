@@ -170,7 +170,7 @@ impl Import {
     fn content(&self) -> anyhow::Result<Vec<u8>> {
         let read = || {
             let mut content = Vec::new();
-            // One more tells that it is too long.
+            // One byte more shows that it is too long.
             File::open(&self.file)?.take(LONGEST as u64 + 1).read_to_end(&mut content)?;
             std::io::Result::Ok(content)
         };
