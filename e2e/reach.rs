@@ -8,7 +8,7 @@ use crate::stack::Stack;
 /// Where a suite runs.
 #[derive(Clone)]
 pub struct Reach {
-    /// Whoever it names runs the suite.
+    /// Its user runs the suite.
     pub kubeconfig: PathBuf,
     /// `host:port` where TLS is served; the server name of a handshake picks the Route. None where a
     /// Route has to tell.

@@ -19,14 +19,14 @@ mod status;
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::ensure;
 use clap::Parser;
-use testkit::{arguments::Arguments, suite};
+use testkit::{arguments::Arguments, at, suite};
 
 use load::Load;
 use report::Report;
@@ -79,20 +79,20 @@ fn main() -> anyhow::Result<ExitCode> {
 async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let report = match &options.figures {
-        Some(path) => serde_json::from_slice(&fs::read(from_the_root(path))?)?,
+        Some(path) => serde_json::from_slice(&fs::read(at(path))?)?,
         None => measured(&options).await?,
     };
     println!("{report}");
     eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
     if let Some(path) = &options.json {
-        fs::write(from_the_root(path), serde_json::to_vec_pretty(&report)?)?;
+        fs::write(at(path), serde_json::to_vec_pretty(&report)?)?;
     }
     if let Some(why) = &report.void {
         eprintln!("This run is void: {why}");
         return Ok(ExitCode::FAILURE);
     }
     if let Some(folder) = &options.docs {
-        let page = from_the_root(folder).join("performance.md");
+        let page = at(folder).join("performance.md");
         fs::write(&page, report::placed(&fs::read_to_string(&page)?, &report)?)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -119,12 +119,7 @@ async fn measured(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// cargo runs benches in the package's folder, but a caller may be anywhere.
-fn from_the_root(path: &Path) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// What `cargo test` runs. It hands its words to every test: others' names are not for us.
+/// Run by `cargo test`, which passes every test the names of all.
 async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
     let arguments = Arguments::of(arguments);
     if !arguments.mean(PROMISE) {
@@ -140,7 +135,7 @@ async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
     println!("{report}");
     let unmeasured: Vec<_> = load.table().rows.into_iter().filter(|row| !row.is_finite()).collect();
     ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");
-    let page = fs::read_to_string(from_the_root(Path::new("docs/performance.md")))?;
+    let page = fs::read_to_string(at("docs/performance.md"))?;
     let updated = report::placed(&page, &report)?;
     ensure!(updated.contains(&report.to_string()), "the figures are not in the page:\n{updated}");
     ensure!(report::placed(&updated, &report)? == updated, "a second run changes the page");

@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 /// The shortest that there is: peers are asked four times as often.
 pub const HINT: Duration = Duration::from_secs(60);
 
-/// Who fetches a bundle, told apart by the user agent.
+/// The client that fetches a bundle, known by its user agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Controller,
@@ -106,7 +106,7 @@ impl Peers {
         Ok((moment, sequence))
     }
 
-    /// What a SpireServer says of them.
+    /// Their entries in a SpireServer.
     pub fn federates_with(&self) -> Value {
         let peer = |peer: &Arc<Peer>| {
             json!({

@@ -14,16 +14,14 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use serde::{Deserialize, Serialize};
-use testkit::process::Process;
+use testkit::{figures::Times, process::Process};
 use tokio::process::Command;
-
-use crate::report::Times;
 
 /// The hidden subcommand.
 pub const COMMAND: &str = "raw-fetches";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the client is asked to do.
+/// Arguments of the client.
 #[derive(Clone, Parser)]
 struct Order {
     #[arg(long)]
@@ -34,7 +32,7 @@ struct Order {
     milliseconds: u64,
 }
 
-/// What it found.
+/// Its measurements.
 #[derive(Serialize, Deserialize)]
 pub struct Found {
     /// Of each fetch, in milliseconds.
@@ -76,7 +74,7 @@ pub async fn fetches(address: SocketAddr, clients: usize, time: Duration) -> any
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What the process does.
+/// Runs in a process of its own.
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let order = Order::parse_from([COMMAND.to_owned()].iter().chain(arguments));
     let begin = Instant::now();

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use testkit::{
     Controller,
+    figures::Times,
     process::Process,
     spire::{Launch, SpireServer},
     stage::{self, ACCOUNT, Stage},
@@ -17,7 +18,7 @@ use trustplane::federate::decide::render::Component;
 use crate::{
     peers::{Client, HINT, Peers},
     raw::{self, Found},
-    report::{Table, Times},
+    report::Table,
     status::{Status, refreshed},
 };
 
@@ -50,7 +51,7 @@ struct Steps {
     whole: Times,
 }
 
-/// What a process takes while nothing rotates.
+/// Resources of a process while nothing rotates.
 struct Cost {
     resident: f64,
     peak: f64,

@@ -1,9 +1,10 @@
-//! What was measured, for people and for machines.
+//! The figures of a run, for people and for machines.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use testkit::figures::{machine, with_unit};
 
 const BEGIN: &str = "<!-- federate: written by make bench-federate -->\n";
 const END: &str = "<!-- federate: end -->\n";
@@ -104,46 +105,4 @@ pub fn placed(page: &str, report: &Report) -> anyhow::Result<String> {
     let (before, rest) = page.split_once(BEGIN).context("the page has no place for the figures")?;
     let (_, after) = rest.split_once(END).context("the page has no end of that place")?;
     Ok(format!("{before}{BEGIN}\n{report}\n{END}{after}"))
-}
-
-fn with_unit(value: f64, unit: &str) -> String {
-    let digits = match value.abs() {
-        0.0 => 0,
-        small if small < 0.1 => 3,
-        medium if medium < 10.0 => 2,
-        large if large < 100.0 => 1,
-        _ => 0,
-    };
-    let gap = if unit.is_empty() || unit.starts_with('/') { "" } else { " " };
-    format!("{value:.digits$}{gap}{unit}")
-}
-
-/// Durations in milliseconds, sorted.
-#[derive(Clone, Debug, Default)]
-pub struct Times(Vec<f64>);
-
-impl Times {
-    pub fn of(mut milliseconds: Vec<f64>) -> Self {
-        milliseconds.sort_by(f64::total_cmp);
-        Self(milliseconds)
-    }
-
-    /// The time within which such a part of them was through.
-    pub fn at(&self, part: f64) -> f64 {
-        let last = self.0.len().saturating_sub(1) as f64;
-        self.0.get((part * last).ceil() as usize).copied().unwrap_or(f64::NAN)
-    }
-
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-}
-
-fn machine() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or("a machine", |(_, model)| model.trim());
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
-    format!("{cores} cores of {model}, {build}")
 }

@@ -9,13 +9,11 @@ use std::{
 use futures::StreamExt;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{DynamicObject, Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
-use testkit::spire::SpireServer;
+use testkit::{figures::Times, spire::SpireServer, stage};
 use tokio::task::JoinHandle;
-
-use crate::report::Times;
 
 /// How often the SPIRE server's log is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -36,14 +34,7 @@ const MARK: &str = "bench.trustplane.dev/mark";
 
 impl Status {
     pub fn watch(client: Client) -> Self {
-        let resource = ApiResource {
-            group: "operator.openshift.io".into(),
-            version: "v1alpha1".into(),
-            api_version: "operator.openshift.io/v1alpha1".into(),
-            kind: "SpireServer".into(),
-            plural: "spireservers".into(),
-        };
-        let api: Api<DynamicObject> = Api::all_with(client, &resource);
+        let api = stage::spire_servers(client);
         let (seen, marks) = (Moments::default(), Moments::default());
         let watching = tokio::spawn(follow(api.clone(), seen.clone(), marks.clone()));
         Self { api, seen, marks, watching }
@@ -54,7 +45,7 @@ impl Status {
         moment(&self.seen, trust_domain, sequence)
     }
 
-    /// What the status says now.
+    /// The status now.
     pub async fn now(&self) -> anyhow::Result<Value> {
         Ok(json!(self.api.get("cluster").await?))
     }

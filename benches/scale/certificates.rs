@@ -12,9 +12,10 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_RSA_SHA256, RsaKeySize, SerialNumber, date_time_ymd,
+    CertificateParams, CertifiedIssuer, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize, SerialNumber,
+    date_time_ymd,
 };
+use testkit::pair::authority;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// RSA keys take long to make. Some leaves share one; no two share a certificate.
@@ -24,7 +25,7 @@ const ECDSA_EVERY: u64 = 4;
 /// As many show how large they are on average.
 const SAMPLE: usize = 40;
 
-/// What a TLS Secret holds.
+/// Content of a TLS Secret.
 pub struct Pair {
     /// The leaf first.
     pub chain: String,
@@ -105,12 +106,4 @@ fn in_two_halves<T: Send>(
 
 fn rsa() -> Result<KeyPair, rcgen::Error> {
     KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)
-}
-
-fn authority(name: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params
 }

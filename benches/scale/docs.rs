@@ -3,9 +3,10 @@
 use std::{fs, path::Path};
 
 use anyhow::Context;
+use testkit::figures::Times;
 
 use crate::{
-    figures::{Memory, Report, Times},
+    figures::{Memory, Report},
     plot::{Chart, Line, Scale},
 };
 

@@ -1,11 +1,12 @@
-//! What was measured, for people and for machines.
+//! The figures of a run, for people and for machines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fmt,
 };
 
 use serde::{Deserialize, Serialize};
+use testkit::figures::{Times, machine, with_unit};
 
 use crate::journal::{Request, by_verb};
 
@@ -26,7 +27,7 @@ pub struct Report {
     pub curves: Curves,
 }
 
-/// What the controller asked of the API server while something happened to so many Routes.
+/// Requests of the controller while something happened to so many Routes.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Cost {
     pub when: String,
@@ -54,7 +55,7 @@ pub struct Figure {
     pub remark: String,
 }
 
-/// What is wanted, and what became of it.
+/// A wanted figure, and the measured one.
 #[derive(Serialize, Deserialize)]
 pub struct Goal {
     pub what: String,
@@ -64,7 +65,7 @@ pub struct Goal {
     pub reached: bool,
 }
 
-/// What the plots are drawn from.
+/// Data of the plots.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Curves {
     /// Patches a second of the plain client.
@@ -202,41 +203,4 @@ fn write_costs(costs: &[Cost], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f)?;
     }
     Ok(())
-}
-
-fn with_unit(value: f64, unit: &str) -> String {
-    let digits = match value.abs() {
-        0.0 => 0,
-        small if small < 0.1 => 3,
-        medium if medium < 10.0 => 2,
-        large if large < 100.0 => 1,
-        _ => 0,
-    };
-    let gap = if unit.is_empty() || unit.starts_with('/') { "" } else { " " };
-    format!("{value:.digits$}{gap}{unit}")
-}
-
-/// Durations in milliseconds, sorted.
-pub struct Times(pub Vec<f64>);
-
-impl Times {
-    pub fn of(mut milliseconds: Vec<f64>) -> Self {
-        milliseconds.sort_by(f64::total_cmp);
-        Self(milliseconds)
-    }
-
-    /// The time within which such a part of them was through.
-    pub fn at(&self, part: f64) -> f64 {
-        let last = self.0.len().saturating_sub(1) as f64;
-        self.0.get((part * last).ceil() as usize).copied().unwrap_or(f64::NAN)
-    }
-}
-
-fn machine() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or("a machine", |(_, model)| model.trim());
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let build = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
-    format!("{cores} cores of {model}, {build}")
 }

@@ -56,7 +56,7 @@ pub struct Request {
     pub lists: bool,
     /// From which resourceVersion on a watch asks for changes.
     pub watches_from: Option<Box<str>>,
-    /// What a patch of the lone Route puts in.
+    /// The pair in a patch of the lone Route.
     pub certificate: Option<Box<str>>,
 }
 
@@ -130,13 +130,13 @@ impl Journal {
         Ok(Mark(self.requests.len()))
     }
 
-    /// What was answered since.
+    /// Requests answered since.
     pub fn since(&mut self, mark: Mark) -> anyhow::Result<&[Request]> {
         self.catch_up()?;
         Ok(&self.requests[mark.0..])
     }
 
-    /// What was answered in between.
+    /// Requests answered in between.
     pub fn between(&self, from: Mark, to: Mark) -> &[Request] {
         &self.requests[from.0..to.0]
     }
@@ -219,7 +219,7 @@ pub fn seconds_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
     (to - from).num_microseconds().unwrap_or(i64::MAX) as f64 / 1e6
 }
 
-/// What we read of audit.k8s.io/v1 Event.
+/// The fields of audit.k8s.io/v1 Event that we read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {

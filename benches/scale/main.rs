@@ -27,14 +27,14 @@ mod stores;
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::ensure;
 use clap::Parser;
-use testkit::{arguments::Arguments, suite};
+use testkit::{arguments::Arguments, at, suite};
 
 use figures::Report;
 use measure::{Part, Settings};
@@ -97,20 +97,20 @@ fn main() -> anyhow::Result<ExitCode> {
 async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let report = match &options.figures {
-        Some(path) => serde_json::from_slice(&fs::read(from_the_root(path))?)?,
+        Some(path) => serde_json::from_slice(&fs::read(at(path))?)?,
         None => measure::run(options.settings()).await?,
     };
     println!("{report}");
     eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
     if let Some(path) = &options.json {
-        fs::write(from_the_root(path), serde_json::to_vec_pretty(&report)?)?;
+        fs::write(at(path), serde_json::to_vec_pretty(&report)?)?;
     }
     if let Some(why) = &report.void {
         eprintln!("This run is void: {why}");
         return Ok(ExitCode::FAILURE);
     }
     if let Some(folder) = &options.docs {
-        docs::write(&from_the_root(folder), &report)?;
+        docs::write(&at(folder), &report)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -121,8 +121,8 @@ impl Options {
         let others = self.secrets.map_or(10 * routes, |secrets| secrets as usize);
         let mut settings = Settings::of(Size { routes, others });
         settings.idle = Duration::from_secs(self.idle);
-        settings.keep = self.keep.as_deref().map(from_the_root);
-        settings.perf = self.perf.as_deref().map(from_the_root);
+        settings.keep = self.keep.as_deref().map(at);
+        settings.perf = self.perf.as_deref().map(at);
         settings.only.clone_from(&self.only);
         if self.one_size {
             settings.parts.clear();
@@ -131,12 +131,7 @@ impl Options {
     }
 }
 
-/// cargo runs benches in the package's folder, but a caller may be anywhere.
-fn from_the_root(path: &Path) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// What `cargo test` runs. It hands its words to every test: others' names are not for us.
+/// Run by `cargo test`, which passes every test the names of all.
 async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
     let arguments = Arguments::of(arguments);
     if !arguments.mean(PROMISE) {

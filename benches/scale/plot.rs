@@ -17,7 +17,7 @@ const COLOURS: [&str; 4] = ["#0b5fa5", "#d9730d", "#2b8a3e", "#7048a8"];
 /// Of what is not measured but a bound.
 const GREY: &str = "#777";
 
-/// What is drawn.
+/// A drawing.
 pub struct Chart {
     pub title: &'static str,
     pub x: &'static str,

@@ -127,7 +127,7 @@ fn data(pair: &Pair) -> Value {
     json!({ "tls.crt": STANDARD.encode(&pair.chain), "tls.key": STANDARD.encode(&pair.key) })
 }
 
-/// What else is in a cluster: passwords, registry accounts, Helm's releases.
+/// Other Secrets of a cluster: passwords, registry accounts, Helm's releases.
 pub fn other_secret(number: usize) -> Value {
     let (kind, data) = match number % 10 {
         0 => ("helm.sh/release.v1", json!({ "release": STANDARD.encode(vec![b'x'; 3_000]) })),

@@ -30,7 +30,7 @@ use crate::{
 pub const COMMAND: &str = "raw-limit";
 const CONNECTIONS: [usize; 3] = [1, 8, 32];
 
-/// What the client is asked to do.
+/// Arguments of the client.
 #[derive(Clone, Parser)]
 pub struct Order {
     #[arg(long)]
@@ -59,7 +59,7 @@ pub struct Order {
     beside_controller: bool,
 }
 
-/// What it found.
+/// Its measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limit {
     pub tries: Vec<Try>,
@@ -73,7 +73,7 @@ pub struct Try {
     pub connections: usize,
     /// Patches a second.
     pub rate: f64,
-    /// Who was busy.
+    /// Processor time by process.
     pub work: Vec<Work>,
 }
 

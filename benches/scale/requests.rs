@@ -33,7 +33,7 @@ pub async fn delete(client: &Client, path: &str) -> anyhow::Result<()> {
     send(client, Method::DELETE, path, JSON, Vec::new()).await.map(drop)
 }
 
-/// What a watch begins with; nothing where it ends before.
+/// The first event of a watch; nothing where it ends before.
 pub async fn first_event(client: &Client, path: &str) -> anyhow::Result<Value> {
     let answer = send(client, Method::GET, path, JSON, Vec::new()).await?;
     let first = answer.split(|byte| *byte == b'\n').find(|line| !line.is_empty());

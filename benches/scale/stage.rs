@@ -187,7 +187,7 @@ async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::R
     create(client, &format!("/apis/{group}/v1/clusterrolebindings"), &binding).await
 }
 
-/// What the image sets: the program is measured as it is shipped.
+/// Environment of the image: the program is measured as it is shipped.
 fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = include_str!("../../Containerfile").lines();
     let variables =

@@ -20,9 +20,7 @@ use std::time::Duration;
 use kube::Client;
 use testkit::router::Router;
 use testkit::router::backend::Backend;
-use testkit::{
-    Access, AuditLog, Servers, eventually, kubectl, parts, tied::Tied, toolbox, until_served,
-};
+use testkit::{AuditLog, Servers, eventually, kubectl, parts, tied::Tied, toolbox, until_served};
 use tokio::sync::Mutex;
 
 use self::replicas::Replicas;
@@ -50,13 +48,7 @@ impl Stack {
     pub async fn start(name: &str) -> Result<Self, String> {
         parts::are_present()?;
         let servers = Servers::start(name).await?;
-        let admin = Access {
-            url: servers.url.clone(),
-            authority: servers.authority.clone(),
-            token: servers.admin_token.clone(),
-        };
-        let kubeconfig = servers.scratch.join("admin.kubeconfig");
-        admin.write_kubeconfig(&kubeconfig);
+        let (admin, kubeconfig) = (servers.admin(), servers.admin_kubeconfig());
         let client = admin.client().await;
         let controller_manager = parts::controller_manager(&servers, &kubeconfig)?;
         let backend = Backend::start().await.map_err(|error| format!("the backend: {error}"))?;
@@ -104,7 +96,7 @@ impl Stack {
         self.backend.host()
     }
 
-    /// What the API server noted of every request.
+    /// The audit log of the API server.
     pub fn audit(&self) -> &AuditLog {
         &self.audit
     }
@@ -146,7 +138,7 @@ impl Stack {
         servers.start_api().await.unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// Who holds the Lease, if it is a replica that runs: its Pod's name and, after `_`, more.
+    /// The holder of the Lease, if it is a running replica: its Pod's name and, after `_`, more.
     pub async fn leader(&self) -> Option<String> {
         self.replicas.lock().await.leader(&self.client).await
     }

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "trustplane";
 const DEPLOYMENT: &str = "trustplane-inject";
 const LISTEN: &str = "--listen=127.0.0.1:0";
 
-/// What runs of the Deployment.
+/// The running replicas of the Deployment.
 pub struct Replicas {
     admin: Access,
     /// For kubeconfigs.
@@ -29,7 +29,7 @@ struct Replica {
     controller: Controller,
 }
 
-/// What the Pods of the Deployment have in common.
+/// The Pod template of the Deployment.
 struct Template {
     arguments: Vec<String>,
     environment: Vec<EnvVar>,

@@ -46,7 +46,7 @@ async fn start_and_wait() -> Result<(), String> {
     println!("The stack is up after {:.0} s.\n", start.elapsed().as_secs_f64());
     println!("{}", how_to_use(&stack, &home.path, &toolbox()?));
     ending.wait().await;
-    // Whoever read our output may be gone.
+    // The reader of our output may be gone.
     let _ = writeln!(std::io::stdout(), "Stopping.");
     stack.stop().await;
     Ok(())
@@ -147,7 +147,7 @@ impl Home {
     }
 }
 
-/// Whatever asks us to end.
+/// Signals that end the stack.
 struct Ending([Signal; 3]);
 
 impl Ending {

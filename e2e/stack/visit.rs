@@ -9,7 +9,7 @@ use openssl::ssl::{Ssl, SslContext, SslMethod};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a client was served.
+/// The answer to a client.
 #[derive(PartialEq, Eq)]
 pub struct Visit {
     /// PEM of the leaf.

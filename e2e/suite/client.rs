@@ -25,7 +25,7 @@ static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(config);
 /// SHA-256 of a certificate.
 pub type Fingerprint = [u8; 32];
 
-/// What a visitor asks for once TLS stands.
+/// The request of a visitor after the handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Nothing: on a foreign cluster there is no backend of ours.
@@ -34,7 +34,7 @@ pub enum Ask {
     Page,
 }
 
-/// What a visitor was served.
+/// The certificate and answer that a visitor got.
 pub struct Served {
     chain: Vec<CertificateDer<'static>>,
     /// HTTP status, where a page was asked for.
@@ -96,7 +96,7 @@ impl Served {
         issuer_and_serial(self.leaf()).1
     }
 
-    /// What a client says who trusts this root and nobody else.
+    /// The verdict of a client that trusts this root alone.
     pub fn judged_with(&self, root: &str, host: &str) -> Result<(), String> {
         let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
         let between = self.chain.get(1..).unwrap_or_default();

@@ -24,7 +24,7 @@ pub struct Load {
     start: Instant,
 }
 
-/// What the clients met with.
+/// Answers and failures that the clients met.
 #[derive(Clone, Default)]
 pub struct Tally {
     pub made: usize,
@@ -50,7 +50,7 @@ impl Load {
         Self { tally, tasks, end, start: Instant::now() }
     }
 
-    /// What they have met with so far.
+    /// Answers and failures so far.
     pub fn so_far(&self) -> Tally {
         self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }

@@ -30,7 +30,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 const ISSUER: &str = "e2e root";
 
-pub struct Crowd {
+pub struct ManyRoutes {
     authority: Authority,
     places: Vec<Place>,
     members: Vec<Member>,
@@ -62,7 +62,7 @@ impl Wrong {
     }
 }
 
-impl Crowd {
+impl ManyRoutes {
     /// Makes so many namespaces, so many Routes and Secrets in each, and waits until all are served.
     pub async fn settled(scene: &Scene, namespaces: usize, each: usize) -> Self {
         let authority = Authority::new(ISSUER);
@@ -76,24 +76,24 @@ impl Crowd {
             }));
             places.push(place);
         }
-        let mut crowd = Self { authority, places, members, keys: HashMap::new() };
-        crowd.know_keys();
-        let all = 0..crowd.len();
-        crowd
+        let mut routes = Self { authority, places, members, keys: HashMap::new() };
+        routes.know_keys();
+        let all = 0..routes.len();
+        routes
             .each(all, async |place, member| {
                 place.tls(&member.secret(), &member.pair).await;
                 place.route(&place.edge(&member.name).annotated(&member.secret())).await;
             })
             .await;
-        crowd.is_served("CertificateInjected").await;
-        crowd
+        routes.is_served("CertificateInjected").await;
+        routes
     }
 
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// What its visitors trust.
+    /// PEM of the root that its visitors trust.
     pub fn root(&self) -> String {
         self.authority.root()
     }
@@ -130,7 +130,7 @@ impl Crowd {
         assert_eq!(untold, 0, "Routes without an Event about their newest pair");
     }
 
-    /// As [`Crowd::is_served`], and returns since when, and how many have no such Event after a while.
+    /// As [`ManyRoutes::is_served`], and returns since when, and how many have no such Event after a while.
     pub async fn is_served_but_untold(&self, reason: &str) -> (Instant, usize) {
         let start = Instant::now();
         let mut waiting: Vec<&Member> = self.members.iter().collect();
@@ -166,7 +166,7 @@ impl Crowd {
         end
     }
 
-    /// What all Routes say, with their Events of this reason.
+    /// All Routes, with their Events of this reason.
     async fn told(&self, reason: &str) -> Told {
         let mut told = BTreeMap::new();
         for (index, place) in self.places.iter().enumerate() {

@@ -131,7 +131,7 @@ async fn all(
     ExitCode::from(u8::from(outcomes.iter().any(Outcome::has_failed)))
 }
 
-/// What the command line asks for, unless there is nothing to run.
+/// The cases of the command line, unless there is nothing to run.
 fn chosen(arguments: &Arguments) -> Option<Vec<Case>> {
     let mut cases = cases::all();
     cases.retain(|case| arguments.mean(case.name));

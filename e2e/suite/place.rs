@@ -140,7 +140,7 @@ impl Place {
         serde_json::to_value(route).expect("a Route is JSON")
     }
 
-    /// What changes with every write of a Route.
+    /// resourceVersion of a Route.
     pub async fn version(&self, route: &str) -> String {
         let version = &self.look_up(route).await["metadata"]["resourceVersion"];
         version.as_str().expect("objects have a version").to_owned()
@@ -165,7 +165,7 @@ impl Place {
         .await
     }
 
-    /// What the injector said about a Route, oldest first.
+    /// Events of the injector about a Route, oldest first.
     pub async fn events_of(&self, route: &str) -> Vec<Event> {
         let mut events = self.events().await;
         events.retain(|event| {
@@ -174,7 +174,7 @@ impl Place {
         events
     }
 
-    /// What the injector said here, oldest first.
+    /// Events of the injector in this namespace, oldest first.
     pub async fn events(&self) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.world.client.clone(), &self.name);
         let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
@@ -242,7 +242,7 @@ pub fn annotation(secret: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": { SECRET_NAME_ANNOTATION: secret } } })
 }
 
-/// What changes with every write.
+/// resourceVersion of an object.
 pub fn version(route: &DynamicObject) -> String {
     route.metadata.resource_version.clone().expect("objects have a version")
 }

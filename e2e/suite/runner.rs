@@ -18,12 +18,12 @@ const TOGETHER: usize = 8;
 /// Longest that a case may take, long ones included.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What a user does, and what must be seen afterwards.
+/// A case: actions of a user, and what must be seen after them.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The promise.
     pub name: &'static str,
-    /// What a cluster must have for it.
+    /// Needs of the case.
     pub needs: &'static [Need],
     pub pace: Pace,
     run: fn(Scene) -> LocalBoxFuture<'static, Result<(), Skip>>,
@@ -43,7 +43,7 @@ pub enum Pace {
 /// The cluster can't show this.
 pub struct Skip(pub String);
 
-/// What a case acts on.
+/// The cluster and namespaces of a case.
 #[derive(Clone)]
 pub struct Scene {
     pub world: Arc<World>,
@@ -82,7 +82,7 @@ pub struct Outcome {
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Passed,
-    /// What was expected, and what was seen instead.
+    /// The expectation, and what was seen instead.
     Failed(String),
     Skipped(String),
 }

@@ -13,13 +13,13 @@ use trustplane::inject::act::capability::StatusField;
 use super::client::{Fingerprint, Served, fingerprint_of};
 use super::place::Place;
 
-/// What a visitor must be served.
+/// The certificate that a visitor must be served.
 pub enum Expected<'a> {
     /// This pair, by the root that signed it.
     Pair(&'a Pair),
     /// The router's own certificate.
     Default,
-    /// What the backend itself serves, and not this pair.
+    /// The certificate of the backend itself, and not this pair.
     BackendNot(&'a Pair),
 }
 
@@ -36,7 +36,7 @@ pub struct Seen {
     /// HTTP status; on our own stack alone.
     answer: Option<u16>,
     admitted: bool,
-    /// What stands in `spec.tls`.
+    /// Content of `spec.tls`.
     holds: &'static str,
     /// Type and reason.
     condition: String,
@@ -50,7 +50,7 @@ const THE_BACKEND: &str = "the backend's own certificate";
 const NOT_KEPT: &str = "not kept by this API server";
 
 impl Seen {
-    /// What [`Seen::of`] must say.
+    /// The expected result of [`Seen::of`].
     pub fn wanted(
         place: &Place,
         expected: &Expected<'_>,
@@ -206,7 +206,7 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// What a visitor saw.
+    /// The view of a visitor.
     pub fn of(visit: &Result<Served, String>, default: Fingerprint) -> Self {
         match visit {
             Err(_) => Self::Nothing,
@@ -236,7 +236,7 @@ impl Shown {
     }
 }
 
-/// What a case saw, in order.
+/// Everything that a case saw, in order.
 #[derive(Clone, Default)]
 pub struct Sights(Arc<Mutex<Vec<Sight>>>);
 

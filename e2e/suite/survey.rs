@@ -1,4 +1,4 @@
-//! What a cluster has and what we may do there, found out before the first case.
+//! Features and permissions of the cluster, found out before the first case.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const POLICY: &str = "trustplane-route-secrets";
 /// Longest that a router or an injector may take for our first Route.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// What not every cluster has.
+/// Features that not every cluster has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Parts that the case stops and starts, and an audit log.
@@ -33,7 +33,7 @@ pub enum Need {
     Long,
 }
 
-/// What is missing, and why.
+/// Missing features, and why they are missing.
 pub struct Survey {
     missing: Vec<(Need, String)>,
     /// Our own stack has everything: what is missing there is a failure.

@@ -1,4 +1,4 @@
-//! What a run saw, for people and for programs.
+//! The results of a run, for people and for programs.
 
 use std::path::Path;
 

@@ -33,7 +33,7 @@ pub struct World {
     pub client: Client,
     pub reach: Reach,
     router: OnceLock<String>,
-    /// What the router shows for a host that it does not know.
+    /// The certificate of the router for unknown hosts.
     default: OnceLock<Fingerprint>,
     /// Hosts of all Routes end in it.
     pub domain: String,
@@ -90,7 +90,7 @@ impl World {
         self.router.get().expect("the router was met before the first case")
     }
 
-    /// What the router shows for a host that it does not know.
+    /// The certificate of the router for unknown hosts.
     pub fn default(&self) -> Fingerprint {
         *self.default.get().expect("the router was met before the first case")
     }
@@ -123,7 +123,7 @@ impl World {
         self.without_roles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(times);
     }
 
-    /// What the injector asked for on our own stack and may not, as deploy/ is installed there.
+    /// Requests of the injector on our own stack that deploy/ does not allow.
     pub fn forbidden(&self) -> Vec<String> {
         let excused = self.without_roles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let entries = self.own_stack().map(|stack| stack.audit().forbidden_by_account());
@@ -164,7 +164,7 @@ impl World {
             let file = suite::subfolder("events").join(format!("{name}.json"));
             suite::write_private(&file, &text);
         }
-        // What fails here is tried again at the end.
+        // A failure here is tried again at the end.
         let _ = self.all().delete(name, &DeleteParams::default()).await;
     }
 

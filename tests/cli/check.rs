@@ -128,7 +128,7 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     assert!(table.out.lines().all(|line| line.chars().count() <= 100), "{table:?}");
 
     let user = ordinary_user(&cluster).await;
-    // Who may not see the Deployment is not told that it is there.
+    // Users who may not see the Deployment are not told that it is there.
     let ran = fails(&user, &[], &["install-rights"]).await;
     let unlisted = ["account-rights", "deployment", "federate", "lease", "policy", "routes"];
     assert_eq!(that_are(&results(&ran), "warning"), unlisted, "{ran:?}");

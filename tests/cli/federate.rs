@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FEDERATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/federate");
 const TRUST_DOMAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/trust-domain");
 
-/// What the lines about it say: result, and what was found.
+/// Its lines: result, and finding.
 type Lines = BTreeMap<String, (String, String)>;
 
 fn lines(ran: &Ran) -> Lines {
@@ -135,7 +135,7 @@ async fn told(cluster: &Cluster, kubeconfig: &Path) {
     until(kubeconfig, &but(&[])).await;
 }
 
-/// Whatever differs from deploy/ is found, and put right by what the line says.
+/// Every difference from deploy/ is found, and mended by the command in the line.
 async fn altered(cluster: &Cluster, kubeconfig: &Path) {
     let without_status = json!([{ "op": "remove", "path": "/rules/1" }]);
     patch(cluster, "clusterrole/trustplane-federate", without_status).await;

@@ -28,7 +28,7 @@ impl fmt::Debug for Ran {
 }
 
 impl Ran {
-    /// What it printed with `-o json`.
+    /// Its output with `-o json`.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }

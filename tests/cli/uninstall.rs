@@ -87,7 +87,7 @@ impl Stage {
         routes
     }
 
-    /// What the command wrote here.
+    /// Writes of the command to this namespace.
     fn writes(&self) -> Vec<String> {
         let entries = self.ns.cluster().audit().entries();
         let ours = entries.iter().filter(|entry| {

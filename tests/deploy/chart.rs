@@ -9,7 +9,7 @@ use testkit::tools::{folder, helm, kustomize, output};
 
 use crate::objects::{Objects, differences, objects, without_helms_own};
 
-/// What the tests' API server says of itself; helm built from its module does not know of any.
+/// Version of the tests' API server; helm built from its module knows none by itself.
 pub const KUBERNETES: &str = "1.36.0";
 
 pub fn template(namespace: &str, values: &[&str]) -> Result<Objects, String> {

@@ -9,7 +9,7 @@ use std::process::Command;
 use testkit::at;
 use testkit::tools::{answer, go, output, text_of};
 
-/// What BuildKit says about a Containerfile.
+/// Complaints of BuildKit about a Containerfile.
 fn complaints(text: &str) -> String {
     answer(&mut Command::new(go::program("e2e/containerfile-lint")), text)
 }
@@ -26,7 +26,7 @@ fn buildkit_has_nothing_to_say_about_it() {
     assert!(complaints("FROM scratch\nNONSENSE\n").starts_with("error: "));
 }
 
-/// What the first stage takes from the repository.
+/// Files that the first stage takes from the repository.
 fn copied() -> Vec<String> {
     let text = text_of("Containerfile");
     let mut copied = Vec::new();
@@ -125,7 +125,7 @@ fn it_runs_the_program_as_a_numbered_user_who_is_not_root() {
 #[test]
 fn the_program_needs_no_library_that_the_image_lacks() {
     let needed = output(Command::new("ldd").arg(env!("CARGO_BIN_EXE_trustplane")));
-    // What distroless/cc has: glibc, and the compiler's own.
+    // Libraries of distroless/cc: glibc, and the compiler's own.
     let there = [
         "linux-vdso",
         "libc.",

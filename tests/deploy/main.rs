@@ -1,4 +1,4 @@
-//! What is installed: overlays, chart, alerts, dashboard, image. Judged by the tools that a user
+//! The installation: overlays, chart, alerts, dashboard, image. Judged by the tools that a user
 //! would use: kubectl, helm, promtool, BuildKit, and a real API server.
 
 mod crate_cache;

@@ -35,7 +35,7 @@ async fn the_one_for_kubernetes_is_applied_in_one_go_and_applying_it_again_chang
 #[tokio::test]
 async fn the_one_for_openshift_takes_monitoring_and_authenticated_metrics() {
     let cluster = EmptyCluster::start("components").await;
-    // What the Prometheus operator brings.
+    // The CRDs of the Prometheus operator.
     let operator = "github.com/prometheus-operator/prometheus-operator";
     let crds = go::module("e2e/monitoring-crds", operator).join("example/prometheus-operator-crd");
     for kind in ["servicemonitors", "prometheusrules", "podmonitors"] {
@@ -113,7 +113,7 @@ fn the_one_for_one_namespace_makes_nothing_for_the_whole_cluster_but_the_policy(
 async fn the_one_for_one_namespace_serves_it_with_rights_in_it_alone() {
     let cluster = Cluster::start_another("single").await;
     let (ns, other) = (cluster.namespace("single").await, cluster.namespace("other").await);
-    // What a user edits: one line.
+    // Users edit one line.
     let path = "deploy/overlays/single-namespace/without-policy/kustomization.yaml";
     let edited = text_of(path)
         .replace("namespace: shop", &format!("namespace: {}", ns.name()))

@@ -9,7 +9,7 @@ const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrole
                      validatingadmissionpolicies,validatingadmissionpolicybindings,\
                      customresourcedefinitions,flowschemas,namespaces";
 
-/// What helm installed, with the version that each object is in.
+/// Objects that helm installed, with their resourceVersion.
 fn installed(cluster: &EmptyCluster) -> Vec<String> {
     let ours = "app.kubernetes.io/managed-by=Helm";
     let found = cluster.kubectl(&["get", KINDS, "-A", "-l", ours, "-o", "json"]);
@@ -75,7 +75,7 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
         assert!(left.iter().any(|it| it.contains(name)), "{name}: {left:?}");
     }
 
-    // What was kept is taken over.
+    // Kept objects are taken over.
     cluster.helm(&[&["install"], &to[..]].concat()).expect("it is installed again");
     stays();
     assert_eq!(installed(&cluster).len(), after_install.len());

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{
@@ -58,14 +58,7 @@ impl Who {
             config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
         }
         let client = Client::try_from(config).expect("a client");
-        let resource = ApiResource {
-            group: "operator.openshift.io".into(),
-            version: "v1alpha1".into(),
-            api_version: "operator.openshift.io/v1alpha1".into(),
-            kind: "SpireServer".into(),
-            plural: "spireservers".into(),
-        };
-        Api::all_with(client, &resource)
+        stage::spire_servers(client)
     }
 }
 

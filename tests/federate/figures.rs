@@ -37,7 +37,7 @@ impl Figures {
         let (mut server, shared) = (JoinSet::new(), counters.clone());
         server.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Whoever reads notices that the connection has ended.
+                // The reader sees that the connection has ended.
                 let _ = answer(stream, &shared).await;
             }
         });

@@ -12,7 +12,7 @@ use testkit::{
     spire::{Launch, SpireServer},
 };
 use tokio::{sync::Semaphore, task::JoinSet};
-use trustplane::{api::spire_server::SpireServer as Resource, federate::decide::validate};
+use trustplane::{api::spire_server::SpireServer as SpireServerObject, federate::decide::validate};
 
 use crate::{only::Turn, rendered::server_conf};
 
@@ -175,11 +175,11 @@ fn object(spec: &Value) -> Value {
 }
 
 /// As both judge it, and completed by the API server.
-async fn accepted(turn: &Turn, spec: &Value) -> Resource {
+async fn accepted(turn: &Turn, spec: &Value) -> SpireServerObject {
     let made = turn.would_create(&object(spec)).await;
     let mut made = made.unwrap_or_else(|why| panic!("{spec:#}\n{why}"));
     made["metadata"]["uid"] = json!("4711");
-    let wanted: Resource = serde_json::from_value(made).expect("a SpireServer");
+    let wanted: SpireServerObject = serde_json::from_value(made).expect("a SpireServer");
     assert_eq!(validate::problems(&wanted.spec), [], "{spec:#}");
     wanted
 }

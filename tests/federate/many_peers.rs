@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use testkit::{
     Controller, Pair, eventually, free_port, pair,
     stage::{self, Stage},
-    suite,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -24,7 +23,9 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What the peers ask for, and the shortest that there is.
+use crate::peer_outage::trusting;
+
+/// Refresh hint of the peers, the shortest that there is.
 const HINT: Duration = Duration::from_secs(60);
 const LATENCY: Duration = Duration::from_secs(10);
 
@@ -43,19 +44,19 @@ pub enum Peer {
 
 use Peer::{Good, HangingUp, Refusing, Silent, Slow};
 
-/// The bad ones first: whoever asks in this order meets them before all others.
-fn crowd() -> Vec<(String, Peer)> {
+/// The bad ones first: a client that asks in this order meets them before all others.
+fn fifty_peers() -> Vec<(String, Peer)> {
     let bad = [Slow, Silent, Silent, Refusing, Refusing, HangingUp];
     let good = std::iter::repeat_n(Good, 44);
     let named = |(number, peer)| (format!("peer-{number}.test"), peer);
     bad.into_iter().chain(good).enumerate().map(named).collect()
 }
 
-/// What the peers have in common.
+/// State that the peers share.
 pub struct Served {
     acceptor: TlsAcceptor,
     bundle: String,
-    /// What they serve in its place.
+    /// Served in place of the bundle.
     instead: Mutex<Option<String>>,
 }
 
@@ -175,7 +176,7 @@ fn well(peer: &&Value) -> bool {
     peer["reachable"] == true && peer["profileVerified"] == true && peer["lastError"].is_null()
 }
 
-/// What the kernel says of a process's memory, such as `VmRSS`, in KiB.
+/// A figure of a process's memory, such as `VmRSS`, in KiB.
 fn memory(controller: &Controller, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid()));
     let status = status.expect("the controller runs");
@@ -190,18 +191,13 @@ async fn of_fifty_peers_the_slow_and_the_dead_delay_nobody() {
     let served = Served::new(&pair);
     let mut tasks = JoinSet::new();
     let mut peers = Vec::new();
-    for (name, peer) in crowd() {
+    for (name, peer) in fifty_peers() {
         let port = served.start(peer, &mut tasks).await;
         peers.push((name, peer, port));
     }
-    let stage = Stage::start("federation-crowd").await;
+    let stage = Stage::start("federation-many-peers").await;
     stage.create(federation(&peers)).await;
-    let trusted = stage.cluster.scratch().join("trusted.pem");
-    suite::write_private(&trusted, &pair.authority);
-    let environment = [
-        ("SSL_CERT_FILE".to_owned(), trusted.display().to_string()),
-        ("NO_PROXY".to_owned(), "localhost".to_owned()),
-    ];
+    let environment = trusting(&stage, &pair);
     // They are all on this machine, and each is to say what is wrong with it.
     let flags = ["--peer-error-detail=all"];
     let controller = stage.controller_with(&flags, &environment).await;

@@ -16,7 +16,7 @@ pub struct Turn {
     _one_at_a_time: MutexGuard<'static, ()>,
 }
 
-/// What the server made of an object, or why it refused it.
+/// The object as the server stores it, or why it was refused.
 pub type Answer = Result<Value, String>;
 
 impl Turn {
@@ -40,7 +40,7 @@ impl Turn {
         turn
     }
 
-    /// What would become of this object, were it created.
+    /// Creates this object as a dry run.
     pub async fn would_create(&self, object: &Value) -> Answer {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         answer(self.api.create(&dry, &typed(object)).await)
@@ -52,7 +52,7 @@ impl Turn {
             .unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// What would become of the object that is there, were it replaced by this one.
+    /// Replaces the present object by this one as a dry run.
     pub async fn would_become(&self, object: &Value) -> Answer {
         let mut object = typed(object);
         object.metadata.resource_version = self.version().await;

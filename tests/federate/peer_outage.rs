@@ -75,7 +75,7 @@ async fn lead(listener: TcpListener, peer: u16, taken: Arc<AtomicUsize>) {
     }
 }
 
-/// What the controller needs to trust what is served with this pair.
+/// Environment that makes the controller trust this pair.
 pub fn trusting(stage: &Stage, pair: &Pair) -> [(String, String); 2] {
     let trusted = stage.cluster.scratch().join("trusted.pem");
     suite::write_private(&trusted, &pair.authority);

@@ -196,16 +196,22 @@ async fn a_served_certificate_is_read_anew_after_its_interval() {
     .await;
 }
 
+/// A cluster, and the controller manager of the SPIRE server of a.test on it.
+async fn cluster_with_manager(name: &str, a: &SpireServer) -> (Cluster, ControllerManager) {
+    let cluster = Cluster::start_another(name).await;
+    let crds = ControllerManager::crds().display().to_string();
+    cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await.expect("its CRDs");
+    let kubeconfig = cluster.kubeconfig(&manager_access(&cluster).await);
+    let manager = ControllerManager::start("a", manager_conf("a.test"), a, &kubeconfig).await;
+    (cluster, manager)
+}
+
 #[tokio::test]
 async fn a_cluster_federated_trust_domain_becomes_a_relationship_with_its_bundle() {
     let names = Names::start().await;
     let a = spiffe_server("a.test", json!({}), &names).await;
     let b = spiffe_server("b.test", json!({}), &names).await;
-    let cluster = Cluster::start_another("controller-manager").await;
-    let crds = ControllerManager::crds().display().to_string();
-    cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await.expect("its CRDs");
-    let kubeconfig = cluster.kubeconfig(&manager_access(&cluster).await);
-    let manager = ControllerManager::start("a", manager_conf("a.test"), &a, &kubeconfig).await;
+    let (cluster, manager) = cluster_with_manager("controller-manager", &a).await;
 
     create(&cluster, &federated_trust_domain(&b).await).await;
 
@@ -226,11 +232,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     let names = Names::start().await;
     let a = spiffe_server("a.test", json!({}), &names).await;
     let b = spiffe_server("b.test", json!({}), &names).await;
-    let cluster = Cluster::start_another("bootstrapped-again").await;
-    let crds = ControllerManager::crds().display().to_string();
-    cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await.expect("its CRDs");
-    let kubeconfig = cluster.kubeconfig(&manager_access(&cluster).await);
-    let manager = ControllerManager::start("a", manager_conf("a.test"), &a, &kubeconfig).await;
+    let (cluster, manager) = cluster_with_manager("bootstrapped-again", &a).await;
     create(&cluster, &federated_trust_domain(&b).await).await;
     until_known(&a, "b.test", &manager).await;
 
@@ -265,7 +267,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     assert_eq!(a.relationships().await[0]["bundle_endpoint_url"], url.trim());
 }
 
-/// What the cluster of b.test offers.
+/// The offer of b.test to its peers.
 fn offer(document: &Value) -> Offer {
     let document = document.to_string();
     Offer {
@@ -331,7 +333,7 @@ async fn manager_access(cluster: &Cluster) -> Access {
     cluster.admin_access().with_token(cluster.token_of(NAMESPACE, "spire-server").await)
 }
 
-/// What the API server did not let the account of the controller manager do.
+/// Requests of the controller manager that were forbidden.
 pub fn refused(cluster: &Cluster) -> Vec<String> {
     let account = format!("system:serviceaccount:{NAMESPACE}:spire-server");
     let entries = cluster.audit().entries();
@@ -349,7 +351,7 @@ pub async fn until_known(server: &SpireServer, trust_domain: &str, manager: &Con
     .await;
 }
 
-/// What an administrator bootstraps a peer with.
+/// The ClusterFederatedTrustDomain that an administrator bootstraps a peer with.
 pub async fn federated_trust_domain(peer: &SpireServer) -> Value {
     let trust_domain = peer.trust_domain();
     brought(trust_domain, trust_domain, &peer.bundle_show().await.to_string())

@@ -39,7 +39,7 @@ async fn standing(stage: &Stage) -> BTreeMap<String, String> {
     items.iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()).map(of).collect()
 }
 
-/// What the StatefulSet's controller would make.
+/// The claim that the StatefulSet's controller would make.
 fn claim() -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -65,7 +65,7 @@ async fn marker(stage: &Stage) -> Value {
     })
 }
 
-/// What the controller wrote, but for what it told.
+/// Writes of the controller, without those to a status.
 async fn writes_of(stage: &Stage) -> Vec<String> {
     let writes = stage.writes().await.into_iter();
     writes.filter(|write| !write.ends_with("/status")).collect()

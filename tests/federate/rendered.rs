@@ -10,7 +10,7 @@ use testkit::{
     pair::issued,
     spire::{ControllerManager, Launch, Names, SpireServer},
 };
-use trustplane::api::spire_server::SpireServer as RequestedSecret;
+use trustplane::api::spire_server::SpireServer as SpireServerObject;
 use trustplane::federate::decide::render::{Component, Proxy, RenderContext, render};
 
 use crate::real_spire::{
@@ -18,7 +18,7 @@ use crate::real_spire::{
 };
 
 /// As the API server completes it.
-fn wanted(endpoint: Value, peers: usize) -> RequestedSecret {
+fn wanted(endpoint: Value, peers: usize) -> SpireServerObject {
     let peer = |number: usize| {
         let name = format!("peer-{number}.test");
         match number % 2 {
@@ -86,7 +86,7 @@ fn endpoints() -> BTreeMap<&'static str, Value> {
 }
 
 /// All that is rendered of it.
-pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Component, Value> {
+pub fn objects(wanted: &SpireServerObject) -> BTreeMap<Component, Value> {
     let setting = RenderContext {
         namespace: NAMESPACE.to_owned(),
         apps_domain: Some("apps.test".to_owned()),
@@ -98,23 +98,23 @@ pub fn objects(wanted: &RequestedSecret) -> BTreeMap<Component, Value> {
     render(wanted, &setting).into_iter().map(|it| (it.part, it.object)).collect()
 }
 
-fn rendered(wanted: &RequestedSecret, part: Component) -> Value {
+fn rendered(wanted: &SpireServerObject, part: Component) -> Value {
     objects(wanted).remove(&part).expect("what is always rendered")
 }
 
-/// What is rendered of a short SpireServer, with the official images.
+/// Objects rendered from a short SpireServer, with the official images.
 pub fn rendered_for_tests(part: Component) -> Value {
     rendered(&wanted(endpoints()["https_spiffe"].clone(), 0), part)
 }
 
 /// The content of a file in a rendered ConfigMap.
-fn file(wanted: &RequestedSecret, part: Component, name: &str) -> Value {
+fn file(wanted: &SpireServerObject, part: Component, name: &str) -> Value {
     let map = rendered(wanted, part);
     serde_json::from_str(map["data"][name].as_str().expect("a file")).expect("JSON")
 }
 
-/// What is rendered for the server to read.
-pub fn server_conf(wanted: &RequestedSecret) -> Value {
+/// The rendered server.conf.
+pub fn server_conf(wanted: &SpireServerObject) -> Value {
     file(wanted, Component::ServerConfigMap, "server.conf")
 }
 

@@ -120,7 +120,7 @@ pub struct Side {
     manager: Option<ControllerManager>,
 }
 
-/// What we rendered for the server.
+/// The rendered server.conf.
 pub async fn server_conf(stage: &Stage) -> Value {
     config(stage, Component::ServerConfigMap, "server.conf").await
 }

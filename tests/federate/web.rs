@@ -85,7 +85,7 @@ async fn guard(stage: &Stage) {
     .await;
 }
 
-/// What came of many fetches.
+/// Results of many fetches.
 #[derive(Debug, Default)]
 struct Tally {
     fetched: usize,

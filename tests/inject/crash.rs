@@ -88,7 +88,7 @@ async fn survive(
     every_pair_is_right_and_was_written_once(&ns, &routes).await;
 }
 
-/// What a Route was created with and for.
+/// The pair of a Route, and the resourceVersion that it was created with.
 struct Created {
     pair: Pair,
     version: String,

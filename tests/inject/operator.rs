@@ -1,4 +1,4 @@
-//! What an operator relies on: flags, exit codes, metrics, readiness, a dry run that writes nothing.
+//! Promises to operators: flags, exit codes, metrics, readiness, a dry run that writes nothing.
 
 use std::{process::Command, time::Duration};
 

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use testkit::figures::Times;
 
 use super::{
     Bench,
@@ -11,7 +12,6 @@ use super::{
     now,
 };
 use crate::{
-    figures::Times,
     fill::{Progress, all},
     in_place::everything_is_in_place,
     journal::{Journal, Mark, Request, seconds_between},

@@ -4,12 +4,12 @@ use std::{cell::Cell, collections::HashSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use kube::Client;
+use testkit::figures::Times;
 use tokio::time::Instant;
 
 use super::{Bench, now};
 use crate::{
     certificates::{Issuer, Pair},
-    figures::Times,
     fill::{all, annotated, patched},
     journal::{Journal, Mark, Request, seconds_between},
     population::{LONE, Place, SHARED, renewal, secrets_path, tls_secret},

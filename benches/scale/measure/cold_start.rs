@@ -20,7 +20,7 @@ use crate::{
     stage::Stage,
 };
 
-/// What came of it.
+/// Its result.
 pub struct ColdStart {
     size: Size,
     /// Seconds after the start, in order.
@@ -31,7 +31,7 @@ pub struct ColdStart {
     all: f64,
     writes: usize,
     cost: Cost,
-    /// Who was busy until every pair was in place, and until all was written.
+    /// Processor time until every pair was in place, and until all was written.
     work: [Vec<Work>; 2],
     /// Memory when all was written, when nothing had happened since, and the most until then, in MB.
     resident: f64,
@@ -96,7 +96,7 @@ async fn each_route(
     journal.until(what, mark, is_last).await
 }
 
-/// What was done in so many seconds, seen a little later when there was nothing left to do.
+/// Work done in so many seconds, seen a little later when there was nothing left to do.
 fn over(seconds: f64, work: Vec<Work>) -> Vec<Work> {
     work.into_iter().map(|one| Work { cores: one.seconds / seconds, ..one }).collect()
 }

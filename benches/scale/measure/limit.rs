@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use testkit::process::in_words;
+use testkit::{figures::Times, process::in_words};
 
 use super::{Bench, Part, Settings, now};
 use crate::{
     certificates::Issuer,
-    figures::{Report, Times},
+    figures::Report,
     fill::all,
     journal::Request,
     population::{RAW, SINGLE, route, routes_path},
@@ -22,7 +22,7 @@ const FEW: u32 = 20;
 /// Two that differ by more are not of the same machine.
 const LIKE: f64 = 0.15;
 
-/// What a plain client gets out of this API server while nobody else asks, and how long it waits
+/// The rate of a plain client at this API server while nobody else asks, and how long it waits
 /// for a single patch.
 pub async fn before(
     stage: &mut Stage,

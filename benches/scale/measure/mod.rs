@@ -1,4 +1,4 @@
-//! What is measured, in order. Every cold start has an API server of its own, which starts with a
+//! The measurements, in order. Every cold start has an API server of its own, which starts with a
 //! copy of a filled store.
 
 mod burst;
@@ -32,7 +32,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 const READY_WITHIN: Duration = Duration::from_secs(300);
 
-/// What may be left out. A cold start is always measured, and so is the raw limit.
+/// Measurements that may be left out. A cold start is always measured, and so is the raw limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     ColdStart,
@@ -74,7 +74,7 @@ pub struct Settings {
     pub sharing: usize,
     /// Of how many Secrets the labels change while the controller is down.
     pub labelled: usize,
-    /// What the hostile tenant does.
+    /// Actions of the hostile tenant.
     pub flood: Flood,
     /// How long nothing happens.
     pub idle: Duration,

@@ -8,7 +8,7 @@ use testkit::process::Process;
 use super::{Bench, now};
 use crate::{journal::Request, requests::first_event};
 
-/// What the controller watches, with where all of it is found.
+/// The kinds that the controller watches, with their paths.
 const WATCHED: [(&str, &str); 2] =
     [("routes", "/apis/route.openshift.io/v1/routes"), ("secrets", "/api/v1/secrets")];
 

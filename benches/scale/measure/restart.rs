@@ -11,7 +11,7 @@ use crate::{
     population::place,
 };
 
-/// What came of a restart.
+/// Result of a restart.
 struct Restart {
     begin: DateTime<Utc>,
     ready: DateTime<Utc>,

@@ -8,7 +8,7 @@ use chrono::Utc;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
-use testkit::{hostile, pair, process::Process};
+use testkit::{figures::Times, hostile, pair, process::Process};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     certificates::Issuer,
-    figures::{Report, Times},
+    figures::Report,
     fill::{all, annotated, created, namespaces, patched},
     journal::{Journal, Mark, Request, seconds_between},
     population::{
@@ -39,7 +39,7 @@ const AT_ONCE: usize = 16;
 /// The Secret that all large Routes ask for, and that does not exist.
 const ABSENT: &str = "absent";
 
-/// What the tenant does.
+/// Actions of the tenant.
 #[derive(Clone, Copy)]
 pub struct Flood {
     /// TLS Secrets of 1 MiB.
@@ -81,7 +81,7 @@ impl Flood {
     };
 }
 
-/// What a chain's Route and, with `-tls` after it, its Secret are called.
+/// Name of a chain's Route and, with `-tls` after it, of its Secret.
 fn chain(number: usize) -> Place {
     Place::new(HOSTILE, &format!("chain-{number}"))
 }
@@ -207,7 +207,7 @@ async fn fill_large(client: &Client, flood: Flood) -> anyhow::Result<()> {
     .await
 }
 
-/// What a controller takes that has nothing to do, in MB.
+/// Memory of an idle controller, in MB.
 async fn memory(stage: &Stage, settings: &Settings) -> anyhow::Result<f64> {
     let mut controller = stage.controller();
     until_ready(&mut controller).await?;
@@ -217,7 +217,7 @@ async fn memory(stage: &Stage, settings: &Settings) -> anyhow::Result<f64> {
     Ok(resident)
 }
 
-/// What was measured elsewhere while the tenant changed its Secrets.
+/// Measurements elsewhere while the tenant changed its Secrets.
 struct Elsewhere {
     /// From the change of the lone Route's Secret to the Route's patch.
     lone: Times,
@@ -302,7 +302,7 @@ impl Journal {
 }
 
 impl Flood {
-    /// What etcd holds of it, without history.
+    /// Its size in etcd, without history.
     fn megabytes(self) -> f64 {
         let Self { large, managed, routes, small, chains, certificates, .. } = self;
         let (mebibyte, kilobyte) = (MB_PER_MIB, 1e-3);

@@ -1,4 +1,4 @@
-//! Who may ask which server: clients and kubeconfig files.
+//! Access to an API server: clients and kubeconfig files.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The command line, which `cargo test` shares with the other tests.
 
-/// What to run.
+/// The cases to run, and how.
 #[derive(Default)]
 pub struct Arguments {
     /// Parts of names; all cases where there are none.

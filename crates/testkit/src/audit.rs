@@ -1,4 +1,4 @@
-//! What the API server noted of every request: the judge of what our account really wrote.
+//! The audit log of the API server, which shows what our account really wrote.
 //!
 //! The log holds the bodies of writes to Routes, private keys included. It stays in the suite's
 //! folder, and what is printed from here never has a body.
@@ -73,7 +73,7 @@ impl AuditLog {
         self.entries().into_iter().filter(|entry| entry.user == ACCOUNT).collect()
     }
 
-    /// What our account created, changed or deleted in a namespace, in order, refused attempts included.
+    /// Writes of our account to a namespace, in order, refused attempts included.
     pub fn writes_by_account(&self, namespace: &str) -> Writes {
         Writes(self.caught_up().writes.get(namespace).cloned().unwrap_or_default())
     }
@@ -285,7 +285,7 @@ impl PartialEq<Vec<&str>> for Writes {
     }
 }
 
-/// What we read of audit.k8s.io/v1 Event.
+/// The fields of audit.k8s.io/v1 Event that we read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {

@@ -1,6 +1,7 @@
 //! A cluster as far as a controller can tell: a real API server with our CRDs and deploy/base.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -93,13 +94,7 @@ impl Cluster {
     }
 
     async fn on(servers: Servers) -> Result<Self, String> {
-        let admin = Access {
-            url: servers.url.clone(),
-            authority: servers.authority.clone(),
-            token: servers.admin_token.clone(),
-        };
-        let kubeconfig = servers.scratch.join("admin.kubeconfig");
-        admin.write_kubeconfig(&kubeconfig);
+        let (admin, kubeconfig) = (servers.admin(), servers.admin_kubeconfig());
         let (crds, base) = tokio::join!(
             apply_folder(&kubeconfig, "crds"),
             apply_folder(&kubeconfig, "deploy/base"),
@@ -119,7 +114,7 @@ impl Cluster {
         self.0.admin.client().await
     }
 
-    /// What [`Cluster::admin`] is made of.
+    /// The access behind [`Cluster::admin`].
     pub fn admin_access(&self) -> &Access {
         &self.0.admin
     }
@@ -156,7 +151,7 @@ impl Cluster {
         Ground::Real(self.clone()).namespace(prefix).await
     }
 
-    /// What the API server noted of every request.
+    /// The audit log of its API server.
     pub fn audit(&self) -> &AuditLog {
         &self.0.audit
     }
@@ -164,6 +159,21 @@ impl Cluster {
     /// Runs the real kubectl as administrator. Returns its output, or what it complained about.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         kubectl(&self.0.servers.scratch.join("admin.kubeconfig"), arguments).await
+    }
+
+    /// Runs commands of a manual in a shell, as administrator. Returns all that they printed.
+    pub async fn shell(&self, commands: &str) -> String {
+        let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = tokio::process::Command::new("sh");
+        shell
+            .args(["-c", &format!("exec 2>&1\n{commands}")])
+            .env("PATH", format!("{}:{path}", toolbox.display()))
+            .env("HOME", self.scratch())
+            .env("KUBECONFIG", self.kubeconfig(self.admin_access()))
+            .stdin(Stdio::null());
+        let output = shell.output().await.expect("a shell");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Process ids of everything that runs for this cluster, the keepers included.
@@ -177,7 +187,7 @@ impl Cluster {
         [&self.0.servers.scratch, &self.0.servers.store]
     }
 
-    /// What it runs on, for further parts around it.
+    /// The servers behind it, for further parts around them.
     pub fn servers(&self) -> &Servers {
         &self.0.servers
     }

@@ -82,7 +82,7 @@ impl Launch {
         let name = format!("{}.{}", self.name, suite::next_number());
         let log = suite::subfolder("controllers").join(format!("{name}.log"));
         let mut command = tied::command(&self.program, &log, None);
-        // Whoever runs the tests may have settings of their own.
+        // The environment of the tests may hold settings for trustplane.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("TRUSTPLANE_") {
                 command.env_remove(variable);

@@ -1,4 +1,4 @@
-//! What users put into a cluster, said as they would.
+//! Routes and Secrets as users write them.
 
 use std::collections::BTreeMap;
 

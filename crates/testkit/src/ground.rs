@@ -1,4 +1,4 @@
-//! Where a case is tried: on the real API server, and on the sandbox that must act like it.
+//! The API server of a case: the real one, or the sandbox that must act like it.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ impl Ground {
         }
     }
 
-    /// What a controller finds its API server with.
+    /// A kubeconfig for a controller.
     pub fn controller_kubeconfig(&self) -> PathBuf {
         match self {
             Self::Real(cluster) => cluster.account_kubeconfig(),

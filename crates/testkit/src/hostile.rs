@@ -1,4 +1,4 @@
-//! What a hostile tenant puts into its own namespace: objects as large as the API server takes
+//! Objects of a hostile tenant in its own namespace, as large as the API server takes
 //! them, as JSON. Long chains of certificates are in [`crate::pair`].
 
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ const FIELDS: usize = 1_000;
 /// The API server's limit for a key of a Secret.
 const KEY_LENGTH: usize = 253;
 
-/// A Secret of type kubernetes.io/tls with this content, whatever it is.
+/// A Secret of type kubernetes.io/tls with any content.
 pub fn tls_secret(name: &str, certificate: &str, key: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",

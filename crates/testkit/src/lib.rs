@@ -1,4 +1,4 @@
-//! What the integration tests and benches stand on: real servers, and one way to each.
+//! The foundation of the integration tests and benches: real servers, and one way to each.
 //!
 //! API servers:
 //! - [`Cluster`]: etcd and kube-apiserver with our CRDs and deploy/base, started once and shared; a
@@ -9,14 +9,14 @@
 //! - [`AuditLog`]: the writes of our account, as the API server saw them.
 //! - [`flow_control`]: how the API server classes a request.
 //!
-//! What runs on them:
+//! Programs that run on them:
 //! - [`Controller`]: the `trustplane` binary under our ServiceAccount, to start, kill and question.
 //! - [`stage`]: a cluster with `trustplane federate` installed.
 //! - [`spire`]: SPIRE servers, agents, the controller manager, and Pebble, an ACME server.
 //! - [`kubelet`]: runs a Pod's containers as processes.
 //! - [`router`]: Routes in, HAProxy's configuration out, as OpenShift's router does it.
 //!
-//! What users bring:
+//! Input of users:
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`], [`authority`]: Routes, Secrets and certificates.
 //! - [`hostile`]: objects of a hostile tenant.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
@@ -25,7 +25,7 @@
 //! - [`eventually`]: waits, and shows what was seen instead.
 //! - [`suite`]: the folder that a run leaves behind for tests/suite_audit.rs.
 //! - [`arguments`]: the command line of tests without cargo's harness.
-//! - [`process`]: memory and processor time of a process.
+//! - [`process`], [`figures`]: memory and processor time of a process, and how benches print figures.
 //!
 //! Nothing started here outlives the test process: see [`tied`].
 
@@ -36,6 +36,7 @@ pub mod authority;
 mod cluster;
 mod controller;
 mod eventually;
+pub mod figures;
 mod fixtures;
 pub mod flow_control;
 mod ground;

@@ -26,7 +26,7 @@ pub struct Namespace {
 /// The type of `.status.certificate` that is True, and the reason; `None` for the type where none is.
 pub type CertificateState = (Option<String>, String);
 
-/// What a user sees of an Event.
+/// The fields of an Event that a user sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEvent {
     pub reason: String,
@@ -106,7 +106,7 @@ impl Namespace {
         self.pair_in_route(name).await == (pair.certificate.clone(), pair.key.clone())
     }
 
-    /// What `.status.certificate` of a Route says. `None` where there is no such field, or where more
+    /// State and reason in `.status.certificate` of a Route. `None` where there is no such field, or where more
     /// than one type is True.
     pub async fn certificate_condition(&self, name: &str) -> Option<CertificateState> {
         certificate_condition(&self.route(name).await)
@@ -156,7 +156,7 @@ impl Namespace {
         events.into_iter().map(SeenEvent::from).collect()
     }
 
-    /// What our account wrote here so far.
+    /// All writes of our account to this namespace so far.
     pub fn writes(&self) -> Writes {
         self.cluster().audit().writes_by_account(&self.name)
     }
@@ -225,7 +225,7 @@ async fn events_in(client: &Client, namespace: &str) -> kube::Result<Vec<Event>>
     Ok(events.list(&ListParams::default()).await?.items)
 }
 
-/// What `.status.certificate` says, given a Route.
+/// State and reason in `.status.certificate` of this Route.
 pub fn certificate_condition(route: &Value) -> Option<CertificateState> {
     let conditions = route["status"]["certificate"].as_array()?;
     let text =

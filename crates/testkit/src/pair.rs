@@ -201,7 +201,8 @@ fn fresh_key(kind: Kind) -> Result<KeyPair, rcgen::Error> {
     Ok(key)
 }
 
-fn authority(name: &str) -> CertificateParams {
+/// Parameters of a certificate authority of this name.
+pub fn authority(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -5,12 +5,12 @@ use std::path::Path;
 use crate::tied::{self, Tied};
 use crate::{Servers, at, free_port, kubectl, toolbox};
 
-/// What the toolbox must hold, beyond what [`toolbox`] looks for itself.
+/// Tools that the toolbox must hold, besides those that [`toolbox`] looks for itself.
 const TOOLS: [&str; 4] =
     ["kube-controller-manager", "cert-manager-controller", CERT_MANAGER_CRDS, "helm"];
 const CERT_MANAGER_CRDS: &str = "cert-manager.crds.yaml";
 
-/// Those that make deleting an object, and a namespace, mean what it means on a cluster.
+/// With these, deleting an object or a namespace has the same effects as on a cluster.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,\
     serviceaccount-controller,serviceaccount-token-controller";
 

@@ -12,8 +12,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("testkit is in crates/")
 }
 
-/// A file or folder of the repository.
-pub fn at(path: &str) -> PathBuf {
+/// A file or folder of the repository, whatever folder the test runs in.
+pub fn at(path: impl AsRef<Path>) -> PathBuf {
     root().join(path)
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process.
+//! Memory and processor time of a process, as the kernel counts them.
 
 use std::{
     fmt, fs,
@@ -60,7 +60,7 @@ pub struct Workers {
     before: Vec<Duration>,
 }
 
-/// What one of them did.
+/// Processor time of one of them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
     pub who: String,
@@ -76,7 +76,7 @@ impl Workers {
         Ok(Self { all, begin: Instant::now(), before })
     }
 
-    /// What each did until now.
+    /// Processor time of each until now.
     pub fn work(&self) -> anyhow::Result<Vec<Work>> {
         let whole = self.begin.elapsed().as_secs_f64();
         let each = self.all.iter().zip(&self.before).map(|((who, process), before)| {

@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-/// What becomes of a request.
+/// How the proxy treats a request.
 pub enum Fault {
     /// Nothing special.
     Forward,

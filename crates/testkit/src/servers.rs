@@ -159,7 +159,7 @@ impl Servers {
         self.store.join("data")
     }
 
-    /// Stops the API server as a node that reboots does. What it stored stays in etcd.
+    /// Stops the API server as a node that reboots does. Its objects stay in etcd.
     pub async fn stop_api(&mut self) {
         self.api.signal(Signal::TERM);
         if self.api.ended(STOPPED_WITHIN).await.is_none() {
@@ -204,6 +204,22 @@ impl Servers {
         }
     }
 
+    /// An administrator of the API server.
+    pub fn admin(&self) -> Access {
+        Access {
+            url: self.url.clone(),
+            authority: self.authority.clone(),
+            token: self.admin_token.clone(),
+        }
+    }
+
+    /// A kubeconfig of that administrator. It goes when etcd ends.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        let path = self.scratch.join("admin.kubeconfig");
+        self.admin().write_kubeconfig(&path);
+        path
+    }
+
     async fn wait_until_ready(&mut self) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -228,12 +244,7 @@ impl Servers {
                 Err(_) => return false,
             }
         }
-        let access = Access {
-            url: self.url.clone(),
-            authority: self.authority.clone(),
-            token: self.admin_token.clone(),
-        };
-        let Ok(client) = access.try_client().await else {
+        let Ok(client) = self.admin().try_client().await else {
             return false;
         };
         let Ok(request) = ::http::Request::get("/readyz").body(Vec::new()) else {
@@ -285,8 +296,7 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Comm
     command
 }
 
-/// What the API server reads: the same files each time it starts, or nobody's token would be good
-/// any more.
+/// Files of the API server. They stay the same when it starts anew, or all tokens would be void.
 fn write_api_files(scratch: &Path, admin_token: &str, policy: &str) -> std::io::Result<()> {
     let (private, public) = account_keys()?;
     suite::write_private(&scratch.join("accounts.key"), &private);

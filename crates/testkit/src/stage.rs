@@ -22,7 +22,7 @@ use crate::{
 pub const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane-federate";
 /// Where the SPIRE server runs.
 pub const NAMESPACE: &str = "spire";
-/// What the cluster is called in its SPIRE server's configuration.
+/// Name of the cluster in its SPIRE server's configuration.
 pub const CLUSTER_NAME: &str = "cluster-a";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ impl Stage {
         (code, String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What its Events say of the SpireServer, as `Warning PeersUnreachable: ...`.
+    /// Events about the SpireServer, as `Warning PeersUnreachable: ...`.
     pub async fn events(&self) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
         let events = events.list(&Default::default()).await.expect("the Events").items;
@@ -181,14 +181,7 @@ impl Stage {
     }
 
     fn servers(&self) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: "operator.openshift.io".into(),
-            version: "v1alpha1".into(),
-            api_version: "operator.openshift.io/v1alpha1".into(),
-            kind: "SpireServer".into(),
-            plural: "spireservers".into(),
-        };
-        Api::all_with(self.admin.clone(), &resource)
+        spire_servers(self.admin.clone())
     }
 
     /// Makes the SpireServer.
@@ -332,7 +325,7 @@ impl Stage {
         writes
     }
 
-    /// What the controller asked for and may not have.
+    /// Requests of the controller that its role does not allow.
     pub fn refused(&self) -> Vec<String> {
         let entries = self.cluster.audit().entries();
         let refused = entries.iter().filter(|it| it.user == ACCOUNT && it.code == 403);
@@ -386,6 +379,18 @@ pub fn spiffe() -> Value {
 pub fn web(secret: &str) -> Value {
     let serving_cert = json!({ "externalSecretRef": secret });
     json!({ "bundleEndpoint": { "profile": "https_web", "httpsWeb": { "servingCert": serving_cert } } })
+}
+
+/// The SpireServers of a cluster, with every field that the server has.
+pub fn spire_servers(client: Client) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "operator.openshift.io".into(),
+        version: "v1alpha1".into(),
+        api_version: "operator.openshift.io/v1alpha1".into(),
+        kind: "SpireServer".into(),
+        plural: "spireservers".into(),
+    };
+    Api::all_with(client, &resource)
 }
 
 /// Applies a folder of ours that brings the SpireServer API, and waits until it is served.

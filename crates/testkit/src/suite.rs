@@ -1,4 +1,4 @@
-//! What a run leaves behind for the checks that look at it as a whole: whether a key reached a log,
+//! Files that a run leaves behind for tests/suite_audit.rs: whether a key reached a log,
 //! whether a request was refused, whether a permission was never used.
 //!
 //! ```text

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Access, Servers, at, eventually, suite, temporary_folder, toolbox, trustplane_binary};
+use crate::{Servers, at, eventually, suite, temporary_folder, toolbox, trustplane_binary};
 
 /// The text of a file of the repository.
 pub fn text_of(path: &str) -> String {
@@ -27,7 +27,7 @@ pub fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
     path
 }
 
-/// What the command prints, or what it complains about.
+/// Standard output of the command, or all of its output if it fails.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_owned();
     let output = command
@@ -62,7 +62,7 @@ fn tool(name: &str) -> Command {
     Command::new(folder.join(name))
 }
 
-/// What kustomize makes of a folder.
+/// Manifests that kustomize renders from a folder.
 pub fn kustomize(folder: &Path) -> String {
     output(tool("kubectl").arg("kustomize").arg(folder)).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -123,13 +123,7 @@ pub struct EmptyCluster {
 impl EmptyCluster {
     pub async fn start(name: &str) -> Self {
         let servers = Servers::start(name).await.unwrap_or_else(|why| panic!("{why}"));
-        let administrator = Access {
-            url: servers.url.clone(),
-            authority: servers.authority.clone(),
-            token: servers.admin_token.clone(),
-        };
-        let kubeconfig = servers.scratch.join("admin.kubeconfig");
-        administrator.write_kubeconfig(&kubeconfig);
+        let kubeconfig = servers.admin_kubeconfig();
         Self { servers, kubeconfig }
     }
 
@@ -153,7 +147,7 @@ impl EmptyCluster {
         .await;
     }
 
-    /// What `trustplane check` finds wrong, apart from what only a kubelet could put right.
+    /// Failed lines of `trustplane check`, without those that need a kubelet.
     fn failed_checks(&self) -> Vec<Value> {
         let mut check = Command::new(trustplane_binary());
         check.args(["check", "--installed", "-o", "json"]).env("KUBECONFIG", &self.kubeconfig);

@@ -86,7 +86,7 @@ fn descendants(ancestor: i32) -> HashSet<i32> {
     found
 }
 
-/// What their keepers are to remove.
+/// Folders that their keepers remove.
 fn folders_of(processes: &HashSet<i32>) -> HashSet<PathBuf> {
     let arguments = processes.iter().map(|pid| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();

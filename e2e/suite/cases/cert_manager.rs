@@ -106,7 +106,7 @@ fn certificates(place: &Place) -> Api<DynamicObject> {
     place.objects(place.world.client.clone(), GROUP, "v1", "Certificate")
 }
 
-/// What cert-manager put into the Secret.
+/// The pair that cert-manager put into the Secret.
 async fn issued(place: &Place, authority: &Authority) -> Pair {
     eventually(PATIENCE, "cert-manager issues the certificate", async || {
         let secret = api_error::with_timeout(place.secrets().get("shop-tls")).await;

@@ -8,17 +8,17 @@ use testkit::eventually_equals;
 use super::*;
 use crate::stack::Stack;
 use crate::suite::load::Load;
-use crate::suite::many_routes::Crowd;
+use crate::suite::many_routes::ManyRoutes;
 
 /// Longest until a watch that failed is tried again.
 const WATCHED_WITHIN: Duration = Duration::from_secs(60);
 
 pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) -> Shown {
-    let crowd = Crowd::settled(&scene, 4, 50).await;
+    let routes = ManyRoutes::settled(&scene, 4, 50).await;
     let stack = scene.world.stack();
     let killed = stack.leader().await.expect("a replica leads");
 
-    renewed_while(&scene, crowd, "leader killed -9", async || {
+    renewed_while(&scene, routes, "leader killed -9", async || {
         assert_eq!(stack.kill_leader().await, killed);
     })
     .await;
@@ -28,10 +28,10 @@ pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) ->
 }
 
 pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene) -> Shown {
-    let crowd = Crowd::settled(&scene, 2, 20).await;
+    let routes = ManyRoutes::settled(&scene, 2, 20).await;
     let world = &scene.world;
 
-    renewed_while(&scene, crowd, "API server restarted", async || {
+    renewed_while(&scene, routes, "API server restarted", async || {
         world.without_roles(world.stack().restart_api_server()).await;
     })
     .await;
@@ -39,11 +39,11 @@ pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene)
 }
 
 pub async fn watches_expire_in_the_middle_of_renewals(scene: Scene) -> Shown {
-    let crowd = Crowd::settled(&scene, 2, 20).await;
+    let routes = ManyRoutes::settled(&scene, 2, 20).await;
     let world = &scene.world;
     let start = Utc::now();
 
-    renewed_while(&scene, crowd, "etcd compacted, API server restarted", async || {
+    renewed_while(&scene, routes, "etcd compacted, API server restarted", async || {
         world.without_roles(world.stack().compact_and_restart_api_server()).await;
     })
     .await;
@@ -57,19 +57,24 @@ pub async fn watches_expire_in_the_middle_of_renewals(scene: Scene) -> Shown {
     Ok(())
 }
 
-/// Renews half of the crowd, disturbs, renews the other half. In the end everybody serves the newest
+/// Renews half of the Routes, disturbs, renews the other half. In the end everybody serves the newest
 /// pair, and in between nobody ever held or served anything but a pair of its own.
-async fn renewed_while(scene: &Scene, mut crowd: Crowd, what: &str, disturb: impl AsyncFnOnce()) {
-    let load = Load::on(&scene.world, crowd.hosts(), &crowd.root());
-    let all = crowd.len();
-    crowd.renew(0..all / 2).await;
+async fn renewed_while(
+    scene: &Scene,
+    mut routes: ManyRoutes,
+    what: &str,
+    disturb: impl AsyncFnOnce(),
+) {
+    let load = Load::on(&scene.world, routes.hosts(), &routes.root());
+    let all = routes.len();
+    routes.renew(0..all / 2).await;
     disturb().await;
     let start = Instant::now();
-    crowd.renew(all / 2..all).await;
-    let (served, untold) = crowd.is_served_but_untold("CertificateUpdated").await;
+    routes.renew(all / 2..all).await;
+    let (served, untold) = routes.is_served_but_untold("CertificateUpdated").await;
 
     let seconds = (served - start).as_secs_f64();
-    let sent = crowd.was_never_mismatched();
+    let sent = routes.was_never_mismatched();
     let tally = load.stop().await;
     scene.note(format!(
         "{what} in the middle of {all} renewals: all served {seconds:.1} s later; {sent} pairs \

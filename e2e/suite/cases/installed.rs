@@ -11,7 +11,7 @@ use super::*;
 use crate::suite::place::Place;
 use crate::suite::rights;
 
-/// What was applied, without the Route API: that would take every Route along.
+/// The applied objects without the Route API, whose removal would take every Route along.
 const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/openshift");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/chart");
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/role.yaml");
@@ -54,7 +54,7 @@ fn child(place: &Place, kubeconfig: &Path) -> Command {
         .args(["--cluster", "--quick"])
         .env_clear()
         .envs(["PATH", "HOME"].into_iter().filter_map(kept))
-        // What it leaves belongs to this run.
+        // Its leftovers belong to this run.
         .env("TRUSTPLANE_SUITE", suite::folder())
         .env("KUBECONFIG", kubeconfig)
         .env("TRUSTPLANE_E2E_ROUTER", place.world.router())

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::suite::many_routes::Crowd;
+use crate::suite::many_routes::ManyRoutes;
 
 pub async fn four_namespaces_of_25_pairs_in_two_rounds(scene: Scene) -> Shown {
     two_rounds(scene, 4, 25).await
@@ -15,12 +15,12 @@ pub async fn ten_namespaces_of_100_pairs_in_two_rounds(scene: Scene) -> Shown {
 
 async fn two_rounds(scene: Scene, namespaces: usize, each: usize) -> Shown {
     let start = Instant::now();
-    let mut crowd = Crowd::settled(&scene, namespaces, each).await;
+    let mut routes = ManyRoutes::settled(&scene, namespaces, each).await;
     let first = start.elapsed();
 
-    let (start, all) = (Instant::now(), crowd.len());
-    crowd.renew(0..all).await;
-    crowd.is_served("CertificateUpdated").await;
+    let (start, all) = (Instant::now(), routes.len());
+    routes.renew(0..all).await;
+    routes.is_served("CertificateUpdated").await;
 
     let (first, second) = (first.as_secs_f64(), start.elapsed().as_secs_f64());
     scene.note(format!(

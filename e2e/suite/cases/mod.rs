@@ -26,7 +26,7 @@ const CLEARED: &str = "Normal CertificateCleared";
 const IS_MISSING: &str = "Warning SecretNotFound";
 const IS_WRONG_TYPE: &str = "Warning SecretWrongType";
 
-/// What a case returns: it ends, or the cluster can't show it.
+/// Result of a case: it ends, or the cluster lacks something that it needs.
 type Shown = Result<(), Skip>;
 
 macro_rules! case {

@@ -1,4 +1,4 @@
-//! What openshift/origin tries `externalCertificate` with, turned to the annotation.
+//! The cases of openshift/origin for `externalCertificate`, with the annotation in its place.
 
 use serde_json::json;
 use testkit::{Pair, RouteFixture, SecretFixture, authority::Authority};

@@ -1,4 +1,4 @@
-//! What the other cases rely on: the parts around the product do what they say.
+//! The parts around the product work as the other cases expect.
 
 use rustix::process::Signal;
 

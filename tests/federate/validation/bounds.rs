@@ -21,7 +21,7 @@ on_both! {
 
 const CRD: &str = include_str!("../../../crds/federate/operator.openshift.io_spireservers.yaml");
 
-/// What bounds a value.
+/// A bound of a value.
 const BOUNDS: [&str; 12] = [
     "enum",
     "format",
@@ -38,7 +38,7 @@ const BOUNDS: [&str; 12] = [
 ];
 const DISTINCT: &str = "x-kubernetes-list-map-keys";
 const RULES: &str = "x-kubernetes-validations";
-/// What a schema says besides.
+/// Keywords of a schema that bound no value.
 const NO_BOUNDS: [&str; 8] = [
     "type",
     "description",
@@ -379,7 +379,7 @@ fn no_urls(about: impl Fn(Value) -> Value) -> Vec<Breach> {
     wrong.into_iter().map(|text| New(about(json!(text)))).collect()
 }
 
-/// What breaks a rule with words of its own.
+/// Values that break a rule with a message of its own.
 enum Breach {
     New(Value),
     /// What stands there, and what it may not become.

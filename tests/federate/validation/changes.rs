@@ -1,4 +1,4 @@
-//! What may be changed once it is there.
+//! Changes to an existing SpireServer.
 
 use serde_json::{Value, json};
 

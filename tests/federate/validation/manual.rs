@@ -1,4 +1,4 @@
-//! What stands in the manual can be copied.
+//! Examples of the manual can be copied.
 
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ mod manual;
 mod peers;
 mod server;
 
-/// What an object must be like.
+/// A rule for an object.
 struct Rule {
     keep: Vec<Value>,
     broken: Vec<Value>,

@@ -1,4 +1,4 @@
-//! What the server itself is to be.
+//! Fields of the server itself.
 
 use serde_json::{Value, json};
 

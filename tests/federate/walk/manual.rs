@@ -6,7 +6,7 @@ use testkit::tools::text_of;
 /// The page.
 pub struct Manual(String);
 
-/// What is shown in one section, or in a part of it.
+/// The steps of one section, or of a part of it.
 #[derive(Clone, Default)]
 pub struct Steps(pub Vec<Step>);
 
@@ -31,7 +31,7 @@ impl Manual {
         walk.lines().filter_map(|line| line.strip_prefix("### ")).collect()
     }
 
-    /// What is below the heading.
+    /// The steps below the heading.
     pub fn section(&self, heading: &str) -> Steps {
         let begin = format!("\n### {heading}\n");
         let (_, rest) = self.0.split_once(&begin).unwrap_or_else(|| panic!("no section {heading}"));

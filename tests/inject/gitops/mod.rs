@@ -11,7 +11,7 @@ use trustplane::names::{
 };
 
 use crate::scene::{PATIENCE, Scene};
-use tools::{Tool, run};
+use tools::Tool;
 
 const MANUAL: &str = include_str!("../../../docs/gitops.md");
 
@@ -46,7 +46,7 @@ struct Story<'a> {
     tool: Tool,
     /// Of the Route and of its Secret.
     name: &'static str,
-    /// What the Secret holds at first.
+    /// The first pair in the Secret.
     first: Pair,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Story<'a> {
         let ours = commands
             .replace("-n shop", &format!("-n {}", self.scene.ns.name()))
             .replace("route shop", &format!("route {}", self.name));
-        run(self.scene.ns.cluster(), &ours).await
+        self.scene.ns.cluster().shell(&ours).await
     }
 
     /// As the manual says: first the annotation goes, and then certificate and key do.
@@ -285,7 +285,7 @@ async fn from_edge_to_no_tls_at_once_server_side_apply_leaves_edge_and_the_manua
     .await;
 }
 
-/// What the manual tells Argo CD to ignore.
+/// Fields that the manual tells Argo CD to ignore.
 fn ignored() -> (Vec<String>, Value) {
     let application: Value =
         serde_saphyr::from_str(shown("yaml", "ignoreDifferences")).expect("YAML");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
-use testkit::{Cluster, Namespace, suite, toolbox};
+use testkit::{Namespace, suite, toolbox};
 use tokio::process::Command;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Tool {
 impl Tool {
     pub const ALL: [Self; 4] = [Self::ArgoCd, Self::ArgoCdServerSide, Self::Flux, Self::Helm];
 
-    /// What its Route is called here.
+    /// Name of its Route here.
     pub fn name(self) -> &'static str {
         match self {
             Self::ArgoCd => "argocd",
@@ -46,7 +46,7 @@ impl Tool {
         }
     }
 
-    /// What the tool would show as a difference between the manifest and the cluster.
+    /// The difference between manifest and cluster that the tool would show.
     pub async fn diff(self, ns: &Namespace, manifest: &Value) -> Result<String, String> {
         self.kubectl(ns, "diff", manifest).await
     }
@@ -93,19 +93,4 @@ fn written(ns: &Namespace, name: &str, content: impl ToString) -> PathBuf {
     fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder");
     suite::write_private(&path, &content.to_string());
     path
-}
-
-/// Runs the commands of a manual as an administrator, and returns what they printed.
-pub async fn run(cluster: &Cluster, commands: &str) -> String {
-    let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", &format!("exec 2>&1\n{commands}")])
-        .env("PATH", format!("{}:{path}", toolbox.display()))
-        .env("HOME", cluster.scratch())
-        .env("KUBECONFIG", cluster.kubeconfig(cluster.admin_access()))
-        .stdin(Stdio::null());
-    let output = shell.output().await.expect("a shell");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

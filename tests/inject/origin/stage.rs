@@ -20,7 +20,7 @@ pub struct Stage {
     _controller: Controller,
 }
 
-/// What a user sees of a Route.
+/// The fields of a Route that a user sees.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     pair: Held,
@@ -70,7 +70,7 @@ impl Stage {
         shows(&self.ns, route, pair, condition, events).await;
     }
 
-    /// What else stands in `spec.tls`.
+    /// Other fields of `spec.tls`.
     pub async fn tls_but_the_pair(&self, route: &str) -> Value {
         let mut tls = self.ns.route(route).await["spec"]["tls"].take();
         for held in ["certificate", "key"] {
@@ -134,7 +134,7 @@ fn told(event: &SeenEvent) -> String {
     if *count == 1 { format!("{kind} {reason}") } else { format!("{kind} {reason} x{count}") }
 }
 
-/// What changes with every write.
+/// resourceVersion of an object.
 pub fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().expect("objects have a version").to_owned()
 }

@@ -30,7 +30,7 @@ async fn staged(prefix: &str) -> (Scene, Person) {
     (scene, mallory)
 }
 
-/// What they are told about `shop-tls`.
+/// The refusal about `shop-tls`.
 fn told(scene: &Scene, mallory: &Person, route: &str) -> Answer {
     Err(refusal(scene, mallory, route, SECRET, Missing::Secret))
 }

@@ -60,7 +60,7 @@ async fn every_other_change_to_an_annotated_route_is_free() {
     assert_eq!(scene.ns.pair_in_route("shop").await, (String::new(), String::new()));
 }
 
-/// Whoever annotates a Route agrees to the key being in it, also where others decide when.
+/// Annotating a Route is consent to the key in it, also where others decide when.
 #[tokio::test]
 async fn a_route_annotated_by_who_may_can_be_turned_on_by_who_may_not() {
     let scene = guarded::scene("turned-on").await;

@@ -1,9 +1,8 @@
 //! The commands of docs/security.md do what it says.
 
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
 
-use testkit::{Cluster, eventually, toolbox};
-use tokio::process::Command;
+use testkit::eventually;
 
 use crate::policy::guarded;
 
@@ -18,28 +17,13 @@ fn commands_with(part: &str) -> &'static str {
     block
 }
 
-/// Runs them as an administrator, and returns all that they printed.
-async fn run(cluster: &Cluster, commands: &str) -> String {
-    let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", &format!("exec 2>&1\n{commands}")])
-        .env("PATH", format!("{}:{path}", toolbox.display()))
-        .env("HOME", cluster.scratch())
-        .env("KUBECONFIG", cluster.kubeconfig(cluster.admin_access()))
-        .stdin(Stdio::null());
-    let output = shell.output().await.expect("a shell");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[tokio::test]
 async fn its_probe_tells_whether_the_policy_holds_and_its_grants_are_enough() {
     let cluster = guarded::cluster().await;
     cluster.kubectl(&["create", "namespace", "shop"]).await.expect("there is none yet");
     let probe = commands_with("role policy-probe");
 
-    let said = run(&cluster, probe).await;
+    let said = cluster.shell(probe).await;
     assert!(
         said.contains("denied request: policy-probe may neither get Secret \"policy-probe\""),
         "{said}"
@@ -48,7 +32,7 @@ async fn its_probe_tells_whether_the_policy_holds_and_its_grants_are_enough() {
         cluster.kubectl(&["get", "roles,rolebindings,routes", "-n", "shop", "-o", "name"]).await;
     assert_eq!(left.as_deref(), Ok(""), "it cleans up");
 
-    let granted = run(&cluster, commands_with("role route-secrets")).await;
+    let granted = cluster.shell(commands_with("role route-secrets")).await;
     assert_eq!(granted.lines().filter(|line| line.ends_with(" created")).count(), 4, "{granted}");
     let custom_hosts = ["create", "routes.route.openshift.io", "--subresource=custom-host"];
     for right in [&custom_hosts[..], &["get", "secrets/shop-tls"]] {
@@ -64,5 +48,5 @@ async fn its_probe_tells_whether_the_policy_holds_and_its_grants_are_enough() {
         --as=system:serviceaccount:kube-system:generic-garbage-collector --all-namespaces";
     let unwrapped = MANUAL.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(unwrapped.contains(&collector.split_whitespace().collect::<Vec<_>>().join(" ")));
-    assert_eq!(run(&cluster, collector).await.trim(), "no");
+    assert_eq!(cluster.shell(collector).await.trim(), "no");
 }

@@ -13,7 +13,7 @@ use crate::{
     scene::{SILENCE, Scene},
 };
 
-/// The Secret that the rights are about. Whoever changes the name comes from `earlier-tls`.
+/// The Secret that the rights are about. A change of the name starts from `earlier-tls`.
 const SECRET: &str = "shop-tls";
 const EARLIER: &str = "earlier-tls";
 
@@ -89,7 +89,7 @@ impl Action {
         }
     }
 
-    /// What the administrator left before.
+    /// Makes the Route that an administrator left before the attempt.
     async fn prepare(self, scene: &Scene, route: &str) {
         let plain = RouteFixture::edge(route);
         match self {
@@ -121,7 +121,7 @@ impl Action {
         }
     }
 
-    /// What must come of it.
+    /// The expected result.
     fn expected(self, scene: &Scene, person: &Person, rights: Rights, route: &str) -> Answer {
         if !rights.edit {
             return Err(by_role(scene, person, self, route));
@@ -135,7 +135,7 @@ impl Action {
     }
 }
 
-/// What Kubernetes says without any policy.
+/// The refusal of Kubernetes itself, without any policy.
 fn by_role(scene: &Scene, person: &Person, action: Action, route: &str) -> Refusal {
     let (name, verb) = match action {
         Action::Create => (String::new(), "create"),
@@ -226,7 +226,7 @@ async fn no_combination_of_rights_puts_a_key_into_a_route_for_who_could_not_read
     for row in &rows {
         settled(&scene, &row.route, row.expected_key(), &earlier, &the_secrets).await;
     }
-    // Whatever would still follow a refused change has followed now.
+    // All consequences of a refused change have happened by now.
     scene.ns.quiet(SILENCE).await;
 
     println!("edit get  host  action    answer   key in Route words");

@@ -1,10 +1,10 @@
-//! No key for who may not read it: deploy/policy on a real API server, asked by ordinary users with
+//! No key for users who may not read it: deploy/policy on a real API server, asked by ordinary users with
 //! tokens of their own, while the controller runs.
 //!
 //! - [`matrix`]: every combination of rights with everything one can do to the annotation;
-//! - [`bypasses`], [`owners`], [`orphans`]: ways to get a key all the same;
-//! - [`free`]: what the policy asks of nobody, the injector least of all;
-//! - [`readers`]: who reads a key without the right to read Routes;
+//! - [`bypasses`], [`owners`], [`orphans`]: attempts to get a key in spite of the policy;
+//! - [`free`]: changes that the policy leaves free, those of the injector above all;
+//! - [`readers`]: users who read a key without the right to read Routes;
 //! - [`note`]: what forging `trustplane.dev/injected` can do;
 //! - [`namespaced`]: the controller without any right on the cluster as a whole;
 //! - [`manual`]: the commands of docs/security.md.

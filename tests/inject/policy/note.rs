@@ -80,7 +80,7 @@ async fn a_note_brings_no_key_into_a_route_that_does_not_ask() {
     assert_eq!(note_in(&scene, "copy").await, None);
 }
 
-/// Who forges a fitting note has read the pair in the Route and may edit the Route: they could have
+/// Forging a fitting note takes the pair in the Route and the right to edit it: such users could have
 /// removed the pair themselves. That is all it does, and the Secret is not touched.
 #[tokio::test]
 async fn a_note_that_fits_does_what_its_forger_could_do_by_hand_and_no_more() {

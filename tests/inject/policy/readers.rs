@@ -1,4 +1,4 @@
-//! Who reads a key without the right to read Routes: the rows of docs/security.md's first table that
+//! Users who read a key without the right to read Routes: the rows of docs/security.md's first table that
 //! are easily overlooked. Each is tried by somebody with that one right.
 
 use kube::Api;

@@ -49,7 +49,7 @@ pub struct Person {
     admin: Client,
 }
 
-/// What the server said no with. It said yes where there is none.
+/// The refusal of the server; none if it accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: u16,

@@ -1,4 +1,4 @@
-//! What routers and controllers say.
+//! The status that routers and controllers write.
 
 use serde_json::{Value, json};
 use testkit::Cluster;
@@ -25,7 +25,7 @@ async fn status_is_a_subresource_that_keeps_the_certificate() {
         .await;
     assert_eq!(written["status"]["certificate"], conditions);
     assert_eq!(written["spec"]["host"], "shop.example.com");
-    // What a router does: it writes a status that it knows only the half of.
+    // A router writes a status of which it knows only half.
     let router = json!([{ "host": "shop.example.com", "routerName": "default", "conditions": [{ "type": "Admitted", "status": "True" }] }]);
     let written = ns.patch_route_status("shop", json!({ "status": { "ingress": router } })).await;
     assert_eq!(written["status"], json!({ "certificate": conditions, "ingress": router }));

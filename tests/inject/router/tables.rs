@@ -22,7 +22,7 @@ fn table(routes: impl IntoIterator<Item = Route>) -> Table {
     table
 }
 
-/// What is said of every Route, by its name.
+/// The admission of every Route, by its name.
 fn said(table: &Table) -> Vec<(String, &'static str)> {
     let word = |admission| match admission {
         Admission::Admitted => "Admitted",

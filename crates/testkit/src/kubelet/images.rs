@@ -1,6 +1,6 @@
 //! The official images, as far as they decide how a container runs. Taken from their Dockerfiles.
 
-/// What an image says of the container that is made of it.
+/// The configuration of an image.
 #[derive(Debug)]
 pub struct Image {
     /// Its name, with its version.

@@ -21,7 +21,7 @@
 //!   reaches outside of it, and what reaches it from outside, is passed on by the test process: the API
 //!   server at its Service's address, what [`PodLaunch::reaching`] names, and what [`Pod::publish`] answers.
 //!
-//! What it does not know, such as other kinds of volumes, it refuses.
+//! It refuses everything else, such as other kinds of volumes.
 
 // It is written for several modules, and none of them uses everything.
 #![allow(dead_code)]

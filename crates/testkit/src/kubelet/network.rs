@@ -101,7 +101,7 @@ impl Network {
             let mut connections = JoinSet::new();
             while let Ok((mut from, _)) = listener.accept().await {
                 let connecting = connect();
-                // Whoever asked notices that the connection has ended.
+                // The client sees that the connection has ended.
                 connections.spawn(async move {
                     if let Ok(mut to) = connecting.await {
                         let _ = copy_bidirectional(&mut from, &mut to).await;

@@ -15,9 +15,9 @@ use crate::{suite, toolbox};
 
 /// Ours: libc, for programs that the official images link statically.
 const LIBC: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
-/// What every container runtime offers.
+/// Devices that every container runtime offers.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
-/// What a container runtime sets where the image does not.
+/// PATH of a container whose image sets none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -236,7 +236,7 @@ fn mounts(
     Ok(mounts)
 }
 
-/// What the runtime and the kubelet set, then what the container asks for.
+/// Variables of the runtime and the kubelet, then those of the container.
 fn environment(container: &Container, pod_name: &str) -> Result<Vec<(String, String)>, String> {
     let (host, port) = network::SERVICE;
     let mut environment: Vec<_> = [

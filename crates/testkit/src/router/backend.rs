@@ -1,4 +1,4 @@
-//! What is behind the router: one server for all Services, since no kubelet runs Pods here.
+//! The backend of all Routes: one server for every Service, since no kubelet runs Pods here.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

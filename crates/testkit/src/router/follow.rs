@@ -13,7 +13,7 @@ use super::plan::{At, Route};
 
 const AFTER_A_FAILURE: Duration = Duration::from_millis(300);
 
-/// What became of the Routes.
+/// A change of the Routes.
 pub enum Change {
     /// The Route is there, in this version.
     Applied(Box<Route>),

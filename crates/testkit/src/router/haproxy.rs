@@ -39,7 +39,7 @@ pub struct HaProxy {
     process: Tied,
     program: PathBuf,
     folder: PathBuf,
-    /// What is in the folder.
+    /// The files in the folder.
     files: Files,
 }
 

@@ -1,4 +1,4 @@
-//! What the router did, for whoever has to find out afterwards.
+//! The log file of the router.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -23,7 +23,7 @@ impl Journal {
         let _ = file.and_then(|mut file| writeln!(file, "{} {line}", Utc::now().format("%T%.3f")));
     }
 
-    /// A line that nobody may miss.
+    /// A line for the file and for standard error.
     pub fn shout(&self, line: &str) {
         eprintln!("router: {line}");
         self.note(line);

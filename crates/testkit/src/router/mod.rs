@@ -1,5 +1,5 @@
 //! A small router: Routes in, HAProxy's configuration and `.status.ingress` out, as OpenShift's
-//! router does it. What is decided is in [`plan`]; this does it.
+//! router does it. [`plan`] decides; this module reads, writes and reloads.
 
 pub mod backend;
 mod follow;

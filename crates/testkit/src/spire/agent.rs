@@ -22,7 +22,7 @@ pub struct SpireAgent {
     log: PathBuf,
 }
 
-/// What an agent is given to start with.
+/// Credentials of an agent at its server.
 pub struct Credentials<'a> {
     /// The cluster's name in the server's configuration.
     pub cluster: &'a str,
@@ -32,7 +32,7 @@ pub struct Credentials<'a> {
     pub bundle: &'a str,
 }
 
-/// What a workload was given.
+/// The SPIFFE ID of a workload, and the bundles that it got.
 pub struct Identity {
     pub id: String,
     /// The authorities of other trust domains, one DER certificate after the other, by trust domain.
@@ -94,7 +94,7 @@ impl SpireAgent {
         agent
     }
 
-    /// What a process of this user gets, or why it gets nothing.
+    /// Identity of a process of this user, or why it gets none.
     pub async fn identity(&self) -> Result<Identity, String> {
         let mut command = tokio::process::Command::new(program("spire-agent"));
         command.args(["api", "fetch", "x509", "-output", "json", "-socketPath"]).arg(self.socket());

@@ -92,7 +92,7 @@ impl Launch {
         self
     }
 
-    /// What is mounted for `serving_cert_file`.
+    /// The pair in the files of `serving_cert_file`.
     pub fn serving(mut self, pair: &Pair) -> Self {
         self.serving = Some(pair.clone());
         self
@@ -215,7 +215,7 @@ impl SpireServer {
         }
     }
 
-    /// Stops it. What it stored stays.
+    /// Stops it. Its data stays.
     pub fn stop(&mut self) {
         self.process = None;
     }

@@ -61,7 +61,7 @@ async fn accept(listener: TcpListener, table: Arc<Mutex<HashMap<String, SocketAd
     while let Ok((client, _)) = listener.accept().await {
         let table = table.clone();
         tokio::spawn(async move {
-            // Whoever asked notices that the connection has ended.
+            // The client sees that the connection has ended.
             let _ = pass_on(client, &table).await;
         });
     }

@@ -69,7 +69,7 @@ impl Pebble {
         pebble
     }
 
-    /// What `directory_url` has to be.
+    /// The value for `directory_url`.
     pub fn directory_url(&self) -> String {
         format!("https://localhost:{}/dir", self.address.port())
     }

@@ -10,7 +10,7 @@ use openssl::x509::store::X509StoreBuilder;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was answered, and by whom.
+/// An answer, and the certificate of the server.
 pub struct Answer {
     /// Without the headers.
     pub body: String,
@@ -19,7 +19,7 @@ pub struct Answer {
 }
 
 /// GETs a path from the server `name` at an address. Its certificate has to verify with the
-/// authorities, which are PEM. Whatever is not a 200 is an error.
+/// authorities, which are PEM. Every status but 200 is an error.
 pub async fn get(
     address: SocketAddr,
     name: &str,

@@ -1,11 +1,11 @@
-//! What the router makes of the Routes there are. Pure: no client, no clock, no log, no files.
+//! Decides how Routes are served. Pure: no client, no clock, no log, no files.
 //!
 //! - [`offer`]: what one Route by itself asks to be served, or why it is refused.
 //! - [`Table`]: which Route gets which host.
 //! - [`render`]: the files that HAProxy reads.
 //! - [`status`]: what is written to `.status.ingress`.
 //!
-//! It has its own opinion of certificates, OpenSSL's. That of `src/tls` is what it is there to judge.
+//! It judges certificates with OpenSSL and not with `src/tls`, which the tests compare it with.
 //!
 //! Paths, weights and plain HTTP are not looked at: one Route has a host, and it is served by TLS.
 

@@ -1,4 +1,4 @@
-//! What one Route asks to be served, or why the router refuses it: OpenShift's extended validation,
+//! How one Route wants to be served, or why the router refuses it: OpenShift's extended validation,
 //! asked of OpenSSL. Host names and dates are not looked at, as there.
 
 use openssl::error::ErrorStack;
@@ -13,7 +13,7 @@ use trustplane::runtime::redact::PrivateKeyPem;
 use super::pem::{self, Block};
 use super::route::Tls;
 
-/// What HAProxy is to do for a Route.
+/// How HAProxy serves a Route.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub termination: Termination,
@@ -44,7 +44,7 @@ const WEAK_SIGNATURES: [Nid; 7] = [
     Nid::MD2WITHRSAENCRYPTION,
 ];
 
-/// What the Route asks for, or why it is not served.
+/// How the Route wants to be served, or why it is refused.
 pub fn offer(tls: Option<&Tls>) -> Result<Offer, String> {
     let Some(tls) = tls else {
         return Ok(Offer { termination: Termination::None, pair: None });
@@ -124,7 +124,7 @@ fn certificates(field: &str, text: &str) -> Result<Vec<X509>, String> {
     }
 }
 
-/// The key as text and as key. What is wrong with it is said without a word of it.
+/// The key as text and parsed. Errors never quote the key.
 fn private_key(text: &str) -> Result<(String, PKey<Private>), String> {
     if text.is_empty() {
         return Err("spec.tls.key: no key specified".to_owned());

@@ -7,7 +7,7 @@ pub struct Block<'a> {
     pub has_headers: bool,
 }
 
-/// What the router knows how to hand on to HAProxy.
+/// The PEM blocks that the router hands on to HAProxy.
 const KNOWN: [&str; 9] = [
     CERTIFICATE,
     "PRIVATE KEY",

@@ -27,7 +27,7 @@ pub struct Place {
     pub tls_backend: SocketAddr,
     /// The name in the TLS backend's certificate.
     pub backend_host: String,
-    /// What the TLS backend's certificate verifies with.
+    /// PEM of the authority of the TLS backend's certificate.
     pub backend_authority: String,
     /// Served for hosts without a certificate of their own; chain and key.
     pub default_pair: PrivateKeyPem,
@@ -43,7 +43,7 @@ impl Files {
         self.0.iter().map(|(name, content)| (name.as_str(), content.as_str()))
     }
 
-    /// What a file holds.
+    /// Content of a file.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -56,7 +56,7 @@ impl Files {
 pub const CONFIGURATION: &str = "haproxy.cfg";
 const CERTIFICATES: &str = "certificates.list";
 const HOSTS: &str = "hosts.map";
-/// What the map has for hosts whose TLS ends behind HAProxy; also the name of that backend.
+/// Map value of hosts whose TLS ends behind HAProxy; also the name of that backend.
 const PASSTHROUGH: &str = "passthrough";
 const DEFAULT_PAIR: &str = "default.pem";
 const SERVICE_AUTHORITY: &str = "service-ca.pem";

@@ -1,4 +1,4 @@
-//! What the router reads of a Route.
+//! The fields of a Route that the router reads.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! `.status.ingress` as OpenShift's router keeps it.
 //!
-//! The router writes the whole status from a type that has only `ingress`. Whatever else was there,
+//! The router writes the whole status from a type that has only `ingress`. Everything else that was there,
 //! `.status.certificate` above all, is lost with every such write, and that is done here too.
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -10,7 +10,7 @@ use super::table::{Admission, Entry};
 
 /// The name that this router goes by.
 pub const ROUTER_NAME: &str = "default";
-/// What a CNAME would point at.
+/// Target of a CNAME.
 const CANONICAL_HOST: &str = "router-default.apps.stack.test";
 
 /// The Route to PUT to `status`, unless it says all this already.
