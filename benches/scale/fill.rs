@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::{
     certificates::Issuer,
     population::{
-        HOSTILE, LONE, NAMESPACES, Place, RAW, SHARED, Size, namespace, other_secret, place, route,
-        routes_path, secrets_path, tls_secret,
+        HOSTILE, LONE, NAMESPACES, RAW, RouteRef, SHARED, Size, namespace, other_secret, place,
+        route, routes_path, secrets_path, tls_secret,
     },
     requests::{create, patch},
 };
@@ -51,7 +51,7 @@ pub async fn fill(client: &Client, issuer: &Issuer, from: Size, to: Size) -> any
 }
 
 /// Creates a Route that asks for that Secret, or for the one that is called as it is.
-pub async fn annotated(client: &Client, at: Place, secret: Option<&str>) -> anyhow::Result<()> {
+pub async fn annotated(client: &Client, at: RouteRef, secret: Option<&str>) -> anyhow::Result<()> {
     let own = at.secret();
     let route = route(&at.name, Some(secret.unwrap_or(&own.name)));
     created(client, routes_path(&at.namespace), route).await

@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use testkit::ACCOUNT;
 
-use crate::population::{LONE, Place, SINGLE};
+use crate::population::{LONE, RouteRef, SINGLE};
 
 /// Bodies only where it has to be known which pair was written: no other key reaches the log. What
 /// the administrator fills in is of no interest.
@@ -48,7 +48,7 @@ pub struct Request {
     pub verb: Box<str>,
     /// `routes`, `routes/status`.
     pub kind: Box<str>,
-    pub place: Place,
+    pub place: RouteRef,
     pub code: u16,
     pub received: DateTime<Utc>,
     pub answered: DateTime<Utc>,
@@ -302,7 +302,7 @@ impl Entry {
             watches_from: watches_from.flatten(),
             verb: entry.verb.into(),
             kind: kind.into(),
-            place: Place::new(&object.namespace, &object.name),
+            place: RouteRef::new(&object.namespace, &object.name),
             code: entry.response_status.code,
             received: entry.request_received_timestamp,
             answered: entry.stage_timestamp,

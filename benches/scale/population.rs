@@ -21,12 +21,12 @@ pub const SINGLE: &str = "single";
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct RouteRef {
     pub namespace: Box<str>,
     pub name: Box<str>,
 }
 
-impl Place {
+impl RouteRef {
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -57,14 +57,14 @@ pub struct Size {
 }
 
 impl Size {
-    pub fn places(self) -> impl Iterator<Item = Place> {
+    pub fn places(self) -> impl Iterator<Item = RouteRef> {
         (0..self.routes).map(place)
     }
 }
 
 /// Where the Route of that number is.
-pub fn place(number: usize) -> Place {
-    Place::new(&namespace(number), &format!("route-{number}"))
+pub fn place(number: usize) -> RouteRef {
+    RouteRef::new(&namespace(number), &format!("route-{number}"))
 }
 
 pub fn namespace(number: usize) -> String {

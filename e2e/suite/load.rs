@@ -97,28 +97,28 @@ async fn visit(world: Arc<World>, host: String, root: Arc<str>, tally: Arc<Mutex
         // TLS stood already when the request failed.
         Err(why) if why.contains("request: ") => {
             tally.unanswered += 1;
-            return tally.tell(why);
+            return tally.report(why);
         }
         Err(why) => {
             tally.failed += 1;
-            return tally.tell(why);
+            return tally.report(why);
         }
     };
     if served.fingerprint() == world.default() {
         tally.default_seen += 1;
     } else if let Err(why) = served.judged_with(&root, &host) {
         tally.failed += 1;
-        tally.tell(why);
+        tally.report(why);
     }
     if served.answer.is_some_and(|status| status != 200) {
         tally.unanswered += 1;
-        tally.tell(format!("{host}: HTTP {:?}", served.answer));
+        tally.report(format!("{host}: HTTP {:?}", served.answer));
     }
     tally.first_seen.entry(served.fingerprint()).or_insert(now);
 }
 
 impl Tally {
-    fn tell(&mut self, why: String) {
+    fn report(&mut self, why: String) {
         if self.words.len() < TOLD {
             self.words.push(why);
         }

@@ -13,9 +13,9 @@ use trustplane::inject::act::capability::StatusField;
 use trustplane::k8s::api_error;
 
 use super::client::{fingerprint_of, serial_of};
-use super::place::Place;
+use super::namespace::CaseNamespace;
+use super::observation::{Observation, Shown, is_admitted};
 use super::runner::Scene;
-use super::sight::{Shown, Sight, is_admitted};
 
 /// How many writes of users are under way at a time.
 const WRITERS: usize = 8;
@@ -26,13 +26,13 @@ const WRITE_WITHIN: Duration = Duration::from_secs(60);
 /// Longest until everybody serves what it should.
 const SERVED_WITHIN: Duration = Duration::from_secs(240);
 /// Events come after what they tell of.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 
 const ISSUER: &str = "e2e root";
 
 pub struct ManyRoutes {
     authority: Authority,
-    places: Vec<Place>,
+    places: Vec<CaseNamespace>,
     members: Vec<Member>,
     /// Digest of the key that belongs to each certificate that was ever issued here.
     keys: HashMap<String, [u8; 32]>,
@@ -46,13 +46,13 @@ struct Member {
 }
 
 /// Routes, and the notes of their Events, by place and name.
-type Told = BTreeMap<(usize, String), (Value, Vec<String>)>;
+type Reports = BTreeMap<(usize, String), (Value, Vec<String>)>;
 
 /// Why a Route is not as it should be.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong {
     /// All is right, but no Event says so.
-    Untold,
+    NotReported,
     Other(String),
 }
 
@@ -118,7 +118,7 @@ impl ManyRoutes {
         .await;
     }
 
-    async fn each(&self, some: Range<usize>, act: impl AsyncFn(&Place, &Member)) {
+    async fn each(&self, some: Range<usize>, act: impl AsyncFn(&CaseNamespace, &Member)) {
         let acts = self.members[some].iter().map(|member| act(&self.places[member.place], member));
         stream::iter(acts).buffer_unordered(WRITERS).collect::<Vec<()>>().await;
     }
@@ -126,17 +126,17 @@ impl ManyRoutes {
     /// Waits until every host serves its newest pair, and every Route is admitted, is `Managed`, and
     /// has an Event of this reason about that very pair.
     pub async fn is_served(&self, reason: &str) {
-        let (_, untold) = self.is_served_but_untold(reason).await;
+        let (_, untold) = self.is_served_but_not_reported(reason).await;
         assert_eq!(untold, 0, "Routes without an Event about their newest pair");
     }
 
     /// As [`ManyRoutes::is_served`], and returns since when, and how many have no such Event after a while.
-    pub async fn is_served_but_untold(&self, reason: &str) -> (Instant, usize) {
+    pub async fn is_served_but_not_reported(&self, reason: &str) -> (Instant, usize) {
         let start = Instant::now();
         let mut waiting: Vec<&Member> = self.members.iter().collect();
         let mut rest_since = None;
         let end = loop {
-            let told = self.told(reason).await;
+            let told = self.reports(reason).await;
             let looks = waiting.iter().map(|member| self.is_right(member, &told));
             let looks: Vec<Result<(), Wrong>> =
                 stream::iter(looks).buffered(VISITORS).collect().await;
@@ -145,10 +145,10 @@ impl ManyRoutes {
                 .zip(looks)
                 .filter_map(|(member, look)| Some((member, look.err()?)))
                 .collect();
-            let first = wrong.iter().find(|(_, wrong)| *wrong != Wrong::Untold);
+            let first = wrong.iter().find(|(_, wrong)| *wrong != Wrong::NotReported);
             if first.is_none() {
                 let since: Instant = *rest_since.get_or_insert_with(Instant::now);
-                if wrong.is_empty() || since.elapsed() > TOLD_WITHIN {
+                if wrong.is_empty() || since.elapsed() > REPORTED_WITHIN {
                     break (since, wrong.len());
                 }
             }
@@ -167,7 +167,7 @@ impl ManyRoutes {
     }
 
     /// All Routes, with their Events of this reason.
-    async fn told(&self, reason: &str) -> Told {
+    async fn reports(&self, reason: &str) -> Reports {
         let mut told = BTreeMap::new();
         for (index, place) in self.places.iter().enumerate() {
             let routes = place.routes();
@@ -189,7 +189,7 @@ impl ManyRoutes {
         told
     }
 
-    async fn is_right(&self, member: &Member, told: &Told) -> Result<(), Wrong> {
+    async fn is_right(&self, member: &Member, told: &Reports) -> Result<(), Wrong> {
         let place = &self.places[member.place];
         let found = told.get(&(member.place, member.name.clone()));
         let (route, notes) = found.ok_or_else(|| Wrong::other("the Route is not listed"))?;
@@ -210,12 +210,16 @@ impl ManyRoutes {
         }
         served.judged_with(&member.pair.authority, &host).map_err(Wrong::Other)?;
         let serial = serial_of(&member.pair.certificate);
-        if notes.iter().any(|note| note.contains(&serial)) { Ok(()) } else { Err(Wrong::Untold) }
+        if notes.iter().any(|note| note.contains(&serial)) {
+            Ok(())
+        } else {
+            Err(Wrong::NotReported)
+        }
     }
 
     fn note_sight(&self, reason: &str) {
         let kept = self.places[0].world.condition == StatusField::Kept;
-        self.places[0].sights.add(Sight {
+        self.places[0].sights.add(Observation {
             served: Shown::Several { issuer: ISSUER.to_owned(), serials: self.len() },
             condition: if kept { "Managed SecretInjected" } else { "not kept" }.to_owned(),
             event: format!("Normal {reason}"),

@@ -2,19 +2,19 @@
 //!
 //! - `cases/`: what is shown, one function a promise.
 //! - `client`: who connects, and tells what it was served.
-//! - `place`, `sight`: what a case does in a namespace, and what it sees there.
-//! - `survey`, `rights`: what a cluster can show, found out before anything is done.
+//! - `namespace`, `observation`: what a case does in a namespace, and what it sees there.
+//! - `capabilities`, `permissions`: what a cluster can show, found out before anything is done.
 //! - `runner`, `table`: runs the cases, and says what they saw.
 
+mod capabilities;
 mod cases;
 mod client;
 mod load;
 mod many_routes;
-mod place;
-mod rights;
+mod namespace;
+mod observation;
+mod permissions;
 mod runner;
-mod sight;
-mod survey;
 mod table;
 mod world;
 
@@ -27,8 +27,8 @@ use testkit::arguments::Arguments;
 use testkit::suite;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::capabilities::Capabilities;
 use self::runner::{Case, Outcome};
-use self::survey::Survey;
 use self::world::World;
 use crate::reach::Reach;
 use crate::stack::Stack;
@@ -80,7 +80,7 @@ pub async fn on_a_cluster() -> ExitCode {
         Ok(world) => Arc::new(world),
         Err(why) => return failed(&why),
     };
-    if let Err(why) = survey::state_rights(&world.client).await {
+    if let Err(why) = capabilities::state_rights(&world.client).await {
         return failed(&why);
     }
     let code = tokio::select! {
@@ -96,7 +96,7 @@ pub async fn on_a_cluster() -> ExitCode {
 
 /// On a foreign cluster the first thing to know is whether anybody does the work.
 async fn visiting(world: &Arc<World>, cases: &[Case], arguments: &Arguments) -> ExitCode {
-    match survey::try_a_route(world).await {
+    match capabilities::try_a_route(world).await {
         Ok(named) => all(world, cases, arguments, named).await,
         Err(why) => failed(&why),
     }
@@ -119,7 +119,7 @@ async fn all(
     if let Err(why) = world.meet_router(router).await {
         return failed(&why);
     }
-    let outcomes = runner::run(cases, world, &Survey::of(world, arguments).await).await;
+    let outcomes = runner::run(cases, world, &Capabilities::of(world, arguments).await).await;
     table::print(&outcomes);
     let path = suite::folder().join("e2e.json");
     table::write(&outcomes, &path);

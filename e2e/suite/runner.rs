@@ -8,9 +8,9 @@ use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 
-use super::place::Place;
-use super::sight::{Sight, Sights};
-use super::survey::{Need, Survey};
+use super::capabilities::{Capabilities, Need};
+use super::namespace::CaseNamespace;
+use super::observation::{Observation, Observations};
 use super::world::World;
 
 /// They mostly wait for each other's router and grace: this is what two cores bear.
@@ -47,7 +47,7 @@ pub struct Skip(pub String);
 #[derive(Clone)]
 pub struct Scene {
     pub world: Arc<World>,
-    sights: Sights,
+    sights: Observations,
     notes: Notes,
     used: Notes,
 }
@@ -56,8 +56,8 @@ type Notes = Arc<Mutex<Vec<String>>>;
 
 impl Scene {
     /// A fresh namespace, which goes with the case.
-    pub async fn place(&self) -> Place {
-        let place = Place::new(self.world.clone(), self.sights.clone()).await;
+    pub async fn place(&self) -> CaseNamespace {
+        let place = CaseNamespace::new(self.world.clone(), self.sights.clone()).await;
         push(&self.used, place.name.clone());
         place
     }
@@ -74,7 +74,7 @@ pub struct Outcome {
     pub case: &'static str,
     pub result: Verdict,
     pub seconds: f64,
-    pub saw: Vec<Sight>,
+    pub saw: Vec<Observation>,
     pub notes: Vec<String>,
 }
 
@@ -103,11 +103,11 @@ impl Case {
         Self { pace, ..self }
     }
 
-    async fn outcome(self, world: Arc<World>, survey: &Survey) -> Outcome {
+    async fn outcome(self, world: Arc<World>, survey: &Capabilities) -> Outcome {
         let start = Instant::now();
         let scene = Scene {
             world,
-            sights: Sights::default(),
+            sights: Observations::default(),
             notes: Notes::default(),
             used: Notes::default(),
         };
@@ -126,7 +126,7 @@ impl Case {
             saw: scene.sights.all(),
             notes: taken(&scene.notes),
         };
-        outcome.tell();
+        outcome.report();
         outcome
     }
 
@@ -145,7 +145,7 @@ impl Case {
 }
 
 impl Outcome {
-    fn tell(&self) {
+    fn report(&self) {
         let seconds = self.seconds;
         match &self.result {
             Verdict::Passed => println!("  ok       {seconds:6.1} s  {}", self.case),
@@ -159,7 +159,7 @@ impl Outcome {
 }
 
 /// Runs all: first those that bear company, then the others one by one, in their order.
-pub async fn run(cases: &[Case], world: &Arc<World>, survey: &Survey) -> Vec<Outcome> {
+pub async fn run(cases: &[Case], world: &Arc<World>, survey: &Capabilities) -> Vec<Outcome> {
     keep_failures();
     let (alone, together): (Vec<Case>, Vec<Case>) =
         cases.iter().copied().partition(|case| case.pace == Pace::Alone);

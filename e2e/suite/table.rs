@@ -4,8 +4,8 @@ use std::path::Path;
 
 use testkit::suite;
 
+use super::observation::{Observation, Shown};
 use super::runner::{Outcome, Verdict};
-use super::sight::{Shown, Sight};
 
 /// Digits of a serial number that are shown; the JSON has all.
 const DIGITS: usize = 12;
@@ -77,7 +77,7 @@ fn lines_of(outcome: &Outcome) -> Vec<Line> {
     lines
 }
 
-fn line(sight: &Sight) -> Line {
+fn line(sight: &Observation) -> Line {
     let served = match &sight.served {
         Shown::Default => "default".to_owned(),
         Shown::Nothing => "nothing".to_owned(),

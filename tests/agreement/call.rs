@@ -26,7 +26,7 @@ pub struct Call {
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Body,
-    /// Asked again until both sides say the same, and this: controllers of a real cluster take their
+    /// SeenRequest again until both sides say the same, and this: controllers of a real cluster take their
     /// time.
     pub until: Option<Until>,
 }

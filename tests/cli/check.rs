@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{
-    Access, Cluster, Ground, Launch, RouteFixture, SecretFixture, eventually, pair, suite,
+    Access, Cluster, Launch, RouteFixture, SecretFixture, TestServer, eventually, pair, suite,
 };
 
 use crate::program::{Ran, command, trustplane};
@@ -236,7 +236,9 @@ async fn who_may_not_install_is_told_which_rights_are_missing() {
 
 #[tokio::test]
 async fn an_api_server_of_the_sandbox_alone_is_named_as_one_without_an_injector() {
-    let Ground::Sandbox(sandbox) = Ground::sandbox().await else { panic!("asked for the sandbox") };
+    let TestServer::Sandbox(sandbox) = TestServer::sandbox().await else {
+        panic!("asked for the sandbox")
+    };
     let ran = trustplane(sandbox.kubeconfig(), &["check", "-o", "json"]).await;
     let results = results(&ran);
     assert_eq!(that_are(&results, "failed"), [""; 0], "{ran:?}");

@@ -84,7 +84,7 @@ async fn federate_is_checked_line_by_line_and_its_trust_domain_outlives_an_unins
     cluster.kubectl(&["apply", "--server-side", "-f", &spire]).await.expect("SPIRE's CRDs");
     until(&kubeconfig, &but(&[("spire-server", "note")])).await;
 
-    told(&cluster, &kubeconfig).await;
+    reported(&cluster, &kubeconfig).await;
     altered(&cluster, &kubeconfig).await;
     uninstalled(&cluster, &kubeconfig).await;
 
@@ -94,7 +94,7 @@ async fn federate_is_checked_line_by_line_and_its_trust_domain_outlives_an_unins
 }
 
 /// The conditions of the SpireServer are summed up.
-async fn told(cluster: &Cluster, kubeconfig: &Path) {
+async fn reported(cluster: &Cluster, kubeconfig: &Path) {
     let file = cluster.scratch().join(format!("{}.json", suite::next_number()));
     let server = json!({
         "apiVersion": "operator.openshift.io/v1alpha1", "kind": "SpireServer",

@@ -10,7 +10,8 @@ use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::{
-    Cluster, Controller, Ground, Namespace, Pair, RouteFixture, SecretFixture, eventually, pair,
+    Cluster, Controller, Namespace, Pair, RouteFixture, SecretFixture, TestServer, eventually,
+    pair,
     proxy::{Fault, Gate, Proxy},
 };
 use tokio::io::AsyncWriteExt;
@@ -33,11 +34,11 @@ impl Stage {
     async fn new(prefix: &str) -> Self {
         let cluster = Cluster::get().await;
         let kubeconfig = cluster.kubeconfig(cluster.admin_access());
-        Self::on(Ground::Real(cluster), kubeconfig, prefix).await
+        Self::on(TestServer::Real(cluster), kubeconfig, prefix).await
     }
 
-    async fn on(ground: Ground, kubeconfig: PathBuf, prefix: &str) -> Self {
-        let ns = ground.namespace(prefix).await;
+    async fn on(server: TestServer, kubeconfig: PathBuf, prefix: &str) -> Self {
+        let ns = server.namespace(prefix).await;
         let (shop, own) = (pair::issued("shop.example.com"), pair::issued("own.example.com"));
         SecretFixture::tls("shop-tls", &shop).create(&ns).await;
         let routes = [
@@ -270,10 +271,10 @@ async fn clear_takes_out_what_was_injected_and_nothing_else() {
 
 #[tokio::test]
 async fn both_work_on_the_sandbox() {
-    let ground = Ground::sandbox().await;
-    let kubeconfig = ground.controller_kubeconfig();
+    let server = TestServer::sandbox().await;
+    let kubeconfig = server.controller_kubeconfig();
     for (choice, keeps) in [("--routes=keep", true), ("--routes=clear", false)] {
-        let stage = Stage::on(ground.clone(), kubeconfig.clone(), "sandbox").await;
+        let stage = Stage::on(server.clone(), kubeconfig.clone(), "sandbox").await;
         let ran = stage.uninstall(&[choice, "--yes"]).await;
         assert_eq!(ran.code, 0, "{ran:?}");
         stage.is_let_go("shop", keeps.then_some(&stage.shop)).await;

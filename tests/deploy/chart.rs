@@ -242,7 +242,7 @@ fn one_replica_may_be_evicted() {
 #[test]
 fn the_program_takes_every_argument_that_it_is_given() {
     let accepts = |arguments: &[&str]| {
-        // Asked for help, it reads the arguments before, and starts nothing.
+        // SeenRequest for help, it reads the arguments before, and starts nothing.
         output(Command::new(env!("CARGO_BIN_EXE_trustplane")).args(arguments).arg("--help"))
     };
     accepts(&["inject", "--no-such-flag"]).expect_err("it would complain");

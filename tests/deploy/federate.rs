@@ -141,7 +141,7 @@ fn every_value_for_federate_reaches_its_pods_and_the_program_takes_it() {
     ] {
         assert!(arguments.contains(&argument), "{argument}: {arguments:?}");
     }
-    // Asked for help, it reads the arguments before, and starts nothing.
+    // SeenRequest for help, it reads the arguments before, and starts nothing.
     let mut program = Command::new(env!("CARGO_BIN_EXE_trustplane"));
     output(program.args(&arguments).arg("--help")).unwrap_or_else(|why| panic!("{why}"));
 }

@@ -14,7 +14,7 @@ pub struct Administrator {
 }
 
 /// Exit code, standard output and error.
-pub struct Said {
+pub struct Output {
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -45,7 +45,7 @@ impl Administrator {
         Self { kubeconfig: path, environment: names.environment() }
     }
 
-    pub async fn run(&self, arguments: &[&str]) -> Said {
+    pub async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_trustplane"));
         command.env("KUBECONFIG", &self.kubeconfig).envs(self.environment.iter().cloned());
         command
@@ -55,7 +55,7 @@ impl Administrator {
             .kill_on_drop(true);
         let output = command.output().await.expect("the program runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said {
+        Output {
             code: output.status.code().unwrap_or(-1),
             out: text(&output.stdout),
             err: text(&output.stderr),
@@ -106,7 +106,7 @@ impl Administrator {
     }
 
     /// Imports a file by this fingerprint.
-    pub async fn import(&self, file: &Path, fingerprint: &str, flags: &[&str]) -> Said {
+    pub async fn import(&self, file: &Path, fingerprint: &str, flags: &[&str]) -> Output {
         let file = file.display().to_string();
         let arguments = ["import", &file, "--fingerprint", fingerprint];
         self.run(&[&arguments, flags].concat()).await

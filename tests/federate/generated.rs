@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use testkit::{
-    Ground,
+    TestServer,
     pair::issued,
     spire::{Launch, SpireServer},
 };
@@ -186,7 +186,7 @@ async fn accepted(turn: &Turn, spec: &Value) -> SpireServerObject {
 
 #[tokio::test]
 async fn the_real_server_finds_every_spec_valid_that_is_accepted() {
-    let turn = Turn::on(Ground::real().await).await;
+    let turn = Turn::on(TestServer::real().await).await;
     let (mut rng, start) = (rng(), Instant::now());
     let (places, mut verdicts) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     for _ in 0..cases() {
@@ -258,7 +258,7 @@ fn at_the_bounds() -> Vec<Value> {
 /// `validate` accepts what `run` then dies of.
 #[tokio::test]
 async fn the_real_server_starts_at_the_bounds_of_what_is_accepted() {
-    let turn = Turn::on(Ground::real().await).await;
+    let turn = Turn::on(TestServer::real().await).await;
     let mut confs = Vec::new();
     for spec in at_the_bounds() {
         let conf = server_conf(&accepted(&turn, &spec).await);

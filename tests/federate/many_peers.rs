@@ -154,7 +154,7 @@ fn federation(peers: &[(String, Peer, u16)]) -> Value {
 }
 
 /// The peers of which there is something to tell.
-pub async fn told_of(stage: &Stage) -> Vec<Value> {
+pub async fn peers_of(stage: &Stage) -> Vec<Value> {
     let server = stage.server().await;
     let peers = server["status"]["federation"]["peers"].as_array().cloned().unwrap_or_default();
     let told = |it: &Value| it["lastSuccessTime"].is_string() || it["lastError"].is_string();
@@ -165,7 +165,7 @@ pub async fn told_of(stage: &Stage) -> Vec<Value> {
 async fn until_told(stage: &Stage, number: usize, within: Duration) -> (Vec<Value>, Duration) {
     let start = Instant::now();
     let told = eventually(within, &format!("{number} peers are told of"), async || {
-        let told = told_of(stage).await;
+        let told = peers_of(stage).await;
         if told.len() >= number { Ok(told) } else { Err(told.len()) }
     })
     .await;

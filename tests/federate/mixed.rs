@@ -16,7 +16,7 @@ use testkit::{
 use tokio::task::JoinSet;
 
 use crate::{
-    many_peers::{Peer, Served, told_of},
+    many_peers::{Peer, Served, peers_of},
     real_spire::brought,
     side::well,
 };
@@ -136,7 +136,7 @@ async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_it
     let mut controller = stage.controller_with(&["--peer-error-detail=all"], &environment).await;
 
     let peers = eventually(ASKED_WITHIN, "all seven peers are told of", async || {
-        let peers = told_of(&stage).await;
+        let peers = peers_of(&stage).await;
         if peers.len() == 7 { Ok(peers) } else { Err(format!("{peers:#?}")) }
     })
     .await;
@@ -171,7 +171,7 @@ async fn peers_of_both_profiles_work_side_by_side_and_each_mistake_is_told_in_it
     right.serve(&older);
     let controller = stage.controller_with(&[], &environment).await;
     let peers = eventually(ASKED_WITHIN, "what is wrong is a secret now", async || {
-        let peers = told_of(&stage).await;
+        let peers = peers_of(&stage).await;
         let of = |name: &str| peers.iter().find(|it| it["trustDomain"] == name).cloned();
         let secret = |name: &str| {
             let error = of(name).and_then(|it| Some(it["lastError"].as_str()?.to_owned()));

@@ -6,7 +6,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
-use testkit::{Ground, stage};
+use testkit::{TestServer, stage};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use trustplane::api::spire_server::{API_VERSION, GROUP, KIND, NAME, VERSION};
 
@@ -21,20 +21,20 @@ pub type Answer = Result<Value, String>;
 
 impl Turn {
     /// Waits for those before us, and clears away what they left.
-    pub async fn on(ground: Ground) -> Self {
+    pub async fn on(server: TestServer) -> Self {
         static REAL: Mutex<()> = Mutex::const_new(());
         static SANDBOX: Mutex<()> = Mutex::const_new(());
-        let turns = match ground {
-            Ground::Real(_) => &REAL,
-            Ground::Sandbox(_) => &SANDBOX,
+        let turns = match server {
+            TestServer::Real(_) => &REAL,
+            TestServer::Sandbox(_) => &SANDBOX,
         };
         let one_at_a_time = turns.lock().await;
-        if let Ground::Real(cluster) = &ground {
+        if let TestServer::Real(cluster) = &server {
             static SERVED: OnceCell<()> = OnceCell::const_new();
-            SERVED.get_or_init(|| stage::install(cluster, "/crds/federate")).await;
+            SERVED.get_or_init(|| stage::install(cluster, "crds/federate")).await;
         }
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
-        let api = Api::all_with(ground.admin().await, &resource);
+        let api = Api::all_with(server.admin().await, &resource);
         let turn = Self { api, _one_at_a_time: one_at_a_time };
         turn.delete().await;
         turn
@@ -115,12 +115,12 @@ macro_rules! on_both {
     ($($case:ident,)+) => {
         mod real {
             $(#[tokio::test] async fn $case() {
-                super::$case($crate::only::Turn::on(testkit::Ground::real().await).await).await;
+                super::$case($crate::only::Turn::on(testkit::TestServer::real().await).await).await;
             })+
         }
         mod sandbox {
             $(#[tokio::test] async fn $case() {
-                super::$case($crate::only::Turn::on(testkit::Ground::sandbox().await).await).await;
+                super::$case($crate::only::Turn::on(testkit::TestServer::sandbox().await).await).await;
             })+
         }
     };

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     figures::Figures,
-    many_peers::{Peer, Served, told_of},
+    many_peers::{Peer, Served, peers_of},
     side::{HINT, well},
 };
 
@@ -106,7 +106,7 @@ async fn until(stage: &Stage, peer: &str, what: &str, holds: impl Fn(&Value) -> 
 }
 
 async fn of(stage: &Stage, peer: &str) -> Value {
-    let told = told_of(stage).await;
+    let told = peers_of(stage).await;
     told.into_iter().find(|it| it["trustDomain"] == peer).unwrap_or_default()
 }
 

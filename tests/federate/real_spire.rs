@@ -243,7 +243,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     assert!(lost.is_err(), "a can't know the new server by the old authorities");
 
     // What `trustplane federation bootstrap` does, which `lastError` tells people to run.
-    stage::install(&cluster, "/deploy/trust-domain").await;
+    stage::install(&cluster, "deploy/trust-domain").await;
     let mut server = stage::server(Value::Null);
     server["spec"]["trustDomain"] = json!("a.test");
     create(&cluster, &server).await;

@@ -117,7 +117,7 @@ async fn without_its_controller_the_spire_server_goes_on_and_keeps_its_keys() {
     spire.mint("spiffe://td-a.test/workload").await;
 
     // Installed again, it finds everything in its place.
-    stage::install(&stage.cluster, "/deploy/federate").await;
+    stage::install(&stage.cluster, "deploy/federate").await;
     let _controller = stage.controller(&[]).await;
     assert_eq!(writes_of(&stage).await, writes, "nothing has to be made again");
     assert_eq!(standing(&stage).await, before);

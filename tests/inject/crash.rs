@@ -14,7 +14,7 @@ use futures::{StreamExt, stream};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{
     Cluster, Controller, Launch, Namespace, Pair, RouteFixture, SecretFixture, eventually, pair,
-    proxy::{Asked, Callback, Fault, Proxy},
+    proxy::{Callback, Fault, Proxy, SeenRequest},
 };
 
 use crate::scene::{PATIENCE, SILENCE};
@@ -46,11 +46,11 @@ impl Victim {
     }
 }
 
-fn is_pair(asked: &Asked) -> bool {
+fn is_pair(asked: &SeenRequest) -> bool {
     asked.method == http::Method::PATCH && asked.path.contains("/routes/") && !is_status(asked)
 }
 
-fn is_status(asked: &Asked) -> bool {
+fn is_status(asked: &SeenRequest) -> bool {
     asked.method == http::Method::PATCH && asked.path.ends_with("/status")
 }
 
@@ -58,7 +58,7 @@ fn is_status(asked: &Asked) -> bool {
 /// until all is done.
 async fn survive(
     moment: &str,
-    script: impl Fn(&Asked, &Victim) -> Fault + Send + Sync + 'static,
+    script: impl Fn(&SeenRequest, &Victim) -> Fault + Send + Sync + 'static,
     meanwhile: impl AsyncFn(&Victim),
 ) {
     let cluster = Cluster::get().await;
@@ -155,7 +155,7 @@ fn every<'a>(counter: &'a Arc<AtomicUsize>) -> impl Fn() -> bool + 'a {
 #[tokio::test]
 async fn killed_before_the_send() {
     let count = Arc::new(AtomicUsize::new(0));
-    let script = move |asked: &Asked, victim: &Victim| {
+    let script = move |asked: &SeenRequest, victim: &Victim| {
         if is_pair(asked) && every(&count)() {
             victim.kill();
             return Fault::DropRequest;
@@ -168,7 +168,7 @@ async fn killed_before_the_send() {
 #[tokio::test]
 async fn killed_after_the_commit() {
     let count = Arc::new(AtomicUsize::new(0));
-    let script = move |asked: &Asked, victim: &Victim| {
+    let script = move |asked: &SeenRequest, victim: &Victim| {
         if is_pair(asked) && every(&count)() {
             return Fault::ForwardThenDropResponse(victim.killing());
         }
@@ -180,7 +180,7 @@ async fn killed_after_the_commit() {
 #[tokio::test]
 async fn killed_between_pair_and_status() {
     let count = Arc::new(AtomicUsize::new(0));
-    let script = move |asked: &Asked, victim: &Victim| {
+    let script = move |asked: &SeenRequest, victim: &Victim| {
         if is_status(asked) && every(&count)() {
             victim.kill();
             return Fault::DropRequest;
@@ -203,5 +203,6 @@ async fn killed_at_random_moments() {
             victim.kill();
         }
     };
-    survive("killed at random moments", |_: &Asked, _: &Victim| Fault::Forward, meanwhile).await;
+    survive("killed at random moments", |_: &SeenRequest, _: &Victim| Fault::Forward, meanwhile)
+        .await;
 }

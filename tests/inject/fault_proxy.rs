@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, WatchEvent, Watch
 use serde_json::json;
 use testkit::{
     Cluster, Namespace, RouteFixture, eventually,
-    proxy::{Asked, Fault, Gate, Proxy, WatchFault},
+    proxy::{Fault, Gate, Proxy, SeenRequest, WatchFault},
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// Routes of a namespace, as our account sees them through a proxy with this script.
 async fn through(
     ns: &Namespace,
-    script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
+    script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
 ) -> (Proxy, Api<DynamicObject>) {
     let proxy = Proxy::start(ns.cluster(), script).await;
     let client = ns.cluster().account().through(proxy.url()).client_without_retries().await;
@@ -145,7 +145,7 @@ async fn a_write_can_be_committed_without_its_caller_knowing() {
     let ns = namespace_with_shop().await;
     let answered = Arc::new(AtomicBool::new(false));
     let told = answered.clone();
-    let script = move |_: &Asked| {
+    let script = move |_: &SeenRequest| {
         let told = told.clone();
         Fault::ForwardThenDropResponse(Box::new(move || told.store(true, Ordering::SeqCst)))
     };
@@ -179,7 +179,7 @@ async fn a_write_can_be_lost_before_the_server_sees_it() {
 async fn callbacks_run_before_the_server_and_before_the_caller_hear() {
     let ns = namespace_with_shop().await;
     let (order, noted) = std::sync::mpsc::channel();
-    let script = move |asked: &Asked| {
+    let script = move |asked: &SeenRequest| {
         let (order, method) = (order.clone(), asked.method.clone());
         let note: Box<dyn FnOnce() + Send> =
             Box::new(move || order.send(method).expect("the test listens"));

@@ -13,7 +13,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use testkit::{
     Cluster, Controller, Launch, Namespace, RouteFixture, SecretFixture, eventually, pair,
-    proxy::{Asked, Fault, Proxy, WatchFault},
+    proxy::{Fault, Proxy, SeenRequest, WatchFault},
 };
 
 use crate::scene::{PATIENCE, SILENCE, Scene};
@@ -28,7 +28,7 @@ impl Faulty {
     async fn new(
         prefix: &str,
         flags: &[&str],
-        script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
     ) -> Self {
         let ns = Cluster::get().await.namespace(prefix).await;
         let (controller, proxy) = start(&ns, flags, script).await;
@@ -39,7 +39,7 @@ impl Faulty {
 async fn start(
     ns: &Namespace,
     flags: &[&str],
-    script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
+    script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
 ) -> (Controller, Proxy) {
     let cluster = ns.cluster();
     let proxy = Proxy::start(cluster, script).await;
@@ -48,7 +48,7 @@ async fn start(
     (launch.kubeconfig(kubeconfig).start(), proxy)
 }
 
-fn forward(_: &Asked) -> Fault {
+fn forward(_: &SeenRequest) -> Fault {
     Fault::Forward
 }
 
@@ -360,7 +360,7 @@ async fn a_resync_catches_up_with_a_secret_whose_watch_can_no_longer_be_opened()
 
 #[tokio::test]
 async fn what_happened_is_told_once_events_are_taken_again() {
-    let refuse_events = |asked: &Asked| {
+    let refuse_events = |asked: &SeenRequest| {
         if asked.is_write_to("events") { Fault::answer(403, "not now") } else { Fault::Forward }
     };
     let mut faulty = Faulty::new("untold", &[], refuse_events).await;

@@ -15,7 +15,7 @@ use crate::{
     fill::{Progress, all},
     in_place::everything_is_in_place,
     journal::{Journal, Mark, Request, seconds_between},
-    population::{Place, Size, place},
+    population::{RouteRef, Size, place},
 };
 
 /// One Route in a burst.
@@ -57,11 +57,17 @@ impl Bench {
         let end = self.stage.journal.quiet(self.settings.silence).await?;
         let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
         everything_is_in_place(&self.stage.client().await?, size).await?;
-        self.tell_burst(mark, end, &routes, Times::of(lone));
+        self.report_burst(mark, end, &routes, Times::of(lone));
         Ok(())
     }
 
-    fn tell_burst(&mut self, mark: Mark, end: Mark, routes: &HashMap<Place, Renewed>, lone: Times) {
+    fn report_burst(
+        &mut self,
+        mark: Mark,
+        end: Mark,
+        routes: &HashMap<RouteRef, Renewed>,
+        lone: Times,
+    ) {
         let requests = self.stage.journal.between(mark, end);
         let asked = routes.values().filter_map(|route| route.secret);
         let begin = asked.clone().map(|(asked, _)| asked).min();
@@ -96,9 +102,9 @@ async fn follow(
     journal: &mut Journal,
     mark: Mark,
     size: Size,
-    routes: &mut HashMap<Place, Renewed>,
+    routes: &mut HashMap<RouteRef, Renewed>,
 ) -> anyhow::Result<()> {
-    let by_secret: HashMap<Place, Place> =
+    let by_secret: HashMap<RouteRef, RouteRef> =
         size.places().map(|place| (place.secret(), place)).collect();
     routes.extend(size.places().map(|place| (place, Renewed::default())));
     let mut missing = routes.len();

@@ -12,7 +12,7 @@ use crate::{
     certificates::{Issuer, Pair},
     fill::{all, annotated, patched},
     journal::{Journal, Mark, Request, seconds_between},
-    population::{LONE, Place, SHARED, renewal, secrets_path, tls_secret},
+    population::{LONE, RouteRef, SHARED, renewal, secrets_path, tls_secret},
     requests::create,
     stage::Stage,
 };
@@ -22,8 +22,8 @@ pub const LONE_CHANGES: usize = 2_000;
 const LONE_PAUSE: Duration = Duration::from_millis(250);
 
 /// The lone Route, which others' renewals must not hold up.
-pub fn lone() -> Place {
-    Place::new(LONE, "route")
+pub fn lone() -> RouteRef {
+    RouteRef::new(LONE, "route")
 }
 
 /// Creates the lone Route, and waits until it has its pair.
@@ -67,8 +67,8 @@ impl Bench {
     pub async fn shared(&mut self) -> anyhow::Result<()> {
         now("one Secret of many Routes changes");
         let sharing = self.settings.sharing;
-        let place = |number: usize| Place::new(SHARED, &format!("route-{number}"));
-        let secret = Place::new(SHARED, "shared-tls");
+        let place = |number: usize| RouteRef::new(SHARED, &format!("route-{number}"));
+        let secret = RouteRef::new(SHARED, "shared-tls");
         let client = &self.stage.client().await?;
         let pair = self.issuer.pair()?;
         create(client, &secrets_path(SHARED), &tls_secret(&secret.name, &pair)).await?;
@@ -80,7 +80,7 @@ impl Bench {
         let lone_pairs = self.issuer.pairs(LONE_CHANGES.min(4 * sharing))?;
         let issuer = self.stage.issuer().await?;
         let journal = &mut self.stage.journal;
-        let places: HashSet<Place> = (0..sharing).map(place).collect();
+        let places: HashSet<RouteRef> = (0..sharing).map(place).collect();
         all_patched(journal, mark, places.clone()).await?;
         let mark = journal.quiet(self.settings.silence).await?;
 
@@ -92,11 +92,11 @@ impl Bench {
         let used = keep_renewing(issuer, &lone_pairs, change).await?;
         let end = self.stage.journal.quiet(self.settings.silence).await?;
         let lone = self.stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
-        self.tell_shared(mark, end, &Times::of(lone));
+        self.report_shared(mark, end, &Times::of(lone));
         Ok(())
     }
 
-    fn tell_shared(&mut self, mark: Mark, end: Mark, lone: &Times) {
+    fn report_shared(&mut self, mark: Mark, end: Mark, lone: &Times) {
         let requests = self.stage.journal.between(mark, end);
         let requests = || requests.iter().filter(|request| *request.place.namespace == *SHARED);
         let changed = requests().find(|one| one.is_renewal()).map(|one| one.answered);
@@ -116,7 +116,7 @@ impl Bench {
 }
 
 /// Puts a new pair into a Route's Secret.
-pub async fn renew(client: &Client, route: &Place, pair: &Pair) -> anyhow::Result<()> {
+pub async fn renew(client: &Client, route: &RouteRef, pair: &Pair) -> anyhow::Result<()> {
     patched(client, route.secret().secret_path(), renewal(pair)).await
 }
 
@@ -149,7 +149,7 @@ pub async fn keep_renewing(
 async fn all_patched(
     journal: &mut Journal,
     mark: Mark,
-    mut missing: HashSet<Place>,
+    mut missing: HashSet<RouteRef>,
 ) -> anyhow::Result<()> {
     let last = |request: &Request| {
         request.is_pair() && missing.remove(&request.place) && missing.is_empty()

@@ -14,7 +14,7 @@ use crate::{
     fill::Progress,
     in_place::everything_is_in_place,
     journal::{Journal, Mark, Request, seconds_between},
-    population::{Place, Size},
+    population::{RouteRef, Size},
     profile::Profile,
     raw::Limit,
     stage::Stage,
@@ -84,7 +84,7 @@ async fn each_route(
     what: &str,
     is_it: impl Fn(&Request) -> bool,
 ) -> anyhow::Result<()> {
-    let mut missing: HashSet<Place> = size.places().collect();
+    let mut missing: HashSet<RouteRef> = size.places().collect();
     let mut progress = Progress::of(what, size.routes);
     let is_last = |request: &Request| {
         let news = is_it(request) && missing.remove(&request.place);
@@ -111,7 +111,7 @@ fn firsts<'a>(begin: DateTime<Utc>, writes: impl Iterator<Item = &'a Request>) -
     times
 }
 
-pub fn tell(start: &ColdStart, limit: &Limit, report: &mut Report) {
+pub fn report_figures(start: &ColdStart, limit: &Limit, report: &mut Report) {
     let (raw, routes) = (limit.rate(), start.size.routes as f64);
     let share = |rate: f64| format!("{:.2} of the raw limit", rate / raw);
     let [until_pairs, until_all] = &start.work;

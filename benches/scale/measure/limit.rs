@@ -33,7 +33,7 @@ pub async fn before(
     let mark = stage.journal.mark()?;
     let singles = if settings.has(Part::Changes) { settings.changes } else { FEW };
     let limit = measure(stage, settings, issuer, singles).await?;
-    tell("raw limit", &limit, report)?;
+    report_figures("raw limit", &limit, report)?;
     let singles = stage.journal.since(mark)?.iter().filter(|request| request.is_single());
     let served = Times::of(singles.map(Request::milliseconds).collect());
     report.add_times("one raw patch when idle", &served, "by the API server's clock");
@@ -66,7 +66,7 @@ async fn measure(
     Ok(limit)
 }
 
-fn tell(what: &str, limit: &Limit, report: &mut Report) -> anyhow::Result<()> {
+fn report_figures(what: &str, limit: &Limit, report: &mut Report) -> anyhow::Result<()> {
     let best = limit.best()?;
     let all = limit.tries.iter().map(|one| format!("{:.0}/s with {}", one.rate, one.connections));
     let all = all.collect::<Vec<_>>().join(", ");
@@ -79,7 +79,7 @@ impl Bench {
     /// Whether the machine is still what it was.
     pub async fn limit_again(&mut self) -> anyhow::Result<()> {
         let again = measure(&self.stage, &self.settings, &self.issuer, 0).await?;
-        tell("raw limit, afterwards", &again, &mut self.report)?;
+        report_figures("raw limit, afterwards", &again, &mut self.report)?;
         let (before, after) = (self.limit.rate(), again.rate());
         let apart = (before - after).abs() / before.max(after);
         if apart > LIKE {

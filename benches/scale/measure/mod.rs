@@ -163,8 +163,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     drop(stores);
     let limit = limit::before(&mut stage, &settings, &issuer, &mut report).await?;
     let (controller, start) = cold_start::measure(&mut stage, size, &settings).await?;
-    cold_start::tell(&start, &limit, &mut report);
-    sizes::tell_growth(&mut report);
+    cold_start::report_figures(&start, &limit, &mut report);
+    sizes::report_growth(&mut report);
     let mut bench = Bench { controller, stage, issuer, settings, limit, report };
     bench.rest().await?;
     let Bench { controller, stage, issuer, settings, mut report, .. } = bench;

@@ -33,13 +33,13 @@ pub async fn measure(
         drop(controller);
     }
     if let [fewer, more, ..] = &*memories {
-        tell_others(fewer, more, report);
+        report_others(fewer, more, report);
     }
     report.curves.memory = memories.split_off(memories.len().min(1));
     Ok(())
 }
 
-fn tell_others(fewer: &Memory, more: &Memory, report: &mut Report) {
+fn report_others(fewer: &Memory, more: &Memory, report: &mut Report) {
     let each = (more.steady - fewer.steady) * 1e3 / (more.others - fewer.others) as f64;
     let remark = format!(
         "{:.1} MB with {} of them, {:.1} MB with {}, {} Routes each",
@@ -51,7 +51,7 @@ fn tell_others(fewer: &Memory, more: &Memory, report: &mut Report) {
 }
 
 /// The slope of the line that fits all sizes best.
-pub fn tell_growth(report: &mut Report) {
+pub fn report_growth(report: &mut Report) {
     let memory = &report.curves.memory;
     if memory.len() < 2 {
         return;

@@ -22,7 +22,7 @@ use crate::{
     fill::{all, annotated, created, namespaces, patched},
     journal::{Journal, Mark, Request, seconds_between},
     population::{
-        HOSTILE, Place, RAW, SINGLE, renewal, route, routes_path, secrets_path, tls_secret,
+        HOSTILE, RAW, RouteRef, SINGLE, renewal, route, routes_path, secrets_path, tls_secret,
     },
     raw::Order,
     requests::{create, replace},
@@ -82,12 +82,12 @@ impl Flood {
 }
 
 /// Name of a chain's Route and, with `-tls` after it, of its Secret.
-fn chain(number: usize) -> Place {
-    Place::new(HOSTILE, &format!("chain-{number}"))
+fn chain(number: usize) -> RouteRef {
+    RouteRef::new(HOSTILE, &format!("chain-{number}"))
 }
 
-fn small(number: usize) -> Place {
-    Place::new(HOSTILE, &format!("small-{number}"))
+fn small(number: usize) -> RouteRef {
+    RouteRef::new(HOSTILE, &format!("small-{number}"))
 }
 
 pub async fn measure(
@@ -159,7 +159,7 @@ pub async fn measure(
 }
 
 /// Whether a Route asks for this Secret.
-fn is_named(secret: &Place, flood: Flood) -> bool {
+fn is_named(secret: &RouteRef, flood: Flood) -> bool {
     *secret.name == *ABSENT || (0..flood.chains).any(|number| chain(number).secret() == *secret)
 }
 
@@ -185,7 +185,7 @@ async fn fill_large(client: &Client, flood: Flood) -> anyhow::Result<()> {
     })
     .await?;
     all("TLS Secrets with many managers", flood.managed, async |number| {
-        let place = Place::new(HOSTILE, &format!("managed-{number}"));
+        let place = RouteRef::new(HOSTILE, &format!("managed-{number}"));
         let secret = hostile::many_fields_secret(&place.name);
         created(client, secrets_path(HOSTILE), secret).await?;
         let secret = hostile::many_managers_secret(&place.name);

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::access::{ACCOUNT, Access};
 use crate::audit::AuditLog;
 use crate::eventually::eventually;
-use crate::ground::Ground;
 use crate::namespace::Namespace;
 use crate::servers::{Servers, toolbox};
+use crate::test_server::TestServer;
 use crate::{at, suite};
 
 static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
@@ -148,7 +148,7 @@ impl Cluster {
 
     /// A namespace that no other test has.
     pub async fn namespace(&self, prefix: &str) -> Namespace {
-        Ground::Real(self.clone()).namespace(prefix).await
+        TestServer::Real(self.clone()).namespace(prefix).await
     }
 
     /// The audit log of its API server.

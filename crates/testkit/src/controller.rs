@@ -36,7 +36,7 @@ impl Launch {
     /// `trustplane inject` for one namespace.
     pub fn within(namespace: &Namespace) -> Self {
         let name = namespace.name();
-        Self::new(name, namespace.ground().controller_kubeconfig()).flags(&["--namespace", name])
+        Self::new(name, namespace.server().controller_kubeconfig()).flags(&["--namespace", name])
     }
 
     fn new(name: &str, kubeconfig: PathBuf) -> Self {

@@ -3,7 +3,7 @@
 //! API servers:
 //! - [`Cluster`]: etcd and kube-apiserver with our CRDs and deploy/base, started once and shared; a
 //!   [`Namespace`] per test.
-//! - [`Ground`]: that cluster, or the sandbox in its place, for cases that must end alike on both.
+//! - [`TestServer`]: that cluster, or the sandbox in its place, for cases that must end alike on both.
 //! - [`parts`]: kube-controller-manager and cert-manager beside them.
 //! - [`proxy`]: an API server that fails on cue.
 //! - [`AuditLog`]: the writes of our account, as the API server saw them.
@@ -39,7 +39,6 @@ mod eventually;
 pub mod figures;
 mod fixtures;
 pub mod flow_control;
-mod ground;
 pub mod hostile;
 pub mod http;
 pub mod kubelet;
@@ -55,6 +54,7 @@ mod servers;
 pub mod spire;
 pub mod stage;
 pub mod suite;
+mod test_server;
 pub mod tied;
 pub mod tools;
 
@@ -64,8 +64,8 @@ pub use cluster::{Cluster, kubectl, token_of, until_served};
 pub use controller::{Controller, Launch};
 pub use eventually::{eventually, eventually_equals};
 pub use fixtures::{RouteFixture, SecretFixture};
-pub use ground::Ground;
 pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
 pub use pair::Pair;
 pub use paths::{at, root, target_folder, temporary_folder, trustplane_binary};
 pub use servers::{Servers, free_port, scratch_folder, toolbox};
+pub use test_server::TestServer;

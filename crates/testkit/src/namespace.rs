@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::audit::Writes;
 use crate::cluster::{Cluster, in_own_runtime, until_allowed};
-use crate::ground::Ground;
 use crate::pair::Pair;
 use crate::suite;
+use crate::test_server::TestServer;
 
 /// A namespace, with an administrator's clients for it. Its Events are kept for the suite when it
 /// is dropped; the namespace itself stays, since nothing here would finish its deletion.
 pub struct Namespace {
-    ground: Ground,
+    server: TestServer,
     client: Client,
     name: String,
 }
@@ -39,8 +39,8 @@ pub struct SeenEvent {
 }
 
 impl Namespace {
-    pub(crate) async fn create(ground: Ground, prefix: &str) -> Self {
-        let client = ground.admin().await;
+    pub(crate) async fn create(server: TestServer, prefix: &str) -> Self {
+        let client = server.admin().await;
         let name = format!("{prefix}-{}", suite::next_number());
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
@@ -49,7 +49,7 @@ impl Namespace {
             .create(&PostParams::default(), &namespace)
             .await
             .expect("the namespace is accepted");
-        Self { ground, client, name }
+        Self { server, client, name }
     }
 
     /// Its name.
@@ -58,15 +58,15 @@ impl Namespace {
     }
 
     /// The API server that it is on.
-    pub fn ground(&self) -> &Ground {
-        &self.ground
+    pub fn server(&self) -> &TestServer {
+        &self.server
     }
 
     /// The cluster that it is in.
     pub fn cluster(&self) -> &Cluster {
-        match &self.ground {
-            Ground::Real(cluster) => cluster,
-            Ground::Sandbox(_) => panic!("the sandbox has no roles and no audit log"),
+        match &self.server {
+            TestServer::Real(cluster) => cluster,
+            TestServer::Sandbox(_) => panic!("the sandbox has no roles and no audit log"),
         }
     }
 
@@ -204,10 +204,10 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let (ground, name) = (self.ground.clone(), self.name.clone());
+        let (server, name) = (self.server.clone(), self.name.clone());
         // The test's own runtime may be ending, and nothing can be awaited here.
         let dump = std::thread::spawn(move || {
-            let events = in_own_runtime(async { events_in(&ground.admin().await, &name).await });
+            let events = in_own_runtime(async { events_in(&server.admin().await, &name).await });
             if let Ok(events) = events {
                 let text = serde_json::to_string_pretty(&events).unwrap_or_default();
                 suite::write_private(

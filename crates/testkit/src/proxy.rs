@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use crate::cluster::Cluster;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
-type Script = dyn Fn(&Asked) -> Fault + Send + Sync;
+type Script = dyn Fn(&SeenRequest) -> Fault + Send + Sync;
 
 /// Long enough for what was handed to hyper to leave.
 const FLUSHED: Duration = Duration::from_millis(20);
@@ -41,13 +41,13 @@ pub type Callback = Box<dyn FnOnce() + Send>;
 
 /// A request as the script sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct SeenRequest {
     pub method: Method,
     pub path: String,
     pub query: String,
 }
 
-impl Asked {
+impl SeenRequest {
     /// Whether it is a watch of this resource, such as `routes`.
     pub fn is_watch_of(&self, resource: &str) -> bool {
         self.is_watch() && self.path.ends_with(&format!("/{resource}"))
@@ -152,7 +152,7 @@ pub struct Proxy {
 struct Shared {
     upstream: Client,
     script: RwLock<Box<Script>>,
-    seen: Mutex<Vec<Asked>>,
+    seen: Mutex<Vec<SeenRequest>>,
     /// Connections end when its number changes.
     generation: watch::Sender<usize>,
 }
@@ -161,7 +161,7 @@ impl Proxy {
     /// Starts one on the runtime of the calling test.
     pub async fn start(
         cluster: &Cluster,
-        script: impl Fn(&Asked) -> Fault + Send + Sync + 'static,
+        script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
     ) -> Self {
         let mut config =
             cluster.admin_access().config().await.expect("a configuration for the API server");
@@ -188,7 +188,7 @@ impl Proxy {
     }
 
     /// Goes on with another script; watches under way keep what the old one gave them.
-    pub fn follow(&self, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
+    pub fn follow(&self, script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static) {
         *self.shared.script.write().expect("no script panicked") = Box::new(script);
     }
 
@@ -198,12 +198,12 @@ impl Proxy {
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<Asked> {
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.shared.seen.lock().expect("no script panicked").clone()
     }
 
     /// How many requests so far are like that.
-    pub fn count(&self, like: impl Fn(&Asked) -> bool) -> usize {
+    pub fn count(&self, like: impl Fn(&SeenRequest) -> bool) -> usize {
         self.seen().iter().filter(|asked| like(asked)).count()
     }
 }
@@ -239,7 +239,7 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
 impl Shared {
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Error> {
         let uri = request.uri();
-        let asked = Asked {
+        let asked = SeenRequest {
             method: request.method().clone(),
             path: uri.path().to_owned(),
             query: uri.query().unwrap_or_default().to_owned(),

@@ -17,8 +17,8 @@ use trustplane::k8s::api_error;
 use super::*;
 use crate::suite::client::{Fingerprint, fingerprint_of};
 use crate::suite::load::Load;
-use crate::suite::place::{PATIENCE, Place};
-use crate::suite::sight::Expected;
+use crate::suite::namespace::{CaseNamespace, PATIENCE};
+use crate::suite::observation::Expected;
 
 const GROUP: &str = "cert-manager.io";
 const RENEWALS: usize = 20;
@@ -76,7 +76,7 @@ pub async fn renewals_under_load_show_no_other_certificate(scene: Scene) -> Show
 }
 
 /// An Issuer that signs in the authority's name, and a Certificate for the host of Route shop.
-async fn ask_for_certificate(place: &Place, authority: &Authority) {
+async fn ask_for_certificate(place: &CaseNamespace, authority: &Authority) {
     place.tls("authority", &authority.pair()).await;
     let client = || place.world.client.clone();
     let issuer = json!({
@@ -102,12 +102,12 @@ async fn ask_for_certificate(place: &Place, authority: &Authority) {
     place.create(&certificates(place), certificate).await;
 }
 
-fn certificates(place: &Place) -> Api<DynamicObject> {
+fn certificates(place: &CaseNamespace) -> Api<DynamicObject> {
     place.objects(place.world.client.clone(), GROUP, "v1", "Certificate")
 }
 
 /// The pair that cert-manager put into the Secret.
-async fn issued(place: &Place, authority: &Authority) -> Pair {
+async fn issued(place: &CaseNamespace, authority: &Authority) -> Pair {
     eventually(PATIENCE, "cert-manager issues the certificate", async || {
         let secret = api_error::with_timeout(place.secrets().get("shop-tls")).await;
         let pair = secret.ok().and_then(|secret| pair_in(&secret, authority.root()));
@@ -126,7 +126,7 @@ fn pair_in(secret: &Secret, authority: String) -> Option<Pair> {
     Some(pair)
 }
 
-async fn certificate(place: &Place) -> Value {
+async fn certificate(place: &CaseNamespace) -> Value {
     let certificate = api_error::with_timeout(certificates(place).get("shop")).await;
     serde_json::to_value(certificate.expect("the Certificate is there")).expect("JSON")
 }
@@ -136,7 +136,7 @@ fn is_issuing(condition: &Value) -> bool {
 }
 
 /// Waits until cert-manager is through with an issuance, or it would not take the next.
-async fn is_through(place: &Place, revision: usize) {
+async fn is_through(place: &CaseNamespace, revision: usize) {
     eventually(PATIENCE, &format!("cert-manager is through with {revision}"), async || {
         let status = certificate(place).await["status"].take();
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -147,7 +147,7 @@ async fn is_through(place: &Place, revision: usize) {
 }
 
 /// Asks for a renewal now, as `cmctl renew` does.
-async fn renew(place: &Place) {
+async fn renew(place: &CaseNamespace) {
     let mut conditions = certificate(place).await["status"]["conditions"].take();
     let known = conditions.as_array_mut().expect("an issued Certificate has conditions");
     known.retain(|condition| condition["type"] != "Issuing");
@@ -182,7 +182,7 @@ struct Observer {
 }
 
 impl Observer {
-    fn of(place: &Place) -> Self {
+    fn of(place: &CaseNamespace) -> Self {
         let seen: Arc<Mutex<HashMap<Fingerprint, (usize, Instant)>>> = Arc::default();
         let config = watcher::Config::default().fields("metadata.name=shop-tls");
         let mut secrets =

@@ -71,7 +71,7 @@ async fn renewed_while(
     disturb().await;
     let start = Instant::now();
     routes.renew(all / 2..all).await;
-    let (served, untold) = routes.is_served_but_untold("CertificateUpdated").await;
+    let (served, untold) = routes.is_served_but_not_reported("CertificateUpdated").await;
 
     let seconds = (served - start).as_secs_f64();
     let sent = routes.was_never_mismatched();

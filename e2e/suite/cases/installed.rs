@@ -8,8 +8,8 @@ use testkit::suite;
 use tokio::process::Command;
 
 use super::*;
-use crate::suite::place::Place;
-use crate::suite::rights;
+use crate::suite::namespace::CaseNamespace;
+use crate::suite::permissions;
 
 /// The applied objects without the Route API, whose removal would take every Route along.
 const OVERLAY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/overlays/openshift");
@@ -47,7 +47,7 @@ pub async fn the_suite_needs_a_kubeconfig_alone(scene: Scene) -> Shown {
     Ok(())
 }
 
-fn child(place: &Place, kubeconfig: &Path) -> Command {
+fn child(place: &CaseNamespace, kubeconfig: &Path) -> Command {
     let kept = |name| std::env::var_os(name).map(|value| (name, value));
     let mut command = Command::new(std::env::current_exe().expect("we run from a file"));
     command
@@ -64,7 +64,7 @@ fn child(place: &Place, kubeconfig: &Path) -> Command {
 }
 
 /// The kubeconfig of a new account that may do nothing yet.
-async fn visitor(place: &Place) -> String {
+async fn visitor(place: &CaseNamespace) -> String {
     let stack = place.world.stack();
     let made = stack.kubectl(&["-n", &place.name, "create", "serviceaccount", "visitor"]).await;
     made.expect("the account is accepted");
@@ -78,10 +78,10 @@ async fn visitor(place: &Place) -> String {
 }
 
 /// Gives that account the rights of e2e/role.yaml.
-async fn allow(place: &Place) {
+async fn allow(place: &CaseNamespace) {
     let stack = place.world.stack();
     stack.kubectl(&["apply", "-f", ROLES]).await.expect("the roles are accepted");
-    for role in rights::roles() {
+    for role in permissions::roles() {
         let name = format!("{}-{}", place.name, role.name());
         let role = format!("--clusterrole={}", role.name());
         let account = format!("--serviceaccount={}:visitor", place.name);

@@ -5,8 +5,8 @@ use testkit::{Pair, RouteFixture, authority::Authority};
 use trustplane::names::SECRET_NAME_ANNOTATION;
 
 use super::*;
-use crate::suite::place::Place;
-use crate::suite::sight::Expected;
+use crate::suite::namespace::CaseNamespace;
+use crate::suite::observation::Expected;
 
 /// The whole promise in one Route: for use after each way of installing, too.
 pub async fn smoke(scene: Scene) -> Shown {
@@ -59,7 +59,7 @@ pub async fn a_reencrypt_route_keeps_its_destination_authority(scene: Scene) -> 
     Ok(())
 }
 
-async fn tls_but_the_pair(place: &Place) -> serde_json::Value {
+async fn tls_but_the_pair(place: &CaseNamespace) -> serde_json::Value {
     let mut tls = place.look_up("shop").await["spec"]["tls"].take();
     let fields = tls.as_object_mut().expect("the Route is secured");
     fields.remove("certificate");
@@ -146,7 +146,7 @@ pub async fn a_wildcard_route_serves_every_name_of_its_domain(scene: Scene) -> S
 
 pub async fn the_same_names_in_twenty_namespaces(scene: Scene) -> Shown {
     let authority = Authority::new("e2e root");
-    let mut places: Vec<(Place, Pair)> = Vec::new();
+    let mut places: Vec<(CaseNamespace, Pair)> = Vec::new();
     for _ in 0..20 {
         let place = scene.place().await;
         let pair = authority.issue(&place.host("shop"));

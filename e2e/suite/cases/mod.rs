@@ -9,9 +9,9 @@ mod origin;
 mod parts;
 mod permission;
 
+use super::capabilities::Need::{CertManager, Ingress, Long, OwnStack, Permission};
 use super::runner::Pace::{Alone, Heavy};
 use super::runner::{Case, Scene, Skip};
-use super::survey::Need::{CertManager, Ingress, Long, OwnStack, Permission};
 
 const MANAGED: &str = "Managed SecretInjected";
 const CUSTOM: &str = "Custom CertificateInRoute";

@@ -4,19 +4,19 @@ use serde_json::json;
 use testkit::{Pair, RouteFixture, SecretFixture, authority::Authority};
 
 use super::*;
-use crate::suite::place::{Place, version};
-use crate::suite::sight::Expected;
+use crate::suite::namespace::{CaseNamespace, version};
+use crate::suite::observation::Expected;
 
 /// More than five, on purpose.
 const SIX: [&str; 6] = ["shop", "cart", "blog", "help", "jobs", "news"];
 
 /// A pair for all hosts of a place.
-fn pair_for(place: &Place, authority: &str) -> Pair {
+fn pair_for(place: &CaseNamespace, authority: &str) -> Pair {
     Authority::new(authority).issue(&place.host("*"))
 }
 
 /// Six Routes that serve the pair of one Secret.
-async fn six_managed(scene: &Scene) -> (Place, Pair) {
+async fn six_managed(scene: &Scene) -> (CaseNamespace, Pair) {
     let place = scene.place().await;
     let pair = pair_for(&place, "e2e root");
     place.tls("shop-tls", &pair).await;
@@ -30,7 +30,7 @@ async fn six_managed(scene: &Scene) -> (Place, Pair) {
 }
 
 /// A Route that serves the pair of a Secret.
-async fn one_managed(scene: &Scene) -> (Place, Pair) {
+async fn one_managed(scene: &Scene) -> (CaseNamespace, Pair) {
     let place = scene.place().await;
     let pair = pair_for(&place, "e2e root");
     place.tls("shop-tls", &pair).await;

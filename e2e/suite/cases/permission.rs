@@ -7,8 +7,8 @@ use testkit::{authority::Authority, eventually};
 use trustplane::k8s::api_error;
 
 use super::*;
-use crate::suite::place::{PATIENCE, Place, annotation};
-use crate::suite::sight::Expected;
+use crate::suite::namespace::{CaseNamespace, PATIENCE, annotation};
+use crate::suite::observation::Expected;
 
 /// e2e/role.yaml allows to act in this name.
 const VISITOR: &str = "trustplane-e2e-visitor";
@@ -43,7 +43,7 @@ pub async fn a_user_who_may_not_read_the_secret_is_refused(scene: Scene) -> Show
 }
 
 /// Gives the visitor these rights here.
-async fn grant(place: &Place, name: &str, rules: Value) {
+async fn grant(place: &CaseNamespace, name: &str, rules: Value) {
     let group = "rbac.authorization.k8s.io";
     let objects = |kind| place.objects(place.world.client.clone(), group, "v1", kind);
     let version = format!("{group}/v1");
@@ -62,7 +62,7 @@ async fn grant(place: &Place, name: &str, rules: Value) {
 }
 
 /// Waits until a patch is accepted: rights take a moment to be known.
-async fn accepted(place: &Place, visitor: &Client, change: Value) {
+async fn accepted(place: &CaseNamespace, visitor: &Client, change: Value) {
     eventually(PATIENCE, "the visitor's patch is accepted", async || {
         patch(place, visitor, change.clone()).await
     })
@@ -70,7 +70,11 @@ async fn accepted(place: &Place, visitor: &Client, change: Value) {
 }
 
 /// Code and message of a refusal.
-async fn patch(place: &Place, visitor: &Client, change: Value) -> Result<(), (u16, String)> {
+async fn patch(
+    place: &CaseNamespace,
+    visitor: &Client,
+    change: Value,
+) -> Result<(), (u16, String)> {
     let (routes, change) = (place.routes_as(visitor.clone()), Patch::Merge(change));
     match routes.patch("shop", &PatchParams::default(), &change).await {
         Ok(_) => Ok(()),

@@ -60,7 +60,7 @@ fn schema() -> Value {
 }
 
 /// A place in the schema.
-struct Place<'a> {
+struct SchemaPath<'a> {
     schema: &'a Value,
     /// Such as `spec.federation.federatesWith[].trustDomain`.
     path: String,
@@ -71,7 +71,7 @@ struct Place<'a> {
 /// The key of whatever stands in a map.
 const ENTRY: &str = "entry";
 
-impl<'a> Place<'a> {
+impl<'a> SchemaPath<'a> {
     fn root(schema: &'a Value) -> Self {
         Self { schema, path: String::new(), object: Rc::new(completed) }
     }
@@ -491,7 +491,7 @@ async fn what_lies_on_a_bound_of_the_schema_is_accepted_and_what_lies_beyond_is_
 ) {
     let schema = schema();
     let (mut complaints, mut accepted, mut broken) = (Complaints::default(), 0, 0);
-    for place in Place::root(&schema).all() {
+    for place in SchemaPath::root(&schema).all() {
         for (rule, Bound { on, beyond, says }) in place.bounds() {
             for object in on.into_iter().map(&*place.object) {
                 match turn.would_create(&object).await {
@@ -516,7 +516,7 @@ async fn what_lies_on_a_bound_of_the_schema_is_accepted_and_what_lies_beyond_is_
 async fn every_rule_with_words_of_its_own_refuses_an_object_with_them(turn: Turn) {
     let schema = schema();
     let (mut complaints, mut broken) = (Complaints::default(), 0);
-    for place in Place::root(&schema).all() {
+    for place in SchemaPath::root(&schema).all() {
         let told = refusals(&turn, &place, &mut complaints).await;
         for rule in place.rules() {
             match told.iter().any(|why| why.contains(rule)) {
@@ -537,7 +537,7 @@ async fn every_rule_with_words_of_its_own_refuses_an_object_with_them(turn: Turn
 }
 
 /// What is said of all objects that break the rules of a place.
-async fn refusals(turn: &Turn, place: &Place<'_>, complaints: &mut Complaints) -> Vec<String> {
+async fn refusals(turn: &Turn, place: &SchemaPath<'_>, complaints: &mut Complaints) -> Vec<String> {
     let wrong = text(&place.path).map(|text| New((place.object)(json!(text.wrong))));
     let mut told = Vec::new();
     for breach in breaches(&place.path).into_iter().chain(wrong) {

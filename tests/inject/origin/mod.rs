@@ -8,7 +8,7 @@
 mod stage;
 
 use serde_json::json;
-use testkit::{Ground, Pair, RouteFixture, SecretFixture, pair};
+use testkit::{Pair, RouteFixture, SecretFixture, TestServer, pair};
 use trustplane::names::SECRET_NAME_ANNOTATION;
 
 use self::stage::{Stage, shows, version};
@@ -18,10 +18,10 @@ use crate::scene::note;
 macro_rules! on_both {
     ($($case:ident,)+) => {
         mod real {
-            $(#[tokio::test] async fn $case() { super::$case(super::Ground::real().await).await; })+
+            $(#[tokio::test] async fn $case() { super::$case(super::TestServer::real().await).await; })+
         }
         mod sandbox {
-            $(#[tokio::test] async fn $case() { super::$case(super::Ground::sandbox().await).await; })+
+            $(#[tokio::test] async fn $case() { super::$case(super::TestServer::sandbox().await).await; })+
         }
     };
 }
@@ -63,8 +63,8 @@ const MISSING: &str = "Warning SecretNotFound";
 const WRONG_TYPE: &str = "Warning SecretWrongType";
 
 /// The Secret shop-tls, and six Routes that hold its pair.
-async fn six_managed(ground: &Ground, held: &Pair) -> Stage {
-    let stage = Stage::on(ground).await;
+async fn six_managed(server: &TestServer, held: &Pair) -> Stage {
+    let stage = Stage::on(server).await;
     SecretFixture::tls("shop-tls", held).create(&stage.ns).await;
     for route in SIX {
         RouteFixture::edge(route).annotated("shop-tls").create(&stage.ns).await;
@@ -76,30 +76,30 @@ async fn six_managed(ground: &Ground, held: &Pair) -> Stage {
 }
 
 /// The Secret shop-tls, and the Route shop that holds its pair.
-async fn one_managed(ground: &Ground, held: &Pair) -> Stage {
-    let stage = Stage::on(ground).await;
+async fn one_managed(server: &TestServer, held: &Pair) -> Stage {
+    let stage = Stage::on(server).await;
     SecretFixture::tls("shop-tls", held).create(&stage.ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&stage.ns).await;
     stage.shows("shop", held, MANAGED, &[INJECTED]).await;
     stage
 }
 
-async fn six_routes_share_one_secret(ground: Ground) {
-    six_managed(&ground, &pair::issued("*.example.com")).await;
+async fn six_routes_share_one_secret(server: TestServer) {
+    six_managed(&server, &pair::issued("*.example.com")).await;
 }
 
-async fn a_secret_in_another_namespace_is_not_found(ground: Ground) {
-    let elsewhere = ground.namespace("origin").await;
+async fn a_secret_in_another_namespace_is_not_found(server: TestServer) {
+    let elsewhere = server.namespace("origin").await;
     SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&elsewhere).await;
-    let stage = Stage::with(ground.namespace("origin").await, &[&elsewhere]).await;
+    let stage = Stage::with(server.namespace("origin").await, &[&elsewhere]).await;
 
     RouteFixture::edge("shop").annotated("shop-tls").create(&stage.ns).await;
 
     stage.shows("shop", None, NOT_FOUND, &[MISSING]).await;
 }
 
-async fn an_opaque_secret_is_not_injected(ground: Ground) {
-    let stage = Stage::on(&ground).await;
+async fn an_opaque_secret_is_not_injected(server: TestServer) {
+    let stage = Stage::on(&server).await;
     let opaque = SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).opaque();
     opaque.create(&stage.ns).await;
 
@@ -108,8 +108,8 @@ async fn an_opaque_secret_is_not_injected(ground: Ground) {
     stage.shows("shop", None, "Default SecretWrongType", &[WRONG_TYPE]).await;
 }
 
-async fn a_passthrough_route_gets_no_certificate(ground: Ground) {
-    let stage = Stage::on(&ground).await;
+async fn a_passthrough_route_gets_no_certificate(server: TestServer) {
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&stage.ns).await;
 
     RouteFixture::passthrough("shop").annotated("shop-tls").create(&stage.ns).await;
@@ -118,16 +118,16 @@ async fn a_passthrough_route_gets_no_certificate(ground: Ground) {
     stage.shows("shop", None, "none PassthroughTermination", &events).await;
 }
 
-async fn a_secret_that_is_absent_is_not_found(ground: Ground) {
-    let stage = Stage::on(&ground).await;
+async fn a_secret_that_is_absent_is_not_found(server: TestServer) {
+    let stage = Stage::on(&server).await;
 
     RouteFixture::edge("shop").annotated("shop-tls").create(&stage.ns).await;
 
     stage.shows("shop", None, NOT_FOUND, &[MISSING]).await;
 }
 
-async fn a_deleted_secret_takes_all_six_routes_back_to_the_default(ground: Ground) {
-    let stage = six_managed(&ground, &pair::issued("*.example.com")).await;
+async fn a_deleted_secret_takes_all_six_routes_back_to_the_default(server: TestServer) {
+    let stage = six_managed(&server, &pair::issued("*.example.com")).await;
 
     stage.ns.delete_secret("shop-tls").await;
 
@@ -136,9 +136,9 @@ async fn a_deleted_secret_takes_all_six_routes_back_to_the_default(ground: Groun
     }
 }
 
-async fn a_secret_that_is_created_again_is_injected_again(ground: Ground) {
+async fn a_secret_that_is_created_again_is_injected_again(server: TestServer) {
     let held = pair::issued("*.example.com");
-    let stage = six_managed(&ground, &held).await;
+    let stage = six_managed(&server, &held).await;
     stage.ns.delete_secret("shop-tls").await;
     for route in SIX {
         stage.shows(route, None, NOT_FOUND, &[INJECTED, MISSING]).await;
@@ -151,10 +151,10 @@ async fn a_secret_that_is_created_again_is_injected_again(ground: Ground) {
     }
 }
 
-async fn a_secret_from_a_new_authority_replaces_the_pair_in_all_six_routes(ground: Ground) {
+async fn a_secret_from_a_new_authority_replaces_the_pair_in_all_six_routes(server: TestServer) {
     let (old, new) = (pair::issued("*.example.com"), pair::with_chain("*.example.com"));
     assert_ne!(old.authority, new.authority);
-    let stage = six_managed(&ground, &old).await;
+    let stage = six_managed(&server, &old).await;
 
     SecretFixture::tls("shop-tls", &new).replace(&stage.ns).await;
 
@@ -163,9 +163,9 @@ async fn a_secret_from_a_new_authority_replaces_the_pair_in_all_six_routes(groun
     }
 }
 
-async fn a_route_that_switches_to_a_second_secret_holds_its_pair(ground: Ground) {
+async fn a_route_that_switches_to_a_second_secret_holds_its_pair(server: TestServer) {
     let second = pair::rsa("shop.example.com");
-    let stage = one_managed(&ground, &pair::issued("shop.example.com")).await;
+    let stage = one_managed(&server, &pair::issued("shop.example.com")).await;
     SecretFixture::tls("second-tls", &second).create(&stage.ns).await;
 
     stage.annotate("shop", Some("second-tls")).await;
@@ -173,8 +173,8 @@ async fn a_route_that_switches_to_a_second_secret_holds_its_pair(ground: Ground)
     stage.shows("shop", &second, MANAGED, &[INJECTED, UPDATED]).await;
 }
 
-async fn a_route_that_switches_to_an_opaque_secret_goes_back_to_the_default(ground: Ground) {
-    let stage = one_managed(&ground, &pair::issued("shop.example.com")).await;
+async fn a_route_that_switches_to_an_opaque_secret_goes_back_to_the_default(server: TestServer) {
+    let stage = one_managed(&server, &pair::issued("shop.example.com")).await;
     let opaque = SecretFixture::tls("opaque", &pair::issued("shop.example.com")).opaque();
     opaque.create(&stage.ns).await;
 
@@ -183,17 +183,17 @@ async fn a_route_that_switches_to_an_opaque_secret_goes_back_to_the_default(grou
     stage.shows("shop", None, "Default SecretWrongType", &[INJECTED, WRONG_TYPE]).await;
 }
 
-async fn a_route_that_switches_to_an_absent_secret_goes_back_to_the_default(ground: Ground) {
-    let stage = one_managed(&ground, &pair::issued("shop.example.com")).await;
+async fn a_route_that_switches_to_an_absent_secret_goes_back_to_the_default(server: TestServer) {
+    let stage = one_managed(&server, &pair::issued("shop.example.com")).await;
 
     stage.annotate("shop", Some("absent")).await;
 
     stage.shows("shop", None, NOT_FOUND, &[INJECTED, MISSING]).await;
 }
 
-async fn labels_alone_cause_no_write(ground: Ground) {
+async fn labels_alone_cause_no_write(server: TestServer) {
     let held = pair::issued("*.example.com");
-    let stage = six_managed(&ground, &held).await;
+    let stage = six_managed(&server, &held).await;
     let label = json!({"metadata": {"labels": {"team": "web"}}});
     let mut labelled = Vec::new();
     for route in SIX {
@@ -209,8 +209,8 @@ async fn labels_alone_cause_no_write(ground: Ground) {
     }
 }
 
-async fn without_the_annotation_a_route_goes_back_to_the_default(ground: Ground) {
-    let stage = one_managed(&ground, &pair::issued("shop.example.com")).await;
+async fn without_the_annotation_a_route_goes_back_to_the_default(server: TestServer) {
+    let stage = one_managed(&server, &pair::issued("shop.example.com")).await;
 
     stage.annotate("shop", None).await;
 
@@ -219,9 +219,9 @@ async fn without_the_annotation_a_route_goes_back_to_the_default(ground: Ground)
     assert_eq!(note(&stage.ns.route("shop").await), None);
 }
 
-async fn an_annotation_that_is_put_back_is_obeyed_again(ground: Ground) {
+async fn an_annotation_that_is_put_back_is_obeyed_again(server: TestServer) {
     let held = pair::issued("shop.example.com");
-    let stage = one_managed(&ground, &held).await;
+    let stage = one_managed(&server, &held).await;
     stage.annotate("shop", None).await;
     stage.shows("shop", None, "Default NoCertificate", &[INJECTED, CLEARED]).await;
 
@@ -230,9 +230,9 @@ async fn an_annotation_that_is_put_back_is_obeyed_again(ground: Ground) {
     stage.shows("shop", &held, MANAGED, &[INJECTED_TWICE, CLEARED]).await;
 }
 
-async fn the_users_own_pair_is_replaced(ground: Ground) {
+async fn the_users_own_pair_is_replaced(server: TestServer) {
     let (theirs, held) = (pair::issued("shop.example.com"), pair::issued("shop.example.com"));
-    let stage = Stage::on(&ground).await;
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("shop-tls", &held).create(&stage.ns).await;
 
     let route = RouteFixture::edge("shop").annotated("shop-tls").holding(&theirs);
@@ -241,11 +241,11 @@ async fn the_users_own_pair_is_replaced(ground: Ground) {
     stage.shows("shop", &held, MANAGED, &[INJECTED]).await;
 }
 
-async fn a_reencrypt_route_keeps_its_destination_authority(ground: Ground) {
+async fn a_reencrypt_route_keeps_its_destination_authority(server: TestServer) {
     let (held, renewed) = (pair::issued("shop.example.com"), pair::issued("shop.example.com"));
     let backend = pair::issued("backend").authority;
     let kept = json!({"termination": "reencrypt", "destinationCACertificate": backend});
-    let stage = Stage::on(&ground).await;
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("shop-tls", &held).create(&stage.ns).await;
 
     RouteFixture::reencrypt("shop", &backend).annotated("shop-tls").create(&stage.ns).await;
@@ -262,8 +262,8 @@ async fn a_reencrypt_route_keeps_its_destination_authority(ground: Ground) {
     assert_eq!(stage.tls_but_the_pair("shop").await, kept);
 }
 
-async fn a_route_of_an_ingress_is_left_alone(ground: Ground) {
-    let stage = Stage::on(&ground).await;
+async fn a_route_of_an_ingress_is_left_alone(server: TestServer) {
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("shop-tls", &pair::issued("shop.example.com")).create(&stage.ns).await;
     let route = RouteFixture::edge("shop").annotated("shop-tls");
     let created = route.owned_by_ingress("networking.k8s.io/v1").create(&stage.ns).await;
@@ -274,9 +274,9 @@ async fn a_route_of_an_ingress_is_left_alone(ground: Ground) {
     stage.shows("shop", None, "no condition", &[]).await;
 }
 
-async fn a_wildcard_route_wants_a_wildcard_certificate(ground: Ground) {
+async fn a_wildcard_route_wants_a_wildcard_certificate(server: TestServer) {
     let (all, one) = (pair::issued("*.apps.example.com"), pair::issued("www.apps.example.com"));
-    let stage = Stage::on(&ground).await;
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("all-tls", &all).create(&stage.ns).await;
     SecretFixture::tls("one-tls", &one).create(&stage.ns).await;
 
@@ -289,9 +289,9 @@ async fn a_wildcard_route_wants_a_wildcard_certificate(ground: Ground) {
     stage.shows("one", &one, MANAGED, &[INJECTED, "Warning HostMismatch"]).await;
 }
 
-async fn the_same_names_in_several_namespaces_are_not_confused(ground: Ground) {
-    let others = [ground.namespace("origin").await, ground.namespace("origin").await];
-    let stage = Stage::with(ground.namespace("origin").await, &[&others[0], &others[1]]).await;
+async fn the_same_names_in_several_namespaces_are_not_confused(server: TestServer) {
+    let others = [server.namespace("origin").await, server.namespace("origin").await];
+    let stage = Stage::with(server.namespace("origin").await, &[&others[0], &others[1]]).await;
     let everywhere = [&stage.ns, &others[0], &others[1]];
     let pairs = everywhere.map(|_| pair::issued("shop.example.com"));
     for (ns, held) in everywhere.into_iter().zip(&pairs) {
@@ -313,10 +313,10 @@ async fn the_same_names_in_several_namespaces_are_not_confused(ground: Ground) {
     assert_eq!(version(&others[1].route("shop").await), untouched);
 }
 
-async fn a_route_goes_from_custom_to_managed_and_back(ground: Ground) {
+async fn a_route_goes_from_custom_to_managed_and_back(server: TestServer) {
     let custom = "Custom CertificateInRoute";
     let (theirs, held) = (pair::issued("shop.example.com"), pair::issued("shop.example.com"));
-    let stage = Stage::on(&ground).await;
+    let stage = Stage::on(&server).await;
     SecretFixture::tls("shop-tls", &held).create(&stage.ns).await;
     RouteFixture::edge("shop").holding(&theirs).create(&stage.ns).await;
     stage.shows("shop", &theirs, custom, &[]).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{
-    Controller, Ground, Launch, Namespace, Pair, RouteFixture, SecretFixture, SeenEvent,
+    Controller, Launch, Namespace, Pair, RouteFixture, SecretFixture, SeenEvent, TestServer,
     eventually_equals, pair,
 };
 
@@ -40,8 +40,8 @@ enum Held {
 
 impl Stage {
     /// A fresh namespace with a controller.
-    pub async fn on(ground: &Ground) -> Self {
-        Self::with(ground.namespace("origin").await, &[]).await
+    pub async fn on(server: &TestServer) -> Self {
+        Self::with(server.namespace("origin").await, &[]).await
     }
 
     /// A namespace with a controller that serves others too.
@@ -124,12 +124,12 @@ impl Seen {
             Some((state, reason)) => format!("{} {reason}", state.as_deref().unwrap_or("none")),
             None => "no condition".to_owned(),
         };
-        let events = ns.events_of(route).await.iter().map(told).collect();
+        let events = ns.events_of(route).await.iter().map(event_text).collect();
         Self { pair, condition, events }
     }
 }
 
-fn told(event: &SeenEvent) -> String {
+fn event_text(event: &SeenEvent) -> String {
     let SeenEvent { kind, reason, count, .. } = event;
     if *count == 1 { format!("{kind} {reason}") } else { format!("{kind} {reason} x{count}") }
 }

@@ -31,7 +31,7 @@ async fn staged(prefix: &str) -> (Scene, Person) {
 }
 
 /// The refusal about `shop-tls`.
-fn told(scene: &Scene, mallory: &Person, route: &str) -> Answer {
+fn refused(scene: &Scene, mallory: &Person, route: &str) -> Answer {
     Err(refusal(scene, mallory, route, SECRET, Missing::Secret))
 }
 
@@ -69,7 +69,7 @@ async fn every_verb_that_sets_the_annotation_is_refused_in_the_same_words() {
     ];
     for (how, route, answer) in attempts {
         println!("{how:<22}{}", if answer.is_ok() { "allowed" } else { "refused" });
-        assert_eq!(answer, told(&scene, &mallory, route), "{how}");
+        assert_eq!(answer, refused(&scene, &mallory, route), "{how}");
     }
     no_key_anywhere(&scene).await;
 }
@@ -95,7 +95,7 @@ async fn a_route_deleted_and_made_again_is_a_new_one() {
     mallory.delete("shop").await;
 
     let again = mallory.create(&RouteFixture::edge("shop").annotated(SECRET)).await;
-    assert_eq!(again, told(&scene, &mallory, "shop"));
+    assert_eq!(again, refused(&scene, &mallory, "shop"));
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_name_may_not_be_changed_to_that_of_a_secret_one_may_not_read() {
     assert_eq!(jane.create(&RouteFixture::edge("shop").annotated("own-tls")).await, Ok(()));
     scene.holds("shop", &own).await;
 
-    assert_eq!(jane.annotate("shop", Some(SECRET)).await, told(&scene, &jane, "shop"));
+    assert_eq!(jane.annotate("shop", Some(SECRET)).await, refused(&scene, &jane, "shop"));
 
     scene.ns.quiet(SILENCE).await;
     assert!(scene.ns.route_holds("shop", &own).await, "the Route holds what it held");
@@ -187,7 +187,7 @@ async fn a_secret_of_another_namespace_counts_for_nothing() {
 
     let answer = jane.create(&RouteFixture::edge("shop").annotated(SECRET)).await;
 
-    assert_eq!(answer, told(&scene, &jane, "shop"));
+    assert_eq!(answer, refused(&scene, &jane, "shop"));
     no_key_anywhere(&scene).await;
 }
 
@@ -242,7 +242,7 @@ async fn a_route_on_its_way_out_is_guarded_too() {
 
     let answer = mallory.annotate("shop", Some(SECRET)).await;
 
-    assert_eq!(answer, told(&scene, &mallory, "shop"));
+    assert_eq!(answer, refused(&scene, &mallory, "shop"));
     no_key_anywhere(&scene).await;
 }
 
@@ -253,5 +253,5 @@ async fn to_list_secrets_is_not_to_get_this_one() {
     let rules = [edit_routes(), create_custom_hosts(), list];
     let lister = Person::new(&scene.ns, "lister", &rules).await;
     let answer = lister.create(&RouteFixture::edge("shop").annotated(SECRET)).await;
-    assert_eq!(answer, told(&scene, &lister, "shop"));
+    assert_eq!(answer, refused(&scene, &lister, "shop"));
 }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use testkit::{
     Pair, pair,
-    router::plan::{CONFIGURATION, Files, Place, Route, Table, render},
+    router::plan::{CONFIGURATION, Files, Layout, Route, Table, render},
 };
 use trustplane::runtime::redact::PrivateKeyPem;
 
 use crate::router::{aged, route, route_in};
 
-fn place(default: &Pair) -> Place {
-    Place {
+fn layout(default: &Pair) -> Layout {
+    Layout {
         folder: PathBuf::from("/router"),
         listen: ([127, 0, 0, 1], 8443).into(),
         plain_backend: ([127, 0, 0, 1], 8001).into(),
@@ -32,7 +32,7 @@ fn files(routes: impl IntoIterator<Item = Route>) -> Files {
     let admissions = table.admissions();
     let offers =
         admissions.iter().filter_map(|(entry, _)| Some((*entry, entry.offer.as_ref().ok()?)));
-    render(&place(&default), offers)
+    render(&layout(&default), offers)
 }
 
 fn names(files: &Files) -> Vec<&str> {

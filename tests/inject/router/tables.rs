@@ -23,7 +23,7 @@ fn table(routes: impl IntoIterator<Item = Route>) -> Table {
 }
 
 /// The admission of every Route, by its name.
-fn said(table: &Table) -> Vec<(String, &'static str)> {
+fn admissions(table: &Table) -> Vec<(String, &'static str)> {
     let word = |admission| match admission {
         Admission::Admitted => "Admitted",
         Admission::Refused { reason, .. } => reason,
@@ -42,17 +42,17 @@ fn the_oldest_route_gets_the_host() {
     let newer = aged(route_in("app", "ant", "SHOP.example.com.", edge()), 2);
     let mut table = table([newer, older]);
     let both = [("web/zebra", "Admitted"), ("app/ant", "HostAlreadyClaimed")];
-    assert_eq!(said(&table), expected(&both));
+    assert_eq!(admissions(&table), expected(&both));
 
     table.remove(&At { namespace: "web".to_owned(), name: "zebra".to_owned() });
-    assert_eq!(said(&table), expected(&[("app/ant", "Admitted")]));
+    assert_eq!(admissions(&table), expected(&[("app/ant", "Admitted")]));
 }
 
 #[test]
 fn within_a_second_the_names_decide() {
     let routes = ["b", "a"].map(|name| aged(route_in("web", name, "shop.example.com", edge()), 1));
     let both = [("web/a", "Admitted"), ("web/b", "HostAlreadyClaimed")];
-    assert_eq!(said(&table(routes)), expected(&both));
+    assert_eq!(admissions(&table(routes)), expected(&both));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_route_that_is_refused_keeps_its_host() {
     let older = aged(route_in("web", "bad", "shop.example.com", tls), 1);
     let newer = aged(route_in("web", "good", "shop.example.com", edge()), 2);
     let both = [("web/bad", "ExtendedValidationFailed"), ("web/good", "HostAlreadyClaimed")];
-    assert_eq!(said(&table([older, newer])), expected(&both));
+    assert_eq!(admissions(&table([older, newer])), expected(&both));
 }
 
 #[test]
@@ -73,13 +73,13 @@ fn a_wildcard_and_a_host_below_it_are_two_claims() {
     second.spec.wildcard_policy = "Subdomain".to_owned();
     let one = aged(route_in("web", "one", "one.apps.example.com", edge()), 3);
     let all = [("web/any", "Admitted"), ("web/too", "HostAlreadyClaimed"), ("web/one", "Admitted")];
-    assert_eq!(said(&table([wildcard, second, one])), expected(&all));
+    assert_eq!(admissions(&table([wildcard, second, one])), expected(&all));
 }
 
 #[test]
 fn a_route_without_a_host_is_refused() {
     let routes = [route_in("web", "shop", "", edge())];
-    assert_eq!(said(&table(routes)), expected(&[("web/shop", "NoHostValue")]));
+    assert_eq!(admissions(&table(routes)), expected(&[("web/shop", "NoHostValue")]));
 }
 
 #[test]
@@ -88,5 +88,5 @@ fn a_route_that_a_list_does_not_have_is_gone() {
     let mut table = table(routes);
     let left = At { namespace: "web".to_owned(), name: "b".to_owned() };
     table.keep_only(&HashSet::from([left]));
-    assert_eq!(said(&table), expected(&[("web/b", "Admitted")]));
+    assert_eq!(admissions(&table), expected(&[("web/b", "Admitted")]));
 }

@@ -25,7 +25,7 @@ use self::follow::Change;
 use self::haproxy::HaProxy;
 pub use self::haproxy::program;
 use self::journal::Journal;
-use self::plan::{Admission, Files, Place, Table, render, status};
+use self::plan::{Admission, Files, Layout, Table, render, status};
 use crate::{free_port, pair, scratch_folder};
 
 /// Changes that come quicker share a reload.
@@ -54,15 +54,15 @@ impl Router {
     /// The same for a backend of the caller's own.
     pub async fn towards(client: Client, towards: Towards, logs: &Path) -> Result<Self, String> {
         let default = pair::issued("default.router.test");
-        let place = place(towards, &default).map_err(|error| format!("the router: {error}"))?;
-        let address = place.listen;
+        let layout = layout(towards, &default).map_err(|error| format!("the router: {error}"))?;
+        let address = layout.listen;
         let haproxy =
-            HaProxy::start(&place.folder, render(&place, []), &logs.join("haproxy.log")).await?;
+            HaProxy::start(&layout.folder, render(&layout, []), &logs.join("haproxy.log")).await?;
         let (tell, changes) = mpsc::unbounded_channel();
         let (say, statuses) = watch::channel(Vec::new());
         let driver = Driver {
             table: Table::default(),
-            place,
+            layout,
             haproxy,
             say,
             journal: Journal::at(logs.join("router.log")),
@@ -104,8 +104,8 @@ pub struct Towards {
     pub authority: String,
 }
 
-fn place(towards: Towards, default: &pair::Pair) -> std::io::Result<Place> {
-    Ok(Place {
+fn layout(towards: Towards, default: &pair::Pair) -> std::io::Result<Layout> {
+    Ok(Layout {
         // In the folder for temporary files, since a socket's path must be short.
         folder: scratch_folder()?,
         listen: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
@@ -119,7 +119,7 @@ fn place(towards: Towards, default: &pair::Pair) -> std::io::Result<Place> {
 
 struct Driver {
     table: Table,
-    place: Place,
+    layout: Layout,
     haproxy: HaProxy,
     say: watch::Sender<Vec<Value>>,
     journal: Journal,
@@ -179,7 +179,7 @@ impl Driver {
         self.say.send_replace(said.collect());
         let admitted = admissions.iter().filter(|(_, it)| *it == Admission::Admitted);
         render(
-            &self.place,
+            &self.layout,
             admitted.filter_map(|(entry, _)| Some((*entry, entry.offer.as_ref().ok()?))),
         )
     }

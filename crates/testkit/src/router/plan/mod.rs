@@ -17,6 +17,6 @@ pub mod status;
 mod table;
 
 pub use offer::{Offer, Termination, offer};
-pub use render::{CONFIGURATION, Files, Place, render};
+pub use render::{CONFIGURATION, Files, Layout, render};
 pub use route::Route;
 pub use table::{Admission, At, Entry, Table};

@@ -16,7 +16,7 @@ use super::offer::{Offer, Termination};
 use super::table::{At, Entry};
 
 /// Where HAProxy listens, what is behind it, and what is always the same.
-pub struct Place {
+pub struct Layout {
     /// Holds the files and sockets.
     pub folder: PathBuf,
     /// Where clients connect.
@@ -63,10 +63,10 @@ const SERVICE_AUTHORITY: &str = "service-ca.pem";
 
 /// The files for these admitted Routes.
 pub fn render<'a>(
-    place: &Place,
+    layout: &Layout,
     admitted: impl IntoIterator<Item = (&'a Entry, &'a Offer)>,
 ) -> Files {
-    let path = |name: &str| place.folder.join(name).display().to_string();
+    let path = |name: &str| layout.folder.join(name).display().to_string();
     let mut files = Files::default();
     // `!*`: the default certificate is for no name in particular.
     let mut certificates = format!("{} !*\n", path(DEFAULT_PAIR));
@@ -85,7 +85,7 @@ pub fn render<'a>(
                 };
                 let backend = format!("reencrypt_{}_{}", entry.at.namespace, entry.at.name);
                 hosts += &format!("{claim} {backend}\n");
-                backends += &reencrypt_backend(place, &backend, &path(&trusted));
+                backends += &reencrypt_backend(layout, &backend, &path(&trusted));
                 if let Some(authorities) = authorities {
                     files.put(trusted, authorities);
                 }
@@ -96,11 +96,11 @@ pub fn render<'a>(
             files.put(file, pair.expose());
         }
     }
-    files.put(CONFIGURATION, configuration(place) + &backends);
+    files.put(CONFIGURATION, configuration(layout) + &backends);
     files.put(CERTIFICATES, certificates);
     files.put(HOSTS, hosts);
-    files.put(DEFAULT_PAIR, place.default_pair.expose());
-    files.put(SERVICE_AUTHORITY, &place.backend_authority);
+    files.put(DEFAULT_PAIR, layout.default_pair.expose());
+    files.put(SERVICE_AUTHORITY, &layout.backend_authority);
     files
 }
 
@@ -109,9 +109,9 @@ fn file_name(at: &At) -> String {
     format!("{}_{}.pem", at.namespace, at.name)
 }
 
-fn configuration(place: &Place) -> String {
-    let folder = place.folder.display();
-    let (listen, plain, tls) = (place.listen, place.plain_backend, place.tls_backend);
+fn configuration(layout: &Layout) -> String {
+    let folder = layout.folder.display();
+    let (listen, plain, tls) = (layout.listen, layout.plain_backend, layout.tls_backend);
     format!(
         r#"global
     maxconn 2000
@@ -164,8 +164,8 @@ backend {PASSTHROUGH}
     )
 }
 
-fn reencrypt_backend(place: &Place, name: &str, trusted: &str) -> String {
-    let (tls, host) = (place.tls_backend, &place.backend_host);
+fn reencrypt_backend(layout: &Layout, name: &str, trusted: &str) -> String {
+    let (tls, host) = (layout.tls_backend, &layout.backend_host);
     let mut text = String::new();
     let _ = writeln!(text, "\nbackend {name}\n    mode http");
     let _ = writeln!(

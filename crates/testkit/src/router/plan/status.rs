@@ -18,7 +18,7 @@ pub fn replacement(entry: &Entry, admission: &Admission, now: DateTime<Utc>) -> 
     let mine = |ingress: &&Value| ingress["routerName"] == ROUTER_NAME;
     let ingress = &entry.route.status.ingress;
     let standing = ingress.iter().find(mine);
-    let wanted = said_of(entry, admission, standing, now);
+    let wanted = ingress_of(entry, admission, standing, now);
     if standing == Some(&wanted) {
         return None;
     }
@@ -36,7 +36,7 @@ pub fn replacement(entry: &Entry, admission: &Admission, now: DateTime<Utc>) -> 
     }))
 }
 
-fn said_of(
+fn ingress_of(
     entry: &Entry,
     admission: &Admission,
     standing: Option<&Value>,

@@ -11,7 +11,7 @@ use testkit::{Pair, SeenEvent, certificate_condition};
 use trustplane::inject::act::capability::StatusField;
 
 use super::client::{Fingerprint, Served, fingerprint_of};
-use super::place::Place;
+use super::namespace::CaseNamespace;
 
 /// The certificate that a visitor must be served.
 pub enum Expected<'a> {
@@ -52,7 +52,7 @@ const NOT_KEPT: &str = "not kept by this API server";
 impl Seen {
     /// The expected result of [`Seen::of`].
     pub fn wanted(
-        place: &Place,
+        place: &CaseNamespace,
         expected: &Expected<'_>,
         condition: &str,
         events: &[&str],
@@ -75,11 +75,11 @@ impl Seen {
 
     /// Looks at a Route from all sides.
     pub async fn of(
-        place: &Place,
+        place: &CaseNamespace,
         route: &str,
         host: &str,
         expected: &Expected<'_>,
-    ) -> (Self, Sight) {
+    ) -> (Self, Observation) {
         let object = place.look_up(route).await;
         let events = place.events_of(route).await;
         let visit = place.world.visit(host).await;
@@ -89,12 +89,15 @@ impl Seen {
             admitted: is_admitted(&object),
             holds: held(&object, expected),
             condition: condition_of(place, &object),
-            events: events.iter().map(told).collect(),
+            events: events.iter().map(event_text).collect(),
         };
-        let sight = Sight {
+        let sight = Observation {
             served: Shown::of(&visit, place.world.default()),
             condition: seen.condition.clone(),
-            event: events.iter().max_by_key(|event| last_said(event)).map_or("none".into(), told),
+            event: events
+                .iter()
+                .max_by_key(|event| last_said(event))
+                .map_or("none".into(), event_text),
             times: 1,
         };
         (seen, sight)
@@ -102,7 +105,7 @@ impl Seen {
 }
 
 fn described(
-    place: &Place,
+    place: &CaseNamespace,
     host: &str,
     visit: &Result<Served, String>,
     expected: &Expected<'_>,
@@ -161,7 +164,7 @@ pub fn is_admitted(route: &Value) -> bool {
     !routers.is_empty() && routers.iter().all(admits)
 }
 
-fn condition_of(place: &Place, route: &Value) -> String {
+fn condition_of(place: &CaseNamespace, route: &Value) -> String {
     match certificate_condition(route) {
         _ if place.world.condition == StatusField::Dropped => NOT_KEPT.to_owned(),
         Some((state, reason)) => format!("{} {reason}", state.as_deref().unwrap_or("none")),
@@ -175,14 +178,14 @@ fn last_said(event: &Event) -> Option<Timestamp> {
     again.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
 
-fn told(event: &Event) -> String {
+fn event_text(event: &Event) -> String {
     let SeenEvent { kind, reason, count, .. } = &SeenEvent::from(event.clone());
     if *count == 1 { format!("{kind} {reason}") } else { format!("{kind} {reason} x{count}") }
 }
 
 /// A line of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Sight {
+pub struct Observation {
     pub served: Shown,
     pub condition: String,
     /// The newest.
@@ -238,11 +241,11 @@ impl Shown {
 
 /// Everything that a case saw, in order.
 #[derive(Clone, Default)]
-pub struct Sights(Arc<Mutex<Vec<Sight>>>);
+pub struct Observations(Arc<Mutex<Vec<Observation>>>);
 
-impl Sights {
+impl Observations {
     /// Notes a sight, together with the one before where only the serial differs, if anything.
-    pub fn add(&self, sight: Sight) {
+    pub fn add(&self, sight: Observation) {
         let mut seen = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match seen.last_mut() {
             Some(last) if (&last.condition, &last.event) == (&sight.condition, &sight.event) => {
@@ -256,7 +259,7 @@ impl Sights {
     }
 
     /// All so far.
-    pub fn all(&self) -> Vec<Sight> {
+    pub fn all(&self) -> Vec<Observation> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }

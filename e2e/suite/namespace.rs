@@ -15,7 +15,7 @@ use testkit::{Pair, RouteFixture, SecretFixture, eventually};
 use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::{INJECT_REPORTER, SECRET_NAME_ANNOTATION};
 
-use super::sight::{Expected, Seen, Sights, is_admitted};
+use super::observation::{Expected, Observations, Seen, is_admitted};
 use super::world::World;
 
 /// Generous: the machine is shared. Times are for the table to tell.
@@ -23,15 +23,15 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for a turn that is under way to come to its write.
 const A_TURN: Duration = Duration::from_millis(300);
 
-pub struct Place {
+pub struct CaseNamespace {
     pub world: Arc<World>,
     pub name: String,
-    pub sights: Sights,
+    pub sights: Observations,
 }
 
-impl Place {
+impl CaseNamespace {
     /// A fresh namespace.
-    pub async fn new(world: Arc<World>, sights: Sights) -> Self {
+    pub async fn new(world: Arc<World>, sights: Observations) -> Self {
         let name = world.make_namespace().await.expect("the namespace is accepted");
         Self { world, name, sights }
     }
@@ -196,7 +196,7 @@ impl Place {
         self.shows_at(route, &self.host(route), expected, condition, events).await;
     }
 
-    /// As [`Place::shows`], for a client who asks for another host.
+    /// As [`CaseNamespace::shows`], for a client who asks for another host.
     pub async fn shows_at<'a>(
         &self,
         route: &str,

@@ -10,14 +10,14 @@ use crate::sandbox::Sandbox;
 
 /// An API server that the tests of this binary share. Clones are the same.
 #[derive(Clone)]
-pub enum Ground {
+pub enum TestServer {
     /// kube-apiserver and etcd, with RBAC and an audit log.
     Real(Cluster),
     /// Our own, which has neither.
     Sandbox(&'static Sandbox),
 }
 
-impl Ground {
+impl TestServer {
     /// The real one.
     pub async fn real() -> Self {
         Self::Real(Cluster::get().await)

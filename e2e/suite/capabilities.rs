@@ -9,10 +9,10 @@ use testkit::{arguments::Arguments, authority::Authority};
 use trustplane::k8s::api_error::{self, ApiError};
 use trustplane::names::INJECTED_ANNOTATION;
 
-use super::place::Place;
-use super::rights::{self, Role};
+use super::namespace::CaseNamespace;
+use super::observation::{Observations, is_admitted};
+use super::permissions::{self, Role};
 use super::runner::{Case, Pace, Verdict};
-use super::sight::{Sights, is_admitted};
 use super::world::World;
 
 /// The admission policy of deploy/policy.
@@ -34,7 +34,7 @@ pub enum Need {
 }
 
 /// Missing features, and why they are missing.
-pub struct Survey {
+pub struct Capabilities {
     missing: Vec<(Need, String)>,
     /// Our own stack has everything: what is missing there is a failure.
     own_stack: bool,
@@ -42,7 +42,7 @@ pub struct Survey {
     quick: bool,
 }
 
-impl Survey {
+impl Capabilities {
     /// Looks at a cluster.
     pub async fn of(world: &World, arguments: &Arguments) -> Self {
         let client = &world.client;
@@ -64,7 +64,7 @@ impl Survey {
             ),
             (Need::Ingress, "trustplane-e2e-ingress", "/apis/networking.k8s.io/v1"),
         ];
-        let roles = rights::roles();
+        let roles = permissions::roles();
         for (need, role, path) in looks {
             let role = roles.iter().find(|known| known.name() == role).expect("e2e/role.yaml");
             if let Some(why) = why_not(client, role, path).await {
@@ -107,7 +107,7 @@ async fn why_not(client: &Client, role: &Role, path: &str) -> Option<String> {
 /// Says which rights the suite needs, and which are missing. Fails where nothing can be done.
 pub async fn state_rights(client: &Client) -> Result<(), String> {
     println!("rights that the suite needs (e2e/role.yaml):");
-    let mut roles = rights::roles().into_iter();
+    let mut roles = permissions::roles().into_iter();
     let needed = roles.next().expect("e2e/role.yaml has a role");
     let missing = state(client, &needed).await;
     for role in roles {
@@ -141,7 +141,7 @@ async fn state(client: &Client, role: &Role) -> Option<Vec<String>> {
 /// Tries a Route of our own: whether a router admits it, and whether a trustplane injects into it.
 /// Returns where that router is, as far as it says.
 pub async fn try_a_route(world: &Arc<World>) -> Result<Option<String>, String> {
-    let place = Place::new(world.clone(), Sights::default()).await;
+    let place = CaseNamespace::new(world.clone(), Observations::default()).await;
     let host = place.host("probe");
     place.tls("probe-tls", &Authority::new("e2e probe").issue(&host)).await;
     place.route(&place.edge("probe").annotated("probe-tls")).await;
@@ -162,7 +162,7 @@ pub async fn try_a_route(world: &Arc<World>) -> Result<Option<String>, String> {
     Ok(name.map(|name| format!("{name}:443")))
 }
 
-async fn awaited(place: &Place, is_so: impl Fn(&Value) -> bool) -> Option<Value> {
+async fn awaited(place: &CaseNamespace, is_so: impl Fn(&Value) -> bool) -> Option<Value> {
     let start = Instant::now();
     while start.elapsed() < WITHIN {
         let route = place.look_up("probe").await;
