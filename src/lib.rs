@@ -27,6 +27,7 @@ pub mod api;
 pub mod bundle;
 pub mod check;
 pub mod cli;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod federate;
 pub mod inject;

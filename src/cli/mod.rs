@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::runtime::{
@@ -12,6 +13,7 @@ use crate::runtime::{
 pub mod check;
 mod cluster;
 mod confirm;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod federate;
 pub mod federation;
@@ -19,8 +21,17 @@ mod help;
 pub mod inject;
 mod output;
 mod policy_args;
+#[cfg(feature = "demo")]
 pub mod sandbox;
 pub mod uninstall;
+
+#[cfg(feature = "demo")]
+const DEMO_EXAMPLE: &str = "  See it work, on this machine and without a cluster:
+    trustplane demo
+
+";
+#[cfg(not(feature = "demo"))]
+const DEMO_EXAMPLE: &str = "";
 
 /// Copies the certificate and key of a TLS Secret into every Route that asks for them with one
 /// annotation.
@@ -32,16 +43,13 @@ pub mod uninstall;
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "\
+    after_help = format!("\
 Examples:
-  See it work, on this machine and without a cluster:
-    trustplane demo
-
-  See whether your cluster is ready for it, and whether an installation works:
+{DEMO_EXAMPLE}  See whether your cluster is ready for it, and whether an installation works:
     trustplane check
 
   Run it against the cluster that kubectl uses, without writing anything:
-    trustplane inject --dry-run"
+    trustplane inject --dry-run")
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -52,10 +60,12 @@ pub struct Cli {
 enum Command {
     // The help is on each type: a doc comment here would replace it.
     Check(check::Check),
+    #[cfg(feature = "demo")]
     Demo(demo::Demo),
     Federate(federate::Federate),
     Federation(federation::Federation),
     Inject(inject::Inject),
+    #[cfg(feature = "demo")]
     Sandbox(sandbox::Sandbox),
     Uninstall(uninstall::Uninstall),
 }
@@ -82,6 +92,11 @@ impl Exit {
     }
 }
 
+/// Runs a command's future to its end.
+fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new().context("cannot start")?.block_on(work)
+}
+
 impl Cli {
     /// Ends the process if the command line is wrong or asks for help.
     pub fn from_arguments() -> Self {
@@ -92,10 +107,12 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Check(command) => command.run(),
+            #[cfg(feature = "demo")]
             Command::Demo(command) => command.run(),
             Command::Federate(command) => command.run(),
             Command::Federation(command) => command.run(),
             Command::Inject(command) => command.run(),
+            #[cfg(feature = "demo")]
             Command::Sandbox(command) => command.run(),
             Command::Uninstall(command) => command.run(),
         };

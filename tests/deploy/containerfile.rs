@@ -114,6 +114,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
+fn it_builds_the_program_without_sandbox_and_demo() {
+    let text = text_of("Containerfile");
+    let build = text.lines().find(|line| line.starts_with("RUN cargo build ")).expect("a build");
+    assert!(build.contains(" --no-default-features "), "{build}");
+}
+
+#[test]
 fn it_runs_the_program_as_a_numbered_user_who_is_not_root() {
     let text = text_of("Containerfile");
     let user = text.lines().rev().find_map(|line| line.strip_prefix("USER ")).expect("a user");
