@@ -21,7 +21,7 @@ use trustplane::{
     demo::{
         api_server,
         loopback::Port,
-        serve::{Options, Serving},
+        serve::{Options, RunningApi},
     },
     runtime::clock::Clock,
 };
@@ -53,10 +53,11 @@ pub async fn run(routes: usize) -> anyhow::Result<Report> {
     bench.run().await
 }
 
-async fn serve(store: Store) -> anyhow::Result<(Serving, Client)> {
+async fn serve(store: Store) -> anyhow::Result<(RunningApi, Client)> {
     let clock = Clock::system();
     let options = Options { port: Port::Exactly(0), kubeconfig: None };
-    let serving = Serving::start(api_server::server(store, clock.clone()), options, &clock).await?;
+    let serving =
+        RunningApi::start(api_server::server(store, clock.clone()), options, &clock).await?;
     let kubeconfig = Kubeconfig::read_from(serving.kubeconfig())?;
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -67,7 +68,7 @@ async fn serve(store: Store) -> anyhow::Result<(Serving, Client)> {
     Ok((serving, client))
 }
 
-async fn start_empty(report: &mut Report) -> anyhow::Result<Serving> {
+async fn start_empty(report: &mut Report) -> anyhow::Result<RunningApi> {
     let begin = Instant::now();
     let (serving, _) = serve(api_server::store(HISTORY, 1)).await?;
     let remark = "from nothing to the first answer over TLS";
@@ -75,7 +76,10 @@ async fn start_empty(report: &mut Report) -> anyhow::Result<Serving> {
     Ok(serving)
 }
 
-async fn start(population: &Population, report: &mut Report) -> anyhow::Result<(Serving, Client)> {
+async fn start(
+    population: &Population,
+    report: &mut Report,
+) -> anyhow::Result<(RunningApi, Client)> {
     let before = resident();
     let (begin, busy) = (Instant::now(), processor_time());
     let mut store = api_server::store(HISTORY, 1);

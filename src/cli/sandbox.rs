@@ -14,7 +14,7 @@ use crate::{
     },
     demo::{
         loopback::Port,
-        session::{Access, Options, Rules, Session},
+        session::{Access, InjectorRules, Options, Session},
     },
     runtime::{
         log::{self, LogFormat, Verbosity},
@@ -95,11 +95,11 @@ impl Settings {
     }
 
     /// How the injector is to decide.
-    pub(super) fn rules(&self) -> anyhow::Result<Rules> {
-        Ok(Rules { policy: self.rules.policy()?, resync: self.rules.resync })
+    pub(super) fn rules(&self) -> anyhow::Result<InjectorRules> {
+        Ok(InjectorRules { policy: self.rules.policy()?, resync: self.rules.resync })
     }
 
-    pub(super) async fn start(&self, injector: Option<Rules>) -> anyhow::Result<Session> {
+    pub(super) async fn start(&self, injector: Option<InjectorRules>) -> anyhow::Result<Session> {
         let (api_port, edge_port) = self.ports()?;
         let kubeconfig = self.kubeconfig.as_deref();
         let session = Session::start(Options { api_port, edge_port, kubeconfig, injector }).await?;

@@ -25,7 +25,6 @@ pub static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
     Kinds::new(&CRDS).expect("the CRDs are valid")
 });
 
-/// The kind Route.
 pub fn route() -> &'static Kind {
     // A test calls this.
     #[allow(clippy::expect_used)]

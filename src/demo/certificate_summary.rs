@@ -8,12 +8,11 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer, x509::X509Name
 
 use crate::runtime::printable::printable;
 
-/// What a client learns of a certificate.
+/// A certificate in short, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CertificateSummary {
-    /// Whose it is.
     pub subject: String,
-    /// Who vouches for it.
+    /// The issuer.
     pub issuer: String,
     /// Its number, in hexadecimal digits.
     pub serial: String,

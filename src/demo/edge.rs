@@ -78,12 +78,7 @@ const WRITERS: usize = 4;
 pub enum EdgeError {
     /// The port is taken, or not ours to take.
     #[error("cannot listen on 127.0.0.1 port {port} for the edge. Choose another with --edge-port")]
-    Listen {
-        /// Which port.
-        port: u16,
-        /// Why not.
-        source: io::Error,
-    },
+    Listen { port: u16, source: io::Error },
     /// No certificate could be made.
     #[error("cannot make the edge's certificates")]
     Certificate(#[source] BoxError),
@@ -91,7 +86,7 @@ pub enum EdgeError {
 
 /// An edge that serves. Dropping it ends it.
 #[derive(Debug)]
-pub struct Serving {
+pub struct RunningEdge {
     address: SocketAddr,
     default: CertificateSummary,
     services: String,
@@ -99,7 +94,7 @@ pub struct Serving {
     _stop: DropGuard,
 }
 
-impl Serving {
+impl RunningEdge {
     /// Serves the Routes of the cluster behind this client.
     pub async fn start(client: Client, port: Port, clock: Clock) -> Result<Self, EdgeError> {
         let (Port::Exactly(number) | Port::Rather(number)) = port;
@@ -111,7 +106,7 @@ impl Serving {
         let authority = authority.map_err(uncertified)?;
         let services = authority.pem();
         let edge = Arc::new(Edge::new(client, authority, clock).map_err(uncertified)?);
-        let default = edge.default.shown.clone();
+        let default = edge.default.summary.clone();
 
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -125,7 +120,6 @@ impl Serving {
         Ok(Self { address, default, services, tasks, _stop: stop.drop_guard() })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -135,7 +129,7 @@ impl Serving {
         &self.default
     }
 
-    /// Who issues the certificates of the backend in this process, PEM: for
+    /// The authority of the backend in this process, PEM: for
     /// `destinationCACertificate`.
     pub fn service_authority(&self) -> &str {
         &self.services
@@ -202,11 +196,11 @@ impl Edge {
                 let concerned = match change {
                     Change::Applied(route) => self.applied(route),
                     Change::Deleted(place) | Change::Undecodable(place) => {
-                        self.table_mut().remove(&place.into())
+                        self.table_mut().remove(&place)
                     }
                     Change::Listing => Vec::new(),
                     Change::Listed(places) => {
-                        let listed = places.into_iter().map(Into::into).collect();
+                        let listed = places.into_iter().collect();
                         self.table_mut().listed(&listed)
                     }
                     Change::Failing(error, failures) => {

@@ -1,4 +1,4 @@
-//! The file that lets kubectl in. Whoever can read it can read every key in the sandbox, so it is
+//! The file that lets kubectl in. Its readers can read every key in the sandbox, so it is
 //! its owner's alone from its first byte on, and goes when the sandbox goes.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use zeroize::Zeroizing;
 
-/// What cluster, user and context are called.
+/// The name of cluster, user and context.
 const NAME: &str = "trustplane-sandbox";
 
 /// A kubeconfig on disk. Dropping it removes it.
@@ -43,7 +43,6 @@ pub enum KubeconfigError {
     Unwritable {
         /// Where it was to be.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }
@@ -72,7 +71,6 @@ impl Kubeconfig {
         Ok(kubeconfig)
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -21,7 +21,6 @@ pub enum Port {
     Rather(u16),
 }
 
-/// Binds the port.
 pub async fn listen(port: Port) -> io::Result<TcpListener> {
     let bind = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
     match port {
@@ -41,7 +40,7 @@ pub async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    /// What fails an accept is most often a lack of file descriptors, which takes time to mend.
+    /// An accept fails mostly for lack of file descriptors, which takes time to mend.
     const AFTER_FAILURE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
     loop {

@@ -1,4 +1,4 @@
-//! An API server on a loopback port, over TLS, for whoever holds the generated kubeconfig.
+//! Serves an API on a loopback port, over TLS, to holders of the generated kubeconfig.
 //!
 //! The port is open to every user of the machine, and behind it are private keys. So each request
 //! must bring the token that was made at start and stands in the kubeconfig alone.
@@ -40,7 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the API is to be found.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The port.
     pub port: Port,
     /// Where the kubeconfig goes; nowhere in particular if none is given.
     pub kubeconfig: Option<&'a Path>,
@@ -51,12 +50,7 @@ pub struct Options<'a> {
 pub enum ServeError {
     /// The port is taken, or not ours to take.
     #[error("cannot listen on 127.0.0.1 port {port} for the API. Choose another with --api-port")]
-    Listen {
-        /// Which port.
-        port: u16,
-        /// Why not.
-        source: io::Error,
-    },
+    Listen { port: u16, source: io::Error },
     /// No certificate could be made.
     #[error("cannot make a certificate for the API")]
     Certificate(#[source] BoxError),
@@ -67,15 +61,14 @@ pub enum ServeError {
 
 /// An API that is being served. Dropping it ends every connection and removes the kubeconfig.
 #[derive(Debug)]
-pub struct Serving {
+pub struct RunningApi {
     address: SocketAddr,
     kubeconfig: Kubeconfig,
     task: JoinHandle<()>,
     _stop: DropGuard,
 }
 
-impl Serving {
-    /// Serves this API.
+impl RunningApi {
     pub async fn start<S, B>(
         api: S,
         options: Options<'_>,
@@ -103,14 +96,13 @@ impl Serving {
         )?;
 
         let stop = CancellationToken::new();
-        let door = Arc::new(token.door());
+        let token_check = Arc::new(token.token_check());
         let task = tokio::spawn(loopback::accept(listener, stop.clone(), move |stream, _| {
-            connection(stream, acceptor.clone(), door.clone(), api.clone())
+            connection(stream, acceptor.clone(), token_check.clone(), api.clone())
         }));
         Ok(Self { address, kubeconfig, task, _stop: stop.drop_guard() })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -126,7 +118,7 @@ impl Serving {
     }
 }
 
-/// What can be served: an API as kube's client speaks to it.
+/// An API as kube's client speaks to it.
 pub trait Api<B>:
     Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -162,8 +154,12 @@ fn tls(issued: &Issued) -> Result<ServerConfig, rustls::Error> {
     Ok(config)
 }
 
-async fn connection<S, B>(stream: TcpStream, acceptor: TlsAcceptor, door: Arc<Door>, api: S)
-where
+async fn connection<S, B>(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    token_check: Arc<TokenCheck>,
+    api: S,
+) where
     S: Api<B>,
     B: ApiBody,
 {
@@ -171,43 +167,49 @@ where
         tracing::debug!("a connection to the API brought no TLS handshake");
         return;
     };
-    // What was agreed on in the handshake holds: waiting for a first byte to tell would have no end.
+    // ALPN decides the protocol: detecting it from the first byte could wait for ever.
     let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let server = auto::Builder::new(TokioExecutor::new());
     let mut server = if speaks_http2 { server.http2_only() } else { server.http1_only() };
     server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     server.http2().timer(TokioTimer::new());
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (door, api) = (door.clone(), api.clone());
-        async move { Ok::<_, Infallible>(answer(request, &door, api).await) }
+        let (token_check, api) = (token_check.clone(), api.clone());
+        async move { Ok::<_, Infallible>(answer(request, &token_check, api).await) }
     });
-    // A client that goes away in the middle is no news.
+    // Clients may go away at any time.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer<S, B>(
     request: Request<Incoming>,
-    door: &Door,
+    token_check: &TokenCheck,
     api: S,
 ) -> Response<Either<B, Full<Bytes>>>
 where
     S: Api<B>,
     B: ApiBody,
 {
-    if !door.lets_in(request.headers()) {
-        return refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
+    if !token_check.accepts(request.headers()) {
+        return error_response(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
     }
     let (head, body) = request.into_parts();
     let body = match Limited::new(body, LARGEST_REQUEST).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
-            return refusal(
+            return error_response(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "RequestEntityTooLarge",
                 "Request entity too large: limit is 3145728",
             );
         }
-        Err(_) => return refusal(StatusCode::BAD_REQUEST, "BadRequest", "the request was cut off"),
+        Err(_) => {
+            return error_response(
+                StatusCode::BAD_REQUEST,
+                "BadRequest",
+                "the request was cut off",
+            );
+        }
     };
     match api.oneshot(Request::from_parts(head, Body::from(body))).await {
         Ok(response) => response.map(Either::Left),
@@ -215,8 +217,12 @@ where
     }
 }
 
-/// A refusal in the words of Kubernetes.
-fn refusal<B>(code: StatusCode, reason: &str, message: &str) -> Response<Either<B, Full<Bytes>>> {
+/// An error as Kubernetes words it.
+fn error_response<B>(
+    code: StatusCode,
+    reason: &str,
+    message: &str,
+) -> Response<Either<B, Full<Bytes>>> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
@@ -228,7 +234,7 @@ fn refusal<B>(code: StatusCode, reason: &str, message: &str) -> Response<Either<
     response
 }
 
-/// What the kubeconfig's owner shows. It has no `Debug`.
+/// The bearer token of the kubeconfig. It has no `Debug`.
 struct Token {
     text: Zeroizing<String>,
 }
@@ -240,17 +246,17 @@ impl Token {
         Ok(Self { text: Zeroizing::new(hex::encode(bytes.as_slice())) })
     }
 
-    fn door(&self) -> Door {
-        Door(Sha256::digest(self.text.as_bytes()).into())
+    fn token_check(&self) -> TokenCheck {
+        TokenCheck(Sha256::digest(self.text.as_bytes()).into())
     }
 }
 
-/// Lets in who shows the token. It knows a digest only, and how long comparing digests takes tells
+/// Accepts requests with the token. It knows a digest only, so the time of a comparison tells
 /// nothing of the token.
-struct Door([u8; 32]);
+struct TokenCheck([u8; 32]);
 
-impl Door {
-    fn lets_in(&self, headers: &HeaderMap) -> bool {
+impl TokenCheck {
+    fn accepts(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = shown.and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;

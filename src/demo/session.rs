@@ -47,12 +47,12 @@ pub struct Options<'a> {
     /// Where the kubeconfig goes; nowhere in particular if none is given.
     pub kubeconfig: Option<&'a Path>,
     /// How the injector decides; none if somebody else is to inject.
-    pub injector: Option<Rules>,
+    pub injector: Option<InjectorRules>,
 }
 
 /// How the injector decides.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct InjectorRules {
     /// What it writes.
     pub policy: Policy,
     /// How often it looks at every Route although nothing changed.
@@ -106,8 +106,8 @@ impl Access {
 
 /// A sandbox that runs.
 pub struct Session {
-    api: serve::Serving,
-    edge: edge::Serving,
+    api: serve::RunningApi,
+    edge: edge::RunningEdge,
     injector: Option<JoinHandle<Result<(), RunError>>>,
     stop: CancellationToken,
 }
@@ -119,8 +119,9 @@ impl Session {
         let api = api_server::server(api_server::store(HISTORY, fastrand::u64(..)), clock.clone());
         let client = api.client();
         let serving = serve::Options { port: options.api_port, kubeconfig: options.kubeconfig };
-        let serving = serve::Serving::start(api, serving, &clock).await?;
-        let edge = edge::Serving::start(client.clone(), options.edge_port, clock.clone()).await?;
+        let serving = serve::RunningApi::start(api, serving, &clock).await?;
+        let edge =
+            edge::RunningEdge::start(client.clone(), options.edge_port, clock.clone()).await?;
         let (name, key) = SERVICE_AUTHORITY;
         let authority = edge.service_authority();
         publish(&client, name, key, authority).await.map_err(StartError::Prepare)?;
@@ -155,7 +156,7 @@ impl Session {
         (self.api.address().port(), self.edge.address().port())
     }
 
-    /// What the edge serves where a Route holds no certificate.
+    /// The certificate of Routes that hold none.
     pub fn default_certificate(&self) -> &CertificateSummary {
         self.edge.default_certificate()
     }
@@ -185,7 +186,7 @@ impl Session {
 }
 
 /// As an installation has it, but for the rules.
-fn injector_options(rules: Rules) -> InjectorOptions {
+fn injector_options(rules: InjectorRules) -> InjectorOptions {
     InjectorOptions {
         namespaces: Vec::new(),
         policy: rules.policy,

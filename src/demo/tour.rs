@@ -2,7 +2,7 @@
 //!
 //! Every step acts through the API server's port, as kubectl would, and then looks until it sees
 //! what it should: the certificate that a TLS client gets from the edge, the Route's condition, its
-//! newest Event. What it sees is never our own state.
+//! newest Event. It never looks at our own state.
 
 pub mod expect;
 pub mod federation;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use self::{
-    expect::{Seen, Told},
+    expect::{Reported, Seen},
     steps::Step,
 };
 use super::certificate_summary::CertificateSummary;
@@ -32,18 +32,17 @@ use crate::{
 pub const NAMESPACE: &str = "shop";
 /// The Route of the tour.
 pub const ROUTE: &str = "shop";
-/// Its host.
 pub const HOST: &str = "shop.example.com";
 /// The Secret of the tour.
 pub const SECRET: &str = "shop-tls";
 
-/// What a tour needs.
+/// The parts that a tour walks through.
 pub struct Tour {
     /// A client as kubectl is one.
     pub client: Client,
     /// Where the edge listens.
     pub edge: SocketAddr,
-    /// What the edge serves where a Route holds no certificate.
+    /// The certificate of Routes that hold none.
     pub default: CertificateSummary,
     /// How long a step may take to show what it should.
     pub patience: Duration,
@@ -56,32 +55,27 @@ pub struct Tour {
 pub enum TourError {
     /// A step could not be done.
     #[error("step {number} could not be done")]
-    Act {
-        /// Which one.
-        number: usize,
-        /// Why.
-        source: ApiError,
-    },
+    Act { number: usize, source: ApiError },
     /// There are no certificates to show.
     #[error("cannot make the certificates of the tour")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Counted from 1.
     pub number: usize,
-    /// What was done, in words.
+    /// The title of the step.
     pub title: &'static str,
-    /// What a user would type.
+    /// The commands that a user would type.
     pub commands: &'static [&'static str],
-    /// What was seen last.
+    /// The last observation.
     #[serde(flatten)]
     pub seen: Seen,
     /// How long it took until it was seen.
     pub seconds: f64,
-    /// What should have been seen.
+    /// The differences from the expectation.
     pub differences: Vec<String>,
 }
 
@@ -92,11 +86,9 @@ impl Outcome {
     }
 }
 
-/// What happens on a tour.
+/// Progress of a tour.
 pub enum Progress<'a> {
-    /// A step begins.
     Begins(usize, &'a Step),
-    /// It is over.
     Ends(&'a Outcome),
 }
 
@@ -147,25 +139,25 @@ impl Tour {
         }
     }
 
-    async fn condition(&self) -> Result<Option<Told>, ApiError> {
+    async fn condition(&self) -> Result<Option<Reported>, ApiError> {
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
         let route = api_error::with_timeout(routes.get(ROUTE)).await?;
         let condition = route.status.certificate.into_iter().find(|it| it.status == "True");
-        Ok(condition.map(|it| Told {
+        Ok(condition.map(|it| Reported {
             r#type: it.r#type.into_owned(),
             reason: it.reason.into_owned(),
             message: it.message.into(),
         }))
     }
 
-    async fn newest_event(&self) -> Result<Option<Told>, ApiError> {
+    async fn newest_event(&self) -> Result<Option<Reported>, ApiError> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), NAMESPACE);
         let events = api_error::with_timeout(events.list(&ListParams::default())).await?;
         let of_the_route = events.items.into_iter().filter(|event| {
             let regarding = event.regarding.as_ref();
             regarding.is_some_and(|it| it.kind.as_deref() == Some("Route"))
         });
-        Ok(of_the_route.max_by_key(last_said).map(|event| Told {
+        Ok(of_the_route.max_by_key(last_said).map(|event| Reported {
             r#type: event.type_.unwrap_or_default(),
             reason: event.reason.unwrap_or_default(),
             message: event.note.unwrap_or_default(),

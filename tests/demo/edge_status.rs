@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use trustplane::demo::edge::Serving;
+use trustplane::demo::edge::RunningEdge;
 use trustplane::demo::loopback::Port;
 use trustplane::runtime::clock::Clock;
 
@@ -156,7 +156,7 @@ async fn nothing_is_written_when_nothing_changed() {
     assert_eq!(stage.quiet().await, settled + 2, "the new pair alone");
 
     let client = stage.client.clone();
-    let second = Serving::start(client, Port::Exactly(0), Clock::system()).await.unwrap();
+    let second = RunningEdge::start(client, Port::Exactly(0), Clock::system()).await.unwrap();
     assert_eq!(stage.quiet().await, settled + 2, "an edge that starts anew finds all said");
     drop(second);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trustplane::demo::api_server;
 use trustplane::demo::authority::{Authority, Issued};
 use trustplane::demo::certificate_summary::CertificateSummary;
-use trustplane::demo::edge::Serving;
+use trustplane::demo::edge::RunningEdge;
 use trustplane::demo::loopback::Port;
 use trustplane::demo::tour::probe::{Served, probe};
 use trustplane::runtime::clock::Clock;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Stage {
     pub api: ApiServer,
     pub client: Client,
-    pub edge: Serving,
+    pub edge: RunningEdge,
     pub authority: Authority,
 }
 
@@ -30,7 +30,7 @@ impl Stage {
     pub async fn new() -> Self {
         let api = api_server::server(api_server::store(10_000, 1), Clock::system());
         let client = api.client();
-        let edge = Serving::start(client.clone(), Port::Exactly(0), Clock::system());
+        let edge = RunningEdge::start(client.clone(), Port::Exactly(0), Clock::system());
         let edge = edge.await.expect("the edge starts");
         let authority = Authority::new("test CA", Utc::now()).expect("an authority");
         Self { api, client, edge, authority }

@@ -1,7 +1,7 @@
 //! The Kubernetes HTTP API over a store, as a `tower::Service`.
 //!
 //! Every request but a watch is answered, and its write is in the store, when its future is polled
-//! for the first time, provided that its body is in memory. What is not here is refused plainly.
+//! for the first time, provided that its body is in memory. Unsupported requests are refused plainly.
 
 mod accept;
 mod answer;

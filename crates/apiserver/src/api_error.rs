@@ -11,15 +11,13 @@ use super::kinds::Kind;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// The HTTP status.
     pub code: u16,
     /// For machines, such as `NotFound`; empty where Kubernetes gives none.
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// What it is about.
     pub details: Option<Box<Details>>,
-    /// What the caller is told beside it.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
 
@@ -28,13 +26,11 @@ pub struct ApiError {
 pub struct Details {
     /// Name of the object.
     pub name: String,
-    /// Its group.
     pub group: String,
     /// Its plural, or its kind where it is invalid.
     pub kind: String,
-    /// Its uid.
     pub uid: String,
-    /// What exactly is wrong.
+    /// The single causes.
     pub causes: Vec<Cause>,
     /// When to try again.
     pub retry_after: u32,
@@ -203,13 +199,13 @@ impl ApiError {
 
     /// The object breaks rules.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
-        let told = told(&causes);
+        let causes_text = join_causes(&causes);
         let of_group = if kind.group.is_empty() {
             kind.kind.to_owned()
         } else {
             format!("{}.{}", kind.kind, kind.group)
         };
-        let message = format!("{of_group} \"{name}\" is invalid: {told}");
+        let message = format!("{of_group} \"{name}\" is invalid: {causes_text}");
         let mut error = Self::about(422, "Invalid", message, kind, name);
         if let Some(details) = &mut error.details {
             details.kind = kind.kind.to_owned();
@@ -236,8 +232,8 @@ impl ApiError {
             causes,
             ..Details::default()
         };
-        let told = told(&details.causes);
-        let message = format!("{options}.meta.k8s.io \"\" is invalid: {told}");
+        let causes_text = join_causes(&details.causes);
+        let message = format!("{options}.meta.k8s.io \"\" is invalid: {causes_text}");
         Self {
             code: 422,
             reason: "Invalid",
@@ -247,7 +243,7 @@ impl ApiError {
         }
     }
 
-    /// What a patch makes of the object can't be decoded.
+    /// The patched object can't be decoded.
     pub fn invalid_patch(why: &str) -> Self {
         let cause = Cause::invalid("patch", "", why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
@@ -424,7 +420,6 @@ impl ApiError {
         self
     }
 
-    /// The Status object.
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -440,15 +435,15 @@ impl ApiError {
     }
 }
 
-fn told(causes: &[Cause]) -> String {
-    let mut told: Vec<String> = Vec::new();
+fn join_causes(causes: &[Cause]) -> String {
+    let mut messages: Vec<String> = Vec::new();
     for cause in causes {
         let one = format!("{}: {}", cause.field, cause.message);
-        if !told.contains(&one) {
-            told.push(one);
+        if !messages.contains(&one) {
+            messages.push(one);
         }
     }
-    match told.as_slice() {
+    match messages.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }

@@ -43,11 +43,10 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether a deletion answers with the object.
     pub returns_deleted: bool,
-    /// How names look.
     pub names: Syntax,
     /// Fields that can be selected by, apart from name and namespace.
     pub fields: Vec<String>,
-    /// What objects look like.
+    /// The schema of its objects.
     pub schema: Schema,
     /// Name of the schema in the OpenAPI documents.
     pub definition: String,
@@ -287,7 +286,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// What is said of a field that can't be selected by.
+    /// The error message for a field that can't be selected by.
     pub fn unselectable(&self, field: &str) -> String {
         if self.fields.is_empty() {
             format!(

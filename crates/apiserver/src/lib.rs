@@ -1,8 +1,8 @@
 //! A Kubernetes API server in the process: no etcd, no sockets, no waiting.
 //!
 //! `store` is pure: objects, versions, history and the rules of Kubernetes about them; the time is
-//! an argument. `api` speaks HTTP over it, as a `tower::Service`. The caller chooses the CRDs. What
-//! the server does not do, it refuses: server-side apply, RBAC, admission webhooks.
+//! an argument. `api` speaks HTTP over it, as a `tower::Service`. The caller chooses the CRDs.
+//! Server-side apply, RBAC and admission webhooks are not supported and refused.
 //! `metadata.managedFields` are not kept.
 
 pub mod api;

@@ -17,7 +17,7 @@ pub enum Syntax {
     Subdomain,
     /// One label, up to 63 letters.
     Label,
-    /// Whatever can be one step of a path.
+    /// Anything that can be one step of a path.
     PathSegment,
 }
 
@@ -37,7 +37,7 @@ whole!(IS_LABEL_VALUE, LABEL_VALUE);
 whole!(IS_DATA_KEY, DATA_KEY);
 
 impl Syntax {
-    /// What is wrong with the name.
+    /// The problems of a name.
     pub fn problems(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => subdomain(name),
@@ -46,7 +46,7 @@ impl Syntax {
         }
     }
 
-    /// What is wrong with the beginning of a name that will be completed.
+    /// The problems of a prefix that will be completed.
     pub fn prefix_problems(self, prefix: &str) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment(prefix),
@@ -62,7 +62,7 @@ fn too_long(limit: usize, unit: &str) -> String {
     format!("must be no more than {limit} {unit}")
 }
 
-fn told(message: &str, pattern: &str, examples: &[&str]) -> String {
+fn explain(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|one| format!("'{one}'")).collect();
     // Two blanks, as Kubernetes has them.
     let examples = examples.join(",  or ");
@@ -77,7 +77,7 @@ pub fn subdomain(name: &str) -> Vec<String> {
     }
     if !IS_SUBDOMAIN.is_match(name) {
         let message = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
-        problems.push(told(message, SUBDOMAIN, &["example.com"]));
+        problems.push(explain(message, SUBDOMAIN, &["example.com"]));
     }
     problems
 }
@@ -93,13 +93,13 @@ pub fn label(name: &str) -> Vec<String> {
             problems.push("must not contain dots".to_owned());
         } else {
             let message = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
-            problems.push(told(message, LABEL, &["my-name", "123-abc"]));
+            problems.push(explain(message, LABEL, &["my-name", "123-abc"]));
         }
     }
     problems
 }
 
-/// What can stand between two slashes.
+/// One step of a path.
 pub fn path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
@@ -115,9 +115,9 @@ pub fn qualified_name(key: &str) -> Vec<String> {
         None => key,
         Some((_, rest)) if rest.contains('/') => {
             let message = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-            let told = told(message, QUALIFIED, &["MyName", "my.name", "123-abc"]);
+            let why = explain(message, QUALIFIED, &["MyName", "my.name", "123-abc"]);
             return vec![format!(
-                "{told} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "{why} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
         Some(("", name)) => {
@@ -136,7 +136,7 @@ pub fn qualified_name(key: &str) -> Vec<String> {
     }
     if !IS_QUALIFIED.is_match(name) {
         let message = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-        problems.push(told(message, QUALIFIED, &["MyName", "my.name", "123-abc"]));
+        problems.push(explain(message, QUALIFIED, &["MyName", "my.name", "123-abc"]));
     }
     problems
 }
@@ -149,7 +149,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     }
     if !IS_LABEL_VALUE.is_match(value) {
         let message = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
-        problems.push(told(message, LABEL_VALUE, &["MyValue", "my_value", "12345"]));
+        problems.push(explain(message, LABEL_VALUE, &["MyValue", "my_value", "12345"]));
     }
     problems
 }
@@ -162,7 +162,7 @@ pub fn data_key(key: &str) -> Vec<String> {
     }
     if !IS_DATA_KEY.is_match(key) {
         let message = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-        problems.push(told(message, DATA_KEY, &["key.name", "KEY_NAME", "key-name"]));
+        problems.push(explain(message, DATA_KEY, &["key.name", "KEY_NAME", "key-name"]));
     }
     match key {
         "." | ".." => problems.push(format!("must not be '{key}'")),

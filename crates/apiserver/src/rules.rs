@@ -1,4 +1,4 @@
-//! What holds for single kinds: defaults, what a write may not touch, and what is invalid. Pure.
+//! Rules of single kinds: defaults, fields that a write may not touch, validation. Pure.
 
 mod config_map;
 mod event;
@@ -28,7 +28,7 @@ pub(super) fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// What a new object gets, and what of it a client can't set.
+/// Sets the fields of a new object that a client can't set.
 pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
     match kind.kind {
         _ if kind.is_custom() && kind.status => remove(object, "status"),
@@ -127,7 +127,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is not refused, but said.
+/// Warnings about an object that is accepted.
 pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> Vec<String> {
     if kind == kinds::secret() {
         return secret::warning(object).into_iter().collect();
@@ -151,7 +151,7 @@ pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> 
     new.map(told).collect()
 }
 
-/// What a new object gets once nothing is wrong with it.
+/// Completes a new object after validation.
 pub(super) fn complete(kind: &Kind, object: &mut Value) {
     if kind == kinds::namespace() {
         namespace::complete(object);
@@ -231,7 +231,7 @@ fn unchanged(object: &Value, current: &Value, field: &str, told_as: &str) -> Opt
     (new != old).then(|| Cause::invalid(told_as, "", "field is immutable"))
 }
 
-/// What `immutable: true` forbids.
+/// Changes that `immutable: true` forbids.
 fn kept_immutable(object: &Value, current: &Value, fields: &[&str]) -> Vec<Cause> {
     if current["immutable"] != true {
         return Vec::new();

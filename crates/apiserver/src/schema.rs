@@ -1,4 +1,4 @@
-//! What objects look like: read from our CRDs, and for the built-in kinds from k8s-openapi. Pure.
+//! Schemas of objects: read from CRDs, and for the built-in kinds from k8s-openapi. Pure.
 //!
 //! Two ways to use one tree. `decode` reads a built-in kind as Go's decoder does: unknown fields
 //! go, zero values of optional fields go, a wrong type is a bad request. A custom resource is
@@ -24,17 +24,16 @@ pub use self::{
 /// One value's shape and limits.
 #[derive(Debug, Default)]
 pub struct Schema {
-    /// What it is.
     pub shape: Shape,
     /// Whether null is a value.
     pub nullable: bool,
-    /// What becomes of a value that says nothing.
+    /// How a zero value is encoded.
     pub zero: Zero,
     /// Stands in for an absent value.
     pub default: Option<Value>,
     /// The only values.
     pub enumeration: Vec<Value>,
-    /// What texts match.
+    /// The pattern of texts.
     pub pattern: Option<Regex>,
     /// `date-time`, `int32` and the like.
     pub format: String,
@@ -42,23 +41,20 @@ pub struct Schema {
     pub size: (Option<u64>, Option<u64>),
     /// Least and greatest number.
     pub range: (Option<f64>, Option<f64>),
-    /// What holds between fields.
+    /// CEL rules.
     pub rules: Vec<Rule>,
 }
 
-/// What kind of value it is.
+/// The type of a value.
 #[derive(Debug, Default)]
 pub enum Shape {
-    /// Anything.
     #[default]
     Any,
     /// Named fields.
     Object(Fields),
     /// Any keys, alike values.
     Map(Box<Schema>),
-    /// A list.
     Array(Box<Schema>, List),
-    /// A text.
     Text,
     /// Bytes in base64.
     Bytes,
@@ -66,11 +62,8 @@ pub enum Shape {
     Time,
     /// A time, to the microsecond.
     MicroTime,
-    /// A whole number.
     Integer,
-    /// A number.
     Number,
-    /// True or false.
     Boolean,
     /// A whole number or a text.
     IntOrString,
@@ -79,7 +72,6 @@ pub enum Shape {
 /// Fields of an object.
 #[derive(Debug, Default)]
 pub struct Fields {
-    /// By name.
     pub known: BTreeMap<String, Schema>,
     /// Which must be there.
     pub required: Vec<String>,
@@ -99,7 +91,7 @@ pub enum List {
     Map(Vec<String>),
 }
 
-/// What Go's encoder does with a value that is zero.
+/// How Go's encoder treats a zero value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Zero {
     /// Leaves it out, as of a field with `omitempty`.
@@ -113,7 +105,6 @@ pub enum Zero {
 
 /// Definitions that `$ref` points to, and how zero values of their fields are told apart.
 pub struct Library<'a> {
-    /// By name.
     pub definitions: &'a Map<String, Value>,
     /// Answers for a definition and one of its fields.
     pub zero: fn(&str, &str) -> Option<Zero>,

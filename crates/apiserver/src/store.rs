@@ -2,7 +2,7 @@
 //! log, no async.
 //!
 //! This file holds what etcd would: objects by kind, namespace and name, one counter of versions,
-//! the last changes. What the API server adds (defaults, rules, patches, finalizers) is in the
+//! the last changes. The additions of the API server (defaults, rules, patches, finalizers) are in the
 //! rooms below: `write` for create, update and patch, `delete` for deletion, and `gc` for what
 //! controllers make of a deletion.
 
@@ -59,7 +59,6 @@ pub struct Change {
     pub kind: &'static Kind,
     /// Where; empty for cluster-scoped kinds.
     pub namespace: Box<str>,
-    /// What.
     pub name: Box<str>,
     /// None: it was created.
     pub before: Option<Arc<Value>>,
@@ -113,12 +112,12 @@ impl Store {
         self.of_kind(kind).values()
     }
 
-    /// What is remembered, oldest first. Compaction takes nothing away here.
+    /// The remembered changes, oldest first. Compaction takes nothing away here.
     pub fn history(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter()
     }
 
-    /// What happened after that version, oldest first.
+    /// The changes after that version, oldest first.
     pub fn changes_since(&self, version: u64) -> Result<impl Iterator<Item = &Change>, Gone> {
         if version < self.compacted {
             return Err(Gone { asked: version, oldest: self.compacted });

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use trustplane::demo::{
     api_server,
     loopback::Port,
-    serve::{Options, Serving},
+    serve::{Options, RunningApi},
 };
 use trustplane::runtime::clock::Clock;
 
@@ -22,7 +22,7 @@ const SEED: u64 = 4;
 
 /// An API server in this process.
 pub struct Sandbox {
-    serving: Serving,
+    serving: RunningApi,
     /// The first test's ends before the others are done.
     _runtime: Runtime,
 }
@@ -44,7 +44,7 @@ impl Sandbox {
         let options = Options { port: Port::Exactly(0), kubeconfig: Some(&path) };
         let clock = Clock::system();
         let api = api_server::server(api_server::store(HISTORY, SEED), clock.clone());
-        let serving = runtime.block_on(Serving::start(api, options, &clock));
+        let serving = runtime.block_on(RunningApi::start(api, options, &clock));
         Self { serving: serving.expect("the sandbox is served"), _runtime: runtime }
     }
 

@@ -1,7 +1,7 @@
-//! What the edge makes of a Route by itself: what it would serve, or why it refuses. Pure.
+//! Admission of a single Route: its offer, or the reason for refusing it. Pure.
 //!
 //! The rules are the router's, as [`crate::tls`] has them, and they are as strict as that room is.
-//! Who gets a host that two Routes want is decided in `table.rs`.
+//! `table.rs` decides which of two Routes gets the host that both want.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::{
 pub struct Certificate {
     /// Chain and key, as rustls takes them. Its `Debug` shows no key.
     pub certified: Arc<CertifiedKey>,
-    /// What clients see of it.
-    pub shown: CertificateSummary,
+    /// Its summary for clients.
+    pub summary: CertificateSummary,
 }
 
 impl Certificate {
@@ -37,24 +37,24 @@ impl Certificate {
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
     ) -> Result<Self, rustls::Error> {
-        let shown = CertificateSummary::of(chain.first().map_or(&[], |leaf| leaf.as_ref()));
+        let summary = CertificateSummary::of(chain.first().map_or(&[], |leaf| leaf.as_ref()));
         let certified = Arc::new(CertifiedKey::new(chain, any_supported_type(key)?));
-        Ok(Self { certified, shown })
+        Ok(Self { certified, summary })
     }
 }
 
-/// What the edge does for an admitted Route.
+/// The service of the edge for an admitted Route.
 #[derive(Debug)]
 pub struct Offer {
-    /// What becomes of TLS.
+    /// Where TLS ends.
     pub termination: Termination,
-    /// What is served; the edge's default certificate if none.
+    /// The certificate; the edge's default if none.
     pub certificate: Option<Arc<Certificate>>,
-    /// What a router would do otherwise.
+    /// Differences from a router.
     pub remark: Option<String>,
 }
 
-/// What becomes of TLS.
+/// Where TLS ends.
 #[derive(Clone, Debug)]
 pub enum Termination {
     /// The Route asks for none.
@@ -79,7 +79,7 @@ impl Termination {
     }
 }
 
-/// What the edge would serve for the Route, or why it refuses. `services` is for `reencrypt` Routes
+/// The offer of the edge for the Route, or why it refuses. `services` is for `reencrypt` Routes
 /// that say nothing about whom to trust.
 pub fn offer(spec: &Spec, services: &Arc<ClientConfig>) -> Result<Offer, String> {
     let Some(tls) = &spec.tls else {

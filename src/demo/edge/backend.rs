@@ -1,4 +1,4 @@
-//! What is behind the edge: a Service that leads to a port of this machine, or else a small server
+//! Backends of the edge: a Service that leads to a port of this machine, or else a small server
 //! in this process that says what reached it. Nothing beyond this machine is ever connected to.
 
 use std::{
@@ -50,16 +50,14 @@ pub enum Destination {
     Local(SocketAddr),
 }
 
-/// What the edge speaks with a backend.
+/// The protocol between edge and backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaking {
-    /// HTTP.
     Plain,
     /// TLS, whoever began it.
     Tls,
 }
 
-/// The backends.
 pub struct Backends {
     client: Client,
     tls: TlsAcceptor,
@@ -142,7 +140,7 @@ async fn serve(stream: DuplexStream, service: ObjectRef, speaking: Speaking, tls
 
 async fn say(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, who: String) {
     let service = service_fn(move |request: Request<Incoming>| {
-        // What the edge says about itself comes first; nobody decrypted a passthrough to say it.
+        // Headers of the edge come first; a passthrough has none, because the edge does not decrypt it.
         let line = match request.headers().get(EDGE_HEADER) {
             Some(edge) => format!("{} | {who}\n", String::from_utf8_lossy(edge.as_bytes())),
             None => format!("{who}\n"),

@@ -41,7 +41,7 @@ struct Opened {
 impl Opened {
     fn words(&self) -> String {
         let which = if self.is_default { "the edge's default certificate" } else { "certificate" };
-        format!("{which} {}", self.certificate.shown)
+        format!("{which} {}", self.certificate.summary)
     }
 }
 
@@ -49,7 +49,7 @@ impl Opened {
 pub async fn serve(edge: Arc<Edge>, mut stream: TcpStream, client: SocketAddr) {
     let Ok(Ok(Some(hello))) = timeout(PATIENCE, Hello::read(&mut stream)).await else { return };
     let host = hello.host();
-    // What is decided here holds for the connection, whatever becomes of the Route meanwhile.
+    // The decision holds for the whole connection, even if the Route changes meanwhile.
     let decided = edge.table().connection(&host);
     match decided {
         Connection::Pass(route) => pass(&edge, &route, stream, &hello.bytes).await,
@@ -114,7 +114,7 @@ async fn answer(edge: &Edge, opened: &Opened, request: Request<Incoming>) -> Res
     let route = route.map_or("none".to_owned(), |route| route.at.to_string());
     let headers = response.headers_mut();
     set(headers, ROUTE_HEADER, &route);
-    set(headers, CERTIFICATE_HEADER, &format!("sha256:{}", opened.certificate.shown.sha256));
+    set(headers, CERTIFICATE_HEADER, &format!("sha256:{}", opened.certificate.summary.sha256));
     response
 }
 
@@ -189,7 +189,7 @@ async fn forward(
     Ok(response.map(Either::Right))
 }
 
-/// What is between two neighbours is not handed on.
+/// Hop-by-hop headers are not forwarded.
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
     for name in [header::CONNECTION, header::UPGRADE, header::TE, header::PROXY_AUTHENTICATE] {
         headers.remove(name);

@@ -10,7 +10,7 @@ use tokio::{
 
 /// A first message that was read whole.
 pub struct Hello {
-    /// What rustls made of it, to go on from.
+    /// rustls's state, to continue the handshake from.
     pub accepted: Accepted,
     /// Everything that was read, to hand on.
     pub bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a router reads of a Route.
+//! The fields of a Route that a router reads.
 
 use std::borrow::Cow;
 
@@ -19,10 +19,10 @@ use crate::{
 pub struct Route {
     /// The usual metadata.
     pub metadata: ObjectMeta,
-    /// What its owner asks for.
+    /// The spec of the Route.
     #[serde(default)]
     pub spec: Spec,
-    /// What routers say about it.
+    /// The status that routers write.
     #[serde(default)]
     pub status: Status,
 }
@@ -67,7 +67,7 @@ pub struct Port {
 pub struct Tls {
     /// `edge`, `reencrypt` or `passthrough`.
     pub termination: String,
-    /// What to serve, PEM.
+    /// The certificate chain, PEM.
     pub certificate: String,
     /// Its private key, PEM.
     pub key: Option<PrivateKeyPem>,

@@ -7,7 +7,7 @@ use super::table::{Admission, Entry};
 
 /// The name that the edge goes by.
 pub const ROUTER_NAME: &str = "sandbox";
-/// What a CNAME would point at.
+/// The target for CNAME records.
 const CANONICAL_HOST: &str = "edge.sandbox.localhost";
 
 /// The patch that says this about the Route, unless its status says it already.

@@ -20,13 +20,12 @@ use crate::k8s::object_ref::ObjectRef;
 /// A Route as the table keeps it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it is.
     pub at: ObjectRef,
     /// The version that it was read from.
     pub version: String,
-    /// What its owner asks for.
+    /// The spec of the Route.
     pub spec: Spec,
-    /// What the edge would serve, or why it refuses.
+    /// The offer of the edge, or why it refuses.
     pub offer: Result<Arc<Offer>, String>,
     /// `.status.ingress`, of all routers.
     pub ingress: Vec<Value>,
@@ -65,10 +64,7 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It does; a router might do so in another way.
-    Admitted {
-        /// In which.
-        remark: Option<String>,
-    },
+    Admitted { remark: Option<String> },
     /// It does not.
     Refused {
         /// Why, for machines.
@@ -78,7 +74,7 @@ pub enum Admission {
     },
 }
 
-/// What happens to a connection, told by the host that its first message names.
+/// The target of a connection, by the host that its first message names.
 #[derive(Clone, Debug)]
 pub enum Connection {
     /// TLS ends here, with this certificate; with the default one if none.
@@ -94,7 +90,7 @@ pub enum Found {
     Route(Arc<Entry>, Arc<Offer>),
     /// A Route's that is not served.
     Refused(Arc<Entry>, String),
-    /// Nobody's.
+    /// No Route has this host.
     Nobody,
 }
 
@@ -198,7 +194,7 @@ impl Table {
         claims.values().filter(|entry| self.older(claim, entry).is_none()).collect()
     }
 
-    /// What happens to a connection that asks for this host.
+    /// The target of a connection that asks for this host.
     pub fn connection(&self, host: &str) -> Connection {
         let holders = self.holders(host);
         let passes = |entry: &&&Arc<Entry>| {

@@ -26,19 +26,19 @@ fn echo() -> impl Api<Full<Bytes>> {
     })
 }
 
-async fn serve<B: ApiBody>(api: impl Api<B>) -> Serving {
+async fn serve<B: ApiBody>(api: impl Api<B>) -> RunningApi {
     let options = Options { port: Port::Exactly(0), kubeconfig: None };
-    Serving::start(api, options, &Clock::system()).await.unwrap()
+    RunningApi::start(api, options, &Clock::system()).await.unwrap()
 }
 
 /// A value of the kubeconfig, by its name.
-fn value(serving: &Serving, name: &str) -> String {
+fn value(serving: &RunningApi, name: &str) -> String {
     let text = std::fs::read_to_string(serving.kubeconfig()).unwrap();
     let found = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
     found.unwrap().to_owned()
 }
 
-async fn connect(serving: &Serving, protocol: &str) -> TlsStream<TcpStream> {
+async fn connect(serving: &RunningApi, protocol: &str) -> TlsStream<TcpStream> {
     let pem = BASE64_STANDARD.decode(value(serving, "certificate-authority-data")).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
@@ -54,7 +54,7 @@ async fn connect(serving: &Serving, protocol: &str) -> TlsStream<TcpStream> {
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 
-fn get(serving: &Serving, path: &str, token: Option<&str>) -> Request<Empty<Bytes>> {
+fn get(serving: &RunningApi, path: &str, token: Option<&str>) -> Request<Empty<Bytes>> {
     let mut request = Request::get(format!("https://{}{path}", serving.address()));
     request = request.header("host", serving.address().to_string());
     if let Some(token) = token {
@@ -63,7 +63,7 @@ fn get(serving: &Serving, path: &str, token: Option<&str>) -> Request<Empty<Byte
     request.body(Empty::new()).unwrap()
 }
 
-async fn over_http1(serving: &Serving, token: Option<&str>) -> (StatusCode, String) {
+async fn over_http1(serving: &RunningApi, token: Option<&str>) -> (StatusCode, String) {
     let io = TokioIo::new(connect(serving, "http/1.1").await);
     let (mut sender, connection) = http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
@@ -155,10 +155,10 @@ async fn a_port_that_is_taken_is_an_error_unless_any_other_will_do() {
     let first = serve(echo()).await;
     let port = first.address().port();
     let taken = Options { port: Port::Exactly(port), kubeconfig: None };
-    let refused = Serving::start(echo(), taken, &Clock::system()).await.unwrap_err();
+    let refused = RunningApi::start(echo(), taken, &Clock::system()).await.unwrap_err();
     assert!(refused.to_string().contains("--api-port"), "{refused}");
     let rather = Options { port: Port::Rather(port), kubeconfig: None };
-    let second = Serving::start(echo(), rather, &Clock::system()).await.unwrap();
+    let second = RunningApi::start(echo(), rather, &Clock::system()).await.unwrap();
     assert_ne!(second.address().port(), port);
 }
 

@@ -1,11 +1,11 @@
-//! What a step of the tour should show, against what was seen. Pure.
+//! Compares the expectation of a step with the observation. Pure.
 
 use serde::{Serialize, Serializer};
 
 use super::probe::Served;
 use crate::inject::decide::state::{Reason, State};
 
-/// What a step should show.
+/// The expectation of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The digest of the certificate that is served.
@@ -16,16 +16,15 @@ pub struct Expected {
     pub event: Option<Reason>,
 }
 
-/// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// By a TLS client at the edge, or why it got nothing.
     #[serde(serialize_with = "or_error")]
     pub served: Result<Served, String>,
     /// In the Route.
-    pub condition: Option<Told>,
+    pub condition: Option<Reported>,
     /// Of the Route's Events, the newest.
-    pub event: Option<Told>,
+    pub event: Option<Reported>,
 }
 
 fn or_error<S: Serializer>(
@@ -40,7 +39,7 @@ fn or_error<S: Serializer>(
 
 /// A condition or an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct Reported {
     /// The condition that is True, or whether the Event is a Warning.
     pub r#type: String,
     /// Why, for machines.
@@ -50,7 +49,7 @@ pub struct Told {
 }
 
 impl Expected {
-    /// What was seen otherwise; nothing if all is as it should be.
+    /// The differences from the expectation; empty if it is met.
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         match &seen.served {
@@ -98,8 +97,8 @@ mod tests {
         }
     }
 
-    fn told(r#type: &str, reason: &str) -> Option<Told> {
-        Some(Told { r#type: r#type.into(), reason: reason.into(), message: String::new() })
+    fn told(r#type: &str, reason: &str) -> Option<Reported> {
+        Some(Reported { r#type: r#type.into(), reason: reason.into(), message: String::new() })
     }
 
     fn seen() -> Seen {

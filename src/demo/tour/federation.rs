@@ -34,7 +34,7 @@ pub const WORKLOAD: &str = "/shop";
 /// The conditions that are shown.
 const CONDITIONS: [&str; 2] = [PEERS, TRUST];
 
-/// What a tour needs.
+/// The parts that a tour walks through.
 pub struct Tour {
     /// The two clusters.
     pub clusters: Clusters,
@@ -53,27 +53,25 @@ type Outdated = (SpiffeId, CertificateDer<'static>);
 #[derive(Debug, thiserror::Error)]
 #[error("step {number} could not be done")]
 pub struct TourError {
-    /// Which one.
     pub number: usize,
-    /// Why.
     pub source: ActError,
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Counted from 1.
     pub number: usize,
-    /// What was done, in words.
+    /// The title of the step.
     pub title: &'static str,
     /// What an administrator would type.
     pub commands: Vec<String>,
-    /// What was seen last.
+    /// The last observation.
     #[serde(flatten)]
     pub seen: Seen,
     /// How long it took until it was seen.
     pub seconds: f64,
-    /// What should have been seen.
+    /// The differences from the expectation.
     pub differences: Vec<String>,
 }
 
@@ -84,11 +82,9 @@ impl Outcome {
     }
 }
 
-/// What happens on a tour.
+/// Progress of a tour.
 pub enum Progress<'a> {
-    /// A step begins.
     Begins(usize, &'a Step),
-    /// It is over.
     Ends(&'a Outcome),
 }
 

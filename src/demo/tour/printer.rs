@@ -1,11 +1,11 @@
-//! The tour on paper: a block a step, as wide as the terminal but at most 100 columns. Pure: text in, text out. What
+//! Prints the tour: a block a step, as wide as the terminal but at most 100 columns. Pure: text in, text out. What
 //! writes it takes the colours out where they don't belong.
 
 use std::fmt::Write;
 
 use anstyle::Style;
 
-use super::{Outcome, expect::Told, steps::Step};
+use super::{Outcome, expect::Reported, steps::Step};
 use crate::runtime::terminal::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
 
 /// Where what was seen begins.
@@ -15,7 +15,7 @@ const NARROW: usize = 72;
 /// Where these begin.
 const NARROW_INDENT: usize = 5;
 
-/// What is shown when a step begins.
+/// The text at the begin of a step.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
     heading(number, step.title, step.commands.iter().copied(), width)
 }
@@ -38,7 +38,7 @@ pub fn heading<'a>(
     text
 }
 
-/// What is shown when it is over.
+/// The text at the end of a step.
 pub fn ends(outcome: &Outcome, width: usize) -> String {
     let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
@@ -53,13 +53,13 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
         Err(why) => rows.add("served", BAD, why),
     }
     match &outcome.seen.condition {
-        Some(Told { r#type, reason, .. }) => {
+        Some(Reported { r#type, reason, .. }) => {
             rows.add("condition", state, &format!("{type} ({reason})"));
         }
         None => rows.add("condition", FAINT, "none"),
     }
     match &outcome.seen.event {
-        Some(Told { r#type, reason, message }) => {
+        Some(Reported { r#type, reason, message }) => {
             let style = if r#type == "Warning" { WARNING } else { Style::new() };
             rows.add("event", style, &format!("{reason}: {message}"));
         }
@@ -157,7 +157,7 @@ mod tests {
         };
         let line = format!("Route shop/shop (edge) | certificate {certificate}");
         let told = |r#type: &str, reason: &str, message: &str| {
-            Some(Told { r#type: r#type.into(), reason: reason.into(), message: message.into() })
+            Some(Reported { r#type: r#type.into(), reason: reason.into(), message: message.into() })
         };
         Outcome {
             number: 4,
@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn whatever_was_seen_a_block_is_harmless() {
         let mut hostile = outcome(&[HOSTILE]);
-        hostile.seen.event = hostile.seen.event.map(|it| Told { message: HOSTILE.into(), ..it });
+        hostile.seen.event =
+            hostile.seen.event.map(|it| Reported { message: HOSTILE.into(), ..it });
         hostile.seen.served = Err(HOSTILE.into());
         assert!(is_harmless(&strip_str(&ends(&hostile, WIDTH)).to_string()));
     }

@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Served {
     /// The certificate of the handshake.
     pub certificate: CertificateSummary,
-    /// The HTTP status.
     pub status: u16,
     /// The first line of the answer.
     pub line: String,

@@ -17,15 +17,13 @@ use crate::{
     names::SECRET_NAME_ANNOTATION,
 };
 
-/// One step.
 pub struct Step {
-    /// What is done, in words.
+    /// The title of the step.
     pub title: &'static str,
-    /// What a user would type.
+    /// The commands that a user would type.
     pub commands: &'static [&'static str],
-    /// What is done.
     pub act: Act,
-    /// What should come of it.
+    /// The expectation.
     pub expected: Expected,
 }
 
@@ -64,7 +62,6 @@ pub enum Act {
     RemoveAnnotation,
 }
 
-/// All steps.
 pub fn all(pairs: &Pairs, default: &CertificateSummary) -> Vec<Step> {
     let step = |title, commands, act, certificate: &CertificateSummary, condition, event| {
         let expected = Expected { sha256: certificate.sha256.clone(), condition, event };
@@ -147,7 +144,6 @@ pub fn all(pairs: &Pairs, default: &CertificateSummary) -> Vec<Step> {
 }
 
 impl Act {
-    /// Does it.
     pub async fn carry_out(self, client: &Client, pairs: &Pairs) -> Result<(), ApiError> {
         let secrets = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         let secret = format!("{secrets}/{SECRET}");

@@ -10,18 +10,18 @@ use std::time::Instant;
 
 use trustplane::demo::api_server;
 use trustplane::demo::loopback::Port;
-use trustplane::demo::serve::{Options, Serving};
+use trustplane::demo::serve::{Options, RunningApi};
 use trustplane::runtime::clock::Clock;
 
 use self::run::{Kubectl, Said};
 use crate::real::Real;
 
 /// A sandbox on a port of its own. It ends when it is dropped.
-async fn serve() -> Serving {
+async fn serve() -> RunningApi {
     let clock = Clock::system();
     let server = api_server::server(api_server::store(100_000, 1), clock.clone());
     let options = Options { port: Port::Rather(0), kubeconfig: None };
-    Serving::start(server, options, &clock).await.expect("a loopback port")
+    RunningApi::start(server, options, &clock).await.expect("a loopback port")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use crate::{
     store::{List, from_stored},
 };
 
-/// What a request comes to.
+/// The answer to a request.
 pub(super) struct Answer {
     code: StatusCode,
     content_type: &'static str,
@@ -67,7 +67,7 @@ impl Answer {
         Self::new(Content::Body(body))
     }
 
-    /// In the format that the client wants. What is no object stays as it is.
+    /// In the format that the client wants. Answers that are no objects stay as they are.
     pub fn shown_as(mut self, format: Format, table: Table) -> Result<Self, ApiError> {
         self.content = match (format, self.content) {
             (Format::Table, Content::Object(_, object)) => Content::Value(table.of_object(&object)),
@@ -103,7 +103,7 @@ impl Answer {
             Content::Object(kind, object) => shown(&from_stored(kind, &object), parts),
             Content::List(kind, list) => {
                 let text = list_text(kind, &list);
-                // Nobody who reads by eye is in a hurry.
+                // Pretty-printed answers need not be fast.
                 match wants_pretty(parts).then(|| text.parse::<Value>()) {
                     Some(Ok(value)) => shown(&value, parts),
                     _ => text.into_bytes().into(),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// The value, and the paths of fields that occur twice.
 pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
-    // What is no text is read the slow way, for the sake of its error.
+    // Bytes that are not UTF-8 go to the slower reader, which words the error.
     let Ok(text) = std::str::from_utf8(bytes) else { return read(bytes) };
     let value = text.parse::<Value>()?;
     if fields_of(&value) == colons(text) { Ok((value, Vec::new())) } else { read(bytes) }

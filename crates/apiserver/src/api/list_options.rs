@@ -64,7 +64,7 @@ impl ListOptions {
         if !causes.is_empty() {
             return Err(ApiError::invalid_options("ListOptions", causes));
         }
-        // Whatever is at hand comes in one piece. Of Events nothing is kept at hand.
+        // Lists from the watch cache are not paged. Events have no watch cache.
         let at_hand = version == "0" && kind.kind != "Event";
         let limit = if at_hand { "" } else { params.text("limit") };
         let limit = limit.parse().unwrap_or(0);
@@ -76,7 +76,7 @@ impl ListOptions {
 impl ListOptions {
     pub fn query(self, selector: Selector) -> Query {
         let version = match self.version {
-            // What has a name is read by it, and then it is the latest.
+            // A list of one name is a consistent read of that object.
             VersionMatch::Page(version) if selector.only_name().is_some() => {
                 VersionMatch::NotOlderThan(version)
             }

@@ -180,7 +180,7 @@ impl Request<'_> {
         let format = self.format()?;
         let mut call = self.call("PatchOptions")?;
         let patched = self.server.with(|store| {
-            // What a patch says is read when there is something to patch.
+            // The patch is parsed only if its object exists.
             if store.get(self.kind(), &self.target.namespace, name).is_none() {
                 return Err(ApiError::not_found(self.kind(), name));
             }
@@ -208,7 +208,7 @@ impl Request<'_> {
                 Answer::json(success(self.kind(), &object))
             }
             Deleted::Gone(object) => self.answer(object),
-            // Who asked so long ago that this was the way to ask is told that it is not over.
+            // Clients that use this old form are told that the deletion is not finished.
             Deleted::Waiting(object) if kept => self.answer(object).accepted(),
             Deleted::Waiting(object) => self.answer(object),
         };

@@ -127,7 +127,7 @@ fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
     let schema = match &kind.crd {
         Some(crd) => {
             let mut schema = crd.source.clone();
-            // What every object has is described alike.
+            // All kinds describe these fields alike.
             let described = library_schema(&kinds::secret().definition);
             for field in ["apiVersion", "kind", "metadata"] {
                 schema["properties"][field] = described["properties"][field].clone();

@@ -36,7 +36,7 @@ impl Params {
         self.given(name).unwrap_or_default()
     }
 
-    /// Whatever is not false is true.
+    /// Every value but false is true.
     pub fn optional_flag(&self, name: &str) -> Option<bool> {
         self.given(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
@@ -76,7 +76,7 @@ impl Params {
         if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid_options(options, causes)) }
     }
 
-    /// What a request without a body says of a deletion.
+    /// The options of a deletion without a body.
     pub fn delete_options(&self) -> Result<Value, ApiError> {
         let mut options = json!({ "dryRun": self.all("dryRun") });
         if let Some(grace) = self.number("gracePeriodSeconds")? {

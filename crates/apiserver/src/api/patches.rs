@@ -41,7 +41,7 @@ pub(super) fn read(content_type: &str, body: &[u8], call: &mut Call) -> Result<P
     }
 }
 
-/// Who does not care for unknown fields is told less of what can't be read, as by Kubernetes.
+/// Clients that ignore unknown fields get a shorter decoding error, as from Kubernetes.
 fn is_lenient(call: &Call) -> bool {
     call.unknown_fields == FieldValidation::Ignore
 }

@@ -1,4 +1,4 @@
-//! What a path is about.
+//! Request paths.
 
 use percent_encoding::percent_decode_str;
 
@@ -7,7 +7,7 @@ use crate::{
     kinds::{self, Kind, Kinds},
 };
 
-/// What a path is about.
+/// A parsed request path.
 #[derive(Debug)]
 pub(super) enum Path {
     /// `/livez`, `/readyz`, `/healthz`.
@@ -18,11 +18,9 @@ pub(super) enum Path {
     OpenApi(Vec<String>),
     /// `/api`, `/apis` and the lists of kinds below.
     Discovery(Vec<String>),
-    /// Objects.
     Object(Target),
 }
 
-/// Which objects.
 #[derive(Debug)]
 pub(super) struct Target {
     pub kind: &'static Kind,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// Begins every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy)]
 enum Field {
     Text,

@@ -21,7 +21,7 @@ pub(super) struct Table {
     pub include: Include,
 }
 
-/// What of an object goes along with its row.
+/// The part of an object that goes along with its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Include {
     Nothing,
@@ -129,7 +129,7 @@ fn columns(kind: &Kind) -> Vec<Column> {
     std::iter::once(name).chain(crd.columns.iter().cloned()).collect()
 }
 
-/// What the schema of a type says of a field.
+/// The description of a field in the schema of its type.
 fn documented(place: &str) -> String {
     let (name, field) = place.split_once('.').unwrap_or((place, ""));
     let mut all = definitions().iter();

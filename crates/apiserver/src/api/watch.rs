@@ -31,7 +31,7 @@ const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
 /// The last bookmark comes so long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What a watch shows.
+/// The selection and format of a watch.
 pub(super) struct View {
     pub selector: Selector,
     pub format: Format,
@@ -113,7 +113,7 @@ impl Watch {
         }
     }
 
-    /// What is there already, as if it were new.
+    /// Sends the objects that exist as ADDED.
     fn send_what_is(&mut self, marked: bool) -> Result<(), ApiError> {
         let query = Query { selector: self.view.selector.clone(), ..Query::default() };
         let list = self.server.with(|store| store.list(self.kind, &self.namespace, &query))?;
@@ -127,7 +127,7 @@ impl Watch {
         Ok(())
     }
 
-    /// What happened since the version that the client knows, if that is still remembered.
+    /// Sends the changes since the version that the client knows, if they are still remembered.
     fn catch_up(&mut self, from: u64) {
         self.seen = from;
         let gone = self.server.with(|store| store.changes_since(from).err());
@@ -236,7 +236,7 @@ fn next_bookmark(deadline: Instant) -> Option<Instant> {
     Some(farewell.min(now + BETWEEN_BOOKMARKS))
 }
 
-/// What Go's encoder shows of an object without content.
+/// An empty object as Go's encoder writes it.
 fn empty(kind: &Kind) -> Value {
     let mut object = json!({});
     if !kind.is_custom() {

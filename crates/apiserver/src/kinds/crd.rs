@@ -8,7 +8,7 @@ use crate::{
     schema::{Schema, SchemaError},
 };
 
-/// What a CRD says beyond what every kind has.
+/// The parts of a CRD that built-in kinds lack.
 #[derive(Debug)]
 pub struct Crd {
     /// The whole definition, as an object.
@@ -22,7 +22,6 @@ pub struct Crd {
 /// A column of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Column {
-    /// Heading.
     pub name: String,
     /// `string`, `integer`, `date` and the like.
     pub r#type: String,
@@ -103,7 +102,7 @@ fn columns(source: &Value) -> Vec<Column> {
     if own.is_empty() { vec![age()] } else { own }
 }
 
-/// What the API server shows of a kind whose definition names no columns.
+/// The column of a kind whose definition names none.
 fn age() -> Column {
     const FIELD: &str = "creationTimestamp";
     Column {

@@ -46,7 +46,7 @@ pub fn definitions() -> &'static Map<String, Value> {
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// What `metadata` of every kind looks like.
+/// The schema of `metadata` of every kind.
 pub fn object_meta() -> &'static Schema {
     static META: LazyLock<Schema> = LazyLock::new(|| schema(OBJECT_META));
     &META

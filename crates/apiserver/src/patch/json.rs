@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::PatchError;
 
-/// One operation.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Operation {
@@ -126,7 +125,7 @@ fn get<'a>(object: &'a mut Value, path: &str) -> Result<Option<&'a Value>, Patch
     }
 }
 
-/// What holds the value that the path names, and the last step.
+/// The parent of the value that the path names, and the last step.
 fn find<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchError> {
     let mut steps = path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"));
     let mut key = steps.next().ok_or_else(|| missing(path))?;

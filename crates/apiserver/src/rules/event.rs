@@ -66,7 +66,7 @@ fn is_unset(object: &Value, field: &str) -> bool {
     matches!(&object[field], Value::Null) || object[field] == 0
 }
 
-/// What holds in both groups. A new-style Event is one with an eventTime.
+/// The rules of both groups. A new-style Event is one with an eventTime.
 fn common(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let namespace = text(object, &["metadata", "namespace"]);

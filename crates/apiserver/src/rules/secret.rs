@@ -72,7 +72,7 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What a TLS server would say to the pair, as far as the API server looks.
+/// The warning of the API server about a pair that a TLS server could not use.
 pub(super) fn warning(object: &Value) -> Option<String> {
     if text(object, &["type"]) != "kubernetes.io/tls" {
         return None;

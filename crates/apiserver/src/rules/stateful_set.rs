@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{api_error::Cause, kinds::text, name_rules};
 
-/// What may change after creation.
+/// Fields that may change after creation.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "ordinals",

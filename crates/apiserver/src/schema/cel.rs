@@ -20,7 +20,7 @@ use serde_json::Value;
 /// One rule about a value.
 pub struct Rule {
     program: Program,
-    /// What is told when it does not hold.
+    /// The message if the rule does not hold.
     pub message: String,
     /// Which field is to blame, below the one that the rule stands at; may be empty.
     pub field: String,
@@ -55,7 +55,7 @@ impl Rule {
     }
 
     /// The rules that do not hold for a value, with the reason of those that can't be evaluated.
-    /// What compares with a former value is not asked where there is none.
+    /// Transition rules are skipped if there is no former value.
     pub(super) fn broken<'a>(
         rules: &'a [Self],
         value: &Value,

@@ -20,26 +20,14 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 pub enum DecodeError {
     /// Another type of JSON.
     #[error("json: cannot unmarshal {found} into Go struct field {path} of type {wanted}")]
-    Type {
-        /// What stands there.
-        found: &'static str,
-        /// Where.
-        path: String,
-        /// What should.
-        wanted: &'static str,
-    },
-    /// Not base64.
+    Type { found: &'static str, path: String, wanted: &'static str },
     #[error("illegal base64 data at input byte {at}")]
     Base64 {
         /// The first wrong byte.
         at: usize,
     },
-    /// Not a time.
     #[error("parsing time in field {path} failed")]
-    Time {
-        /// Where.
-        path: String,
-    },
+    Time { path: String },
 }
 
 /// Makes the value what the schema says; notes the paths of fields that it does not know.

@@ -21,7 +21,7 @@ impl Store {
         if service["spec"].get("clusterIPs").is_none() {
             service["spec"]["clusterIPs"] = json!([address]);
         }
-        // Whoever keeps the endpoints of a headless Service may have both families.
+        // The endpoints of a headless Service without selector may be of both families.
         let anybodys = address == "None" && service["spec"].get("selector").is_none();
         let (families, policy) = if anybodys {
             (json!(["IPv4", "IPv6"]), "RequireDualStack")

@@ -142,7 +142,7 @@ fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<()
     Ok(())
 }
 
-/// What the decoder said, without who was to read it.
+/// The message of the decoder without the prefix that names the kind.
 pub(super) fn decoder_of(message: &str) -> &str {
     let told = message.split_once(" cannot be handled as a ").map(|(_, rest)| rest);
     told.and_then(|rest| rest.split_once(": ")).map_or(message, |(_, why)| why)

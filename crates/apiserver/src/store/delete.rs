@@ -15,7 +15,7 @@ const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What a deletion asks for.
+/// The parameters of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
     /// Only the object with this uid.
@@ -24,11 +24,11 @@ pub struct DeleteOptions {
     pub version: Option<String>,
     /// How long it may take; of no effect on the kinds of the sandbox.
     pub grace: Option<i64>,
-    /// What becomes of what it owns.
+    /// How its dependents are treated.
     pub propagation: Option<Propagation>,
 }
 
-/// What becomes of what a deleted object owns.
+/// How the dependents of a deleted object are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     /// It stays.
@@ -39,7 +39,7 @@ pub enum Propagation {
     Foreground,
 }
 
-/// What came of a deletion.
+/// The outcome of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
     /// The object is gone; this is what it was, under the version of its deletion.

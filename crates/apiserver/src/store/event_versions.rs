@@ -1,4 +1,4 @@
-//! Events have two shapes, one in each group. They are stored in the older one.
+//! The two versions of Event, one in each group. Events are stored in the older one.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 ];
-/// What the older shape shows even when it is empty.
+/// Fields that the older version shows even when they are empty.
 const ALWAYS_SHOWN: [&str; 2] = ["reportingComponent", "reportingInstance"];
 
 /// The object as this kind's clients see it.

@@ -1,5 +1,5 @@
-//! What controllers do in a cluster, right after the change that calls for it: garbage goes with
-//! its owners, and namespaces on their way out are emptied.
+//! Garbage collection and the emptying of terminating namespaces: done by controllers in a cluster,
+//! here right after the change that calls for it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -21,7 +21,7 @@ type Place = (&'static Kind, Box<str>, Box<str>);
 /// Slot of the kind, namespace and name.
 type Key = (usize, Box<str>, Box<str>);
 
-/// Who refers to which uid as its owner.
+/// Dependents by the uid of their owner.
 #[derive(Clone, Default)]
 pub(super) struct Dependents(HashMap<Box<str>, BTreeSet<Key>>);
 
@@ -137,7 +137,7 @@ impl Store {
                     blocked |= goes_first && owner["blockOwnerDeletion"] == true;
                     present.push(owner.clone());
                 }
-                // Nobody here can tell whether an object of a foreign kind exists.
+                // Whether an object of an unknown kind exists cannot be known.
                 None if !known(owner) => present.push(owner.clone()),
                 None => absent += 1,
             }
@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// What the finalizers `orphan` and `foregroundDeletion` wait for.
+    /// Does the work that the finalizers `orphan` and `foregroundDeletion` wait for.
     fn release_dependents(&mut self, change: &Change, owner: &Arc<Value>, now: DateTime<Utc>) {
         let finalizers = meta::finalizers(owner);
         let uid = text(owner, &["metadata", "uid"]);
@@ -236,7 +236,7 @@ impl Store {
                 propagation: Some(Propagation::Background),
                 ..DeleteOptions::default()
             };
-            // What is in a store can be listed, and what is listed can be deleted.
+            // Neither call fails for objects of the store.
             let _ = self.delete_all(kind, name, &super::Query::default(), &options, &mut call);
             left +=
                 self.list(kind, name, &super::Query::default()).map_or(0, |list| list.items.len());

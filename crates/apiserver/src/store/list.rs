@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use super::{Store, key};
 use crate::{api_error::ApiError, kinds::Kind, select::Selector};
 
-/// What a list asks for.
+/// The parameters of a list.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// Which objects.
     pub selector: Selector,
     /// How many at most; 0 for all.
     pub limit: usize,
@@ -100,7 +99,7 @@ impl Store {
         }
     }
 
-    /// What the objects that changed since were at that version; None for those that were not.
+    /// The objects that changed since, as they were at that version; None if absent then.
     fn undone(
         &self,
         kind: &Kind,

@@ -71,7 +71,7 @@ pub(super) fn is_terminating(object: &Value) -> bool {
 }
 
 impl Store {
-    /// What a new object gets from the server.
+    /// Fills in the metadata that the server sets on a new object.
     pub(super) fn fill_system_fields(&mut self, object: &mut Value, namespace: &str, now: &str) {
         let uid = self.new_uid();
         let prefix = text(object, &["metadata", "generateName"]).to_owned();
@@ -97,7 +97,7 @@ impl Store {
     }
 }
 
-/// What an update takes over from the object as it stands.
+/// Copies the metadata that an update may not change from the stored object.
 pub(super) fn carry_over(object: &mut Value, current: &Value) {
     let old = &current["metadata"];
     let metadata = of(object);
@@ -124,7 +124,7 @@ pub(super) fn carry_over(object: &mut Value, current: &Value) {
     metadata.insert("resourceVersion".into(), old["resourceVersion"].clone());
 }
 
-/// What is wrong with the metadata of a new or changed object.
+/// Validates the metadata of a new or changed object.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let metadata = &object["metadata"];
@@ -231,7 +231,7 @@ fn validate_finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What may not change.
+/// Metadata that may not change.
 pub(super) fn validate_update(object: &Value, current: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if is_terminating(current) {

@@ -1,4 +1,4 @@
-//! What a store promises, without HTTP.
+//! The promises of a store, without HTTP.
 
 mod deletion;
 mod rules;

@@ -20,18 +20,18 @@ use crate::{
 /// A write that needs more room in etcd is refused there.
 const LARGEST: usize = 1_572_864;
 
-/// What a write needs to know beyond the object.
+/// The parameters of a write beyond the object.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The time of day.
     pub now: DateTime<Utc>,
     /// Whether everything happens but the write.
     pub dry_run: bool,
-    /// What becomes of unknown fields.
+    /// How unknown fields are treated.
     pub unknown_fields: FieldValidation,
     /// Fields that occur twice in the body, of which only the last is left.
     pub doubled_fields: Vec<String>,
-    /// What the caller should be told, filled in by the write.
+    /// Warnings for the caller, filled in by the write.
     pub warnings: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Call {
     }
 }
 
-/// What becomes of unknown fields.
+/// How unknown fields are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// They are dropped.
@@ -337,7 +337,7 @@ fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Re
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), ApiError> {
     let named = text(object, &["metadata", "namespace"]);
-    // What has no namespace loses the one it names.
+    // Cluster-scoped objects lose the namespace they name.
     if named.is_empty() || namespace.is_empty() || named == namespace {
         return Ok(());
     }

@@ -47,19 +47,16 @@ const ASK_PEERS_EVERY: Duration = Duration::from_millis(250);
 pub struct Side {
     /// API server, under the name that the commands have for it.
     pub cluster: Cluster,
-    /// What stands in for its SPIRE server.
+    /// The stand-in for its SPIRE server.
     pub spire: Arc<Spire>,
 }
 
-/// Both.
 pub struct Clusters {
-    /// The one.
     pub a: Side,
-    /// The other.
     pub b: Side,
 }
 
-/// What runs in the clusters. Dropping it ends all of it.
+/// The tasks of the clusters. Dropping it ends all of them.
 pub struct Running(JoinSet<&'static str>);
 
 /// Why there are no clusters.
@@ -79,7 +76,6 @@ pub enum StartError {
 pub struct PartEnded(&'static str);
 
 impl Clusters {
-    /// Starts everything.
     pub async fn start() -> Result<(Self, Running), StartError> {
         let mut tasks = JoinSet::new();
         let a = Side::start("a", "cluster-a.example", &mut tasks).await?;
@@ -129,7 +125,7 @@ impl Side {
         create(&self.cluster.client, &servers(), &spire_server).await
     }
 
-    /// What an administrator applies.
+    /// The objects that an administrator applies.
     fn spire_server(&self, peer: &Side) -> Value {
         let trust_domain = self.spire.trust_domain();
         let (other, url) = (peer.spire.trust_domain(), peer.spire.url());

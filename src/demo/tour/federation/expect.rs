@@ -1,10 +1,10 @@
-//! What a step of the tour should show, against what was seen. Pure.
+//! Compares the expectation of a step with the observation. Pure.
 
 use serde::{Serialize, Serializer};
 
 use crate::federate::decide::conditions::{PEERS, TRUST};
 
-/// What a step should show.
+/// The expectation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// Sequence and number of authorities of the bundle that a client in b gets from a; none where it
@@ -14,17 +14,17 @@ pub struct Expected {
     pub a_in_b: bool,
     /// Whether a accepts workloads of b.
     pub b_in_a: bool,
-    /// What b's SpireServer says of a.
+    /// The peer a in the status of b's SpireServer.
     pub peer_in_b: State,
-    /// What a's says of b.
+    /// The peer b in the status of a's SpireServer.
     pub peer_in_a: State,
-    /// What b's SpireServer says of all its peers together.
+    /// The condition about all peers of b's SpireServer.
     pub peers_reachable: Verdict,
     /// Whether it says that SPIRE trusts somebody whom it does not list.
     pub unlisted: bool,
 }
 
-/// What a condition should say.
+/// An expected condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// That something is wrong.
@@ -46,7 +46,6 @@ pub enum State {
     Unlisted,
 }
 
-/// What was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// By a client in b, from a's endpoint; or why it got nothing.
@@ -72,35 +71,29 @@ pub struct Seen {
 /// A bundle that a client got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Received {
-    /// Whose.
     pub trust_domain: String,
-    /// Its number.
     pub sequence: u64,
     /// How many CA certificates.
     pub authorities: usize,
-    /// What tells its keys from others.
+    /// The fingerprint of its keys.
     pub fingerprint: String,
 }
 
 /// One of `status.federation.peers`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Peer {
-    /// Which.
     pub trust_domain: String,
-    /// Whether it answered.
     pub reachable: bool,
     /// Whether it proved who it is.
     pub verified: bool,
     /// The number of its bundle.
     pub sequence: Option<u64>,
-    /// What went wrong.
     pub error: Option<String>,
 }
 
 /// One of `status.conditions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    /// What it is about.
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
@@ -131,7 +124,7 @@ fn some_or_error<S: Serializer, T: Serialize>(
 }
 
 impl Expected {
-    /// What was seen otherwise; nothing if all is as it should be.
+    /// The differences from the expectation; empty if it is met.
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         let received = seen.received.as_ref().ok().map(|it| (it.sequence, it.authorities));

@@ -1,4 +1,4 @@
-//! The tour on paper, in the blocks of the other tour. Pure: text in, text out.
+//! Prints the tour in the blocks of the other tour. Pure: text in, text out.
 
 use anstyle::Style;
 
@@ -16,12 +16,12 @@ use crate::{
 /// Of a fingerprint, so many groups tell bundles apart.
 const GROUPS: usize = 4;
 
-/// What is shown when a step begins.
+/// The text at the begin of a step.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
     heading(number, step.title, step.commands.iter().map(String::as_str), width)
 }
 
-/// What is shown when it is over.
+/// The text at the end of a step.
 pub fn ends(outcome: &Outcome, width: usize) -> String {
     let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let seen = &outcome.seen;

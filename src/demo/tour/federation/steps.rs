@@ -18,15 +18,13 @@ use crate::{
     k8s::api_error::{self, ApiError},
 };
 
-/// One step.
 pub struct Step {
-    /// What is done, in words.
+    /// The title of the step.
     pub title: &'static str,
-    /// What an administrator would type. Lines that are comments say what happens by itself.
+    /// The commands of an administrator. Comment lines say what happens by itself.
     pub commands: Vec<String>,
-    /// What is done.
     pub act: Act,
-    /// What should come of it.
+    /// The expectation.
     pub expected: Expected,
 }
 
@@ -73,12 +71,10 @@ pub enum ActError {
     Fingerprint {
         /// What the administrators of its cluster see.
         told: String,
-        /// What arrived.
         found: String,
     },
 }
 
-/// All steps.
 pub fn all(clusters: &Clusters) -> Vec<Step> {
     let (a, b) = (&clusters.a.spire, &clusters.b.spire);
     let (name, url_a, url_b) = (a.trust_domain(), a.url(), b.url());

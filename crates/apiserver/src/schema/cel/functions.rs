@@ -13,7 +13,6 @@ use cel::{
     },
 };
 
-/// Registers them.
 pub(super) fn register(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_type(URL.to_owned())?;
     env.add_type(SPAN.to_owned())?;

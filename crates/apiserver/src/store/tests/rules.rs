@@ -1,4 +1,4 @@
-//! What single kinds demand.
+//! The rules of single kinds.
 
 use super::*;
 
