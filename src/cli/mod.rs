@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::runtime::{
@@ -90,11 +89,6 @@ impl Exit {
             Self::OutputClosed => 141,
         }
     }
-}
-
-/// Runs a command's future to its end.
-fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Runtime::new().context("cannot start")?.block_on(work)
 }
 
 impl Cli {

@@ -64,7 +64,7 @@ impl Administrator {
 
     /// Runs it at a terminal, where somebody answers the question with these words. Both outputs are
     /// one there.
-    pub async fn run_at_terminal(&self, arguments: &[&str], answer: &str) -> Said {
+    pub async fn run_at_terminal(&self, arguments: &[&str], answer: &str) -> Output {
         let program = env!("CARGO_BIN_EXE_trustplane");
         let line = format!("stty cols 200; {program} federation {}", arguments.join(" "));
         let mut command = tokio::process::Command::new("sh");
@@ -75,7 +75,7 @@ impl Administrator {
             .kill_on_drop(true);
         let output = command.output().await.expect("a shell");
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
-        Said { code: output.status.code().unwrap_or(-1), out, err: String::new() }
+        Output { code: output.status.code().unwrap_or(-1), out, err: String::new() }
     }
 
     /// As the manual says: the fingerprint from one side, the bundle to the other.

@@ -1,6 +1,7 @@
 //! The way between a controller and the API server: no socket, but everything that can happen on
 //! one. Each replica's process has a wire of its own.
 
+use apiserver::api::ApiServer;
 use std::{
     sync::Arc,
     task::{Context, Poll},
@@ -22,7 +23,6 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tower::{BoxError, Service};
-use trustplane::sandbox::api::ApiServer;
 
 use crate::{
     faults::{Damage, Done, Fate, Met, Moment, Watched},

@@ -126,7 +126,8 @@ impl Federator {
             + 'static,
     {
         let namespace = self.options.setting.namespace.clone();
-        let api = Api::<MaybeDecoded<PartialObjectMeta<K>>>::namespaced(self.client.clone(), &namespace);
+        let api =
+            Api::<MaybeDecoded<PartialObjectMeta<K>>>::namespaced(self.client.clone(), &namespace);
         tasks.spawn(self.watch_names(api, None, kind));
     }
 

@@ -1,5 +1,13 @@
 use super::*;
-use crate::{bundle::fetch::tests::{Reply, Server, host_certificate}, federate::decide::{bootstrap::{Listing, object_name}, render::CONTROLLER_MANAGER}, k8s::{gate::Gate, client}, spiffe::testing::{Ca, document, noon}};
+use crate::{
+    bundle::fetch::tests::{Reply, Server, host_certificate},
+    federate::decide::{
+        bootstrap::{Listing, object_name},
+        render::CONTROLLER_MANAGER,
+    },
+    k8s::{client, gate::Gate},
+    spiffe::testing::{Ca, document, noon},
+};
 
 #[test]
 fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
