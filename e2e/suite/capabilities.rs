@@ -12,7 +12,7 @@ use trustplane::names::INJECTED_ANNOTATION;
 use super::namespace::CaseNamespace;
 use super::observation::{Observations, is_admitted};
 use super::permissions::{self, Role};
-use super::runner::{Case, Pace, Verdict};
+use super::runner::{Case, CaseVerdict, Pace};
 use super::world::World;
 
 /// The admission policy of deploy/policy.
@@ -75,14 +75,14 @@ impl Capabilities {
     }
 
     /// Why a case is not run.
-    pub fn why_not(&self, case: &Case) -> Option<Verdict> {
+    pub fn why_not(&self, case: &Case) -> Option<CaseVerdict> {
         let missing = self.missing.iter().find(|(missing, _)| case.needs.contains(missing));
         match missing {
-            Some((Need::Long, why)) => Some(Verdict::Skipped(why.clone())),
-            Some((_, why)) if self.own_stack => Some(Verdict::Failed(why.clone())),
-            Some((_, why)) => Some(Verdict::Skipped(why.clone())),
+            Some((Need::Long, why)) => Some(CaseVerdict::Skipped(why.clone())),
+            Some((_, why)) if self.own_stack => Some(CaseVerdict::Failed(why.clone())),
+            Some((_, why)) => Some(CaseVerdict::Skipped(why.clone())),
             None if self.quick && case.pace != Pace::Quick => {
-                Some(Verdict::Skipped("--quick leaves it out".to_owned()))
+                Some(CaseVerdict::Skipped("--quick leaves it out".to_owned()))
             }
             None => None,
         }

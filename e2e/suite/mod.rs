@@ -28,7 +28,7 @@ use testkit::suite;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::capabilities::Capabilities;
-use self::runner::{Case, Outcome};
+use self::runner::{Case, CaseResult};
 use self::world::World;
 use crate::reach::Reach;
 use crate::stack::Stack;
@@ -128,7 +128,7 @@ async fn all(
     if !forbidden.is_empty() {
         return failed(&format!("the injector lacks rights: {forbidden:#?}"));
     }
-    ExitCode::from(u8::from(outcomes.iter().any(Outcome::has_failed)))
+    ExitCode::from(u8::from(outcomes.iter().any(CaseResult::has_failed)))
 }
 
 /// The cases of the command line, unless there is nothing to run.

@@ -70,9 +70,9 @@ impl Scene {
 
 /// How a case ended.
 #[derive(Serialize)]
-pub struct Outcome {
+pub struct CaseResult {
     pub case: &'static str,
-    pub result: Verdict,
+    pub result: CaseVerdict,
     pub seconds: f64,
     pub saw: Vec<Observation>,
     pub notes: Vec<String>,
@@ -80,7 +80,7 @@ pub struct Outcome {
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum CaseVerdict {
     Passed,
     /// The expectation, and what was seen instead.
     Failed(String),
@@ -103,7 +103,7 @@ impl Case {
         Self { pace, ..self }
     }
 
-    async fn outcome(self, world: Arc<World>, survey: &Capabilities) -> Outcome {
+    async fn outcome(self, world: Arc<World>, survey: &Capabilities) -> CaseResult {
         let start = Instant::now();
         let scene = Scene {
             world,
@@ -119,7 +119,7 @@ impl Case {
         for namespace in taken(&scene.used) {
             scene.world.remove_namespace(&namespace).await;
         }
-        let outcome = Outcome {
+        let outcome = CaseResult {
             case: self.name,
             result,
             seconds,
@@ -130,27 +130,27 @@ impl Case {
         outcome
     }
 
-    async fn verdict(self, scene: Scene) -> Verdict {
+    async fn verdict(self, scene: Scene) -> CaseVerdict {
         let failure = Failure::default();
         let case = FAILURE.scope(failure.clone(), (self.run)(scene));
         // A failed assertion ends the case alone.
         let case = AssertUnwindSafe(case).catch_unwind();
         match tokio::time::timeout(LIMIT, case).await {
-            Ok(Ok(Ok(()))) => Verdict::Passed,
-            Ok(Ok(Err(Skip(why)))) => Verdict::Skipped(why),
-            Ok(Err(_)) => Verdict::Failed(failure.words()),
-            Err(_) => Verdict::Failed(format!("not through after {LIMIT:?}")),
+            Ok(Ok(Ok(()))) => CaseVerdict::Passed,
+            Ok(Ok(Err(Skip(why)))) => CaseVerdict::Skipped(why),
+            Ok(Err(_)) => CaseVerdict::Failed(failure.words()),
+            Err(_) => CaseVerdict::Failed(format!("not through after {LIMIT:?}")),
         }
     }
 }
 
-impl Outcome {
+impl CaseResult {
     fn report(&self) {
         let seconds = self.seconds;
         match &self.result {
-            Verdict::Passed => println!("  ok       {seconds:6.1} s  {}", self.case),
-            Verdict::Skipped(why) => println!("  skipped            {}: {why}", self.case),
-            Verdict::Failed(_) => println!("  FAILED   {seconds:6.1} s  {}", self.case),
+            CaseVerdict::Passed => println!("  ok       {seconds:6.1} s  {}", self.case),
+            CaseVerdict::Skipped(why) => println!("  skipped            {}: {why}", self.case),
+            CaseVerdict::Failed(_) => println!("  FAILED   {seconds:6.1} s  {}", self.case),
         }
         for note in &self.notes {
             println!("                     {note}");
@@ -159,17 +159,17 @@ impl Outcome {
 }
 
 /// Runs all: first those that bear company, then the others one by one, in their order.
-pub async fn run(cases: &[Case], world: &Arc<World>, survey: &Capabilities) -> Vec<Outcome> {
+pub async fn run(cases: &[Case], world: &Arc<World>, survey: &Capabilities) -> Vec<CaseResult> {
     keep_failures();
     let (alone, together): (Vec<Case>, Vec<Case>) =
         cases.iter().copied().partition(|case| case.pace == Pace::Alone);
     let start = |case: Case| case.outcome(world.clone(), survey);
-    let mut outcomes: Vec<Outcome> =
+    let mut outcomes: Vec<CaseResult> =
         stream::iter(together).map(start).buffer_unordered(TOGETHER).collect().await;
     for case in alone {
         outcomes.push(start(case).await);
     }
-    let place = |outcome: &Outcome| cases.iter().position(|case| case.name == outcome.case);
+    let place = |outcome: &CaseResult| cases.iter().position(|case| case.name == outcome.case);
     outcomes.sort_by_key(place);
     outcomes
 }

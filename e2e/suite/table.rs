@@ -5,7 +5,7 @@ use std::path::Path;
 use testkit::suite;
 
 use super::observation::{Observation, Shown};
-use super::runner::{Outcome, Verdict};
+use super::runner::{CaseResult, CaseVerdict};
 
 /// Digits of a serial number that are shown; the JSON has all.
 const DIGITS: usize = 12;
@@ -13,16 +13,17 @@ const DIGITS: usize = 12;
 type Line = [String; 5];
 
 /// Prints the table, what was skipped and why, and the totals.
-pub fn print(outcomes: &[Outcome]) {
+pub fn print(outcomes: &[CaseResult]) {
     let mut lines = vec![["case", "served", "condition", "Event", "time"].map(str::to_owned)];
     lines.extend(outcomes.iter().filter(|outcome| !outcome.is_skipped()).flat_map(lines_of));
     print_aligned(&lines);
-    let skipped: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.is_skipped()).collect();
+    let skipped: Vec<&CaseResult> =
+        outcomes.iter().filter(|outcome| outcome.is_skipped()).collect();
     if !skipped.is_empty() {
         println!("\nskipped:");
     }
     for outcome in skipped {
-        if let Verdict::Skipped(why) = &outcome.result {
+        if let CaseVerdict::Skipped(why) = &outcome.result {
             println!("  {}: {why}", outcome.case);
         }
     }
@@ -31,7 +32,7 @@ pub fn print(outcomes: &[Outcome]) {
         println!("{}{note}", if number == 0 { "\n" } else { "" });
     }
     for outcome in outcomes {
-        if let Verdict::Failed(why) = &outcome.result {
+        if let CaseVerdict::Failed(why) = &outcome.result {
             println!("\nFAILED {}\n{why}", outcome.case);
         }
     }
@@ -39,30 +40,30 @@ pub fn print(outcomes: &[Outcome]) {
 }
 
 /// Writes all of it as JSON.
-pub fn write(outcomes: &[Outcome], path: &Path) {
+pub fn write(outcomes: &[CaseResult], path: &Path) {
     let text = serde_json::to_string_pretty(outcomes).expect("outcomes are JSON");
     suite::write_private(path, &text);
 }
 
-fn totals(outcomes: &[Outcome]) -> String {
+fn totals(outcomes: &[CaseResult]) -> String {
     let failed = outcomes.iter().filter(|outcome| outcome.has_failed()).count();
     let skipped = outcomes.iter().filter(|outcome| outcome.is_skipped()).count();
     let passed = outcomes.len() - failed - skipped;
     format!("{passed} passed, {failed} failed, {skipped} skipped")
 }
 
-impl Outcome {
+impl CaseResult {
     pub fn has_failed(&self) -> bool {
-        matches!(self.result, Verdict::Failed(_))
+        matches!(self.result, CaseVerdict::Failed(_))
     }
 
     fn is_skipped(&self) -> bool {
-        matches!(self.result, Verdict::Skipped(_))
+        matches!(self.result, CaseVerdict::Skipped(_))
     }
 }
 
 /// One line a sight; the first names the case, the last has its time.
-fn lines_of(outcome: &Outcome) -> Vec<Line> {
+fn lines_of(outcome: &CaseResult) -> Vec<Line> {
     let mut lines: Vec<Line> = outcome.saw.iter().map(line).collect();
     if lines.is_empty() {
         lines.push(["", "-", "-", "-", ""].map(str::to_owned));

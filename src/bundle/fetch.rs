@@ -25,8 +25,8 @@ use crate::spiffe::{bundle::Bundle, svid::SvidWarning};
 use target::Target;
 use trust::Warnings;
 
+pub use error::UrlError;
 pub use error::{FetchError, Stage};
-pub use target::UrlError;
 pub use trust::{RootsError, Trust, web_roots};
 
 /// For all of a fetch, redirects included. SPIRE itself waits without a limit: whoever is only slow must

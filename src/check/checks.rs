@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use super::{
-    facts::{DeploymentFound, Facts, Installed, PolicyFound, Reviewed, RouteApi},
+    facts::Facts,
+    found::{DeploymentFound, Installed, PolicyFound, Reviewed, RouteApi},
     probe::Enforcement,
     rights::Right,
 };

@@ -10,9 +10,9 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    facts::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed},
-    gather,
+    found::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed},
     policy::{self, guarded_namespace},
+    questions,
     rights::{self, ManifestError},
 };
 use crate::{
@@ -124,8 +124,8 @@ async fn installation(
     let user = format!("system:serviceaccount:{namespace}:{}", deployment.account);
     let (lease, account, policy, spire_server_api, missing_kinds) = tokio::join!(
         holder::read(client, namespace, FEDERATE_LEASE, clock),
-        gather::review(client, Some(&user), needed),
-        gather::policy(client, policy::ENDPOINT),
+        questions::review(client, Some(&user), needed),
+        questions::policy(client, policy::ENDPOINT),
         spire_server_api(client),
         missing_kinds(client),
     );
@@ -148,7 +148,7 @@ async fn installation(
 /// The Deployment of `trustplane federate`.
 pub async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
     const VARIABLE: &str = "TRUSTPLANE_SPIRE_NAMESPACE";
-    gather::deployment(client, namespace, FEDERATE_DEPLOYMENT, VARIABLE).await
+    questions::deployment(client, namespace, FEDERATE_DEPLOYMENT, VARIABLE).await
 }
 
 /// The SpireServer; none where there is no such object or API.

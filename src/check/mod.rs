@@ -8,9 +8,11 @@
 pub mod checks;
 pub mod facts;
 pub mod federate;
+pub mod found;
 pub mod gather;
 pub mod policy;
 pub mod printer;
 pub mod probe;
+mod questions;
 pub mod rights;
 pub mod routes;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    facts::Installed,
+    found::Installed,
     rights::{ManifestError, documents},
 };
 use crate::names;

@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::facts::Answer;
+use super::found::Answer;
 use crate::{
     api::route::{GROUP, VERSION},
     k8s::api_error::{self, Admission, ApiError},

@@ -9,7 +9,7 @@ use kube::{Api, Client, Resource};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
-use super::facts::Answer;
+use super::found::Answer;
 use crate::{
     api::{
         route::Route,

@@ -19,7 +19,7 @@ use crate::{
     },
     demo::{
         session::{Access, Session},
-        tour::{HOST, Outcome, Progress, Tour, printer},
+        tour::{HOST, Progress, StepResult, Tour, printer},
     },
     k8s::{client, gate::Gate},
     runtime::{flags::duration, printable, shutdown, terminal as page},
@@ -156,7 +156,7 @@ fn on_a_terminal() -> bool {
 }
 
 /// A tour that did not show what it should is a failure.
-fn verdict(outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn verdict(outcomes: &[StepResult]) -> anyhow::Result<()> {
     all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
 }
 
@@ -180,8 +180,8 @@ const ENDED: &str = "\
 The sandbox has ended too, because there is no terminal. To keep it running: trustplane demo --exit=false
 ";
 
-fn report(access: &Access, outcomes: &[Outcome], seconds: f64) -> String {
-    let holds = outcomes.iter().all(Outcome::holds);
+fn report(access: &Access, outcomes: &[StepResult], seconds: f64) -> String {
+    let holds = outcomes.iter().all(StepResult::holds);
     let report =
         json!({ "sandbox": access, "steps": outcomes, "seconds": seconds, "holds": holds });
     printable::json(&format!("{report}\n"))

@@ -63,7 +63,7 @@ pub enum TourError {
 
 /// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct StepResult {
     /// Counted from 1.
     pub number: usize,
     /// The title of the step.
@@ -79,7 +79,7 @@ pub struct Outcome {
     pub differences: Vec<String>,
 }
 
-impl Outcome {
+impl StepResult {
     /// Whether the step showed what it should.
     pub fn holds(&self) -> bool {
         self.differences.is_empty()
@@ -89,7 +89,7 @@ impl Outcome {
 /// Progress of a tour.
 pub enum Progress<'a> {
     Begins(usize, &'a Step),
-    Ends(&'a Outcome),
+    Ends(&'a StepResult),
 }
 
 impl Tour {
@@ -97,7 +97,7 @@ impl Tour {
     pub async fn walk<E: From<TourError>>(
         &self,
         mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
-    ) -> Result<Vec<Outcome>, E> {
+    ) -> Result<Vec<StepResult>, E> {
         let pairs = steps::Pairs::new(Utc::now()).map_err(TourError::from)?;
         let mut outcomes = Vec::new();
         for (number, step) in (1..).zip(steps::all(&pairs, &self.default)) {
@@ -115,7 +115,7 @@ impl Tour {
         Ok(outcomes)
     }
 
-    async fn look_until(&self, number: usize, step: &Step, start: Instant) -> Outcome {
+    async fn look_until(&self, number: usize, step: &Step, start: Instant) -> StepResult {
         let mut wait = Duration::from_millis(5);
         loop {
             let seen = self.look().await;
@@ -123,7 +123,7 @@ impl Tour {
             let differences = step.expected.differences(&seen);
             if differences.is_empty() || start.elapsed() > self.patience {
                 let Step { title, commands, .. } = *step;
-                return Outcome { number, title, commands, seen, seconds, differences };
+                return StepResult { number, title, commands, seen, seconds, differences };
             }
             sleep(wait).await;
             wait = (wait * 2).min(Duration::from_millis(50));

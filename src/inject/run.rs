@@ -30,13 +30,13 @@ use crate::{
         },
         cache::{
             index::{Index, Scope},
+            refusals::Retry,
             secret_reads::{self, Judge, SharedReads},
             watch_health::WatchHealth,
         },
         decide::{
             apply_error::ApplyError,
             plan::{Policy, StatusScope},
-            refusals::Retry,
         },
         metrics::{Caches, Metrics},
     },

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::plan::Outlook;
 use crate::{
     check::{
-        facts::DeploymentFound,
         federate::{self, SpireServerFound, spire_namespace},
+        found::DeploymentFound,
     },
     federate::decide::render::ROUTE,
     names::{FEDERATE_DEPLOYMENT, SPIRE_NAMESPACE},

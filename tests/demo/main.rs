@@ -1,6 +1,5 @@
 //! The sandbox: its edge, its commands, its tour.
 
-mod bench;
 mod broken_tour;
 mod edge;
 mod edge_behind;

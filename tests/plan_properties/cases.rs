@@ -10,10 +10,8 @@ use trustplane::inject::decide::{
 };
 use trustplane::tls::Pair;
 
-use crate::{
-    model::{ASKS, MARKER, Model, Requested, SOURCE, marker, source},
-    pool::{POOL, Texts},
-};
+use crate::pool::{POOL, Texts};
+use testkit::route_table::{ASKS, MARKER, Model, Requested, SOURCE, marker, source};
 
 /// The uid and the resourceVersion of the Secret.
 pub const SECRET: (&str, &str) = ("s-1", "7");

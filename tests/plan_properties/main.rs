@@ -5,7 +5,6 @@
 //! its key would be in the log.
 
 mod cases;
-mod model;
 mod pool;
 mod writer;
 
@@ -30,8 +29,8 @@ use trustplane::{
 };
 
 use cases::{Case, SECRET, cases};
-use model::{Model, Requested};
 use pool::POOL;
+use testkit::route_table::{self as model, Model, Requested};
 
 const CASES: u32 = 100_000;
 const LEAST_PER_ROW: u32 = 1_000;

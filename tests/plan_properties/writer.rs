@@ -21,9 +21,9 @@ use trustplane::inject::{
 
 use crate::{
     cases::{Case, SECRET, cases},
-    model::{Model, merge},
     runner,
 };
+use testkit::route_table::{Model, merge};
 
 const ROUTE: &str = "/apis/route.openshift.io/v1/namespaces/web/routes/shop";
 

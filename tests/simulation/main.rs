@@ -20,9 +20,6 @@ mod parallel;
 mod plans;
 mod pool;
 mod shrink;
-#[path = "../plan_properties/model.rs"]
-#[allow(dead_code, reason = "the properties of the plan ask more of it")]
-mod table;
 mod tamper;
 mod wire;
 mod workloads;

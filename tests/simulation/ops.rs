@@ -11,7 +11,6 @@ use crate::{
     faults::Watched,
     journal::Actor,
     pool::{Content, HOSTS, pool},
-    table,
     world::World,
 };
 
@@ -282,8 +281,11 @@ impl World {
     fn fit(&self, route: RouteId, content: Content, keeps_source: bool) {
         let Some(stands) = self.read(&route.path()) else { return };
         let (certificate, key) = content.texts();
-        let marker =
-            table::marker(stands["metadata"]["uid"].as_str().unwrap_or_default(), certificate, key);
+        let marker = testkit::route_table::marker(
+            stands["metadata"]["uid"].as_str().unwrap_or_default(),
+            certificate,
+            key,
+        );
         let source = stands["metadata"]["annotations"][INJECTED_FROM_ANNOTATION].as_str();
         let source = source
             .filter(|_| keeps_source)

@@ -28,9 +28,9 @@ use crate::{
     faults::Fault,
     journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
-    table::{self, Model, Requested},
     world::World,
 };
+use testkit::route_table::{self as table, Model, Requested};
 
 /// What is written was read so shortly before: two calls take no longer.
 const FRESH: Duration = Duration::from_secs(25);

@@ -18,6 +18,7 @@
 //!
 //! Input of users:
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`], [`authority`]: Routes, Secrets and certificates.
+//! - [`route_table`]: the table of docs/inject.md, read a second time.
 //! - [`hostile`]: objects of a hostile tenant.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
 //!
@@ -48,6 +49,7 @@ pub mod parts;
 mod paths;
 pub mod process;
 pub mod proxy;
+pub mod route_table;
 pub mod router;
 mod sandbox;
 mod servers;

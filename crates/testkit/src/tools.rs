@@ -179,6 +179,11 @@ impl EmptyCluster {
         let file = file.to_str().expect("a path is text");
         let apply = ["apply", "--server-side", "-f", file];
         self.kubectl(&apply).unwrap_or_else(|why| panic!("{why}"));
+        if manifests.contains("kind: CustomResourceDefinition") {
+            // The API server changes the status of a new one until it serves it.
+            let served = ["wait", "--for=condition=Established", "crd", "--all"];
+            self.kubectl(&served).unwrap_or_else(|why| panic!("{why}"));
+        }
         assert_eq!(self.kubectl(&["diff", "--server-side", "-f", file]).as_deref(), Ok(""));
     }
 }

@@ -4,7 +4,6 @@ use std::{io, time::Duration};
 
 use rustls::{CertificateError, OtherError};
 
-use super::target::UrlError;
 use crate::spiffe::{bundle::BundleError, svid::SvidError};
 
 /// As many characters as a DNS name can have, and enough of anything else that a peer says.
@@ -16,6 +15,23 @@ pub(super) fn quoted(text: &str) -> String {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+/// Why a URL is no endpoint's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Not https.
+    #[error("the URL is not an https:// one")]
+    NotHttps,
+    /// A user, and maybe a password.
+    #[error("the URL holds a user (\"@\"), which is not allowed")]
+    UserInfo,
+    /// The host is neither a name nor an address.
+    #[error("the URL's host is neither a DNS name nor an IP address")]
+    Host,
+    /// Not a URL that can be asked for.
+    #[error("the URL can't be read")]
+    Unreadable,
 }
 
 /// How far a fetch came.

@@ -3,27 +3,10 @@
 use http::{Uri, uri::Scheme};
 use rustls::pki_types::ServerName;
 
-use super::error::quoted;
+use super::error::{UrlError, quoted};
 
 /// Longer paths are not shown.
 const SHOWN: usize = 200;
-
-/// Why a URL is no endpoint's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// Not https.
-    #[error("the URL is not an https:// one")]
-    NotHttps,
-    /// A user, and maybe a password.
-    #[error("the URL holds a user (\"@\"), which is not allowed")]
-    UserInfo,
-    /// The host is neither a name nor an address.
-    #[error("the URL's host is neither a DNS name nor an IP address")]
-    Host,
-    /// Not a URL that can be asked for.
-    #[error("the URL can't be read")]
-    Unreadable,
-}
 
 /// What a connection and a request need to know of a URL.
 pub(super) struct Target {

@@ -6,8 +6,8 @@ use super::{
 use super::{leader, replicas, some};
 use crate::{
     check::{
-        facts::{Installed, PolicyFound, Reviewed},
         federate::{ConditionFound, Installation, SpireServerFound},
+        found::{Installed, PolicyFound, Reviewed},
     },
     k8s::api_error::ApiError,
     names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE},

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::check::{
-    facts::Server, federate::FederateFound, probe::ProbeError, routes::RoutesFound,
+    federate::FederateFound, found::Server, probe::ProbeError, routes::RoutesFound,
 };
 
 fn server(number: (u32, u32)) -> Server {

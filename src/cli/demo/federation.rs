@@ -15,7 +15,7 @@ use crate::{
         output::{self, Output, print},
     },
     demo::tour::{
-        federation::{Outcome, Progress, Tour, clusters::Clusters, printer},
+        federation::{FederationStepResult, Progress, Tour, clusters::Clusters, printer},
         printer::counted,
     },
     runtime::{
@@ -97,7 +97,9 @@ impl Federation {
         };
         let seconds = start.elapsed().as_secs_f64();
         print(&match self.output {
-            Output::Text => counted(outcomes.iter().map(Outcome::holds), seconds, width),
+            Output::Text => {
+                counted(outcomes.iter().map(FederationStepResult::holds), seconds, width)
+            }
             Output::Json => report(&outcomes, seconds),
         })?;
         all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
@@ -109,8 +111,8 @@ impl Federation {
     }
 }
 
-fn report(outcomes: &[Outcome], seconds: f64) -> String {
-    let holds = outcomes.iter().all(Outcome::holds);
+fn report(outcomes: &[FederationStepResult], seconds: f64) -> String {
+    let holds = outcomes.iter().all(FederationStepResult::holds);
     let report = json!({ "steps": outcomes, "seconds": seconds, "holds": holds });
     printable::json(&format!("{report}\n"))
 }

@@ -4,8 +4,8 @@ use crate::{
     runtime::printable::{HOSTILE, is_harmless},
 };
 
-fn outcome(number: usize, differences: &[&str]) -> Outcome {
-    Outcome {
+fn outcome(number: usize, differences: &[&str]) -> StepResult {
+    StepResult {
         number,
         title: "Something happens",
         commands: &[],
@@ -25,7 +25,7 @@ fn a_step_that_did_not_show_what_it_should_fails_the_command() {
 
 #[test]
 fn the_report_for_scripts_says_whether_all_held() {
-    let read = |outcomes: &[Outcome]| -> serde_json::Value {
+    let read = |outcomes: &[StepResult]| -> serde_json::Value {
         serde_json::from_str(&report(&access(), outcomes, 1.0)).unwrap()
     };
     assert_eq!(read(&[outcome(1, &[])])["holds"], true);

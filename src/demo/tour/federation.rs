@@ -59,7 +59,7 @@ pub struct TourError {
 
 /// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct FederationStepResult {
     /// Counted from 1.
     pub number: usize,
     /// The title of the step.
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub differences: Vec<String>,
 }
 
-impl Outcome {
+impl FederationStepResult {
     /// Whether the step showed what it should.
     pub fn holds(&self) -> bool {
         self.differences.is_empty()
@@ -85,7 +85,7 @@ impl Outcome {
 /// Progress of a tour.
 pub enum Progress<'a> {
     Begins(usize, &'a Step),
-    Ends(&'a Outcome),
+    Ends(&'a FederationStepResult),
 }
 
 impl Tour {
@@ -98,7 +98,7 @@ impl Tour {
     pub async fn walk<E: From<TourError>>(
         &self,
         mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
-    ) -> Result<Vec<Outcome>, E> {
+    ) -> Result<Vec<FederationStepResult>, E> {
         let mut outcomes = Vec::new();
         for (number, step) in (1..).zip(steps::all(&self.clusters)) {
             if number > 1 {
@@ -115,14 +115,21 @@ impl Tour {
         Ok(outcomes)
     }
 
-    async fn look_until(&self, number: usize, step: Step, start: Instant) -> Outcome {
+    async fn look_until(&self, number: usize, step: Step, start: Instant) -> FederationStepResult {
         loop {
             let seen = self.look().await;
             let seconds = start.elapsed().as_secs_f64();
             let differences = step.expected.differences(&seen);
             if differences.is_empty() || start.elapsed() > self.patience {
                 let Step { title, commands, .. } = step;
-                return Outcome { number, title, commands, seen, seconds, differences };
+                return FederationStepResult {
+                    number,
+                    title,
+                    commands,
+                    seen,
+                    seconds,
+                    differences,
+                };
             }
             sleep(Duration::from_millis(25)).await;
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anstyle::Style;
 
-use super::{Outcome, expect::Reported, steps::Step};
+use super::{StepResult, expect::Reported, steps::Step};
 use crate::runtime::terminal::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
 
 /// Where what was seen begins.
@@ -39,7 +39,7 @@ pub fn heading<'a>(
 }
 
 /// The text at the end of a step.
-pub fn ends(outcome: &Outcome, width: usize) -> String {
+pub fn ends(outcome: &StepResult, width: usize) -> String {
     let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let managed = outcome.seen.condition.as_ref().is_some_and(|it| it.r#type == "Managed");
     let state = if managed { GOOD } else { WARNING };
@@ -72,8 +72,8 @@ pub fn ends(outcome: &Outcome, width: usize) -> String {
 }
 
 /// What is shown when all are over.
-pub fn summary(outcomes: &[Outcome], seconds: f64, width: usize) -> String {
-    counted(outcomes.iter().map(Outcome::holds), seconds, width)
+pub fn summary(outcomes: &[StepResult], seconds: f64, width: usize) -> String {
+    counted(outcomes.iter().map(StepResult::holds), seconds, width)
 }
 
 /// How many steps showed what they should.
@@ -148,7 +148,7 @@ mod tests {
         },
     };
 
-    fn outcome(differences: &[&str]) -> Outcome {
+    fn outcome(differences: &[&str]) -> StepResult {
         let certificate = CertificateSummary {
             subject: "CN=shop.example.com".into(),
             issuer: "CN=demo CA".into(),
@@ -159,7 +159,7 @@ mod tests {
         let told = |r#type: &str, reason: &str, message: &str| {
             Some(Reported { r#type: r#type.into(), reason: reason.into(), message: message.into() })
         };
-        Outcome {
+        StepResult {
             number: 4,
             title: "Something happens",
             commands: &["kubectl get routes"],

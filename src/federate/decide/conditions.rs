@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
     federate::decide::{
-        own_endpoint::EndpointView, render::Component, trust::Unlisted, validate::Problem,
+        endpoint_view::EndpointView, render::Component, trust::Unlisted, validate::Problem,
     },
     k8s::api_error::ApiError,
     names::ADOPT_ANNOTATION,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     api::spire_server::{SpireServer, SpireServerSpec},
-    federate::decide::{render, validate},
+    federate::decide::{digest, validate},
     names::LAST_VALID_SPEC_ANNOTATION,
 };
 
@@ -31,7 +31,7 @@ pub fn digest(spec: &SpireServerSpec) -> Option<String> {
     if let Some(federation) = &mut spec.federation {
         federation.federates_with.clear();
     }
-    serde_json::to_string(&spec).ok().map(|text| render::digest(&text))
+    serde_json::to_string(&spec).ok().map(|text| digest::digest(&text))
 }
 
 /// What the server's ConfigMap holds, where it is this SpireServer's and what we wrote.

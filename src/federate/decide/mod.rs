@@ -3,6 +3,8 @@
 pub mod bootstrap;
 pub mod bootstrap_bundles;
 pub mod conditions;
+mod digest;
+mod endpoint_view;
 pub mod exchange;
 pub mod last_valid;
 pub mod merge;

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{
     api::spire_server::{self, Federation, HttpsWeb, Profile, ServingCert, SpireServer},
@@ -291,11 +290,6 @@ fn labels(server: &SpireServer, part: Component) -> Value {
         labels[format!("app.kubernetes.io/{name}")] = json!(value);
     }
     labels
-}
-
-/// What changes with a text.
-pub(in crate::federate) fn digest(text: &str) -> String {
-    hex::encode(Sha256::digest(text))
 }
 
 #[cfg(test)]

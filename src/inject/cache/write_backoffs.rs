@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    inject::decide::refusals::Refusals,
+    inject::cache::refusals::Refusals,
     k8s::{
         backoff::Backoff,
         revert_backoff::{Limits, RevertBackoff},

@@ -8,7 +8,6 @@ pub mod facts;
 pub mod marker;
 pub mod messages;
 pub mod plan;
-pub mod refusals;
 pub mod secret_state;
 pub mod source;
 pub mod state;

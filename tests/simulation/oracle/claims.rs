@@ -10,8 +10,8 @@ use super::{History, condition, held_state};
 use crate::{
     faults::{What, Which},
     journal::Commit,
-    table::{self, Model},
 };
+use testkit::route_table::{self as table, Model};
 
 /// A failing write is told within 30 s, and the telling takes its time.
 const TOLERATED: Duration = Duration::from_secs(60);

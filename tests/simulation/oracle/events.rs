@@ -10,8 +10,8 @@ use crate::{
     faults::{Watched, What, Which},
     journal::Commit,
     pool::pool,
-    table::{self, Model},
 };
+use testkit::route_table::{self as table, Model};
 
 impl History<'_> {
     /// An Event about a Route that never was (I8), or that says what was not so when it was sent.

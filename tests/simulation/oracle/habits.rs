@@ -11,10 +11,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{History, Seen, deciding_secret};
-use crate::{
-    journal::{Actor, Call, Commit},
-    table::Model,
-};
+use crate::journal::{Actor, Call, Commit};
+use testkit::route_table::Model;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// What is late by less is not late.

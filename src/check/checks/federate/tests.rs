@@ -6,8 +6,9 @@ use crate::check::{
         Expect, evaluate,
         tests::{in_order, missing},
     },
-    facts::{DeploymentFound, Facts},
+    facts::Facts,
     federate::FederateFound,
+    found::DeploymentFound,
 };
 
 fn condition(kind: &str, status: &str, reason: &str) -> ConditionFound {

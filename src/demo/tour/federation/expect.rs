@@ -19,14 +19,14 @@ pub struct Expected {
     /// The peer b in the status of a's SpireServer.
     pub peer_in_a: State,
     /// The condition about all peers of b's SpireServer.
-    pub peers_reachable: Verdict,
+    pub peers_reachable: PeersVerdict,
     /// Whether it says that SPIRE trusts somebody whom it does not list.
     pub unlisted: bool,
 }
 
 /// An expected condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PeersVerdict {
     /// That something is wrong.
     Wrong,
     /// Nothing of the kind.
@@ -191,7 +191,7 @@ impl State {
     }
 }
 
-impl Verdict {
+impl PeersVerdict {
     fn is(self, seen: Option<&Condition>) -> bool {
         match self {
             Self::Wrong => seen.is_some_and(|it| it.status == "False"),
@@ -228,7 +228,7 @@ pub(super) mod tests {
             b_in_a: true,
             peer_in_b: State::Well(2),
             peer_in_a: State::Well(1),
-            peers_reachable: Verdict::NothingWrong,
+            peers_reachable: PeersVerdict::NothingWrong,
             unlisted: false,
         }
     }
@@ -275,7 +275,7 @@ pub(super) mod tests {
             received: None,
             peer_in_b: State::Unlisted,
             peer_in_a: State::Failing,
-            peers_reachable: Verdict::Wrong,
+            peers_reachable: PeersVerdict::Wrong,
             ..expected()
         };
         let failing = Peer { error: Some("refused".to_owned()), ..peer("cluster-b.example", 1) };
@@ -331,7 +331,7 @@ pub(super) mod tests {
             distrusted.differences(&seen()),
             ["a in b should be refused", "the status in b should be: failing"]
         );
-        for verdict in [Verdict::Wrong, Verdict::Absent] {
+        for verdict in [PeersVerdict::Wrong, PeersVerdict::Absent] {
             let other = Expected { peers_reachable: verdict, ..expected() };
             assert_eq!(other.differences(&seen()).len(), 1, "{verdict:?}");
         }

@@ -3,7 +3,7 @@
 use anstyle::Style;
 
 use super::{
-    Outcome,
+    FederationStepResult,
     expect::{Peer, counted},
     steps::Step,
 };
@@ -22,7 +22,7 @@ pub fn begins(number: usize, step: &Step, width: usize) -> String {
 }
 
 /// The text at the end of a step.
-pub fn ends(outcome: &Outcome, width: usize) -> String {
+pub fn ends(outcome: &FederationStepResult, width: usize) -> String {
     let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let seen = &outcome.seen;
     match &seen.received {
@@ -90,8 +90,8 @@ mod tests {
         terminal::fits,
     };
 
-    fn outcome(seen: Seen, differences: &[&str]) -> Outcome {
-        Outcome {
+    fn outcome(seen: Seen, differences: &[&str]) -> FederationStepResult {
+        FederationStepResult {
             number: 1,
             title: "Something happens",
             commands: Vec::new(),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Outdated, Tour, WORKLOAD,
     clusters::{Clusters, NAMESPACE, Side},
-    expect::{Expected, State, Verdict},
+    expect::{Expected, PeersVerdict, State},
 };
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
@@ -91,7 +91,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         b_in_a: false,
         peer_in_b: State::Failing,
         peer_in_a: State::Failing,
-        peers_reachable: Verdict::Wrong,
+        peers_reachable: PeersVerdict::Wrong,
         unlisted: false,
     };
     let well = Expected {
@@ -100,12 +100,12 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         b_in_a: true,
         peer_in_b: State::Well(1),
         peer_in_a: State::Well(1),
-        peers_reachable: Verdict::NothingWrong,
+        peers_reachable: PeersVerdict::NothingWrong,
         unlisted: false,
     };
     let rotated = Expected { received: Some((3, 1)), peer_in_b: State::Well(3), ..well };
     let removed =
-        Expected { peer_in_b: State::Unlisted, peers_reachable: Verdict::Absent, ..rotated };
+        Expected { peer_in_b: State::Unlisted, peers_reachable: PeersVerdict::Absent, ..rotated };
     vec![
         Step {
             title: "Two clusters list each other as peers. Neither knows the other yet",
@@ -147,7 +147,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
             expected: Expected {
                 received: None,
                 peer_in_b: State::Failing,
-                peers_reachable: Verdict::Wrong,
+                peers_reachable: PeersVerdict::Wrong,
                 ..rotated
             },
         },

@@ -5,7 +5,7 @@ use crate::{
     api::federated_trust_domain::{
         EndpointProfile, FederatedTrustDomain, FederatedTrustDomainSpec,
     },
-    federate::decide::render::{self, CONTROLLER_MANAGER},
+    federate::decide::{digest, render::CONTROLLER_MANAGER},
     spiffe::bundle::Bundle,
 };
 
@@ -127,5 +127,5 @@ pub(crate) fn object_name(trust_domain: &str) -> String {
 }
 
 fn digest_name(trust_domain: &str) -> String {
-    format!("td-{}", &render::digest(trust_domain)[..16])
+    format!("td-{}", &digest::digest(trust_domain)[..16])
 }

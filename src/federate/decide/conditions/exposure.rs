@@ -6,7 +6,7 @@ use super::{ApplyResult, ConditionValue, Findings, Operation, no_namespace, take
 use crate::{
     api::spire_server::{Condition, SpireServer},
     federate::decide::{
-        own_endpoint::EndpointView,
+        endpoint_view::EndpointView,
         render::{self, Component},
     },
     runtime::printable::printable,

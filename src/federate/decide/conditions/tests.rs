@@ -6,7 +6,7 @@ use crate::{
     api::spire_server::{FederationStatus, SpireFetch},
     bundle::fetch::FetchError,
     federate::decide::{
-        own_endpoint::EndpointError,
+        endpoint_view::EndpointError,
         render::tests::{server, spiffe},
     },
     runtime::printable::{HOSTILE, is_harmless},

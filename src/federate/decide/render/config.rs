@@ -8,6 +8,9 @@ use crate::api::spire_server::{
     SpireServerSpec,
 };
 
+/// Where the certificate for the database is mounted.
+pub const DATABASE_TLS: &str = "/run/spire/db-tls";
+
 /// Where the server's socket is, for the controller manager beside it.
 pub const SOCKET: &str = "/tmp/spire-server/private/api.sock";
 /// The server's volume.
@@ -118,7 +121,7 @@ fn plugins(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
             ("client_cert_path", "tls.crt"),
             ("client_key_path", "tls.key"),
         ] {
-            sql[name] = json!(format!("{}/{file}", super::workload::DATABASE_TLS));
+            sql[name] = json!(format!("{}/{file}", DATABASE_TLS));
         }
     }
     let account = format!("{}:spire-agent", setting.namespace);
@@ -152,7 +155,7 @@ fn connection_string(datastore: &Datastore) -> String {
             (true, true) => '&',
         };
         text.push(separator);
-        text.push_str(&format!("{name}={}/{file}", super::workload::DATABASE_TLS));
+        text.push_str(&format!("{name}={}/{file}", DATABASE_TLS));
     }
     text
 }

@@ -4,15 +4,13 @@ use serde_json::{Value, json};
 
 use super::{
     CONTROLLER_MANAGER, FEDERATION_PORT, PodUser, RenderContext, SERVER, SERVING_CERT, config,
-    digest, serving_cert,
+    serving_cert,
 };
 use crate::{
     api::spire_server::{POSTGRES, SpireServerSpec},
+    federate::decide::digest,
     names::CONFIG_ANNOTATION,
 };
-
-/// Where the certificate for the database is mounted.
-pub const DATABASE_TLS: &str = "/run/spire/db-tls";
 
 const TLS_VOLUME: &str = "spire-server-tls";
 /// OpenShift's service CA fills the Secret that this names.
@@ -85,7 +83,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
 /// Whatever changes in a configuration has to reach the processes that read it once.
 fn rollout(spec: &SpireServerSpec, setting: &RenderContext) -> String {
     let configs = [config::server(spec, setting), config::controller_manager(spec)];
-    digest(&configs.map(|config| config["data"].to_string()).join("\n"))
+    digest::digest(&configs.map(|config| config["data"].to_string()).join("\n"))
 }
 
 fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
@@ -109,7 +107,8 @@ fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         }
     }
     if spec.datastore.tls_secret_name.is_some() {
-        mounts.push(json!({ "name": "db-tls", "mountPath": DATABASE_TLS, "readOnly": true }));
+        mounts
+            .push(json!({ "name": "db-tls", "mountPath": config::DATABASE_TLS, "readOnly": true }));
     }
     let probe = |path: &str, every: u16| json!({ "httpGet": { "path": path, "port": "healthz" }, "periodSeconds": every });
     let mut container = json!({

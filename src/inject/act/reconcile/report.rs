@@ -8,15 +8,17 @@ use tokio::time::Instant;
 use super::{Reconciler, earlier};
 use crate::{
     api::route::API_VERSION,
-    inject::decide::{
-        apply_error::ApplyError,
-        condition,
-        facts::{RouteFacts, WriteAccess},
-        messages::{self, Notice, Severity},
-        plan::{self, Plan},
-        refusals::{self, Retry},
-        secret_state::SecretState,
-        state::Reason,
+    inject::{
+        cache::refusals::{self, Retry},
+        decide::{
+            apply_error::ApplyError,
+            condition,
+            facts::{RouteFacts, WriteAccess},
+            messages::{self, Notice, Severity},
+            plan::{self, Plan},
+            secret_state::SecretState,
+            state::Reason,
+        },
     },
     k8s::{
         api_error::ApiError,

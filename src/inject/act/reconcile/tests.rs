@@ -19,8 +19,11 @@ use tower::{BoxError, service_fn};
 use super::*;
 use crate::{
     inject::{
-        cache::index::{Arrival, Origin},
-        decide::{facts::tests::Draft, plan::OnInvalid, refusals::Retry, source::Revision},
+        cache::{
+            index::{Arrival, Origin},
+            refusals::Retry,
+        },
+        decide::{facts::tests::Draft, plan::OnInvalid, source::Revision},
         metrics::Caches,
     },
     k8s::{gate::Gate, queue::Queue},
@@ -439,8 +442,8 @@ async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
     let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
     let world = stage.world();
-    let marker = world.events.values().next().unwrap()["marker"].as_str().unwrap();
-    assert!(marker.contains("Secret") && !marker.contains("write this Route"), "{marker}");
+    let note = world.events.values().next().unwrap()["note"].as_str().unwrap();
+    assert!(note.contains("Secret") && !note.contains("write this Route"), "{note}");
 }
 
 #[tokio::test(start_paused = true)]

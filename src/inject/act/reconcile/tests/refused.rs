@@ -1,7 +1,7 @@
 //! Routes that can't be changed: who is told, and when it is tried again.
 
 use super::*;
-use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
+use crate::{inject::cache::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
 /// As `failed` of the controller: the reconcile, and the report of its failure.
 async fn failing_reconcile(stage: &Stage) -> Retry {

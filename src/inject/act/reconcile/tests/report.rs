@@ -1,7 +1,7 @@
 //! What is told of a Route that can't be changed, and when it is tried again.
 
 use super::*;
-use crate::{inject::decide::refusals::Retry, names::SECRET_NAME_ANNOTATION};
+use crate::{inject::cache::refusals::Retry, names::SECRET_NAME_ANNOTATION};
 
 /// As `reconcile` and `failed` of the controller, refusals cleared where it clears them.
 async fn controller_reconcile(stage: &Stage) -> Option<Retry> {
