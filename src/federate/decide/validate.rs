@@ -8,6 +8,7 @@ mod datastore;
 mod duration;
 mod labels;
 mod pattern;
+mod resources;
 mod url;
 
 use std::{collections::BTreeSet, fmt};
@@ -57,6 +58,7 @@ pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
         problems.extend(peers(spec, federation));
     }
     problems.extend(labels::problems(spec));
+    problems.extend(resources::problems(spec));
     problems
 }
 

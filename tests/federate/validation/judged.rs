@@ -15,6 +15,7 @@ on_both! {
     crd_and_controller_judge_urls_alike,
     crd_and_controller_judge_durations_alike,
     crd_and_controller_judge_labels_alike,
+    crd_and_controller_judge_amounts_alike,
     crd_and_controller_judge_profiles_alike,
 }
 
@@ -375,4 +376,14 @@ async fn crd_and_controller_judge_profiles_alike(turn: Turn) {
         ],
     };
     judge(&turn, federated(), vec![peers, endpoints]).await;
+}
+
+async fn crd_and_controller_judge_amounts_alike(turn: Turn) {
+    let long = "1".repeat(33);
+    let cases = ["/resources/limits/memory", "/resources/requests/cpu"].map(|pointer| Values {
+        pointer,
+        right: texts(["1", "500m", "1.5Gi", "1e3", "1E-99", "1e99"]),
+        wrong: texts(["1e2000000000", "1e-2000000000", "1E100", "1e", "half", "", &long]),
+    });
+    judge(&turn, minimal(), cases.into()).await;
 }

@@ -44,7 +44,7 @@ fn common(key: &str, value: &str) -> impl Iterator<Item = &'static str> {
     [(!is_key).then_some(KEY_SAYS), (!is_value).then_some(VALUE_SAYS)].into_iter().flatten()
 }
 
-fn problem(map: &str, key: &str, why: &str) -> Problem {
+pub(super) fn problem(map: &str, key: &str, why: &str) -> Problem {
     let shown: String = key.chars().take(SHOWN).collect();
     Problem::new(format!("spec.{map}[{}]", printable(&shown)), why)
 }

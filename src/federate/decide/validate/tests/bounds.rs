@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{super::*, blamed, server};
-use crate::federate::decide::validate::{datastore, duration, labels};
+use crate::federate::decide::validate::{datastore, duration, labels, resources};
 
 const CRD: &str =
     include_str!("../../../../../crds/federate/operator.openshift.io_spireservers.yaml");
@@ -46,6 +46,10 @@ fn the_crd_judges_by_the_same_expressions_and_in_the_same_words() {
     has(find(&schema["nodeSelector"], labels::KEY_SAYS), &[&labels::KEY]);
     has(find(&schema["labels"], labels::RESERVED_SAYS), &[&labels::RESERVED]);
     has(find(&schema["labels"]["additionalProperties"], labels::VALUE_SAYS), &[&labels::VALUE]);
+    for amounts in ["limits", "requests"] {
+        let amount = &schema["resources"]["properties"][amounts]["additionalProperties"];
+        has(find(amount, resources::AMOUNT_SAYS), &[&resources::AMOUNT]);
+    }
     for bounds in [duration::CA, duration::X509, duration::JWT] {
         let rule = find(&schema[bounds.field], &bounds.says());
         has(rule.clone(), &[&duration::FORM]);
@@ -144,5 +148,22 @@ fn an_issuer_is_a_url_without_a_query() {
     assert_eq!(with("https://oidc.example.com/spire"), Vec::<String>::new());
     for wrong in ["https:///x", "https://u:p@b/", "https://b:0", "https://b/?a=b", "b"] {
         assert_eq!(with(wrong), ["spec.jwtIssuer"], "{wrong}");
+    }
+}
+
+#[test]
+fn an_amount_that_the_api_server_would_compute_for_minutes_is_refused() {
+    let with = |resources: Value| SpireServerSpec {
+        resources: Some(serde_json::from_value(resources).unwrap()),
+        ..server(None)
+    };
+    for amount in ["1e2000000000", "1e-2000000000", "1E100", &"1".repeat(33), "", "half", "1e"] {
+        for map in ["limits", "requests"] {
+            let found = blamed(&with(json!({ map: { "memory": amount } })));
+            assert_eq!(found, [format!("spec.resources.{map}[memory]")], "{amount}");
+        }
+    }
+    for amount in ["1", "500m", "1.5Gi", "1e3", "1E-99", "0."] {
+        assert_eq!(blamed(&with(json!({ "limits": { "memory": amount } }))), [""; 0], "{amount}");
     }
 }
