@@ -4,6 +4,7 @@
 //! The fields come from the CRD, so that a new one needs a row here and one in docs/security.md.
 
 mod creation;
+mod deletion;
 
 use std::{collections::BTreeSet, time::Duration};
 
