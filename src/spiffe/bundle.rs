@@ -39,6 +39,12 @@ pub enum BundleError {
     /// There is no list of keys.
     #[error("not a bundle document: it has no \"keys\"")]
     NoKeys,
+    /// A member is named as one that is known, but for the case of its letters.
+    #[error(
+        "not a bundle document: a member's name differs from a known one in upper and lower case alone, so that \
+         SPIRE reads something else in it"
+    )]
+    Ambiguous,
     /// The sequence is no number of 64 bits.
     #[error("not a bundle document: \"spiffe_sequence\" is not a whole number of 64 bits")]
     Sequence,
@@ -109,6 +115,9 @@ impl Bundle {
     }
 
     fn of(document: Document<'_>) -> Result<Self, BundleError> {
+        if document.is_ambiguous {
+            return Err(BundleError::Ambiguous);
+        }
         let number = |text: Option<&RawValue>, error: BundleError| {
             text.map(|text| serde_json::from_str::<u64>(text.get()).map_err(|_| error)).transpose()
         };
@@ -119,6 +128,9 @@ impl Bundle {
         for (number, key) in (1..).zip(document.keys.ok_or(BundleError::NoKeys)?) {
             let key = serde_json::from_str(key.get())
                 .map_err(|error| BundleError::Json(without_content(&error)))?;
+            if jwk::is_ambiguous(&key) {
+                return Err(BundleError::Ambiguous);
+            }
             match Jwk::read(&key).map_err(|flaw| BundleError::Key { number, flaw })? {
                 Jwk::X509(authority) => bundle.x509.push(authority),
                 Jwk::Jwt(key) => bundle.jwt.push(key),

@@ -384,3 +384,20 @@ pub async fn create(cluster: &Cluster, object: &Value) {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_spire_takes_for_keys_although_it_is_named_otherwise_is_refused_by_us() {
+    let names = Names::start().await;
+    let a = spiffe_server("a.test", spiffe_peer("b.test"), &names).await;
+    let b = spiffe_server("b.test", spiffe_peer("a.test"), &names).await;
+    let [own, other] = [a.bundle_show().await, b.bundle_show().await];
+    for name in ["Keys", "\u{212a}eys", "key\u{17f}"] {
+        // The last of two counts for SPIRE.
+        let document = format!("{{\"keys\":{},\"{name}\":{}}}", other["keys"], own["keys"]);
+        a.bundle_set_text("b.test", &document).await;
+        let taken = a.bundle_of("b.test").await.expect("a bundle");
+        assert_eq!(taken["keys"][0]["x5c"], own["keys"][0]["x5c"], "{name}");
+        let ours = trustplane::spiffe::bundle::Bundle::parse(document.as_bytes());
+        assert_eq!(ours, Err(trustplane::spiffe::bundle::BundleError::Ambiguous), "{name}");
+    }
+}

@@ -17,6 +17,21 @@ pub(super) struct Document<'a> {
     pub keys: Option<Vec<&'a RawValue>>,
     pub sequence: Option<&'a RawValue>,
     pub refresh_hint: Option<&'a RawValue>,
+    /// Whether another reader takes one of the others for one of these.
+    pub is_ambiguous: bool,
+}
+
+const MEMBERS: [&str; 3] = ["keys", "spiffe_sequence", "spiffe_refresh_hint"];
+
+/// Whether Go's `encoding/json`, by which SPIRE reads a bundle, takes the name for one of these although
+/// it is written in another way: it folds case, and the last member wins.
+pub(super) fn is_alias(name: &str, members: &[&str]) -> bool {
+    let folded = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    members.iter().any(|member| *member != name && member.chars().eq(name.chars().map(folded)))
 }
 
 impl<'de> Deserialize<'de> for Document<'de> {
@@ -44,7 +59,10 @@ impl<'de> Visitor<'de> for Members {
                 "spiffe_refresh_hint" => {
                     take(&mut map, "spiffe_refresh_hint", &mut document.refresh_hint)?;
                 }
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                name => {
+                    document.is_ambiguous |= is_alias(name, &MEMBERS);
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
         Ok(document)

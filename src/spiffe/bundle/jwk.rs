@@ -6,7 +6,7 @@ use base64::{
 };
 use serde_json::Value;
 
-use super::{Authority, Flaw};
+use super::{Authority, Flaw, document::is_alias};
 
 /// What is wrong with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,6 +112,14 @@ pub(super) enum Jwk {
     Jwt(JwtKey),
     /// Its type or use is unknown, or there is nothing in it to use.
     PassedOver,
+}
+
+/// The members of a key that mean something here.
+const MEMBERS: [&str; 9] = ["kty", "use", "kid", "crv", "x", "y", "n", "e", "x5c"];
+
+/// Whether another reader takes a member of this key for one that it is not.
+pub(super) fn is_ambiguous(key: &Value) -> bool {
+    key.as_object().is_some_and(|key| key.keys().any(|name| is_alias(name, &MEMBERS)))
 }
 
 impl Jwk {

@@ -101,6 +101,31 @@ fn a_member_that_is_there_twice_makes_the_document_ambiguous() {
 }
 
 #[test]
+fn a_member_that_spire_takes_for_another_makes_the_document_ambiguous() {
+    let (ca, evil) = (Ca::new("td-b"), Ca::new("evil"));
+    for name in ["Keys", "KEYS", "\u{212a}eys", "key\u{17f}", "\u{212a}EY\u{17f}"] {
+        let document = json!({"keys": [ca.jwk()], name: [evil.jwk()]});
+        assert_eq!(parse(document), Err(BundleError::Ambiguous), "{name}");
+        assert_eq!(parse(json!({name: [evil.jwk()]})), Err(BundleError::Ambiguous), "{name}");
+    }
+    let escaped = br#"{"keys": [], "\u212aeys": []}"#;
+    assert_eq!(Bundle::parse(escaped), Err(BundleError::Ambiguous));
+    for name in ["Spiffe_Sequence", "spiffe_\u{17f}equence", "SPIFFE_REFRESH_HINT"] {
+        assert_eq!(parse(json!({"keys": [], name: 1})), Err(BundleError::Ambiguous), "{name}");
+    }
+    for name in ["X5C", "Use", "u\u{17f}e", "\u{212a}ty", "N"] {
+        let key = changed(ca.jwk(), name, Some(json!("other")));
+        assert_eq!(with_key(key), Err(BundleError::Ambiguous), "{name}");
+    }
+    let others = json!({"keys": [changed(ca.jwk(), "x5t#S256", Some(json!("a")))], "Keyz": 1});
+    assert_eq!(
+        parse(others).unwrap().x509.len(),
+        1,
+        "what nobody takes for another is passed over"
+    );
+}
+
+#[test]
 fn keys_without_a_type_or_of_an_unknown_one_are_passed_over() {
     let ca = Ca::new("td-b");
     for key in [ca.jwk(), jwt_key("one")] {

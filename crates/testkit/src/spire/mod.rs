@@ -298,8 +298,13 @@ impl SpireServer {
 
     /// Bootstraps another trust domain by hand.
     pub async fn bundle_set(&self, trust_domain: &str, document: &Value) {
+        self.bundle_set_text(trust_domain, &document.to_string()).await;
+    }
+
+    /// The same with a document to the letter.
+    pub async fn bundle_set_text(&self, trust_domain: &str, document: &str) {
         let file = self.folder.join(format!("bundle-{}.json", suite::next_number()));
-        suite::write_private(&file, &document.to_string());
+        suite::write_private(&file, document);
         let id = format!("spiffe://{trust_domain}");
         let path = file.display().to_string();
         self.ask(&["bundle", "set", "-id", &id, "-format", "spiffe", "-path", &path]).await;

@@ -77,6 +77,26 @@ async fn an_object_without_a_class_is_ours_as_is_one_of_our_class() {
     }
 }
 
+#[test]
+fn a_document_that_spire_reads_otherwise_is_replaced_by_a_clean_one_of_the_same_authorities() {
+    let offer = offered();
+    let plan = |document: &str| {
+        let ImportPlan::Create { name, wanted, .. } = ImportPlan::of(&offer, &[]) else {
+            panic!("nothing stands there")
+        };
+        let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+        let spec = crate::api::federated_trust_domain::FederatedTrustDomainSpec {
+            trust_domain_bundle: Some(document.to_owned()),
+            ..wanted
+        };
+        ImportPlan::of(&offer, &[FederatedTrustDomain { types: None, metadata, spec }])
+    };
+    assert!(matches!(plan(&offer.document), ImportPlan::Nothing));
+    let mut doctored: Value = serde_json::from_str(&offer.document).unwrap();
+    doctored["Keys"] = json!([crate::spiffe::testing::Ca::new("evil").jwk()]);
+    assert!(matches!(plan(&doctored.to_string()), ImportPlan::Change { .. }));
+}
+
 /// A SpireServer that lists these peers.
 fn listing(peers: Value) -> crate::api::spire_server::SpireServer {
     crate::federate::decide::render::tests::server(json!({
