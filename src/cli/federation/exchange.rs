@@ -1,6 +1,12 @@
 //! `trustplane federation export` and `trustplane federation import`.
 
-use std::{fs::File, io::Read, path::PathBuf, time::Duration};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
 use chrono::{DateTime, Utc};
@@ -70,7 +76,7 @@ Examples:
 Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was changed: the file is
 refused, the command line is incomplete, or the cluster could not be reached.")]
 pub(super) struct Import {
-    /// The file
+    /// The file; - for the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -119,7 +125,7 @@ impl Export {
             output::say(&format!("{tell} {fingerprint}"));
             return Ok(());
         };
-        let written = std::fs::write(out, export.text());
+        let written = write(out, &export.text());
         let written = written.with_context(|| format!("{} could not be written", out.display()));
         written.map_err(Unable)?;
         let text = shown(self.source.output, &export.offer, export.made_at, &fingerprint, None);
@@ -168,15 +174,42 @@ impl Import {
     }
 
     fn content(&self) -> anyhow::Result<Vec<u8>> {
-        let read = || {
-            let mut content = Vec::new();
-            // One byte more shows that it is too long.
-            File::open(&self.file)?.take(LONGEST as u64 + 1).read_to_end(&mut content)?;
-            std::io::Result::Ok(content)
-        };
-        let read = read().with_context(|| format!("{} can't be read", self.file.display()));
+        let read =
+            read(&self.file).with_context(|| format!("{} can't be read", self.file.display()));
         Ok(read.map_err(Unable)?)
     }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let source: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin()),
+        // Nobody may ever write to a pipe, and a device may never end.
+        false if !fs::metadata(path)?.is_file() => return Err(not_a_file()),
+        false => Box::new(File::open(path)?),
+    };
+    let mut content = Vec::new();
+    // One more tells that it is too long.
+    source.take(LONGEST as u64 + 1).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Writes the whole file or none, and to no other place than this one: whatever a link leads to stays as it is.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(standing) if !standing.is_file() => return Err(not_a_file()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let name = path.file_name().ok_or_else(not_a_file)?;
+    let temporary = format!(".{}.{:016x}", name.display(), fastrand::u64(..));
+    let temporary = path.with_file_name(temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+fn not_a_file() -> io::Error {
+    io::Error::other("it is not a regular file")
 }
 
 fn refused(error: ImportError) -> Unable {
@@ -224,6 +257,44 @@ fn shown(
                 bundle.jwt.len(),
                 made_at.to_rfc3339(),
             )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn an_export_replaces_a_file_as_a_whole_and_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        write(&path, "after").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        write(&folder.path().join("missing").join("a.json"), "after").unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn an_export_goes_through_no_link_and_an_import_waits_for_no_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let [victim, link, pipe] = ["victim", "link", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&victim, "before").unwrap();
+        symlink(&victim, &link).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for path in [&link, &pipe, folder.path()] {
+            assert_eq!(write(path, "after").unwrap_err().to_string(), "it is not a regular file");
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "before");
+        assert_eq!(read(&link).unwrap(), b"before", "to read through a link is harmless");
+        for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
+            assert_eq!(read(path).unwrap_err().to_string(), "it is not a regular file");
         }
     }
 }
