@@ -28,7 +28,7 @@ use crate::{
     },
     federate::{
         act::{
-            apply::{Mode, Writer},
+            apply::{Comparison, Mode, Writer},
             apps_domain,
             effective::{self, Effective},
             own_endpoint::OwnEndpoint,
@@ -38,8 +38,8 @@ use crate::{
         },
         cache::bundle_cache,
         decide::{
-            conditions::{ApplyResult, ConditionValue, Findings},
-            render::{self, Component, RenderContext},
+            conditions::{ApplyResult, ConditionValue, Findings, Operation},
+            render::{self, Component, RenderContext, Rendered},
             trust::Federated,
         },
         metrics::Metrics,
@@ -382,9 +382,33 @@ impl Federator {
             if let ApplyResult::Failed(_, error) = &result {
                 tracing::warn!(part = ?rendered.part, %error, "apply failed");
             }
+            if let ApplyResult::Failed(Operation::Update, error) = &result
+                && matches!(error, ApiError::Invalid { .. } | ApiError::Denied { .. })
+                && rendered.part == Component::StatefulSet
+            {
+                self.put_without_placement(&rendered, owner).await;
+            }
             findings.outcomes.push((rendered.part, result));
         }
         findings
+    }
+
+    /// Only the API server and its policies judge all of affinity, tolerations and resources. What they refuse
+    /// there must not keep a peer that was removed in the server's configuration.
+    async fn put_without_placement(&self, refused: &Rendered, owner: &str) {
+        let Ok(Comparison::Differs { live, .. }) = self.writer.compare(refused, owner).await else {
+            return;
+        };
+        let mut rendered = refused.clone();
+        render::keep_placement(&mut rendered.object, &live);
+        if rendered == *refused {
+            return;
+        }
+        let outcome = self.writer.put(&rendered, owner).await;
+        self.metrics.put(&outcome);
+        if let ApplyResult::Failed(_, error) = &outcome {
+            tracing::warn!(%error, "the StatefulSet could not be put in place without its placement");
+        }
     }
 }
 

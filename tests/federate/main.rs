@@ -18,6 +18,7 @@
 //! - [`readiness`]: what Ready and PeersReachable wait for;
 //! - [`mixed`]: peers of both profiles, and mistakes about them;
 //! - [`peer_outage`]: a peer that goes dark beside others that do not;
+//! - [`refused_parts`]: what only the API server refuses, and a SpireServer that a finalizer holds;
 //! - [`removal`]: the controller is removed, and the SPIRE server goes on;
 //! - [`replicas`]: two controllers, of which one writes;
 //! - [`together`]: clusters that federate by https_spiffe, with real parts only;
@@ -49,6 +50,7 @@ mod peer_outage;
 mod pod;
 mod readiness;
 mod real_spire;
+mod refused_parts;
 mod removal;
 mod rendered;
 mod replicas;

@@ -19,7 +19,7 @@ use crate::{
     names::{CONFIG_ANNOTATION, LAST_VALID_SPEC_ANNOTATION, SECRET_NAME_ANNOTATION},
 };
 
-pub use self::{config::server_conf, proxy::Proxy};
+pub use self::{config::server_conf, proxy::Proxy, workload::keep_placement};
 
 /// The name of the server and of nearly everything around it.
 pub const SERVER: &str = "spire-server";

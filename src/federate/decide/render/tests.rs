@@ -458,3 +458,25 @@ fn empty_lists_and_maps_that_the_api_server_drops_are_not_written() {
     let expected = json!({ "requests": { "cpu": "1" } });
     assert_eq!(pod(&server)["containers"][0]["resources"], expected);
 }
+
+#[test]
+fn where_the_pod_runs_and_with_how_much_can_be_left_as_it_is() {
+    let of = |spec: Value| {
+        let mut server = json!(server(spiffe()));
+        server["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let server = serde_json::from_value(server).unwrap();
+        let all = render(&server, &setting());
+        all.into_iter().find(|it| it.part == Component::StatefulSet).unwrap().object
+    };
+    let live =
+        of(json!({ "nodeSelector": { "disk": "ssd" }, "resources": { "limits": { "cpu": "1" } } }));
+    let refused =
+        json!({ "tolerations": [{ "key": "a" }], "resources": { "claims": [{ "name": "a" }] } });
+    let mut wanted = of(refused.clone());
+    keep_placement(&mut wanted, &live);
+    assert_eq!(wanted, live);
+    let plain = of(json!({}));
+    let mut wanted = of(refused);
+    keep_placement(&mut wanted, &plain);
+    assert_eq!(wanted, plain, "what it has not is left out");
+}

@@ -80,6 +80,27 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     })
 }
 
+/// Leaves where the Pod runs, and with how much, as it is in the live StatefulSet.
+pub fn keep_placement(wanted: &mut Value, live: &Value) {
+    const POD: &str = "/spec/template/spec";
+    let (Some(wanted), Some(live)) = (wanted.pointer_mut(POD), live.pointer(POD)) else { return };
+    for field in ["affinity", "tolerations", "nodeSelector"] {
+        keep(wanted, live, field);
+    }
+    let containers = live["containers"].as_array().into_iter().flatten();
+    for container in wanted["containers"].as_array_mut().into_iter().flatten() {
+        let same = containers.clone().find(|it| it["name"] == container["name"]);
+        keep(container, same.unwrap_or(&Value::Null), "resources");
+    }
+}
+
+fn keep(wanted: &mut Value, live: &Value, field: &str) {
+    if let Some(wanted) = wanted.as_object_mut() {
+        wanted.remove(field);
+        wanted.extend(live.get(field).map(|it| (field.to_owned(), it.clone())));
+    }
+}
+
 /// Whatever changes in a configuration has to reach the processes that read it once.
 fn rollout(spec: &SpireServerSpec, setting: &RenderContext) -> String {
     let configs = [config::server(spec, setting), config::controller_manager(spec)];

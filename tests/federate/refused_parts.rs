@@ -1,0 +1,54 @@
+//! What of a SpireServer only the API server refuses.
+
+use serde_json::{Value, json};
+use trustplane::federate::decide::render::Component;
+
+use crate::{
+    side::server_conf,
+    stage::{self, Stage},
+};
+
+const CONFIGURATION: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
+
+fn federation(peers: &[&str]) -> Value {
+    let peer = |trust_domain: &&str| json!({ "trustDomain": trust_domain, "bundleEndpointUrl": "https://localhost:1", "bundleEndpointProfile": "https_web" });
+    let mut federation = stage::spiffe();
+    federation["federatesWith"] = peers.iter().map(peer).collect();
+    federation
+}
+
+#[tokio::test]
+async fn a_peer_goes_although_the_api_server_refuses_where_the_pod_is_to_run() {
+    let stage = Stage::start("federation-refused-placement").await;
+    stage.create(federation(&["td-b.test", "td-c.test"])).await;
+    stage.change(json!({ "spec": { "resources": { "limits": { "memory": "1Gi" } } } })).await;
+    let _controller = stage.controller(&[]).await;
+    let memory = "/spec/template/spec/containers/0/resources/limits/memory";
+    stage.until_field(Component::StatefulSet, memory, json!("1Gi")).await;
+    stage.writes().await;
+    let before = stage.object(Component::StatefulSet).await;
+
+    // No toleration has both, and no Pod of ours has a claim.
+    let tolerations = json!([{ "key": "a", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5 }]);
+    let resources = json!({ "claims": [{ "name": "nope" }], "limits": { "memory": "2Gi" } });
+    stage.change(json!({ "spec": { "tolerations": tolerations, "resources": resources } })).await;
+    let told = stage.until_condition("StatefulSetAvailable", "False", "Failed").await;
+    assert!(told.contains("HTTP 422"), "{told}");
+    stage.change(json!({ "spec": { "federation": federation(&["td-c.test"]) } })).await;
+    let rolled_out = async || {
+        let found = stage.object(Component::StatefulSet).await;
+        let (old, new) = (before.pointer(CONFIGURATION), found.pointer(CONFIGURATION));
+        assert!(old.is_some() && new.is_some(), "{found}");
+        if old == new { Err("the Pod goes on with the peer") } else { Ok(found) }
+    };
+    let within = std::time::Duration::from_secs(60);
+    let after = crate::support::eventually(within, "the Pod is replaced", rolled_out).await;
+    let peers = server_conf(&stage).await["server"]["federation"]["federates_with"].clone();
+    assert!(peers["td-b.test"].is_null() && peers["td-c.test"].is_object(), "{peers}");
+    assert_eq!(after.pointer(memory), Some(&json!("1Gi")), "as it was: {after}");
+    assert!(after.pointer("/spec/template/spec/tolerations").is_none(), "{after}");
+    assert_eq!(stage.condition("StatefulSetAvailable").await.1, "Failed", "it is still told");
+
+    stage.change(json!({ "spec": { "tolerations": null, "resources": { "claims": null } } })).await;
+    stage.until_field(Component::StatefulSet, memory, json!("2Gi")).await;
+}
