@@ -263,12 +263,9 @@ impl Federator {
             Ok(server) => server,
             Err(error) => return (self.failed("SpireServer", &error), false),
         };
-        let living = server.filter(|server| server.metadata.deletion_timestamp.is_none());
-        let Some(server) = living else {
-            self.peers.set_peers(&[]);
-            self.own_endpoint.forget();
-            self.server_metrics.set_peers(Vec::new(), Vec::new());
-            return (Progress::Settled, false);
+        let server = match server {
+            Some(server) if server.metadata.deletion_timestamp.is_none() => server,
+            gone => return (self.let_go(gone).await, false),
         };
         let Options { setting, max_peers, .. } = &self.options;
         let federated = lock(&self.federated).clone();
@@ -307,6 +304,19 @@ impl Federator {
             Progress::Settled
         };
         (progress, reverted)
+    }
+
+    /// Stops looking after a SpireServer that is deleted, or about to be.
+    async fn let_go(&self, going: Option<SpireServer>) -> Progress {
+        self.peers.set_peers(&[]);
+        self.own_endpoint.forget();
+        self.server_metrics.set_peers(Vec::new(), Vec::new());
+        let Some(server) = going else { return Progress::Settled };
+        match self.report_deletion(&server).await {
+            // It went in the meantime.
+            Ok(()) | Err(ApiError::NotFound) => Progress::Settled,
+            Err(error) => self.failed("status or Event", &error),
+        }
     }
 
     /// Updates the peers that are polled, and stores the bundles that the next leader needs.

@@ -1,4 +1,4 @@
-//! What of a SpireServer only the API server refuses.
+//! What of a SpireServer only the API server refuses, and a SpireServer that somebody's finalizer holds.
 
 use serde_json::{Value, json};
 use trustplane::federate::decide::render::Component;
@@ -51,4 +51,38 @@ async fn a_peer_goes_although_the_api_server_refuses_where_the_pod_is_to_run() {
 
     stage.change(json!({ "spec": { "tolerations": null, "resources": { "claims": null } } })).await;
     stage.until_field(Component::StatefulSet, memory, json!("2Gi")).await;
+}
+
+#[tokio::test]
+async fn a_spire_server_that_a_finalizer_holds_is_told_of_once_and_otherwise_left_alone() {
+    let stage = Stage::start("federation-held").await;
+    stage.create(stage::spiffe()).await;
+    let _controller = stage.controller(&["--resync=2s"]).await;
+    stage.until_field(Component::Route, "/spec/host", json!(stage.host())).await;
+    stage.run_pod().await;
+    stage.admit_route().await;
+    stage.until_condition("Ready", "True", "Ready").await;
+    stage.change(json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await;
+    let (conditions, writes) = (stage.server().await["status"].clone(), stage.writes().await);
+
+    stage.delete().await;
+    let told = stage.until_condition("Ready", "False", "Deleting").await;
+    assert!(told.contains("finalizers keep it: example.com/hold."), "{told}");
+    stage.meddle(Component::Route, json!({ "spec": { "to": { "name": "other" } } })).await;
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let after = stage.writes().await;
+    assert_eq!(after[writes.len()..], ["patch spireservers/cluster/status"], "the status, once");
+    assert_eq!(stage.object(Component::Route).await["spec"]["to"]["name"], "other");
+    let events = stage.events().await;
+    let told: Vec<_> = events.iter().filter(|it| it.starts_with("Warning Deleting")).collect();
+    assert_eq!(told.len(), 1, "{events:?}");
+    let others = |status: &Value| -> Vec<Value> {
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().filter(|it| it["type"] != "Ready").collect()
+    };
+    assert_eq!(others(&stage.server().await["status"]), others(&conditions));
+
+    stage.change(json!({ "metadata": { "finalizers": null } })).await;
+    let gone = ["wait", "--for=delete", "spireserver/cluster", "--timeout=30s"];
+    stage.cluster.kubectl(&gone).await.expect("it goes");
 }

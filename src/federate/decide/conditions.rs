@@ -47,6 +47,9 @@ pub enum ApplyResult {
 /// Whoever made an object that no controller owns.
 pub const SOMEBODY: &str = "somebody else";
 
+/// So many finalizers are named.
+const MOST_FINALIZERS: usize = 10;
+
 /// What was asked of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -342,6 +345,35 @@ fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
         true => ConditionValue::new("Ready", "Unknown", "RouteNotAdmitted", "see RouteAvailable"),
         false => ConditionValue::new("Ready", "True", "Ready", ""),
     }
+}
+
+/// That somebody deleted the SpireServer, and what keeps it from going.
+pub fn deleting(server: &SpireServer) -> Verdict {
+    let finalizers = server.metadata.finalizers.iter().flatten().take(MOST_FINALIZERS);
+    let named: Vec<_> = finalizers.map(|it| printable::printable(it)).collect();
+    let message = format!(
+        "somebody deleted this SpireServer, and finalizers keep it: {}. Until it is gone nothing of it is \
+         changed, its peers are not asked, and the other conditions are those of before",
+        named.join(", ")
+    );
+    Verdict::new("Ready", "False", "Deleting", message)
+}
+
+/// The standing conditions with this one in the place of what it said before.
+pub fn with(
+    standing: &[Condition],
+    verdict: &Verdict,
+    generation: i64,
+    now: DateTime<Utc>,
+) -> Vec<Condition> {
+    let (mut all, mut new) =
+        (standing.to_vec(), stamped(standing, std::slice::from_ref(verdict), generation, now));
+    let new = new.swap_remove(0);
+    match all.iter_mut().find(|it| it.r#type == new.r#type) {
+        Some(before) => *before = new,
+        None => all.push(new),
+    }
+    all
 }
 
 /// The conditions with their times: a time moves with its status alone. Those of others stay.

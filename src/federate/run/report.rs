@@ -48,6 +48,24 @@ impl Federator {
         self.warn(server, &values, &findings.peers).await.and(published)
     }
 
+    /// A finalizer may hold a SpireServer for ever after it was deleted. Nobody looks after it then, so that it
+    /// must not look ready.
+    pub(super) async fn report_deletion(&self, server: &SpireServer) -> Result<(), ApiError> {
+        let verdict = conditions::deleting(server);
+        let generation = server.metadata.generation.unwrap_or_default();
+        let standing = &server.status;
+        let conditions =
+            conditions::with(&standing.conditions, &verdict, generation, self.clock.now());
+        let status = SpireServerStatus { conditions, ..standing.clone() };
+        if status != *standing {
+            self.writer.write_status(server, &status).await?;
+        }
+        self.log(std::slice::from_ref(&verdict));
+        let message = message(server, ("Warning", verdict.reason, "Reconcile"), verdict.message);
+        self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
+        Ok(())
+    }
+
     /// Polls our own endpoint where possible. Returns what is known of it.
     fn poll_own_endpoint(
         &self,

@@ -403,6 +403,21 @@ fn peers_are_not_reachable_while_the_spire_server_itself_cannot_fetch_or_nobody_
 }
 
 #[test]
+fn a_server_that_is_deleted_and_held_is_not_ready_and_says_by_whom() {
+    let mut server = server(spiffe());
+    server.metadata.finalizers = Some(vec!["a.test/one".to_owned(), "a.test/two".to_owned()]);
+    let verdict = deleting(&server);
+    assert_eq!((verdict.about, verdict.status, verdict.reason), ("Ready", "False", "Deleting"));
+    assert!(verdict.message.contains("finalizers keep it: a.test/one, a.test/two."), "{verdict:?}");
+    let now = crate::spiffe::testing::noon();
+    let before = stamped(&[], &verdicts(&server, &well()), 1, now);
+    let after = super::with(&before, &verdict, 2, now);
+    assert_eq!(after.len(), before.len());
+    assert_eq!(after[..after.len() - 1], before[..before.len() - 1], "the others stay");
+    assert_eq!(super::with(&after, &verdict, 2, now), after, "nothing to write a second time");
+}
+
+#[test]
 fn what_spire_trusts_and_nobody_lists_is_named_with_the_way_out_and_leaves_this_cluster_ready() {
     let unlisted = |number: usize| Unlisted {
         trust_domain: format!("td-{number}.test"),
