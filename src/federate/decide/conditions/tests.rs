@@ -403,6 +403,15 @@ fn peers_are_not_reachable_while_the_spire_server_itself_cannot_fetch_or_nobody_
 }
 
 #[test]
+fn that_trust_matches_the_list_is_said_with_what_is_not_seen() {
+    let (status, _, message) = of(TRUST, &well());
+    assert_eq!(status, "True");
+    for words in ["has stored is not seen here", "spire-server bundle delete -id spiffe://"] {
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn a_server_that_is_deleted_and_held_is_not_ready_and_says_by_whom() {
     let mut server = server(spiffe());
     server.metadata.finalizers = Some(vec!["a.test/one".to_owned(), "a.test/two".to_owned()]);

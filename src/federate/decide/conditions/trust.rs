@@ -16,6 +16,12 @@ pub const SPIRE_CANNOT_FETCH: &str = "SpireCannotFetch";
 /// The condition about trust domains that nobody lists.
 pub const TRUST: &str = "TrustMatchesSpec";
 
+/// What the condition does not see: SPIRE shows its own copies to nobody outside of its Pod.
+const OBJECTS_ALONE: &str = "no ClusterFederatedTrustDomain is of a trust domain that is not listed. What the SPIRE server itself \
+     has stored is not seen here: it keeps the bundle of a trust domain that was listed once, and gives it to entries that \
+     federate with it, until somebody runs in the server's Pod: spire-server bundle delete -id spiffe://TRUST-DOMAIN \
+     -mode dissociate";
+
 /// So many are named; a condition is no place for all of them.
 const MOST_NAMED: usize = 10;
 
@@ -87,7 +93,7 @@ fn unseen(peer: &PeerStatus) -> String {
 pub(super) fn matches_spec(findings: &Findings) -> ConditionValue {
     let unlisted = &findings.unlisted;
     if unlisted.is_empty() {
-        return ConditionValue::new(TRUST, "True", "OnlyListedTrustDomains", "");
+        return ConditionValue::new(TRUST, "True", "OnlyListedTrustDomains", OBJECTS_ALONE);
     }
     let mut named: Vec<_> = unlisted.iter().take(MOST_NAMED).map(named).collect();
     if unlisted.len() > MOST_NAMED {
