@@ -8,32 +8,64 @@ FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
 SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 --config profile.dev.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
 
+# What `make test` compiles beside the unit tests.
+IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test demo --bench sandbox
+# Tests that ask the Go libraries of OpenShift's router, so they need Go.
+ASKS_GO := router::
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: needs lint toolbox ## Everything that must hold: format, clippy, all tests
-	rm -rf $(SUITE)
-	mkdir -p $(SUITE) && chmod 700 $(SUITE)
-	$(CARGO) test --locked --no-run
+test: needs lint ## For everybody, in minutes: everything that can be shown in one process
+	@rm -rf $(SUITE) target/suite-rows
+	@$(MAKE) --no-print-directory suites-in-process
+	@e2e/run-suite --table
+
+.PHONY: test-all
+test-all: needs-all lint toolbox ## What CI runs: `make test`, and the real parts around the program
+	@rm -rf $(SUITE) target/suite-rows
+	@e2e/run-suite build $(CARGO) test --locked --workspace --no-run
 	@e2e/crates keep
-	$(CARGO) test --locked -- --show-output 2>&1 | tee $(SUITE)/cargo-test.log
-	$(SIMULATION)
-	$(CARGO) test --locked --test suite_audit -- --show-output
+	@$(MAKE) --no-print-directory suites-in-process suites-real
+	@e2e/run-suite suite-audit $(CARGO) test --locked --test suite_audit -- --show-output
+	@e2e/run-suite --table
+
+.PHONY: suites-in-process
+suites-in-process:
+	@e2e/run-suite build $(CARGO) test --locked --workspace --lib $(IN_PROCESS) --no-run
+	@e2e/crates keep
+	@e2e/run-suite unit $(CARGO) test --locked --workspace --lib
+	@e2e/run-suite architecture $(CARGO) test --locked --test architecture
+	@e2e/run-suite plan-properties $(CARGO) test --locked --test plan_properties
+	@e2e/run-suite tls-properties $(CARGO) test --locked --test tls_properties -- --skip $(ASKS_GO)
+	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
+	@e2e/run-suite simulation $(SIMULATION)
+
+.PHONY: suites-real
+suites-real:
+	@e2e/run-suite router-verdict $(CARGO) test --locked --test tls_properties -- $(ASKS_GO)
+	@e2e/run-suite conformance $(CARGO) test --locked --test conformance
+	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
+	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
+	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
+	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
+	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
+	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
 
 .PHONY: test-long
-test-long: ## The long variants: more crashes, more Routes, more random cases
-	TRUSTPLANE_LONG=1 TRUSTPLANE_SEEDS=100000 $(MAKE) test
+test-long: ## Soak, stress and long random runs: more crashes, more Routes, other random cases
+	TRUSTPLANE_LONG=1 TRUSTPLANE_SEEDS=100000 $(MAKE) test-all
 
 .PHONY: test-upgrade
-test-upgrade: needs toolbox ## Old and new replicas lead in turn; FROM is the commit of the old ones
+test-upgrade: needs-all toolbox ## Old and new replicas lead in turn; FROM is the commit of the old ones
 	test -d target/upgrade/source || git worktree add --detach target/upgrade/source $(FROM)
 	cd target/upgrade/source && $(CARGO) build --locked --target-dir ../build
 	TRUSTPLANE_OLD=target/upgrade/build/debug/trustplane $(CARGO) test --locked --test upgrade
 
 .PHONY: e2e
-e2e: needs toolbox ## What a TLS client is served: the suite on a stack of its own (docs/e2e.md)
+e2e: needs-all toolbox ## What a TLS client is served: the suite on a stack of its own (docs/e2e.md)
 	$(CARGO) test --locked --test e2e
 
 .PHONY: e2e-cluster
@@ -45,7 +77,7 @@ simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPL
 	TRUSTPLANE_SEEDS=$${TRUSTPLANE_SEEDS:-10000} $(SIMULATION)
 
 .PHONY: stack
-stack: needs toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
+stack: needs-all toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
 	@$(CARGO) test --locked --test e2e -- --stack
 
 .PHONY: lint
@@ -59,7 +91,7 @@ build: ## The optimised binary, target/release/trustplane
 	$(CARGO) build --locked --release
 
 .PHONY: bench
-bench: needs toolbox ## Figures of the controller with 10,000 Routes, table and plots into docs/performance.md
+bench: needs-all toolbox ## Figures of the controller with 10,000 Routes, table and plots into docs/performance.md
 	mkdir -p target
 	$(CARGO) bench --locked --bench scale -- --json target/bench-scale.json --docs docs $(BENCH)
 
@@ -69,7 +101,7 @@ bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.
 	$(CARGO) bench --locked --bench sandbox -- --json target/bench-sandbox.json
 
 .PHONY: bench-federate
-bench-federate: needs toolbox ## Figures of federation with 1, 10 and 50 peers, tables into docs/performance.md
+bench-federate: needs-all toolbox ## Figures of federation with 1, 10 and 50 peers, tables into docs/performance.md
 	mkdir -p target
 	$(CARGO) bench --locked --bench federate -- --json target/bench-federate.json --docs docs $(BENCH)
 
@@ -82,5 +114,9 @@ toolbox-path: ## Print the folder with those binaries
 	@e2e/toolbox/build --path
 
 .PHONY: needs
-needs: ## Check that everything is here that the tests need, and install what Debian has
+needs: ## Check that everything is here that `make test` needs, and install what Debian has
 	@e2e/needs
+
+.PHONY: needs-all
+needs-all: ## The same for `make test-all` and the real parts
+	@e2e/needs --all

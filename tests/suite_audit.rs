@@ -1,7 +1,7 @@
 //! Looks back on a whole run of the suite: no key in anything that was printed or said, no request
 //! that our role does not allow, no rule in the role that was never used.
 //!
-//! Runs after the other tests (`make test` does that), and fails when there is nothing to look at.
+//! Runs after the other tests (`make test-all` does that), and fails when there is nothing to look at.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -89,15 +89,15 @@ fn no_key_is_in_any_log_event_metric_or_panic_of_the_suite() {
     let suite = suite();
     let count = pieces(&suite).len();
     let looked_at = files(&suite);
-    assert!(count > 1_000, "there is no run to look at: run `make test`");
+    assert!(count > 1_000, "there is no run to look at: run `make test-all`");
     for kind in ["controllers", "metrics", "events"] {
         let seen =
             looked_at.iter().filter(|path| path.components().any(|part| part.as_os_str() == kind));
-        assert!(seen.count() > 10, "no {kind} to look at: run `make test`");
+        assert!(seen.count() > 10, "no {kind} to look at: run `make test-all`");
     }
     assert!(
-        !named(&suite, "cargo-test.log").is_empty(),
-        "no output of the tests to look at: run `make test`"
+        !named(&suite, "output.log").is_empty(),
+        "no output of the tests to look at: run `make test-all`"
     );
 
     let leaks = leaks(&suite);
@@ -152,7 +152,7 @@ fn requests() -> Vec<Value> {
         };
         requests.extend(entries.filter(|entry| !provoked && ours(entry) && !excused(entry)));
     }
-    assert!(requests.len() > 1_000, "there is no run to look at: run `make test`");
+    assert!(requests.len() > 1_000, "there is no run to look at: run `make test-all`");
     requests
 }
 

@@ -3,10 +3,8 @@
 use serde_json::{Value, json};
 use trustplane::federate::decide::render::Component;
 
-use crate::{
-    side::server_conf,
-    stage::{self, Stage},
-};
+use crate::side::server_conf;
+use testkit::stage::{self, Stage};
 
 const CONFIGURATION: &str = "/spec/template/metadata/annotations/trustplane.dev~1server-config";
 
@@ -42,7 +40,7 @@ async fn a_peer_goes_although_the_api_server_refuses_where_the_pod_is_to_run() {
         if old == new { Err("the Pod goes on with the peer") } else { Ok(found) }
     };
     let within = std::time::Duration::from_secs(60);
-    let after = crate::support::eventually(within, "the Pod is replaced", rolled_out).await;
+    let after = testkit::eventually(within, "the Pod is replaced", rolled_out).await;
     let peers = server_conf(&stage).await["server"]["federation"]["federates_with"].clone();
     assert!(peers["td-b.test"].is_null() && peers["td-c.test"].is_object(), "{peers}");
     assert_eq!(after.pointer(memory), Some(&json!("1Gi")), "as it was: {after}");

@@ -348,7 +348,7 @@ fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
 }
 
 /// That somebody deleted the SpireServer, and what keeps it from going.
-pub fn deleting(server: &SpireServer) -> Verdict {
+pub fn deleting(server: &SpireServer) -> ConditionValue {
     let finalizers = server.metadata.finalizers.iter().flatten().take(MOST_FINALIZERS);
     let named: Vec<_> = finalizers.map(|it| printable::printable(it)).collect();
     let message = format!(
@@ -356,13 +356,13 @@ pub fn deleting(server: &SpireServer) -> Verdict {
          changed, its peers are not asked, and the other conditions are those of before",
         named.join(", ")
     );
-    Verdict::new("Ready", "False", "Deleting", message)
+    ConditionValue::new("Ready", "False", "Deleting", message)
 }
 
 /// The standing conditions with this one in the place of what it said before.
 pub fn with(
     standing: &[Condition],
-    verdict: &Verdict,
+    verdict: &ConditionValue,
     generation: i64,
     now: DateTime<Utc>,
 ) -> Vec<Condition> {

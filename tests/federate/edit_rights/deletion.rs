@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{PATIENCE, grant};
-use crate::{
+use testkit::{
+    eventually,
     stage::{self, Stage},
-    support::eventually,
 };
 
 fn owners() -> Value {

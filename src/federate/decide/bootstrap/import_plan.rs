@@ -34,7 +34,7 @@ pub enum ImportPlan {
 
 impl ImportPlan {
     /// What taking the offer would do where these objects stand.
-    pub(super) fn of(offer: &Offer, standing: &[FederatedTrustDomain]) -> Self {
+    pub(crate) fn of(offer: &Offer, standing: &[FederatedTrustDomain]) -> Self {
         let wanted = spec(offer);
         let taken =
             |name: &str| standing.iter().any(|it| it.metadata.name.as_deref() == Some(name));

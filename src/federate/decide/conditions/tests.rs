@@ -419,7 +419,7 @@ fn a_server_that_is_deleted_and_held_is_not_ready_and_says_by_whom() {
     assert_eq!((verdict.about, verdict.status, verdict.reason), ("Ready", "False", "Deleting"));
     assert!(verdict.message.contains("finalizers keep it: a.test/one, a.test/two."), "{verdict:?}");
     let now = crate::spiffe::testing::noon();
-    let before = stamped(&[], &verdicts(&server, &well()), 1, now);
+    let before = stamped(&[], &evaluate(&server, &well()), 1, now);
     let after = super::with(&before, &verdict, 2, now);
     assert_eq!(after.len(), before.len());
     assert_eq!(after[..after.len() - 1], before[..before.len() - 1], "the others stay");
