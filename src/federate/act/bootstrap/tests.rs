@@ -176,9 +176,10 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
         "kty": "EC", "use": "jwt-svid", "kid": "forged", "crv": "P-256", "x": number, "y": number,
     });
     forged["keys"].as_array_mut().unwrap().push(key.clone());
+    let server = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
     // Readers written in Go take any spelling of a name.
     forged["Keys"] = json!([key]);
-    let server = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
+    let spelt = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
     let spire_server = json!({
         "metadata": { "name": "cluster" },
         "spec": {
@@ -214,4 +215,6 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
     let written = Bundle::parse(offer.document.as_bytes()).unwrap();
     assert_eq!(written, offer.bundle);
     assert!(!offer.document.contains("forged"), "{}", offer.document);
+    let refused = cluster.offer("spire", Some(&spelt.url("/").to_string()), noon()).await;
+    assert!(refused.is_err(), "SPIRE would read other keys than we do: {refused:?}");
 }
