@@ -68,11 +68,10 @@ fn main() -> ExitCode {
         totals.escaped,
         start.elapsed().as_secs_f64()
     );
-    if totals.violations == 0 && totals.escaped == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    let failed = totals.violations + totals.escaped;
+    let passed = (totals.plans + totals.seeds + totals.caught).saturating_sub(totals.violations);
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn everything(totals: &mut Totals) {
