@@ -31,7 +31,7 @@ const CLIENTS: usize = 4;
 const FEWEST_RELOADS: usize = 5;
 
 /// A Route whose key does not match is refused, with the reason in its status. It gets 503 and the
-/// default certificate, the others go on, and once mended it is served.
+/// default certificate, the others go on, and once fixed it is served.
 pub async fn a_bad_pair_is_refused_and_stops_nobody(stack: &Stack) -> Result<(), String> {
     let stage = Stage::set(stack, "bad-pair").await?;
     let (good_host, bad_host) = (stage.host("good"), stage.host("bad"));
@@ -47,16 +47,16 @@ pub async fn a_bad_pair_is_refused_and_stops_nobody(stack: &Stack) -> Result<(),
     stage.serves(&good_host, &renewed, 200).await?;
     stage.admitted("good", "True", "").await?;
 
-    let mended = pair::issued(&bad_host);
-    stage.hold("bad", &mended).await?;
-    stage.serves(&bad_host, &mended, 200).await?;
+    let fixed = pair::issued(&bad_host);
+    stage.hold("bad", &fixed).await?;
+    stage.serves(&bad_host, &fixed, 200).await?;
     stage.admitted("bad", "True", "").await?;
     stage.clear().await
 }
 
 /// HAProxy refuses its whole configuration for one RSA key of 1024 bits, which the router's own check
-/// lets pass. Then what it had stays as it was, until that Route is gone. Nothing else can be served
-/// anew meanwhile: run it alone.
+/// lets pass. Until that Route is gone HAProxy keeps the configuration it had, so no other change is
+/// served meanwhile: run it alone.
 pub async fn a_configuration_that_haproxy_refuses_is_never_loaded(
     stack: &Stack,
 ) -> Result<(), String> {

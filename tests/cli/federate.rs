@@ -135,7 +135,7 @@ async fn reported(cluster: &Cluster, kubeconfig: &Path) {
     until(kubeconfig, &but(&[])).await;
 }
 
-/// Every difference from deploy/ is found, and mended by the command in the line.
+/// Every difference from deploy/ is found, and fixed by the command in the line.
 async fn altered(cluster: &Cluster, kubeconfig: &Path) {
     let without_status = json!([{ "op": "remove", "path": "/rules/1" }]);
     patch(cluster, "clusterrole/trustplane-federate", without_status).await;

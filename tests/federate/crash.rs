@@ -322,5 +322,5 @@ async fn a_crash_at_any_call_leaves_nothing_undone_and_nothing_done_twice() {
             run(Some((number, moment))).await;
         }
     }
-    println!("{} crashes, each mended", 2 * calls);
+    println!("{} crashes, each recovered from", 2 * calls);
 }

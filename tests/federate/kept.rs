@@ -104,8 +104,8 @@ async fn while_a_field_is_invalid_the_last_valid_spec_counts_less_the_peers_that
     stage.writes().await;
     assert_eq!(stage.object(Component::StatefulSet).await["spec"], before);
 
-    let mended = json!({ "bundleEndpoint": { "httpsWeb": { "acme": { "tosAccepted": "true" } } } });
-    stage.change(json!({ "spec": { "federation": mended } })).await;
+    let fixed = json!({ "bundleEndpoint": { "httpsWeb": { "acme": { "tosAccepted": "true" } } } });
+    stage.change(json!({ "spec": { "federation": fixed } })).await;
     until_configured(&stage, &["td-c.test", "td-d.test"]).await;
     assert_eq!(issuer().await, "https://new.td-a.test");
     stage.until_condition("ConfigurationValid", "True", "ValidConfiguration").await;

@@ -313,7 +313,7 @@ async fn peers_come_and_go_and_each_change_rolls_the_server_out() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_can_t_check_is_told_all_at_once_and_mended_by_a_change() {
+async fn what_the_api_server_can_t_check_is_told_all_at_once_and_fixed_by_a_change() {
     let stage = Stage::start("federation-invalid").await;
     let mut wrong = stage::spiffe();
     wrong["federatesWith"] = json!([

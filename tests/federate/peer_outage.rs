@@ -34,7 +34,7 @@ impl Way {
     pub async fn to(peer: u16) -> Self {
         let port = free_port().expect("a free port");
         let mut way = Self { port, peer, taken: Arc::default(), open: JoinSet::new() };
-        way.mend().await;
+        way.restore().await;
         way
     }
 
@@ -49,7 +49,7 @@ impl Way {
     }
 
     /// As if nothing had been.
-    pub async fn mend(&mut self) {
+    pub async fn restore(&mut self) {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.expect("our own port");
         self.open.spawn(lead(listener, self.peer, self.taken.clone()));
     }
@@ -157,7 +157,7 @@ async fn a_peer_that_goes_dark_is_told_of_while_the_others_go_on_and_it_comes_ba
         assert_eq!(up(&mut controller, name).await, Some(true), "{name}");
     }
 
-    dark.mend().await;
+    dark.restore().await;
     until(&stage, DARK, "it is back", well).await;
     stage.until_condition("PeersReachable", "True", "AllPeersReachable").await;
     assert_eq!(up(&mut controller, DARK).await, Some(true));

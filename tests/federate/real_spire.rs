@@ -124,7 +124,7 @@ async fn two_servers_federate_both_ways_and_a_rotation_reaches_the_other() {
 }
 
 #[tokio::test]
-async fn a_server_that_starts_anew_keeps_its_bundles_and_its_place() {
+async fn a_server_that_starts_again_keeps_its_bundles_and_its_place() {
     let names = Names::start().await;
     let mut a = spiffe_server("a.test", spiffe_peer("b.test"), &names).await;
     let b = spiffe_server("b.test", spiffe_peer("a.test"), &names).await;
@@ -177,7 +177,7 @@ async fn an_acme_endpoint_gets_its_certificate_from_pebble_and_a_peer_fetches_fr
 }
 
 #[tokio::test]
-async fn a_served_certificate_is_read_anew_after_its_interval() {
+async fn a_served_certificate_is_read_again_after_its_interval() {
     let (first, second) = (issued("a.test"), issued("a.test"));
     let profile = json!({ "https_web": { "serving_cert_file": {
         "cert_file_path": "/run/spire/server-tls/tls.crt",
@@ -238,7 +238,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
 
     // b lost its volume: its server is another, with authorities that nobody has seen.
     drop(b);
-    let anew = spiffe_server("b.test", json!({}), &names).await;
+    let replaced = spiffe_server("b.test", json!({}), &names).await;
     let lost = a.refresh("b.test").await;
     assert!(lost.is_err(), "a can't know the new server by the old authorities");
 
@@ -248,7 +248,7 @@ async fn a_bundle_that_is_bootstrapped_again_reaches_the_server() {
     server["spec"]["trustDomain"] = json!("a.test");
     create(&cluster, &server).await;
     let here = bootstrap::Cluster { context: "a".to_owned(), client: cluster.admin().await };
-    let document = anew.bundle_show().await;
+    let document = replaced.bundle_show().await;
     let plan = here.plan(&offer(&document)).await.expect("it can be planned");
     assert!(matches!(plan, ImportPlan::Change { .. }), "{plan:?}");
     here.apply(&plan).await.expect("the object takes the new bundle");

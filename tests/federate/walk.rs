@@ -67,14 +67,17 @@ async fn the_walk_of_the_manual_leads_two_workloads_to_mtls_and_ends_it_again() 
     machine.run(&manual.section("5. See that the bundles arrive")).await;
     walked("peers");
 
-    machine.run(&manual.section("6. Start agents")).await;
+    let agents = manual.section("6. Start agents");
+    let (create, wait) = agents.split_before("rollout status");
+    machine.run(&create).await;
     tokio::join!(a.start_agent(), b.start_agent());
+    machine.run(&wait).await;
     let identities = manual.section("7. Give workloads an identity");
     let (create, show) = identities.split_before("entry show");
     machine.run(&create).await;
     tokio::join!(a.until_entry(), b.until_entry());
-    machine.run(&show).await;
     tokio::join!(a.start_workload(&names, true), b.start_workload(&names, true));
+    machine.run(&show).await;
     machine.enters(&a.workload_pod());
     machine.enters(&b.workload_pod());
     walked("workloads");

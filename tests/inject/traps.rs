@@ -59,7 +59,7 @@ async fn a_410_as_the_answer_to_a_watch_makes_it_list_again() {
     let issued = pair::issued("shop.example.com");
     SecretFixture::tls("shop-tls", &issued).create(&faulty.scene.ns).await;
     RouteFixture::edge("shop").annotated("shop-tls").create(&faulty.scene.ns).await;
-    // To the end: a turn under way would read the Secret anew.
+    // To the end: a reconcile under way would read the Secret again.
     faulty.scene.settles("shop", "Managed", "SecretInjected").await;
 
     // As an aggregated server does: the version is lost until somebody lists.
