@@ -12,6 +12,7 @@ pub mod lock;
 pub mod log;
 pub mod printable;
 pub mod redact;
+pub mod server_verifier;
 pub mod shutdown;
 pub mod terminal;
 pub mod tls_listener;

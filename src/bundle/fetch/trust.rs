@@ -1,32 +1,24 @@
-//! How an endpoint proves who it is: the two profiles as TLS configurations.
+//! The two profiles of endpoints as TLS configurations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore,
-    SignatureScheme,
-    client::{
-        Resumption,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{
-        WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
-    },
-    pki_types::{CertificateDer, ServerName, UnixTime},
-    time_provider::TimeProvider,
+    CertificateError, ClientConfig, OtherError, RootCertStore, client::Resumption,
+    crypto::aws_lc_rs, pki_types::UnixTime, time_provider::TimeProvider,
 };
-
 use tokio::time::Instant;
 
 use super::FetchError;
-use crate::spiffe::{
-    bundle::Bundle,
-    id::{SpiffeId, TrustDomain},
-    svid::{self, SvidWarning},
+use crate::{
+    runtime::{lock::lock, server_verifier::server_verifier},
+    spiffe::{
+        bundle::Bundle,
+        id::{SpiffeId, TrustDomain},
+        svid::{self, SvidWarning},
+    },
 };
 
-/// This machine trusts nobody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are no CA certificates on this machine: install them, or set SSL_CERT_FILE ({0})")]
 pub struct RootsError(String);
@@ -43,41 +35,40 @@ pub fn web_roots() -> Result<Arc<RootCertStore>, RootsError> {
     Ok(Arc::new(roots))
 }
 
-/// What was odd about the certificates of a fetch that was done all the same.
+/// Oddities of the certificates that a fetch accepted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Warnings(Arc<Mutex<Vec<SvidWarning>>>);
 
 impl Warnings {
     fn add(&self, warning: SvidWarning) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where a redirect leads may be as odd.
+        let mut all = lock(&self.0);
+        // The target of a redirect may have the same one.
         if !all.contains(&warning) {
             all.push(warning);
         }
     }
 
     pub(super) fn take(&self) -> Vec<SvidWarning> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
-/// The profile of an endpoint.
+/// How an endpoint is verified, by its profile.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// https_web: one of these CAs vouches for the URL's host.
+    /// https_web: one of these CAs signed a certificate for the URL's host.
     Web(Arc<RootCertStore>),
     /// https_spiffe: the server has an SVID for this ID.
     Spiffe {
-        /// Whose.
         id: SpiffeId,
-        /// Of the ID's own trust domain.
+        /// Of the ID's trust domain.
         bundle: Arc<Bundle>,
     },
 }
 
 impl Trust {
-    /// How the next fetch trusts, after this bundle of this trust domain was fetched: an endpoint
-    /// that lives in the trust domain it serves is verified with its latest bundle.
+    /// For the fetch after this bundle was fetched: an endpoint whose ID is in the trust domain that
+    /// it serves is verified with the latest bundle.
     pub fn after(self, trust_domain: &TrustDomain, latest: Arc<Bundle>) -> Self {
         match self {
             Self::Spiffe { id, .. } if id.trust_domain() == trust_domain => {
@@ -87,14 +78,13 @@ impl Trust {
         }
     }
 
-    /// No certificate of our own: bundles are public.
+    /// Without a client certificate: bundles are public.
     pub(super) fn client_config(
         &self,
         now: DateTime<Utc>,
         warnings: &Warnings,
     ) -> Result<Arc<ClientConfig>, FetchError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let algorithms = provider.signature_verification_algorithms;
         let time = Moment { began: now, at: Instant::now() };
         let builder = ClientConfig::builder_with_details(provider, Arc::new(time))
             .with_safe_default_protocol_versions()
@@ -103,13 +93,15 @@ impl Trust {
             Self::Web(roots) => builder.with_root_certificates(roots.clone()),
             Self::Spiffe { id, bundle } => {
                 let (id, bundle, warnings) = (id.clone(), bundle.clone(), warnings.clone());
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Svid {
-                    id,
-                    bundle,
-                    time,
-                    algorithms,
-                    warnings,
-                }))
+                // The SPIFFE ID counts, whatever the host's name is.
+                let verifier = server_verifier(move |chain, _, _| {
+                    let verified = svid::verify(chain, &id, &bundle, time.now());
+                    let warning = verified
+                        .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
+                    warning.into_iter().for_each(|it| warnings.add(it));
+                    Ok(())
+                });
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         }
         .with_no_client_auth();
@@ -119,8 +111,8 @@ impl Trust {
     }
 }
 
-/// The time of a fetch, which goes on while it lasts: an endpoint that uses ACME may get its
-/// certificate only once it is asked, and that one is not valid before.
+/// The time of a fetch, which advances while it lasts: an endpoint with ACME may get its certificate
+/// only when it is asked, and the certificate is not valid before.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     began: DateTime<Utc>,
@@ -137,58 +129,6 @@ impl Moment {
 impl TimeProvider for Moment {
     fn current_time(&self) -> Option<UnixTime> {
         Some(svid::unix_time(self.now()))
-    }
-}
-
-/// Accepts an SVID for one ID, whatever the host is called.
-#[derive(Debug)]
-struct Svid {
-    id: SpiffeId,
-    bundle: Arc<Bundle>,
-    time: Moment,
-    algorithms: WebPkiSupportedAlgorithms,
-    warnings: Warnings,
-}
-
-impl ServerCertVerifier for Svid {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let chain: Vec<_> = std::iter::once(end_entity).chain(intermediates).cloned().collect();
-        match svid::verify(&chain, &self.id, &self.bundle, self.time.now()) {
-            Ok(warning) => {
-                warning.into_iter().for_each(|it| self.warnings.add(it));
-                Ok(ServerCertVerified::assertion())
-            }
-            Err(error) => Err(CertificateError::Other(OtherError(Arc::new(error))).into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
     }
 }
 

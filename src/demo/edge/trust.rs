@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    CertificateError, ClientConfig, Error, RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, pem::PemObject},
 };
 use tower::BoxError;
+
+use crate::runtime::server_verifier::server_verifier;
 
 /// Trusts certificates of this authority, for the name that is asked for.
 pub fn in_services(authority: &CertificateDer<'static>) -> Result<Arc<ClientConfig>, BoxError> {
@@ -22,7 +21,18 @@ pub fn in_services(authority: &CertificateDer<'static>) -> Result<Arc<ClientConf
 /// destinationCACertificate the router does not ask for a name.
 pub fn in_any_name(authorities: &str) -> Result<Arc<ClientConfig>, BoxError> {
     let authorities = CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten();
-    config(Arc::new(InAnyName(verifier(authorities)?)))
+    let verifier = verifier(authorities)?;
+    config(server_verifier(move |chain, name, now| {
+        let (end_entity, intermediates) =
+            chain.split_first().ok_or(Error::NoCertificatesPresented)?;
+        // The name is checked last, after chain and times.
+        match verifier.verify_server_cert(end_entity, intermediates, name, &[], now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(()),
+            verified => verified.map(drop),
+        }
+    }))
 }
 
 fn verifier(
@@ -46,50 +56,4 @@ fn config(verifier: Arc<dyn ServerCertVerifier>) -> Result<Arc<ClientConfig>, Bo
     // A session that is taken up again would bring no certificate to look at.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
-}
-
-/// Verifies everything but the name.
-#[derive(Debug)]
-struct InAnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for InAnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        // The name is looked at last, after chain and times.
-        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-        {
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }

@@ -8,18 +8,15 @@ use http::{Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
+use rustls::{ClientConfig, Error, crypto::aws_lc_rs, pki_types::ServerName};
 use serde::Serialize;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 use tower::BoxError;
 
-use crate::demo::certificate_summary::CertificateSummary;
+use crate::{
+    demo::certificate_summary::CertificateSummary, runtime::server_verifier::server_verifier,
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -59,52 +56,10 @@ async fn ask(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
 
 fn config() -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let trust = Arc::new(Everybody(provider.clone()));
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(trust)
+        .with_custom_certificate_verifier(server_verifier(|_, _, _| Ok(())))
         .with_no_client_auth();
     Ok(config)
-}
-
-/// Takes any certificate; that the server has its key is verified all the same.
-#[derive(Debug)]
-struct Everybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Everybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
