@@ -1,4 +1,4 @@
-//! Figures of job federate. The only labels that grow name peers, of which there are 50 at most.
+//! Metrics of job federate. The only labels that grow name peers, of which there are 50 at most.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,7 +21,6 @@ use crate::{
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// What is counted as it happens.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     objects: Family<Labels<1>, Counter>,
@@ -30,7 +29,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers everything, the figures of the peers included.
+    /// Includes the metrics of the peers.
     pub fn register(registry: &mut Registry, peers: Arc<Peers>, clock: Clock) -> Self {
         let metrics = Self::default();
         let registry = registry.sub_registry_with_prefix("trustplane");
@@ -53,7 +52,6 @@ impl Metrics {
         metrics
     }
 
-    /// An object was gone through.
     pub fn put(&self, outcome: &ApplyResult) {
         let label = match outcome {
             ApplyResult::Created => "created",
@@ -70,18 +68,16 @@ impl Metrics {
         self.objects.get_or_create(&[("outcome", label)]).inc();
     }
 
-    /// A call failed.
     pub fn failed(&self, category: &'static str) {
         self.failures.get_or_create(&[("category", category)]).inc();
     }
 
-    /// A watch failed.
     pub fn watch_restarted(&self, kind: &'static str) {
         self.watch_restarts.get_or_create(&[("kind", kind)]).inc();
     }
 }
 
-/// Read off the peers when somebody asks.
+/// Computed from the peers' state on each scrape.
 struct PeerFigures {
     peers: Arc<Peers>,
     clock: Clock,

@@ -8,7 +8,7 @@ mod watches;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -52,25 +52,21 @@ use crate::{
         revert_backoff::{Limits, RevertBackoff},
     },
     names::FEDERATE_REPORTER,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
 };
 
-/// What the command line chose.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where and with which images the server runs.
     pub setting: RenderContext,
-    /// What may be done to objects that exist.
     pub mode: Mode,
-    /// How often everything is looked at although nothing changed.
+    /// How often everything is reconciled although nothing changed.
     pub resync: Duration,
-    /// How long a watch lives.
     pub watch_timeout: Duration,
-    /// Who we are in Events.
+    /// Our name in Events.
     pub instance: String,
-    /// So many trust domains may be federated with.
+    /// The most trust domains to federate with.
     pub max_peers: usize,
-    /// Where the SPIRE server's metrics are; none where nobody is to look.
+    /// None if the SPIRE server's metrics are not to be read.
     pub server_metrics: Option<Uri>,
 }
 
@@ -89,7 +85,6 @@ const REQUEUE_SOON: Duration = Duration::from_secs(30);
 const SERVERS: &str = "SpireServers";
 const TRUST_DOMAINS: &str = "ClusterFederatedTrustDomains";
 
-/// The controller, ready to run.
 pub struct Federator {
     client: Client,
     clock: Clock,
@@ -116,7 +111,6 @@ pub struct Federator {
 /// Uid and generation.
 type Version = (Option<String>, Option<i64>);
 
-/// How a reconcile went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// Everything is as the spec says.
@@ -128,7 +122,6 @@ enum Progress {
 }
 
 impl Federator {
-    /// Puts the parts together and registers their metrics.
     pub fn new(
         client: Client,
         gate: Gate,
@@ -164,7 +157,7 @@ impl Federator {
         })
     }
 
-    /// What readiness waits for, in words.
+    /// The reasons why this replica is not ready.
     pub fn waiting_for(&self) -> Vec<String> {
         lock(&self.unlisted).iter().map(|kind| format!("the list of {kind}")).collect()
     }
@@ -229,7 +222,7 @@ impl Federator {
         }
     }
 
-    /// Waits for this long, or until the spec changes.
+    /// Waits this long, or until the spec changes.
     async fn wait_out(&self, pause: Duration) {
         if pause >= Duration::from_secs(1) && !self.has_new_spec() {
             tracing::warn!(
@@ -247,7 +240,6 @@ impl Federator {
         }
     }
 
-    /// Whether the SpireServer changed since the last reconcile.
     fn has_new_spec(&self) -> bool {
         lock(&self.server).as_ref().map(version_of) != *lock(&self.reconciled)
     }
@@ -403,8 +395,8 @@ impl Federator {
         findings
     }
 
-    /// Only the API server and its policies judge all of affinity, tolerations and resources. What they refuse
-    /// there must not keep a peer that was removed in the server's configuration.
+    /// Only the API server and its policies fully judge affinity, tolerations and resources. If they refuse
+    /// those, a peer that was removed must still disappear from the server's configuration.
     async fn put_without_placement(&self, refused: &Rendered, owner: &str) {
         let Ok(Comparison::Differs { live, .. }) = self.writer.compare(refused, owner).await else {
             return;
@@ -424,10 +416,6 @@ impl Federator {
 
 fn version_of(server: &SpireServer) -> Version {
     (server.metadata.uid.clone(), server.metadata.generation)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

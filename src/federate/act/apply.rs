@@ -1,4 +1,4 @@
-//! The only writer of this room: makes objects, puts their fields right, keeps the status.
+//! The only writer of this job: creates and updates objects, and writes the status.
 
 use std::sync::Arc;
 
@@ -19,36 +19,29 @@ use crate::{
     names::{ADOPT_ANNOTATION, FIELD_MANAGER, FIELDS_ANNOTATION},
 };
 
-/// What may be done to objects that exist.
+/// What may be done to existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Everything that is needed.
     Full,
-    /// Nothing: only what is missing is made.
+    /// Only missing objects are created.
     CreateOnly,
 }
 
-/// How what stands in the cluster compares to what is wanted.
+/// A live object compared with the rendered one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Comparison {
-    /// There is none.
     Missing,
-    /// It is as wanted.
     Same(Value),
-    /// This patch brings it to what is wanted.
+    /// `patch` is an RFC 7396 merge patch that makes it as rendered.
     Differs {
-        /// What stands there.
         live: Value,
-        /// Of RFC 7396.
         patch: Value,
     },
-    /// It is not ours, but this one's.
+    /// Owned by somebody else.
     Taken(String),
-    /// It is being deleted.
-    Going,
+    Deleting,
 }
 
-/// Writes the objects of a SpireServer.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
@@ -57,17 +50,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer through this client; its gate decides whether anything is sent.
+    /// The client's gate decides whether writes are sent.
     pub fn new(client: Client, setting: Arc<RenderContext>, mode: Mode) -> Self {
         Self { client, setting, mode }
     }
 
-    /// Sees to it that the object is there and as it was rendered.
+    /// Creates the object, or updates it to match.
     pub async fn put(&self, rendered: &Rendered, owner: &str) -> ApplyResult {
         self.put_as(self.mode, rendered, owner).await
     }
 
-    /// Makes the object if it is not there, and leaves it as it is if it is.
+    /// Creates the object if it is missing, and never changes it.
     pub async fn put_missing(&self, rendered: &Rendered, owner: &str) -> ApplyResult {
         self.put_as(Mode::CreateOnly, rendered, owner).await
     }
@@ -100,13 +93,13 @@ impl Writer {
             }
             Comparison::Taken(other) => return Ok(ApplyResult::Taken(other)),
             // Writes to it now would be lost with it; it is created again once it is gone.
-            Comparison::Going => return Err((Operation::Update, ApiError::Conflict)),
+            Comparison::Deleting => return Err((Operation::Update, ApiError::Conflict)),
             Comparison::Same(live) => return Ok(ApplyResult::InPlace(live)),
             Comparison::Differs { live, patch } => (live, patch),
         };
         let fields = merge::named(&patch);
         match mode {
-            // Where only our own notes are older, nobody has to know.
+            // Only our own bookkeeping annotations differ.
             Mode::CreateOnly if fields.is_empty() => Ok(ApplyResult::InPlace(live)),
             Mode::CreateOnly => Ok(ApplyResult::OutOfStep(fields, live)),
             Mode::Full => {
@@ -116,7 +109,7 @@ impl Writer {
                 if patched.metadata.resource_version.as_deref()
                     == live["metadata"]["resourceVersion"].as_str()
                 {
-                    // Written in another way, it says the same to the API server.
+                    // The API server considers both equal.
                     return Ok(ApplyResult::InPlace(live));
                 }
                 tracing::info!(object = %name, part = ?part, fields = %fields.join(", "), "changed");
@@ -125,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// Holds an object against what is wanted, from a read of this moment.
+    /// Compares an object with a fresh read of it.
     pub async fn compare(&self, rendered: &Rendered, owner: &str) -> Result<Comparison, ApiError> {
         let Rendered { part, object } = rendered;
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -137,7 +130,7 @@ impl Writer {
             return Ok(Comparison::Taken(other));
         }
         if !live["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(Comparison::Going);
+            return Ok(Comparison::Deleting);
         }
         let Some(mut patch) = merge::patch(&live, object) else {
             return Ok(Comparison::Same(live));
@@ -172,7 +165,7 @@ impl Writer {
         Ok(ApplyResult::Created)
     }
 
-    /// Writes the status of the SpireServer, as it was decided from this version of it.
+    /// The write fails if the SpireServer changed since this version of it.
     pub async fn write_status(
         &self,
         server: &SpireServer,
@@ -213,7 +206,6 @@ fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// How the API server calls the objects of a part.
 pub fn resource(part: Component) -> ApiResource {
     const RBAC: &str = "rbac.authorization.k8s.io";
     let (group, kind, plural) = match part {
@@ -240,7 +232,7 @@ pub fn resource(part: Component) -> ApiResource {
     }
 }
 
-/// The injector's pair stands in the Route; it is none of our business here, save that it is there.
+/// Removes the injector's certificate and key, and says whether there were any.
 fn without_pair(mut live: Value) -> (Value, bool) {
     let tls = live.pointer_mut("/spec/tls").and_then(Value::as_object_mut);
     let had_pair = tls.is_some_and(|tls| {
@@ -250,8 +242,8 @@ fn without_pair(mut live: Value) -> (Value, bool) {
     (live, had_pair)
 }
 
-/// Whose the object is, where it is not this SpireServer's. One of an earlier life counts as
-/// another: the garbage collector is about to take its objects away.
+/// The owner, if it is not this SpireServer. An earlier SpireServer of the same name is another owner:
+/// the garbage collector is about to delete its objects.
 fn other_owner(live: &Value, owner: &str) -> Option<String> {
     let meta = &live["metadata"];
     let owners = meta["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the command line leaves open and the cluster knows: the domain below which its Routes get their
-//! hosts, and whether it assigns users to Pods.
+//! Settings that the command line leaves open and the cluster knows: the domain of its Routes' hosts,
+//! and whether it assigns users to Pods.
 
 use http::Request;
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const INGRESS: &str = "/apis/config.openshift.io/v1/ingresses/cluster";
-/// The users that OpenShift lets Pods of a namespace run as; it assigns the first of them.
+/// The user IDs that OpenShift allows in a namespace; it assigns the first.
 const USERS_ANNOTATION: &str = "openshift.io/sa.scc.uid-range";
 
 #[derive(Deserialize)]
@@ -24,15 +24,15 @@ struct Ingress {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Domains {
-    /// What an administrator chose for the Routes of users.
+    /// Chosen by an administrator for the Routes of users.
     #[serde(default)]
     apps_domain: String,
-    /// What the cluster was installed with.
+    /// Chosen at installation.
     #[serde(default)]
     domain: String,
 }
 
-/// What the command line chose, completed by what the cluster knows.
+/// Completes the settings of the command line with those of the cluster.
 pub async fn completed(
     setting: &RenderContext,
     federation: Option<&Federation>,
@@ -49,15 +49,15 @@ pub async fn completed(
     Ok(setting)
 }
 
-/// Whether a user must be named for Pods of this namespace, or must not.
+/// Whether Pods of this namespace must name a user, or must not.
 ///
-/// The annotation is what OpenShift itself goes by. That an API is not served says less: it may be
-/// that it is not served yet, and a wrong answer here replaces a server that runs by one that can't.
+/// OpenShift itself goes by the annotation. A missing API proves less: it may only be unavailable for
+/// now, and a wrong answer replaces a running server by one that can't start.
 async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let annotations = match api_error::with_timeout(namespaces.get(namespace)).await {
         Ok(found) => found.metadata.annotations.unwrap_or_default(),
-        // Nothing can be made in it, and that is told elsewhere.
+        // Nothing can be created in it, and a condition reports that.
         Err(ApiError::NotFound) => return Ok(PodUser::default()),
         Err(error) => return Err(error),
     };
@@ -67,7 +67,7 @@ async fn pod_user(namespace: &str, client: &Client) -> Result<PodUser, ApiError>
     })
 }
 
-/// The domain; none where this is no OpenShift, or where we may not ask.
+/// None if this is not OpenShift, or if we may not read it.
 async fn of_cluster(client: &Client) -> Result<Option<String>, ApiError> {
     let request = Request::get(INGRESS).body(Vec::new()).expect("a constant path is a request");
     match api_error::with_timeout(client.request::<Ingress>(request)).await {

@@ -1,8 +1,8 @@
 //! The one step of federation that needs a person: the first bundle of another trust domain.
 //!
-//! Whoever may read the ConfigMap of the SPIRE server in one cluster knows its authorities for
-//! certain. With them the bundle endpoint is asked, and what it says is written down in the other
-//! cluster once a person has compared its fingerprint.
+//! A reader of the SPIRE server's ConfigMap in one cluster knows its authorities for certain. They verify
+//! the bundle endpoint, and its bundle is stored in the other cluster once a person has compared the
+//! fingerprint.
 
 mod error;
 
@@ -38,19 +38,17 @@ pub use error::BootstrapError;
 /// A cluster that an administrator can reach.
 #[derive(Clone)]
 pub struct Cluster {
-    /// What the administrator calls it.
+    /// Its context in the kubeconfig.
     pub context: String,
-    /// The way to it.
     pub client: Client,
 }
 
 impl Cluster {
-    /// The trust domain of its SPIRE server.
     pub async fn trust_domain(&self) -> Result<String, BootstrapError> {
         Ok(self.server().await?.spec.trust_domain)
     }
 
-    /// What it offers, from the API server's own hands and from its bundle endpoint.
+    /// Reads the bundle from the endpoint, and compares it with the one in the ConfigMap.
     pub async fn offer(
         &self,
         namespace: &str,
@@ -86,7 +84,7 @@ impl Cluster {
             // The API server can't confirm JWT keys, and the trust domain does not vouch for them.
             Profile::HttpsWeb => authorities_alone(fetched),
         };
-        // Whoever vouches for the endpoint: what it says must be what the API server knows.
+        // Whatever the profile, the endpoint's bundle must match the one in the cluster.
         let same = |a: &Bundle, b: &Bundle| a.x509.iter().all(|it| b.x509.contains(it));
         if bundle.x509.is_empty() || !same(&bundle, &published) || !same(&published, &bundle) {
             return Err(BootstrapError::OtherAuthorities { url, context: self.context.clone() });
@@ -116,7 +114,6 @@ impl Cluster {
             .map_err(|cause| BootstrapError::Unreadable { context: self.context.clone(), cause })
     }
 
-    /// The objects that stand here, under whatever name.
     async fn standing(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let listed = api_error::with_timeout(api.list(&Default::default())).await;
@@ -127,17 +124,14 @@ impl Cluster {
         Ok(objects.items)
     }
 
-    /// What stands here that decides what an offer does.
     pub async fn facts(&self) -> Result<Facts, BootstrapError> {
         Ok(Facts { server: self.server().await?, standing: self.standing().await? })
     }
 
-    /// What importing the offer would do here.
     pub async fn plan(&self, offer: &Offer) -> Result<ImportPlan, BootstrapError> {
         Ok(self.facts().await?.plan(offer)?)
     }
 
-    /// Imports an offer as planned.
     pub async fn apply(&self, plan: &ImportPlan) -> Result<(), BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let what = "ClusterFederatedTrustDomain";
@@ -180,7 +174,7 @@ impl Cluster {
     }
 }
 
-/// Without JWT keys, and without whatever another reader might see in the document.
+/// Drops JWT keys, and anything that another parser might see in the document.
 fn authorities_alone(fetched: Fetched) -> Fetched {
     let read: Value = serde_json::from_str(&fetched.document).unwrap_or_default();
     let is_authority = |key: &&Value| {

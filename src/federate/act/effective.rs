@@ -1,4 +1,4 @@
-//! Which spec counts: that of the SpireServer, or the last valid one while it is invalid.
+//! Which spec applies: that of the SpireServer, or the last valid one while it is invalid.
 
 use kube::{Api, Client, api::DynamicObject};
 use serde_json::json;
@@ -17,20 +17,19 @@ use crate::{
     k8s::api_error::{self, ApiError},
 };
 
-/// A SpireServer as it counts now.
 #[derive(Clone, Debug)]
 pub struct Effective {
-    /// With the spec that counts.
+    /// With the spec that applies.
     pub server: SpireServer,
-    /// What is wrong with the spec that it really has.
+    /// Problems of the spec that it really has.
     pub problems: Vec<Problem>,
-    /// What SPIRE is told of and the spec that it really has does not list.
+    /// Trust domains that SPIRE federates with and that spec does not list.
     pub unlisted: Vec<Unlisted>,
-    /// Whether anything can be made of it: not where it is invalid and always was.
+    /// False if the spec is invalid and no valid one is known.
     pub counts: bool,
 }
 
-/// Judges a SpireServer. Only where it is invalid the API server is asked, for the last valid spec.
+/// Reads the last valid spec from the API server only if the spec is invalid.
 pub async fn effective(
     client: &Client,
     namespace: &str,

@@ -4,7 +4,7 @@
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -27,22 +27,21 @@ use crate::{
         },
     },
     k8s::gate::Gate,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 
-/// As peers with the shortest refresh interval are asked.
+/// The interval of a peer with the shortest refresh hint.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(15);
-/// As SPIRE has it.
+/// As SPIRE does.
 const TRIES_PER_REFRESH_HINT: u32 = 4;
 
-/// Our own endpoint.
 pub struct OwnEndpoint {
     clock: Clock,
     gate: Gate,
     roots: Arc<RootCertStore>,
     target: Mutex<Option<Target>>,
-    /// What the target answered.
+    /// The last answer of the target.
     answer: Mutex<Option<Result<(), EndpointError>>>,
     retarget: Notify,
     /// Notified when the answer changed.
@@ -62,7 +61,7 @@ impl OwnEndpoint {
         })
     }
 
-    /// Follows the plan from now on. Answers what is known of the endpoint at this address.
+    /// Applies the plan. Returns what is known of the endpoint at this address.
     pub fn follow(&self, plan: EndpointPlan, url: Option<&str>) -> Option<EndpointView> {
         match plan {
             EndpointPlan::None => self.aim(None),
@@ -76,7 +75,6 @@ impl OwnEndpoint {
         url.map(|url| self.view(url))
     }
 
-    /// Stops polling, because another replica leads.
     pub fn forget(&self) {
         self.aim(None);
     }
@@ -86,7 +84,7 @@ impl OwnEndpoint {
         if *standing == target {
             return;
         }
-        // A rotation is no reason to forget what the same address answered.
+        // A rotation does not invalidate the last answer of the same address.
         let place = |it: &Option<Target>| it.as_ref().map(|it| (it.url.clone(), it.profile));
         if place(&standing) != place(&target) {
             *lock(&self.answer) = None;
@@ -104,7 +102,7 @@ impl OwnEndpoint {
         }
     }
 
-    /// Polls for ever; ends when it is dropped.
+    /// Never ends; stop it by dropping it.
     pub async fn run(self: Arc<Self>) {
         loop {
             let target = lock(&self.target).clone();
@@ -144,7 +142,7 @@ impl OwnEndpoint {
         };
         let fetched = fetch::fetch(&Endpoint { url, trust }, self.clock.now()).await;
         let fetched = fetched.map_err(|error| match error {
-            // Its words are for somebody who lacks the bundle of another trust domain.
+            // The error's text is about a missing bundle of another trust domain.
             FetchError::Svid(_) => EndpointError::Stranger(target.trust_domain.clone()),
             other => other.into(),
         })?;
@@ -171,8 +169,4 @@ impl OwnEndpoint {
         }
         wait
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

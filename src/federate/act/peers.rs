@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -33,7 +33,7 @@ use crate::{
         decide::{bootstrap_bundles::BootstrapBundles, validate},
     },
     k8s::gate::Gate,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 use state::{ATTEMPTS_PER_REFRESH_HINT, Answer, SHORTEST_HINT, current_status, worth_writing};
@@ -80,7 +80,6 @@ impl Peers {
         Self::with_detail(ErrorDetail::default(), clock, gate, roots)
     }
 
-    /// Sets how much of an error is reported.
     pub fn with_detail(
         detail: ErrorDetail,
         clock: Clock,
@@ -104,7 +103,7 @@ impl Peers {
         })
     }
 
-    /// The CAs that peers by https_web are known by.
+    /// The CAs that verify `https_web` peers.
     pub fn roots(&self) -> Arc<RootCertStore> {
         self.roots.clone()
     }
@@ -139,7 +138,6 @@ impl Peers {
         self.targets_changed.notify_one();
     }
 
-    /// Replaces the bundles that administrators brought.
     pub fn set_bootstrap_bundles(&self, bootstrap_bundles: BootstrapBundles) {
         let wanted = lock(&self.peers);
         let mut all = lock(&self.states);
@@ -161,7 +159,6 @@ impl Peers {
         self.targets_changed.notify_one();
     }
 
-    /// Replaces the bundles that were fetched earlier, possibly by another process.
     pub fn set_cached(&self, cached: BundleCache) {
         *lock(&self.cached) = cached;
     }
@@ -187,7 +184,7 @@ impl Peers {
         wanted.iter().filter(by_spiffe).filter_map(kept).collect()
     }
 
-    /// Forgets all state and stops polling, because another replica leads.
+    /// For a replica that no longer leads.
     pub fn forget(&self) {
         self.terms.fetch_add(1, Ordering::Relaxed);
         self.set_peers(&[]);
@@ -237,7 +234,7 @@ impl Peers {
         standing.iter().flat_map(of).collect()
     }
 
-    /// Polls for ever; ends when it is dropped.
+    /// Never ends; stop it by dropping it.
     pub async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut running: Vec<(PollTarget, AbortHandle)> = Vec::new();
@@ -336,8 +333,8 @@ impl Peers {
         Ok(Endpoint { url, trust })
     }
 
-    /// The newest bundle of the trust domain that the endpoint's own identity is of. It may be
-    /// another than the one whose bundle is offered there.
+    /// The newest bundle of the trust domain in the endpoint's SPIFFE ID, which may differ from the trust
+    /// domain whose bundle it serves.
     fn bundle_of(&self, trust_domain: &str) -> Option<Arc<Bundle>> {
         let fetched = lock(&self.states).get(trust_domain).and_then(|known| known.bundle.clone());
         if fetched.is_some() {
@@ -393,10 +390,6 @@ fn brought(peer: &Peer, bootstrap_bundles: &BootstrapBundles) -> [Option<Arc<Bun
 
 fn by_spiffe(peer: &&Peer) -> bool {
     peer.bundle_endpoint_profile == Profile::HttpsSpiffe
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ use crate::{
     runtime::printable,
 };
 
-/// The API server was asked in vain.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} could not be read: {error}")]
 pub struct Unread {
@@ -36,18 +35,13 @@ pub struct Unread {
     error: ApiError,
 }
 
-/// What would be done to an object.
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
-    /// It would be made.
     Create,
-    /// It would be changed.
     Change,
-    /// It is as wanted.
     Keep,
-    /// It would be left alone.
     Leave(String),
-    /// That could not be found out.
+    /// Reading it failed.
     Fail(String),
 }
 
@@ -63,7 +57,6 @@ impl Action {
     }
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq)]
 struct Shown {
     /// As `ConfigMap spire/spire-server`.
@@ -73,7 +66,6 @@ struct Shown {
     diff: Vec<String>,
 }
 
-/// Everything that would be done.
 #[derive(Debug)]
 pub struct Preview {
     server: String,
@@ -81,7 +73,7 @@ pub struct Preview {
     conditions: Vec<ConditionValue>,
 }
 
-/// Looks at everything once. Answers nothing where there is no SpireServer.
+/// None if there is no SpireServer.
 pub async fn preview(
     client: &Client,
     setting: &RenderContext,
@@ -96,7 +88,7 @@ pub async fn preview(
     };
     let api: Api<FederatedTrustDomain> = Api::all(client.clone());
     let domains = match api_error::with_timeout(api.list(&Default::default())).await {
-        // Nobody installed the API: there are none.
+        // The CRD is not installed.
         Err(ApiError::NotFound) => Vec::new(),
         listed => listed.map_err(unread("the ClusterFederatedTrustDomains"))?.items,
     };
@@ -134,7 +126,6 @@ pub async fn preview(
     Ok(Some(Preview { server, objects, conditions }))
 }
 
-/// What would become of an object, for people and for the conditions.
 fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown, ApplyResult) {
     let object = &rendered.object;
     let (action, diff, outcome) = match compared {
@@ -146,7 +137,7 @@ fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown,
         Ok(Comparison::Differs { live, patch }) => {
             let after = merge::patched(&live, &patch);
             let (lines, fields) = (diff::between(&live, &after), merge::named(&patch));
-            // Only our own notes would change.
+            // Only our own bookkeeping annotations would change.
             let action = if lines.is_empty() { Action::Keep } else { Action::Change };
             (action, lines, ApplyResult::Updated(fields, after))
         }
@@ -154,7 +145,7 @@ fn judge(rendered: &Rendered, compared: Result<Comparison, ApiError>) -> (Shown,
             let why = format!("it belongs to {owner}");
             (Action::Leave(why), Vec::new(), ApplyResult::Taken(owner))
         }
-        Ok(Comparison::Going) => {
+        Ok(Comparison::Deleting) => {
             let why = "it is being deleted, and would be made again then".to_owned();
             let outcome = ApplyResult::Failed(Operation::Update, ApiError::Conflict);
             (Action::Leave(why), Vec::new(), outcome)
@@ -177,12 +168,12 @@ fn name(part: Component, object: &Value) -> String {
 }
 
 impl Preview {
-    /// Whether everything could be looked at.
+    /// Whether every object could be read.
     pub fn is_complete(&self) -> bool {
         !self.objects.iter().any(|it| matches!(it.action, Action::Fail(_)))
     }
 
-    /// For programs.
+    /// The preview as JSON.
     pub fn document(&self) -> String {
         let object = |it: &Shown| {
             let why = match &it.action {

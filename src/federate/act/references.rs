@@ -14,7 +14,7 @@ use crate::{
 
 const FIELD: &str = "spec.federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef";
 
-/// What is wrong with it, from a read of this moment. Where that fails, nobody knows.
+/// Judges a fresh read of it.
 pub async fn problems(
     client: &Client,
     namespace: &str,

@@ -1,10 +1,10 @@
-//! Reads the metrics of the SPIRE server, to tell whether it fetches what we can fetch.
+//! Reads the metrics of the SPIRE server, which show whether it fetches the bundles that we can fetch.
 //!
-//! One connection each time, straight to the Service: no proxy leads there. The leader alone reads them.
+//! Each read is a new connection straight to the Service, without a proxy. Only the leader reads.
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -24,60 +24,44 @@ use crate::{
     federate::decide::spire_fetches::{self, Answer, Counts, Fetches},
     k8s::gate::Gate,
     names::USER_AGENT,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
 };
 
-/// More often than SPIRE's library forgets counters, and as often as SPIRE fetches at most.
+/// SPIRE's library forgets counters after a minute, and SPIRE fetches no more often than this.
 const EVERY: Duration = Duration::from_secs(15);
-/// For all of one look.
+/// For one read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A server with thousands of agents says some hundred KiB.
+/// A server with thousands of agents answers with some hundred KiB.
 const LONGEST: usize = 4 * 1024 * 1024;
 
-/// Why the metrics could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The address has no host.
     #[error("the address names no host")]
     NoHost,
-    /// Nobody listens there.
     #[error("no connection to {host}:{port} ({kind})")]
-    NoConnection {
-        /// Whose name was looked up.
-        host: String,
-        /// Its port.
-        port: u16,
-        /// What the system says.
-        kind: std::io::ErrorKind,
-    },
-    /// Something else than metrics.
+    NoConnection { host: String, port: u16, kind: std::io::ErrorKind },
     #[error("it answers HTTP {0}")]
     Status(u16),
-    /// The connection ended too soon, or it is no HTTP.
     #[error("the connection broke before the answer was complete")]
     Broken,
-    /// Too much.
     #[error("the answer is longer than 4 MiB")]
     TooLong,
-    /// No time left.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     TooSlow,
 }
 
-/// What the SPIRE server's metrics showed.
 pub struct ServerMetrics {
     clock: Clock,
     gate: Gate,
-    /// Where they are; none where nobody is to look.
+    /// None if the metrics are not to be read.
     url: Option<Uri>,
     fetches: Mutex<Fetches>,
     peers_changed: Notify,
-    /// Told when there is another answer about a peer.
+    /// Notified when the answer for a peer changes.
     pub news: Notify,
 }
 
 impl ServerMetrics {
-    /// Nothing was seen so far.
     pub fn new(clock: Clock, gate: Gate, url: Option<Uri>) -> Arc<Self> {
         Arc::new(Self {
             clock,
@@ -89,23 +73,22 @@ impl ServerMetrics {
         })
     }
 
-    /// Replaces the peers to report on; `fetched` is every trust domain that SPIRE is told of.
+    /// `fetched` is every trust domain that SPIRE federates with.
     pub fn set_peers(&self, peers: Vec<String>, fetched: Vec<String>) {
         lock(&self.fetches).set_peers(peers, fetched);
         self.peers_changed.notify_one();
     }
 
-    /// Forgets everything: another replica leads.
+    /// For a replica that no longer leads.
     pub fn forget(&self) {
         *lock(&self.fetches) = Fetches::default();
     }
 
-    /// What is known of a peer.
     pub fn answer(&self, trust_domain: &str) -> Option<Answer> {
         lock(&self.fetches).answer(trust_domain, self.clock.now())
     }
 
-    /// Keeps looking. Ends only when it is dropped.
+    /// Never ends; stop it by dropping it.
     pub async fn run(self: Arc<Self>) {
         let Some(url) = self.url.clone() else { return std::future::pending().await };
         let mut failing = false;
@@ -117,7 +100,7 @@ impl ServerMetrics {
             let started = Instant::now();
             let read = timeout(PATIENCE, read(&url)).await.unwrap_or(Err(ReadError::TooSlow));
             match &read {
-                // Once: a server that does not run yet would fill the log.
+                // Logged once: a server that does not run yet would fill the log.
                 Err(error) if !failing => {
                     tracing::warn!(%url, %error, "metrics of the SPIRE server not read")
                 }
@@ -181,13 +164,9 @@ async fn read(url: &Uri) -> Result<Counts, ReadError> {
     };
     match select(pin!(asking), pin!(connection)).await {
         Either::Left((answer, _)) => answer,
-        // The end of the connection is not always the end of what was received.
+        // The connection may end before the answer was read to its end.
         Either::Right((_, asking)) => asking.await,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -199,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says this to one client.
+    /// A server that answers one client with this.
     async fn saying(answer: Vec<u8>) -> Uri {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -207,7 +186,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
             assert!(stream.read(&mut request).await.unwrap() > 0, "a request");
-            // A client that has had enough hangs up.
+            // A client that has read enough hangs up.
             let _ = stream.write_all(&answer).await;
         });
         format!("http://127.0.0.1:{port}/metrics").parse().unwrap()

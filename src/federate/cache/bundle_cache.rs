@@ -1,6 +1,6 @@
-//! The authorities that were last fetched from peers, in a ConfigMap for the next process or leader.
-//! Without them a peer would be verified by its bootstrap bundle, whose authorities may all have been
-//! replaced by then. SPIRE never reads it.
+//! The authorities last fetched from peers, in a ConfigMap for the next process or leader. Without them a
+//! peer would be verified by its bootstrap bundle, whose authorities may all have been replaced since.
+//! SPIRE never reads it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,27 +18,24 @@ use crate::{
     spiffe::bundle::Bundle,
 };
 
-/// Before the bundle's authorities, in PEM, stands which one the administrator had brought.
+/// The first line of an entry: the fingerprint of the bootstrap bundle. The authorities follow in PEM.
 const BROUGHT: &str = "brought: ";
-/// Of one peer. A ConfigMap takes a MiB, and there are fifty peers at most.
+/// Of one entry. A ConfigMap holds 1 MiB, and there are at most 50 peers.
 const MOST: usize = 16 * 1024;
-/// The keys of a ConfigMap have at most so many characters.
+/// The API server's limit.
 const LONGEST_KEY: usize = 253;
 
-/// A bundle that was fetched.
 #[derive(Clone, Debug)]
 pub struct CachedBundle {
-    /// The fingerprint of the bundle that an administrator brought before. Where there is another by
-    /// now, that one counts.
+    /// The fingerprint of the bootstrap bundle at that time. If there is another one now, that one counts.
     pub brought: String,
-    /// Its authorities.
     pub bundle: Arc<Bundle>,
 }
 
 /// By trust domain.
 pub type BundleCache = BTreeMap<String, CachedBundle>;
 
-/// Reads the ConfigMap, if any peer needs it.
+/// Reads the ConfigMap if any peer needs it.
 pub async fn load(
     client: &Client,
     namespace: &str,
@@ -59,14 +56,13 @@ pub async fn load(
     Ok(data.into_iter().filter_map(|(name, text)| Some((name, read(&text)?))).collect())
 }
 
-/// The data to store in the ConfigMap.
 pub fn data(cache: &BundleCache) -> BTreeMap<String, String> {
     let texts = cache.iter().map(|(name, kept)| (name.clone(), written(kept)));
     let fits = |(name, text): &(String, String)| is_key(name) && text.len() <= MOST;
     texts.filter(fits).collect()
 }
 
-/// All characters of a trust domain may stand in a ConfigMap's key, but not in every order.
+/// ConfigMap keys allow all characters of a trust domain, but not in every order.
 fn is_key(name: &str) -> bool {
     name.len() <= LONGEST_KEY && name != "." && !name.starts_with("..")
 }
@@ -76,12 +72,11 @@ pub fn same_authorities(one: &Bundle, other: &Bundle) -> bool {
     authorities(one) == authorities(other)
 }
 
-/// Whether an authority of the one is in the other.
 pub fn share_an_authority(one: &Bundle, other: &Bundle) -> bool {
     !authorities(one).is_disjoint(&authorities(other))
 }
 
-/// In an order of their own: that in which they are served may change.
+/// Sorted, because endpoints serve them in any order.
 fn authorities(bundle: &Bundle) -> BTreeSet<&[u8]> {
     bundle.x509.iter().map(|authority| authority.der().as_ref()).collect()
 }

@@ -16,39 +16,32 @@ pub use import_plan::ImportPlan;
 pub(crate) use import_plan::object_name;
 pub use listing::{Difference, Listing};
 
-/// Both clusters are of one trust domain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("both clusters are of trust domain {0}; one can't federate with itself")]
 pub struct SameTrustDomain(pub String);
 
-/// What one cluster offers another.
+/// A bundle that one cluster offers to another.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Its trust domain.
     pub trust_domain: String,
-    /// Where its bundle is.
+    /// Of the bundle endpoint.
     pub url: String,
-    /// Who vouches for that endpoint.
     pub profile: Profile,
-    /// Which SPIFFE ID the endpoint has, for `https_spiffe`.
+    /// The endpoint's SPIFFE ID, for `https_spiffe`.
     pub endpoint_id: Option<String>,
-    /// The bundle.
     pub bundle: Bundle,
-    /// The same as a document.
+    /// The text that `bundle` was parsed from.
     pub document: String,
 }
 
-/// What stands in the cluster that is to trust another.
+/// The state of the importing cluster.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its SpireServer.
     pub server: SpireServer,
-    /// Its ClusterFederatedTrustDomains.
     pub standing: Vec<FederatedTrustDomain>,
 }
 
 impl Facts {
-    /// What importing the offer would do.
     pub fn plan(&self, offer: &Offer) -> Result<ImportPlan, SameTrustDomain> {
         match self.server.spec.trust_domain == offer.trust_domain {
             true => Err(SameTrustDomain(offer.trust_domain.clone())),
@@ -56,7 +49,7 @@ impl Facts {
         }
     }
 
-    /// The bundle that an administrator brought of a trust domain before.
+    /// The bundle of a trust domain that an administrator imported before.
     pub(crate) fn brought(&self, trust_domain: &str) -> Option<Bundle> {
         import_plan::bundle(&import_plan::heeded(&self.standing, trust_domain)?.spec)
     }

@@ -1,4 +1,4 @@
-//! The first bundles of other trust domains, which administrators brought as
+//! The first bundles of other trust domains, imported by administrators as
 //! ClusterFederatedTrustDomains. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
@@ -9,13 +9,12 @@ use crate::{
     spiffe::bundle::Bundle,
 };
 
-/// The first bundles of peers, by trust domain.
 pub type BootstrapBundles = BTreeMap<String, Arc<Bundle>>;
 
-/// The bundles that can be read; one that can't is as good as none, and its peer says so.
+/// An unreadable bundle is left out, and its peer's error says so.
 pub fn bootstrap_bundles(domains: &BTreeMap<String, FederatedTrustDomain>) -> BootstrapBundles {
     let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
-    // Of several for a trust domain the controller manager takes the oldest, so that comes last.
+    // The controller manager uses the oldest of several for a trust domain, so that one comes last.
     domains.sort_by_key(|it| {
         Reverse((it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))
     });

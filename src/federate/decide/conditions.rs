@@ -1,4 +1,4 @@
-//! What a SpireServer's conditions say. Pure.
+//! The conditions of a SpireServer. Pure.
 //!
 //! `exposure` has those about the Route and the endpoint, `trust` those about other trust domains.
 
@@ -25,43 +25,36 @@ pub use self::{
     trust::{PEERS, SPIRE_CANNOT_FETCH, TRUST, UNREACHABLE, is_well, is_wrong, summary},
 };
 
-/// What became of one object in a pass.
+/// The result of applying one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplyResult {
-    /// It was not there.
     Created,
-    /// It differed in these fields, and they were put right; this is what stands there now.
+    /// These fields differed and were corrected; this is the object now.
     Updated(Vec<String>, Value),
-    /// It was as wanted; this is what stands there.
+    /// Nothing differed from this object.
     InPlace(Value),
-    /// It differs in these fields, and nobody puts them right now; this is what stands there.
+    /// These fields of this object differ, and are left alone for now.
     OutOfStep(Vec<String>, Value),
-    /// It can't be made: there is no such namespace, or no such API.
+    /// The namespace or the API does not exist.
     NoNamespace(String),
-    /// Somebody else's object has the name: this controller's, or [`SOMEBODY`]'s.
+    /// The object belongs to this owner, or to [`SOMEBODY`].
     Taken(String),
-    /// The API server was asked in vain.
     Failed(Operation, ApiError),
 }
 
-/// Whoever made an object that no controller owns.
+/// The owner of an object that no controller owns.
 pub const SOMEBODY: &str = "somebody else";
 
-/// So many finalizers are named.
+/// A condition names at most this many.
 const MOST_FINALIZERS: usize = 10;
 
-/// What was asked of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// What stands there.
     Read,
-    /// To make it.
     Create,
-    /// To put it right.
     Update,
 }
 
-/// A Secret that the SpireServer refers to could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Secret {name} could not be read: {error}")]
 pub struct UnreadSecret {
@@ -69,42 +62,38 @@ pub struct UnreadSecret {
     pub error: ApiError,
 }
 
-/// Everything that a pass found out.
+/// Everything that a reconcile found out.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What is wrong with the object itself. What was rendered then, if anything, is the last valid
-    /// spec.
+    /// Of the spec. If objects were rendered all the same, then from the last valid spec.
     pub problems: Vec<Problem>,
-    /// What is wrong with what it refers to.
+    /// Of objects that the SpireServer refers to.
     pub references: Vec<Problem>,
-    /// Why that is not known.
+    /// Why those are not known.
     pub unread: Option<UnreadSecret>,
-    /// What became of each object.
     pub outcomes: Vec<(Component, ApplyResult)>,
-    /// Whether what exists is left as it is.
+    /// Whether existing objects are left alone.
     pub create_only: bool,
-    /// Whether the Route's host is known.
+    /// The Route's host, if it is known.
     pub host: Option<String>,
-    /// What is known of each peer.
     pub peers: Vec<PeerStatus>,
-    /// What SPIRE is told of and the SpireServer does not list.
+    /// Trust domains that SPIRE federates with and the SpireServer does not list.
     pub unlisted: Vec<Unlisted>,
-    /// What our own endpoint answers; none where there is none, or nobody knows where.
+    /// None if there is no endpoint, or its address is unknown.
     pub endpoint: Option<EndpointView>,
 }
 
 impl Findings {
-    /// Whether objects were rendered and looked at.
+    /// Whether objects were rendered and applied.
     pub fn is_rendered(&self) -> bool {
         !self.outcomes.is_empty()
     }
 
-    /// What became of one of the objects.
     pub fn outcome(&self, part: Component) -> Option<&ApplyResult> {
         self.outcomes.iter().find(|(it, _)| *it == part).map(|(_, outcome)| outcome)
     }
 
-    /// Whether what the server reads at its start is as wanted.
+    /// Whether everything that the server reads at its start is in place.
     pub fn configured(&self) -> bool {
         let configs = [Component::ServerConfigMap, Component::ControllerManagerConfigMap];
         let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
@@ -114,7 +103,7 @@ impl Findings {
         })
     }
 
-    /// Where the endpoint is; what was told before where nobody knows now.
+    /// The address of the endpoint; the one reported before if it is unknown now.
     pub fn endpoint_url(&self, federation: &Federation, told: Option<String>) -> Option<String> {
         if !self.is_rendered() {
             return told;
@@ -122,7 +111,7 @@ impl Findings {
         let url = |host: &str| format!("https://{host}");
         let wanted = || self.host.as_deref().map(url);
         if !federation.manages_route() {
-            // Where the endpoint is not ours to expose, only its owner can say where it is.
+            // Only its owner knows where an endpoint is that we do not expose.
             return wanted().filter(|_| federation.route_host.is_some());
         }
         match self.outcome(Component::Route) {
@@ -136,16 +125,14 @@ impl Findings {
     }
 }
 
-/// One condition before it has a time.
+/// A condition without its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionValue {
-    /// What it is about.
+    /// Its type.
     pub about: &'static str,
     /// `True`, `False` or `Unknown`.
     pub status: &'static str,
-    /// Why, for machines.
     pub reason: &'static str,
-    /// Why, for people.
     pub message: String,
 }
 
@@ -156,16 +143,16 @@ impl ConditionValue {
         reason: &'static str,
         message: impl Into<String>,
     ) -> Self {
-        // Peers, routers and whoever owns an object of the same name have their say in it.
+        // Peers, routers and owners of other objects may choose parts of the text.
         let message = printable::lines(&message.into()).into_owned();
         Self { about, status, reason, message }
     }
 }
 
-/// The conditions of a SpireServer after a pass, `Ready` last.
+/// All conditions after a reconcile, `Ready` last.
 pub fn evaluate(server: &SpireServer, findings: &Findings) -> Vec<ConditionValue> {
     let mut values = vec![configuration(findings)];
-    // Where nothing was rendered, nothing is known of the objects.
+    // Nothing is known of objects that were not rendered.
     if findings.is_rendered() {
         let groups: [(&str, &[Component]); 4] = [
             (
@@ -215,7 +202,7 @@ fn configuration(findings: &Findings) -> ConditionValue {
     ConditionValue::new("ConfigurationValid", status, reason, message)
 }
 
-/// What counts while the spec is invalid.
+/// Says what applies while the spec is invalid.
 fn meanwhile(findings: &Findings) -> &'static str {
     match findings.is_rendered() {
         true => {
@@ -263,7 +250,7 @@ fn taken(part: Component, owner: &str) -> String {
     let remedy = if owner == SOMEBODY {
         format!("Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over,")
     } else {
-        // Whatever it is annotated with: two controllers would undo each other's writes.
+        // Whatever the annotation says: two controllers would revert each other's writes.
         format!("Have {owner} give it up, or delete {owner},")
     };
     format!(
@@ -271,7 +258,7 @@ fn taken(part: Component, owner: &str) -> String {
     )
 }
 
-/// Why the server can't be reached, as far as its StatefulSet tells.
+/// Why the server can't be reached, as far as its StatefulSet shows.
 fn not_ready(outcome: &ApplyResult) -> Option<String> {
     const CHANGES: &str = "the server's Pod is being started or replaced";
     let (ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live)) = outcome else {
@@ -319,9 +306,9 @@ fn create_only(findings: &Findings) -> ConditionValue {
     ConditionValue::new(ABOUT, "True", "OutOfStep", message)
 }
 
-/// Create-only mode, a Route that the administrator keeps and the order in which somebody ends trust are
-/// choices and no failures; what goes wrong in another cluster leaves this one ready. `Unknown` counts
-/// of the Route alone: until a router has admitted it, nobody can fetch the bundle.
+/// Create-only mode, a Route that the administrator manages and unlisted trust domains are choices, not
+/// failures, and problems of other clusters leave this one ready. Only the Route's `Unknown` counts: until a
+/// router has admitted it, nobody can fetch the bundle.
 fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
     let ours = server.spec.federation.as_ref().is_none_or(Federation::manages_route);
     let counts = |it: &&ConditionValue| match it.about {
@@ -347,7 +334,7 @@ fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
     }
 }
 
-/// That somebody deleted the SpireServer, and what keeps it from going.
+/// For a SpireServer that is deleted but kept by finalizers.
 pub fn deleting(server: &SpireServer) -> ConditionValue {
     let finalizers = server.metadata.finalizers.iter().flatten().take(MOST_FINALIZERS);
     let named: Vec<_> = finalizers.map(|it| printable::printable(it)).collect();
@@ -359,7 +346,7 @@ pub fn deleting(server: &SpireServer) -> ConditionValue {
     ConditionValue::new("Ready", "False", "Deleting", message)
 }
 
-/// The standing conditions with this one in the place of what it said before.
+/// Replaces one of the conditions.
 pub fn with(
     standing: &[Condition],
     verdict: &ConditionValue,
@@ -376,7 +363,7 @@ pub fn with(
     all
 }
 
-/// The conditions with their times: a time moves with its status alone. Those of others stay.
+/// Adds the times: a time changes only with the status. Conditions of others are kept.
 pub fn stamped(
     standing: &[Condition],
     values: &[ConditionValue],

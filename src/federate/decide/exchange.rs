@@ -1,9 +1,8 @@
-//! A bundle as a file, for clusters whose administrators have no kubeconfig in common. Pure.
+//! A bundle as a file, for clusters whose administrators share no kubeconfig. Pure.
 //!
-//! The administrators of one cluster export, send the file, and tell its fingerprint over another channel.
-//! Those of the other import it. The fingerprint covers everything in the file that means something, so that
-//! a file can't be put in the place of another, and the time at which it was made, so that an old one can't be
-//! sent again in the place of a new one.
+//! The administrators of one cluster export the file, send it, and tell its fingerprint over another channel.
+//! Those of the other cluster import it. The fingerprint covers everything in the file, so a file can't be
+//! replaced by another, and the time of the export, so an old file can't be sent again.
 
 mod error;
 
@@ -27,25 +26,21 @@ use crate::{
 
 pub use error::ImportError;
 
-/// What such a file calls itself.
 pub const KIND: &str = "TrustplaneFederationExport";
-/// The version of the form that we write, and the only one that we read.
+/// The only format version that we write and read.
 pub const VERSION: u64 = 1;
-/// In bytes: a bundle that an endpoint may serve fits in, escaped as JSON escapes it.
+/// In bytes. The largest bundle that we fetch fits in, escaped as JSON.
 pub const LONGEST: usize = 2 * 1024 * 1024;
-/// By so much clocks of two organisations may differ.
+/// How far the clocks of two organisations may differ.
 const SKEW: TimeDelta = TimeDelta::minutes(5);
 
-/// What one organisation sends another.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// The bundle, and whose it is.
     pub offer: Offer,
-    /// When it was read.
+    /// When the bundle was fetched.
     pub made_at: DateTime<Utc>,
 }
 
-/// The file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ExportFile {
@@ -57,12 +52,12 @@ struct ExportFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endpoint_spiffe_id: Option<String>,
     made_at: DateTime<Utc>,
-    /// As its endpoint served it: to the letter, because the fingerprint is one of letters.
+    /// Exactly as the endpoint served it, because the fingerprint covers every character.
     bundle: String,
     fingerprint: String,
 }
 
-/// What every version has.
+/// The part that all versions share.
 #[derive(Deserialize)]
 struct Header {
     kind: Option<String>,
@@ -70,20 +65,19 @@ struct Header {
 }
 
 impl Export {
-    /// An offer as of now.
     pub fn new(offer: Offer, now: DateTime<Utc>) -> Self {
         Self { offer, made_at: now.trunc_subsecs(0) }
     }
 
-    /// What tells this export from every other, for people to tell each other.
+    /// Identifies this export, for people to compare.
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.file(String::new()))
     }
 
-    /// The text of the file.
+    /// The content of the file.
     pub fn text(&self) -> String {
         let file = self.file(self.fingerprint());
-        // Of texts, numbers and a time there is always JSON.
+        // Strings, numbers and a time always serialize.
         let text = serde_json::to_string_pretty(&file).unwrap_or_default();
         format!("{text}\n")
     }
@@ -103,7 +97,6 @@ impl Export {
         }
     }
 
-    /// Reads a file that must have this fingerprint.
     pub fn read(text: &[u8], expected: &str) -> Result<Self, ImportError> {
         if text.len() > LONGEST {
             return Err(ImportError::TooLong);
@@ -127,7 +120,7 @@ impl Export {
             )),
         };
         let file: ExportFile = serde_json::from_slice(text).map_err(malformed)?;
-        // Before anything in it is judged: what somebody else wrote deserves no better answer.
+        // Checked first: a file by somebody else needs no other error.
         let found = fingerprint(&file);
         if digits(&found) != digits(expected) {
             return Err(match digits(&file.fingerprint) == digits(expected) {
@@ -176,7 +169,7 @@ fn fingerprint(file: &ExportFile) -> String {
     let made_at = file.made_at.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let mut hash = Sha256::new();
     let mut counted = |part: &str| {
-        // With the lengths, no two files are the same sequence of bytes.
+        // With the lengths, different files never hash the same bytes.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     };
@@ -191,32 +184,27 @@ fn fingerprint(file: &ExportFile) -> String {
     bundle::in_groups(&hash.finalize())
 }
 
-/// A fingerprint without what makes it easier to read.
+/// A fingerprint without its separators.
 pub fn digits(fingerprint: &str) -> String {
     fingerprint.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_lowercase()
 }
 
-/// What an administrator allows.
+/// Chosen by the administrator.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportRules {
-    /// The oldest file that is taken.
     pub max_age: Duration,
-    /// A trust domain that the SpireServer does not list.
+    /// Whether to accept a trust domain that the SpireServer does not list.
     pub unlisted: bool,
-    /// A file that is older than `max_age`, or older than what is known here already.
+    /// Whether to accept a file older than `max_age`, or than what the cluster knows already.
     pub older: bool,
 }
 
-/// What an import does.
 #[derive(Clone, Debug)]
 pub struct FileImportPlan {
-    /// What is to be written.
     pub write: ImportPlan,
-    /// What the SpireServer says of the trust domain.
     pub listing: Listing,
 }
 
-/// What importing a file would do in the cluster where these facts hold.
 pub fn plan(
     export: &Export,
     facts: &Facts,
@@ -259,8 +247,8 @@ fn check_validity(bundle: &Bundle, now: DateTime<Utc>) -> Result<(), ImportError
     })
 }
 
-/// Whether the file is at least as new as what is known of the trust domain here: what was brought before,
-/// and what trustplane federate fetched since.
+/// Refuses a file that is older than what is known of the trust domain: the last import, and what trustplane
+/// federate fetched since.
 fn check_order(offer: &Offer, facts: &Facts) -> Result<(), ImportError> {
     let status = facts.server.status.federation.as_ref();
     let peer =
@@ -274,7 +262,7 @@ fn check_order(offer: &Offer, facts: &Facts) -> Result<(), ImportError> {
             false => Ok(()),
         };
     }
-    // Without numbers, by the youngest of the authorities.
+    // Without sequence numbers, the youngest authorities are compared.
     let youngest = |bundle: &Bundle| bundle.x509.iter().map(|it| it.not_before).max();
     match (youngest(&offer.bundle), brought.as_ref().and_then(youngest)) {
         (Some(found), Some(known)) if found < known => {

@@ -1,12 +1,12 @@
-//! The last valid spec: what counts while a newer one is invalid. Pure.
+//! The last valid spec, which applies while a newer one is invalid. Pure.
 //!
-//! It is an annotation of the server's ConfigMap, in the same write as the configuration that was made
-//! from it. So drift is put right and removed peers go although another field of the object is wrong.
+//! It is an annotation of the server's ConfigMap, written together with the configuration rendered from it.
+//! So drift is corrected and removed peers disappear although another field of the object is wrong.
 //!
-//! Who may write to that ConfigMap must not get what the admission policy guards, such as a Secret mounted
-//! into the Pod. So the status has a digest of it. Peers are no part of that: they are removed while the
-//! spec is invalid, and nothing may depend on two writes. Whoever may write there could say of a peer
-//! what any editor of the SpireServer can.
+//! Writers of that ConfigMap must not gain what the admission policy guards, such as a Secret mounted into
+//! the Pod. So the status has a digest of the spec, except for its peers: those are removed while the spec is
+//! invalid, and nothing may depend on two writes. Such writers could change a peer only as any editor of the
+//! SpireServer can.
 
 use serde_json::Value;
 
@@ -16,16 +16,16 @@ use crate::{
     names::LAST_VALID_SPEC_ANNOTATION,
 };
 
-/// Kubernetes takes 256 KiB of annotations on an object. A longer spec is not kept: while a newer one is
+/// Kubernetes allows 256 KiB of annotations per object. A longer spec is not stored: while a newer one is
 /// invalid, nothing is changed then.
 const LONGEST: usize = 192 * 1024;
 
-/// The annotation's text; none where it would be too long.
+/// The annotation; none if it would be too long.
 pub fn written(spec: &SpireServerSpec) -> Option<String> {
     serde_json::to_string(spec).ok().filter(|text| text.len() <= LONGEST)
 }
 
-/// What the status keeps of it.
+/// The digest for the status.
 pub fn digest(spec: &SpireServerSpec) -> Option<String> {
     let mut spec = spec.clone();
     if let Some(federation) = &mut spec.federation {
@@ -34,7 +34,7 @@ pub fn digest(spec: &SpireServerSpec) -> Option<String> {
     serde_json::to_string(&spec).ok().map(|text| digest::digest(&text))
 }
 
-/// What the server's ConfigMap holds, where it is this SpireServer's and what we wrote.
+/// None unless the ConfigMap is this SpireServer's and the annotation is ours.
 pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec> {
     let meta = &config_map["metadata"];
     let owners = meta["ownerReferences"].as_array()?;
@@ -49,7 +49,6 @@ pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec>
     usable.then_some(spec)
 }
 
-/// The last valid spec without the peers that the new one no longer lists.
 pub fn less_removed_peers(mut last: SpireServerSpec, new: &SpireServerSpec) -> SpireServerSpec {
     let listed: Vec<_> = new.federation.iter().flat_map(|it| &it.federates_with).collect();
     if let Some(federation) = &mut last.federation {
@@ -70,14 +69,13 @@ mod tests {
         tests::{server, setting, spiffe},
     };
 
-    /// A SpireServer whose status says what was made of it.
+    /// A SpireServer whose status has its digest.
     fn reported() -> SpireServer {
         let mut server = server(spiffe());
         server.status.last_valid_spec = digest(&server.spec);
         server
     }
 
-    /// The ConfigMap that is made of a SpireServer.
     fn config_map(server: &SpireServer) -> Value {
         let all = render(server, &setting());
         all.into_iter().find(|it| it.part == Component::ServerConfigMap).unwrap().object

@@ -1,9 +1,9 @@
-//! Lays what we want over what stands in the cluster. Pure.
+//! Merges the wanted object into the live one. Pure.
 //!
-//! There are three sides: what stands there, what we want, and the fields that we wrote last time,
-//! noted on the object itself in `trustplane.dev/fields`. Ours are put back, those that we no
-//! longer want go, and everybody else's survive. Server-side apply would do the same, but is a
-//! request each time; this tells beforehand that there is nothing to write.
+//! It is a three-way merge of the live object, the wanted one, and the fields that we wrote last time, which
+//! the annotation `trustplane.dev/fields` lists. Our fields are restored, those that we no longer want are
+//! removed, and everybody else's stay. Server-side apply would do the same, but is a request each time; this
+//! knows beforehand whether there is anything to write.
 
 use serde_json::{Map, Value, json};
 
@@ -11,15 +11,15 @@ use crate::names::{FIELDS_ANNOTATION, LAST_VALID_SPEC_ANNOTATION};
 
 type Fields = Map<String, Value>;
 
-/// Fields that can't be changed once the object is there; Kubernetes refuses every attempt.
+/// Immutable fields: Kubernetes refuses every change.
 const ONLY_AT_CREATION: [&str; 2] = ["/spec/volumeClaimTemplates", "/spec/podManagementPolicy"];
 
-/// What to send to make an object.
+/// The object to send for a creation.
 pub fn creation(wanted: &Value) -> Value {
     noted(wanted.clone())
 }
 
-/// The merge patch that brings the object to what is wanted; none if it is that already.
+/// The merge patch that turns the live object into the wanted one; none if nothing differs.
 pub fn patch(live: &Value, wanted: &Value) -> Option<Value> {
     let (mut wanted, mut owned) = (noted(wanted.clone()), owned(live).unwrap_or_default());
     for pointer in ONLY_AT_CREATION {
@@ -35,7 +35,7 @@ pub fn patch(live: &Value, wanted: &Value) -> Option<Value> {
     Some(patch)
 }
 
-/// What becomes of an object by a merge patch (RFC 7396).
+/// Applies a merge patch (RFC 7396).
 pub fn patched(live: &Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = live.as_object().cloned().unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn patched(live: &Value, patch: &Value) -> Value {
     fields.into()
 }
 
-/// The names of the fields in a patch, for people: `spec.host`, `data.server.conf`.
+/// The paths of the fields in a patch, for people: `spec.host`, `data.server.conf`.
 pub fn named(patch: &Value) -> Vec<String> {
     fn walk(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {
@@ -74,7 +74,7 @@ pub fn named(patch: &Value) -> Vec<String> {
     found
 }
 
-/// With the note of which fields are ours.
+/// Adds the annotation that lists our fields.
 fn noted(mut wanted: Value) -> Value {
     let note = shape("", &wanted).to_string();
     wanted["metadata"]["annotations"][FIELDS_ANNOTATION] = json!(note);
@@ -86,7 +86,7 @@ fn owned(live: &Value) -> Option<Value> {
     serde_json::from_str(note).ok()
 }
 
-/// The fields of a value without what stands in them: 0 where we own all of it.
+/// The names of the fields without their values; 0 where we own all of it.
 fn shape(field: &str, value: &Value) -> Value {
     match (value, key_of(field)) {
         (Value::Object(fields), _) if !fields.is_empty() => {
@@ -99,7 +99,7 @@ fn shape(field: &str, value: &Value) -> Value {
     }
 }
 
-/// Lists whose items have a name: everybody may add some. Any other list is owned as a whole.
+/// The keys of lists whose items have a name: others may add items. Any other list is owned as a whole.
 fn key_of(field: &str) -> Option<&'static str> {
     match field {
         "ports" | "containers" | "initContainers" | "volumes" | "env" => Some("name"),
@@ -109,7 +109,7 @@ fn key_of(field: &str) -> Option<&'static str> {
     }
 }
 
-/// Fields of which there can be one alone. Where ours is another, somebody's goes.
+/// Fields that exclude each other: ours replaces somebody else's.
 fn is_alternative(field: &str, name: &str) -> bool {
     match field {
         "volumes" | "env" => name != "name",
@@ -214,12 +214,12 @@ fn lay_items(
     kept.chain(added.cloned()).collect()
 }
 
-/// What a merge patch has to say to turn the one into the other (RFC 7396).
+/// The merge patch from one to the other (RFC 7396).
 fn difference(field: &str, from: &Value, to: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (from, to) else {
         return (!is_same(field, from, to)).then(|| to.clone());
     };
-    // Every value in these two is a quantity, which the API server writes in its own way.
+    // All values in these two are quantities, which the API server rewrites in its own form.
     let field_of = |name| if ["limits", "requests"].contains(&field) { "quantity" } else { name };
     let mut patch = Map::new();
     for (name, after) in after {
@@ -247,7 +247,7 @@ fn is_same(field: &str, from: &Value, to: &Value) -> bool {
 
 const BILLION: i128 = 1_000_000_000;
 
-/// In thousandths, as text where it can't be read.
+/// In thousandths; the text itself if it can't be parsed.
 fn quantity(value: &Value) -> Result<i128, String> {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());

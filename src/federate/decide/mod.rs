@@ -1,4 +1,4 @@
-//! What is decided about a SpireServer. Pure: no client, no clock, no lock, no log.
+//! Decisions about a SpireServer. Pure: no client, no clock, no lock, no log.
 
 pub mod bootstrap;
 pub mod bootstrap_bundles;

@@ -1,4 +1,4 @@
-//! Decides whether and how our own bundle endpoint is asked, as a peer would ask it. Pure.
+//! Decides whether and how to poll our own bundle endpoint, as a peer would. Pure.
 
 use std::time::Duration;
 
@@ -17,32 +17,27 @@ pub use super::endpoint_view::{EndpointError, EndpointView};
 pub(crate) const NO_BUNDLE: &str = "the SPIRE server has not published its bundle yet: ConfigMap spire-bundle has no bundle.crt. Is the server running?";
 const NO_ROUTER: &str = "no router has admitted its Route yet";
 
-/// What to ask, and by what to know who answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub(crate) url: String,
     pub(crate) profile: Profile,
     pub(crate) trust_domain: String,
-    /// What the SPIRE server published, in PEM.
+    /// The SPIRE server's own authorities, in PEM.
     pub(crate) published: Option<String>,
-    /// How often peers are to ask.
+    /// The refresh hint for peers.
     pub(crate) hint: Duration,
 }
 
-/// What a reconcile decided about the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointPlan {
-    /// There is none, or only its owner knows where.
+    /// There is no endpoint, or only its owner knows where.
     None,
-    /// It can't be asked yet.
     Wait(&'static str),
-    /// It can be asked.
     Ask(Target),
-    /// The API server did not say; what was decided before goes on.
+    /// An API call failed, so the earlier plan goes on.
     Keep,
 }
 
-/// Decides whether and how to ask.
 pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> EndpointPlan {
     let (Some(federation), Some(url)) = (&server.spec.federation, url) else {
         return EndpointPlan::None;

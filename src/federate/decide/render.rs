@@ -1,7 +1,6 @@
-//! The objects that a SpireServer asks for. Pure.
+//! Renders the objects of a SpireServer. Pure.
 //!
-//! They are JSON, as an administrator reads them with kubectl; `merge` lays them over what stands
-//! in the cluster.
+//! They are JSON, as administrators see them with kubectl; `merge` merges them into the live ones.
 
 mod config;
 mod proxy;
@@ -21,88 +20,70 @@ use crate::{
 
 pub use self::{config::server_conf, proxy::Proxy, workload::keep_placement};
 
-/// The name of the server and of nearly everything around it.
+/// The name of most objects.
 pub const SERVER: &str = "spire-server";
-/// The ConfigMap of the controller manager.
+/// The name of the ConfigMap, the container and the class of the controller manager.
 pub const CONTROLLER_MANAGER: &str = "spire-controller-manager";
-/// The Route of the bundle endpoint.
 pub const ROUTE: &str = "spire-server-federation";
-/// The ConfigMap that the server keeps its bundle in, for the agents.
+/// The ConfigMap in which the server publishes its bundle for the agents.
 pub const BUNDLE: &str = "spire-bundle";
-/// The ConfigMap with the bundles that were last fetched from peers.
+/// The ConfigMap with the bundles last fetched from peers.
 pub const PEERS: &str = "trustplane-peers";
-/// The Secret that OpenShift fills with a certificate of the Service.
+/// The Secret that OpenShift fills with a certificate for the Service.
 pub const SERVING_CERT: &str = "spire-server-serving-cert";
-/// The port of the bundle endpoint.
 pub const FEDERATION_PORT: u16 = 8443;
 
-/// What is wanted apart from the SpireServer itself.
+/// The settings besides the SpireServer itself.
 #[derive(Clone, Debug)]
 pub struct RenderContext {
-    /// Where the server runs.
     pub namespace: String,
-    /// The domain below which Routes get their hosts; none where nobody knows.
+    /// The domain of the Routes' hosts; none if unknown.
     pub apps_domain: Option<String>,
-    /// The image of the SPIRE server.
     pub server_image: String,
-    /// The image of the controller manager.
     pub controller_manager_image: String,
-    /// Whose processes the server's Pod runs; none where what kind of cluster this is decides.
+    /// None if the kind of cluster decides.
     pub pod_user: Option<PodUser>,
     /// How the server reaches other clusters.
     pub proxy: Proxy,
 }
 
-/// Whose processes the server's Pod runs. Both containers have the same user: the server's socket is
-/// for its own user and group alone.
+/// The user of the server's Pod. Both containers have the same one: the server's socket is only for its own
+/// user and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodUser {
-    /// A user and a group that the cluster assigns, as OpenShift's `restricted-v2` does. It refuses
-    /// Pods that name another.
+    /// The cluster assigns a user and a group, as OpenShift's `restricted-v2` does. It refuses Pods that name
+    /// another.
     Assigned,
-    /// This user, in a group of the same number. Elsewhere one has to be named: the controller
-    /// manager's image has none, and the kubelet refuses to run such an image but as root.
+    /// This user, in a group of the same number. Other clusters need one: the controller manager's image
+    /// names none, and the kubelet runs such an image only as root.
     Id(u32),
 }
 
 impl Default for PodUser {
-    /// The user of the official image of the server.
+    /// The user of the server's official image.
     fn default() -> Self {
         Self::Id(1000)
     }
 }
 
-/// One kind of object that is made of a SpireServer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Component {
-    /// The account of the server.
     ServiceAccount,
-    /// What it may do in the cluster.
     ClusterRole,
-    /// That it may.
     ClusterRoleBinding,
-    /// What it may do in its namespace.
     Role,
-    /// That it may.
     RoleBinding,
-    /// Where the server keeps its bundle.
     BundleConfigMap,
-    /// The server's configuration.
     ServerConfigMap,
-    /// The controller manager's configuration.
     ControllerManagerConfigMap,
-    /// How agents and the router reach the server.
     Service,
-    /// The server.
     StatefulSet,
-    /// How other clusters reach the bundle endpoint.
     Route,
-    /// What is remembered of peers.
     PeersConfigMap,
 }
 
 impl Component {
-    /// All that a SpireServer asks for, in the order in which they are made.
+    /// In the order of creation, without the cache of bundles.
     pub const ALL: [Self; 11] = [
         Self::ServiceAccount,
         Self::ClusterRole,
@@ -118,16 +99,13 @@ impl Component {
     ];
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rendered {
-    /// Which.
     pub part: Component,
-    /// What it is to be.
     pub object: Value,
 }
 
-/// Everything that a SpireServer asks for, in the order in which it is made.
+/// In the order of creation.
 pub fn render(server: &SpireServer, setting: &RenderContext) -> Vec<Rendered> {
     let object = |part: Component| match part {
         Component::ServiceAccount => Some(rbac::service_account()),
@@ -151,7 +129,7 @@ pub fn render(server: &SpireServer, setting: &RenderContext) -> Vec<Rendered> {
     Component::ALL.into_iter().filter_map(rendered).collect()
 }
 
-/// With the spec that it was made from, which counts while a newer one is invalid.
+/// Adds the spec, which applies while a newer one is invalid.
 fn noting_spec(mut config_map: Value, server: &SpireServer) -> Value {
     if let Some(spec) = last_valid::written(&server.spec) {
         config_map["metadata"]["annotations"] = json!({ LAST_VALID_SPEC_ANNOTATION: spec });
@@ -159,7 +137,6 @@ fn noting_spec(mut config_map: Value, server: &SpireServer) -> Value {
     config_map
 }
 
-/// The ConfigMap with the bundles that were last fetched from peers.
 pub fn peers_config_map(
     server: &SpireServer,
     setting: &RenderContext,
@@ -177,9 +154,9 @@ pub fn peers_config_map(
 
 /// The host of the bundle endpoint's Route.
 ///
-/// With ACME it is the name that the certificate is for: the authority's challenge arrives with
-/// that name in its SNI. Otherwise it is the one that OpenShift itself would give the Route, which
-/// lies below the domain that the cluster's DNS covers.
+/// With ACME it is the name in the certificate: the authority's challenge arrives with that name as SNI.
+/// Otherwise it is the name that OpenShift itself would choose, below the domain that the cluster's DNS
+/// covers.
 pub fn host(federation: &Federation, setting: &RenderContext) -> Option<String> {
     let endpoint = &federation.bundle_endpoint;
     let web = endpoint.https_web.as_ref().filter(|_| endpoint.profile == Profile::HttpsWeb);
@@ -191,16 +168,15 @@ pub fn host(federation: &Federation, setting: &RenderContext) -> Option<String> 
     acme.or_else(|| federation.route_host.clone()).or_else(usual)
 }
 
-/// Where the router ends TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// At the server: it proves its identity itself.
+    /// At the server, which proves its identity itself.
     Passthrough,
-    /// At the router, and once more at the server.
+    /// At the router, and again at the server.
     Reencrypt,
 }
 
-/// What the endpoint's profile demands of its Route.
+/// As the endpoint's profile requires.
 pub fn termination(federation: &Federation) -> Termination {
     match serving_cert(federation) {
         Some(_) => Termination::Reencrypt,
@@ -208,7 +184,7 @@ pub fn termination(federation: &Federation) -> Termination {
     }
 }
 
-/// The certificate from the cluster, where that is what the endpoint uses.
+/// None if the endpoint uses no certificate from the cluster.
 pub fn serving_cert(federation: &Federation) -> Option<&ServingCert> {
     let endpoint = &federation.bundle_endpoint;
     let web = endpoint.https_web.as_ref().filter(|_| endpoint.profile == Profile::HttpsWeb);
@@ -241,14 +217,14 @@ fn route(server: &SpireServer, setting: &RenderContext) -> Option<Value> {
     Some(route)
 }
 
-/// Of a StatefulSet that is made while its configuration is not in place: which it runs with is not
-/// known, so that it is rolled out once the configuration is.
+/// For a StatefulSet that is created before its configuration is in place: nobody knows which configuration
+/// it starts with, so it is rolled out once the configuration is there.
 pub fn forget_configuration(stateful_set: &mut Value) {
     stateful_set["spec"]["template"]["metadata"]["annotations"][CONFIG_ANNOTATION] =
         json!("unknown");
 }
 
-/// What all objects have: labels, an owner, and a namespace where there can be one.
+/// Adds labels, the owner, and the namespace if the object has one.
 fn common(mut object: Value, part: Component, server: &SpireServer, namespace: &str) -> Value {
     let metadata = &mut object["metadata"];
     if !matches!(part, Component::ClusterRole | Component::ClusterRoleBinding) {
@@ -267,8 +243,8 @@ fn common(mut object: Value, part: Component, server: &SpireServer, namespace: &
     object
 }
 
-/// A label can widen rights: `rbac.authorization.k8s.io/aggregate-to-view` folds a ClusterRole into
-/// `view`. So what rights are made of has none of the user's.
+/// A label can grant permissions: `rbac.authorization.k8s.io/aggregate-to-view` adds a ClusterRole to `view`.
+/// So RBAC objects get none of the user's labels.
 fn labels(server: &SpireServer, part: Component) -> Value {
     let mut labels = match part {
         Component::ServiceAccount

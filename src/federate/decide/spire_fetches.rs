@@ -1,8 +1,8 @@
 //! Whether the SPIRE server itself fetches the bundles of its peers, as its metrics show. Pure.
 //!
-//! It counts fetches by status and trust domain. Its library forgets a counter that did not move for a
-//! minute and begins again at one, so only growth from one look to the next says anything, and a
-//! counter that is gone or smaller began at zero.
+//! SPIRE counts fetches by status and trust domain. Its library forgets a counter that did not change for a
+//! minute and starts it again at one. So only growth between two reads means anything, and a counter that is
+//! gone or smaller started at zero.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,18 @@ use crate::{
     runtime::printable::printable,
 };
 
-/// The counter.
 const NAME: &str = "spire_server_bundle_manager_fetch_federated_bundle";
-/// What it says of a fetch that succeeded.
+/// The status of a successful fetch.
 const OK: &str = "OK";
-/// A server that is being replaced says nothing for so long, and what it said before stays told.
+/// While a server is replaced its metrics can't be read; the last answer is kept this long.
 const GRACE: TimeDelta = TimeDelta::minutes(2);
-/// Statuses are the few of gRPC; whoever sends others fills no memory with them.
+/// gRPC has few statuses; this bounds the memory for made-up ones.
 const MOST_STATUSES: usize = 32;
 
-/// Fetches by label of a trust domain and by status.
+/// Fetches by the label of a trust domain and by status.
 pub type Counts = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Reads the counts out of a page of Prometheus' text format. What can't be read is passed over.
+/// Parses Prometheus' text format. Lines that can't be parsed are skipped.
 pub fn parse(page: &str) -> Counts {
     let mut counts = Counts::new();
     for line in page.lines() {
@@ -43,7 +42,7 @@ pub fn parse(page: &str) -> Counts {
 
 type Labels = Vec<(String, String)>;
 
-/// What stands after the name: `{status="OK",trust_domain_id="b"} 3`.
+/// Parses a line after the metric's name: `{status="OK",trust_domain_id="b"} 3`.
 fn sample(text: &str) -> Option<(Labels, u64)> {
     let mut rest = text.strip_prefix('{')?;
     let mut labels = Labels::new();
@@ -59,7 +58,7 @@ fn sample(text: &str) -> Option<(Labels, u64)> {
     }
 }
 
-/// A value up to its closing quote, and what follows it.
+/// The value up to its closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -76,7 +75,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Counters are floating-point numbers there.
+/// Prometheus' counters are floating-point numbers.
 fn count(text: &str) -> Option<u64> {
     let value: f64 = text.parse().ok()?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -91,15 +90,14 @@ fn label(trust_domain: &str) -> String {
 /// What SPIRE's metrics say of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It fetches the bundle.
     Fetches,
-    /// Its fetches end with this status.
+    /// With this status.
     Fails(String),
-    /// That can't be seen.
+    /// The metrics do not show it, for this reason.
     Unseen(String),
 }
 
-/// Growth since the last look, of the status that counts: one success is enough.
+/// Judges by the counters that grew since the last read: one success is enough.
 fn judge(before: Option<&BTreeMap<String, u64>>, now: &BTreeMap<String, u64>) -> Option<Answer> {
     let grown = |(status, now): (&String, &u64)| {
         let before = before.and_then(|it| it.get(status)).copied().unwrap_or_default();
@@ -113,13 +111,12 @@ fn judge(before: Option<&BTreeMap<String, u64>>, now: &BTreeMap<String, u64>) ->
     }
 }
 
-/// At the first look nobody knows which came last where both stand there.
+/// The first read does not show whether a success or a failure came last.
 fn first_judgement(now: &BTreeMap<String, u64>) -> Option<Answer> {
     let is_mixed = now.contains_key(OK) && now.len() > 1;
     if is_mixed { None } else { judge(None, now) }
 }
 
-/// What was seen of the peers so far.
 #[derive(Debug, Default)]
 pub struct Fetches {
     peers: Vec<String>,
@@ -127,25 +124,23 @@ pub struct Fetches {
     fetched: Vec<String>,
     last: Option<Counts>,
     known: BTreeMap<String, Answer>,
-    /// Since when its metrics can't be read, and why.
+    /// Since when the metrics can't be read, and why.
     unreadable: Option<(DateTime<Utc>, String)>,
 }
 
 impl Fetches {
-    /// Replaces the peers to report on. `fetched` names every trust domain that SPIRE is told of:
-    /// one that the SpireServer does not list can share a peer's metric label, too.
+    /// Replaces the peers to report on. `fetched` are all trust domains that SPIRE federates with: an
+    /// unlisted one can have the same metric label as a peer.
     pub fn set_peers(&mut self, peers: Vec<String>, fetched: Vec<String>) {
         self.known.retain(|peer, _| peers.contains(peer));
         self.peers = peers;
         self.fetched = fetched;
     }
 
-    /// Whether there is anything to look for.
     pub fn has_peers(&self) -> bool {
         !self.peers.is_empty()
     }
 
-    /// The metrics were read.
     pub fn record(&mut self, counts: Counts) {
         for peer in &self.peers {
             let label = label(peer);
@@ -162,18 +157,17 @@ impl Fetches {
         self.unreadable = None;
     }
 
-    /// The metrics could not be read.
     pub fn record_failure(&mut self, why: String, now: DateTime<Utc>) {
         let since = self.unreadable.take().map_or(now, |(since, _)| since);
         self.unreadable = Some((since, why));
         if now - since > GRACE {
-            // A server that comes back later counts from the beginning.
+            // A server that comes back later counts from zero.
             self.last = Some(Counts::new());
             self.known.clear();
         }
     }
 
-    /// What is known of a peer; nothing where the metrics have not shown it yet.
+    /// None if the metrics have not shown it yet.
     pub fn answer(&self, peer: &str, now: DateTime<Utc>) -> Option<Answer> {
         let same = |other: &&String| **other != peer && label(other) == label(peer);
         if let Some(other) = self.peers.iter().chain(&self.fetched).find(same) {
@@ -188,13 +182,13 @@ impl Fetches {
         }
     }
 
-    /// All that is known, to see whether it changed.
+    /// All answers, to detect a change.
     pub fn answers(&self, now: DateTime<Utc>) -> Vec<Option<Answer>> {
         self.peers.iter().map(|peer| self.answer(peer, now)).collect()
     }
 }
 
-/// A peer's status with what SPIRE's metrics say. Where they have not shown it yet, what was told stays.
+/// Without an answer yet, the reported one stays.
 pub fn with_answer(
     status: PeerStatus,
     standing: Option<&PeerStatus>,
@@ -218,7 +212,6 @@ fn failing(code: &str) -> String {
     )
 }
 
-/// A peer's status without what SPIRE's metrics say.
 pub fn without_answer(status: &PeerStatus) -> PeerStatus {
     PeerStatus { spire_fetch: None, spire_detail: None, ..status.clone() }
 }

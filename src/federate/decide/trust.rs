@@ -1,7 +1,7 @@
-//! Which trust domains the SPIRE server is told of beside those that the SpireServer lists. Pure.
+//! Trust domains that SPIRE federates with although the SpireServer does not list them. Pure.
 //!
-//! The controller manager makes a relationship of every ClusterFederatedTrustDomain of its class, whoever
-//! wrote it and whatever the SpireServer lists.
+//! The controller manager creates a relationship for every ClusterFederatedTrustDomain of its class,
+//! whoever wrote it and whatever the SpireServer lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,22 +17,22 @@ use crate::{
 /// The names of the ClusterFederatedTrustDomains of our controller manager, by trust domain.
 pub type Federated = BTreeMap<String, BTreeSet<String>>;
 
-/// A trust domain that SPIRE is told of and the SpireServer does not list.
+/// A trust domain that SPIRE federates with and the SpireServer does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlisted {
-    /// Which, as it can be printed.
+    /// Printable.
     pub trust_domain: String,
-    /// The ClusterFederatedTrustDomains that say so.
+    /// Its ClusterFederatedTrustDomains.
     pub objects: Vec<String>,
 }
 
-/// Whether our controller manager heeds an object; it skips those of another class.
+/// Whether our controller manager uses an object; it skips those of another class.
 pub fn is_ours(domain: &FederatedTrustDomain) -> bool {
     let class = domain.spec.class_name.as_deref().filter(|class| !class.is_empty());
     class.is_none_or(|class| class == render::CONTROLLER_MANAGER)
 }
 
-/// What our controller manager tells the SPIRE server, from these objects by name.
+/// The trust domains that SPIRE federates with because of these objects.
 pub fn federated(domains: &BTreeMap<String, FederatedTrustDomain>) -> Federated {
     let mut federated = Federated::new();
     for (name, domain) in domains.iter().filter(|(_, domain)| is_ours(domain)) {
@@ -42,14 +42,13 @@ pub fn federated(domains: &BTreeMap<String, FederatedTrustDomain>) -> Federated 
     federated
 }
 
-/// The controller manager takes a SPIFFE ID for its trust domain, too.
+/// The controller manager also accepts a SPIFFE ID in place of its trust domain.
 fn trust_domain(text: &str) -> &str {
     let rest = text.strip_prefix("spiffe://").unwrap_or(text);
     rest.split_once('/').map_or(rest, |(domain, _)| domain)
 }
 
-/// What SPIRE is told of and the spec does not list. SPIRE does not federate with itself, so its own
-/// trust domain is no trust.
+/// SPIRE does not federate with itself, so its own trust domain does not count.
 pub fn unlisted(spec: &SpireServerSpec, federated: &Federated) -> Vec<Unlisted> {
     let listed = listed(spec);
     let foreign = |name: &&String| !listed.contains(name.as_str()) && **name != spec.trust_domain;
@@ -67,10 +66,10 @@ fn listed(spec: &SpireServerSpec) -> BTreeSet<&str> {
     peers.map(|peer| peer.trust_domain.as_str()).collect()
 }
 
-/// Whether SPIRE would fetch from more trust domains than `most`, whoever named them.
+/// Whether SPIRE would fetch from more than `most` trust domains, whoever added them.
 pub fn over_limit(spec: &SpireServerSpec, federated: &Federated, most: usize) -> Option<Problem> {
     let (listed, others) = (listed(spec).len(), unlisted(spec, federated).len());
-    // The CRD's own limit has its words in validate.rs.
+    // `validate` reports the CRD's own limit.
     if spec.federation.is_none() || listed + others <= most || listed > MOST_PEERS {
         return None;
     }

@@ -1,8 +1,7 @@
-//! What is wrong with a SpireServer. Pure.
+//! Validates a SpireServer. Pure.
 //!
-//! Enums and numbers are bounded by the CRD. What would let an editor climb, or keep the server from
-//! starting, is judged here as well, in the same words: the CRD of a cluster may be older than we are.
-//! Everything that is wrong is told at once.
+//! The CRD bounds enums and numbers. Values that would let an editor gain permissions, or keep the server
+//! from starting, are also checked here, with the same messages: a cluster's CRD may be older than we are.
 
 mod datastore;
 mod duration;
@@ -19,20 +18,18 @@ use crate::{
     spiffe::id::{SpiffeId, TrustDomain},
 };
 
-/// So many trust domains may be federated with.
+/// Trust domains to federate with.
 pub const MOST_PEERS: usize = 50;
 
-/// Something in a SpireServer that can't work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The field, as kubectl names it.
+    /// As kubectl names it.
     pub field: String,
-    /// What is wrong with it, and what to do.
+    /// With the remedy.
     pub why: String,
 }
 
 impl Problem {
-    /// In words.
     pub fn new(field: impl Into<String>, why: impl fmt::Display) -> Self {
         Self { field: field.into(), why: why.to_string() }
     }
@@ -44,7 +41,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with it, in the order of its fields.
+/// All problems, in the order of the fields.
 pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Err(why) = TrustDomain::parse(&spec.trust_domain) {
@@ -96,7 +93,7 @@ fn endpoint(federation: &Federation) -> Vec<Problem> {
 fn acme_problems(acme: &Acme) -> impl Iterator<Item = Problem> {
     let directory = https_url(&acme.directory_url).err();
     let domain = (!is_host(&acme.domain_name)).then_some("it is not the name of a host");
-    // Without it the authority gives no certificate, and the endpoint never answers.
+    // Otherwise the authority issues no certificate, and the endpoint never answers.
     let terms = (acme.tos_accepted != "true")
         .then_some("the authority's terms are not accepted; read them, then set it to \"true\"");
     let directory = directory.map(|why| Problem::new("directoryUrl", why));
@@ -148,7 +145,7 @@ fn peer_problems(peer: &Peer) -> impl Iterator<Item = Problem> {
     [trust_domain, url, id].into_iter().flatten()
 }
 
-/// The SPIRE server takes an ID only as it would write it itself, and no server's has no path.
+/// The SPIRE server accepts an ID only in its normal form, and a server's ID has a path.
 fn id_problem(text: &str) -> Option<String> {
     match SpiffeId::parse(text) {
         Err(why) => Some(why.to_string()),

@@ -1,6 +1,6 @@
 //! What a reconcile reports: status, Events and the log.
 
-use super::{Federator, lock};
+use super::Federator;
 use crate::{
     api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
     federate::decide::{
@@ -13,13 +13,13 @@ use crate::{
         api_error::ApiError,
         events::{Message, Reported},
     },
+    runtime::lock::lock,
 };
 
 /// The condition that tells whether the server's Pod runs.
 const SERVER_RUNS: &str = "StatefulSetAvailable";
 
 impl Federator {
-    /// Status and Events.
     pub(super) async fn report(
         &self,
         server: &SpireServer,
@@ -48,8 +48,8 @@ impl Federator {
         self.warn(server, &values, &findings.peers).await.and(published)
     }
 
-    /// A finalizer may hold a SpireServer for ever after it was deleted. Nobody looks after it then, so that it
-    /// must not look ready.
+    /// A finalizer can keep a deleted SpireServer for ever. Nothing is reconciled then, so it must not look
+    /// ready.
     pub(super) async fn report_deletion(&self, server: &SpireServer) -> Result<(), ApiError> {
         let verdict = conditions::deleting(server);
         let generation = server.metadata.generation.unwrap_or_default();
@@ -202,8 +202,8 @@ impl Federator {
             self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
         }
         for (trust_domain, error) in self.peers.failing() {
-            // One for each: those that come and go must not have the others reported again. And what a peer
-            // has a say in may be another text each time.
+            // One Event per peer: peers that come and go must not repeat the Events of others. And a peer may
+            // choose a new text each time.
             let topic = Some(format!("{trust_domain} {}", error.topic()));
             let about = ("Warning", conditions::UNREACHABLE, "Fetch");
             let message = message(server, about, format!("{trust_domain}: {error}"));

@@ -11,7 +11,7 @@ use kube::{Api, Resource, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Federator, SERVERS, TRUST_DOMAINS, lock};
+use super::{Federator, SERVERS, TRUST_DOMAINS};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
     federate::decide::{bootstrap_bundles::bootstrap_bundles, render, trust},
@@ -20,6 +20,7 @@ use crate::{
         decode::MaybeDecoded,
         watch::{Change, Watch},
     },
+    runtime::lock::lock,
 };
 
 impl Federator {
@@ -76,7 +77,7 @@ impl Federator {
                     lock(&this.trust_domains).retain(|name, _| standing(name));
                     true
                 }
-                // Nobody installed the API: there are none.
+                // The CRD is not installed.
                 Change::Failing(ApiError::NotFound, _) => true,
                 _ => return,
             };
@@ -85,7 +86,7 @@ impl Federator {
                 this.peers.set_bootstrap_bundles(bootstrap_bundles(&domains));
                 trust::federated(&domains)
             };
-            // What SPIRE is told of is in the status, too.
+            // The status reports them.
             if std::mem::replace(&mut *lock(&this.federated), federated.clone()) != federated {
                 this.changed.notify_one();
             }

@@ -14,35 +14,31 @@ use crate::{
     spiffe::{bundle::Bundle, svid::SvidWarning},
 };
 
-/// Without a hint in the bundle, as the specification has it.
+/// The default of the SPIFFE specification.
 const USUAL_HINT: Duration = Duration::from_secs(300);
 pub(super) const SHORTEST_HINT: Duration = Duration::from_secs(60);
 const LONGEST_HINT: Duration = Duration::from_secs(24 * 3_600);
-/// So many times a hint a peer is asked, as SPIRE does: a rotation is seen in good time.
+/// As SPIRE does, so that a rotation is noticed in time.
 pub(super) const ATTEMPTS_PER_REFRESH_HINT: u32 = 4;
 
-/// What is known of a peer.
 #[derive(Clone, Debug, Default)]
 pub struct PeerState {
-    /// The last good bundle.
     pub bundle: Option<Arc<Bundle>>,
-    /// Since when it has these keys.
+    /// Since when the bundle has these keys.
     pub since: Option<DateTime<Utc>>,
-    /// Whether we saw the keys before these.
+    /// Whether this process saw earlier keys.
     pub(super) changed: bool,
-    /// When it was fetched last.
     pub last_success: Option<DateTime<Utc>>,
-    /// What went wrong the last time.
     pub last_error: Option<PeerError>,
-    /// What is odd about the last good bundle, or about how it came.
+    /// About the last good bundle, or the certificate it came with.
     pub(super) warnings: Vec<PeerWarning>,
 }
 
-/// What came of asking a peer.
+/// The result of one fetch.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub outcome: Result<Bundle, PeerError>,
-    /// What was odd about the endpoint's certificate.
+    /// About the endpoint's certificate.
     pub warnings: Vec<SvidWarning>,
 }
 
@@ -52,18 +48,17 @@ impl From<Result<Bundle, PeerError>> for Answer {
     }
 }
 
-/// How often a peer with this hint is to be asked, as far as we do it.
+/// The refresh hint, within our limits.
 pub fn hint(said: Option<Duration>) -> Duration {
     said.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
 }
 
 impl PeerState {
-    /// How long to wait until the next try.
+    /// The time until the next fetch.
     pub fn interval(&self) -> Duration {
         self.hint() / ATTEMPTS_PER_REFRESH_HINT
     }
 
-    /// How often the peer asks to be asked.
     fn hint(&self) -> Duration {
         hint(self.bundle.as_ref().and_then(|bundle| bundle.refresh_hint))
     }
@@ -84,12 +79,11 @@ impl PeerState {
                 self.last_success = Some(now);
                 self.last_error = None;
             }
-            // The last good bundle stays, as it does in the SPIRE server.
+            // The last good bundle stays, as in the SPIRE server.
             Err(error) => self.last_error = Some(error),
         }
     }
 
-    /// In the words of `status.federation.peers`.
     pub fn status(&self, trust_domain: &str) -> PeerStatus {
         let bundle = self.bundle.as_deref();
         let (reachable, verified) = match &self.last_error {
@@ -103,9 +97,9 @@ impl PeerState {
             profile_verified: verified,
             last_success_time: whole(self.last_success),
             bundle_since: whole(self.since),
-            // The API holds numbers of 63 bits, and would refuse all of the status.
+            // The API server refuses a status with larger numbers.
             sequence: bundle.and_then(|it| it.sequence).map(|it| it.min(i64::MAX as u64)),
-            // Only what an earlier status says tells that.
+            // Set from the earlier status, see `current_status`.
             sequence_went_back_from: None,
             refresh_hint: bundle.and_then(|it| it.refresh_hint).map(|hint| hint.as_secs()),
             x509_authorities: bundle.map(|it| it.x509.len()),
@@ -119,8 +113,7 @@ impl PeerState {
     }
 }
 
-/// The status of a peer. Without a bundle in this process, the bundle's fields stay as an earlier one
-/// wrote them.
+/// The status of a peer. Without a bundle in this process, its fields stay as an earlier process wrote them.
 pub(super) fn current_status(
     standing: Option<&PeerStatus>,
     known: Option<&PeerState>,
@@ -145,7 +138,6 @@ pub(super) fn current_status(
     PeerStatus { warnings: texts(&warnings(&now, Some(known))), ..now }
 }
 
-/// All warnings about a peer with this status.
 pub(super) fn warnings(status: &PeerStatus, known: Option<&PeerState>) -> Vec<PeerWarning> {
     let of_bundle = known.map(|known| known.warnings.clone()).unwrap_or_default();
     let went_back = status.sequence_went_back_from.zip(status.sequence);
@@ -157,8 +149,7 @@ fn texts(warnings: &[PeerWarning]) -> Vec<String> {
     warnings.iter().map(ToString::to_string).collect()
 }
 
-/// The status to write: the old one unless something changed. A time of success that is only a little
-/// newer is no change.
+/// The old status unless something changed. A slightly newer time of success is no change.
 pub(super) fn worth_writing(
     standing: Option<&PeerStatus>,
     known: Option<&PeerState>,
@@ -168,7 +159,7 @@ pub(super) fn worth_writing(
     let (Some(old), Some(known)) = (standing, known) else { return new };
     let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
     let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
-    // One in the future, from a clock that was wrong, does not stand.
+    // A time in the future, from a wrong clock, is corrected.
     let little = passed.and_then(|it| it.to_std().ok()).is_some_and(|it| it < known.hint());
     if aged == *old && little { aged } else { new }
 }

@@ -1,18 +1,18 @@
-//! The difference of two objects, in the lines of YAML that people know from kubectl. Pure.
+//! The difference of two objects in lines of YAML, as kubectl prints them. Pure.
 
 use serde_json::{Map, Value, json};
 
 use crate::names::{FIELDS_ANNOTATION, LAST_VALID_SPEC_ANNOTATION};
 
-/// So many lines around a change are shown.
+/// Lines of context around a change.
 const AROUND: usize = 3;
-/// So many pairs of lines are compared; beyond that, all are shown.
+/// Beyond this size, all lines are shown as replaced.
 const MOST_PAIRS: usize = 4_000_000;
-/// Where the server's configuration says how to reach the database.
+/// The database's connection string within `server.conf`.
 const CONNECTION: &str = "/plugins/DataStore/0/sql/plugin_data/connection_string";
 const CONF: &str = "server.conf";
 
-/// Lines that begin with `+`, `-` or a space. Empty where there is nothing to see.
+/// Lines that begin with `+`, `-` or a space; empty if nothing visible differs.
 pub fn between(before: &Value, after: &Value) -> Vec<String> {
     let same = connection(before) == connection(after);
     let to = shown(after, if same || before.is_null() { "(hidden)" } else { "(hidden, another)" });
@@ -31,7 +31,7 @@ fn connection(object: &Value) -> Option<Value> {
     configuration(object)?.pointer(CONNECTION).cloned()
 }
 
-/// What a person is to see: neither what the API server keeps nor our own notes, and no password.
+/// Removes what the API server adds, our own annotations, and the database's password.
 fn shown(object: &Value, instead: &str) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -63,7 +63,7 @@ fn shown(object: &Value, instead: &str) -> Value {
     object
 }
 
-/// As kubectl prints objects, near enough for eyes.
+/// Similar to kubectl's output.
 fn yaml(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) if !fields.is_empty() => fields_of(fields),
@@ -109,7 +109,7 @@ fn text(scalar: &Value) -> String {
     }
 }
 
-/// Whether a text needs quotes, to be no number and no other word of YAML.
+/// Whether YAML would read an unquoted text as something other than a string.
 fn is_ambiguous(text: &str) -> bool {
     text.is_empty()
         || serde_json::from_str::<Value>(text).is_ok()
@@ -120,7 +120,7 @@ fn is_ambiguous(text: &str) -> bool {
 
 type Marked<'a> = Vec<(char, &'a str)>;
 
-/// All lines of both, with what is common said once.
+/// The lines of both, with common ones once.
 fn marked<'a>(from: &'a [String], to: &'a [String]) -> Marked<'a> {
     let same = |pair: &(&String, &String)| pair.0 == pair.1;
     let head = from.iter().zip(to).take_while(same).count();
@@ -142,7 +142,7 @@ fn compared<'a>(from: &'a [String], to: &'a [String]) -> Marked<'a> {
     if from.len().saturating_mul(to.len()) > MOST_PAIRS {
         return removed(from).chain(added(to)).collect();
     }
-    // longest[i][j]: of what is left after i lines of the one and j of the other.
+    // longest[i][j]: the length for from[i..] and to[j..].
     let mut longest = vec![vec![0_usize; to.len() + 1]; from.len() + 1];
     for i in (0..from.len()).rev() {
         for j in (0..to.len()).rev() {

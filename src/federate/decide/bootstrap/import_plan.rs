@@ -1,4 +1,4 @@
-//! What is to be written in the cluster that takes an offer. Pure.
+//! The write that imports an offer. Pure.
 
 use super::Offer;
 use crate::{
@@ -9,31 +9,23 @@ use crate::{
     spiffe::bundle::Bundle,
 };
 
-/// What is to be done in the cluster that takes an offer.
 #[derive(Clone, Debug)]
 pub enum ImportPlan {
-    /// It has that bundle already.
+    /// The cluster has that bundle already.
     Nothing,
-    /// It has none.
     Create {
-        /// What the object is to be called.
         name: String,
-        /// What is to stand there.
         wanted: FederatedTrustDomainSpec,
-        /// Objects of the trust domain that another controller manager heeds. They stay.
+        /// Objects of the trust domain for another controller manager. They stay.
         others: Vec<FederatedTrustDomain>,
     },
-    /// It has another.
     Change {
-        /// What stands there.
         standing: Box<FederatedTrustDomain>,
-        /// What is to stand there.
         wanted: FederatedTrustDomainSpec,
     },
 }
 
 impl ImportPlan {
-    /// What taking the offer would do where these objects stand.
     pub(crate) fn of(offer: &Offer, standing: &[FederatedTrustDomain]) -> Self {
         let wanted = spec(offer);
         let taken =
@@ -54,7 +46,7 @@ impl ImportPlan {
     }
 }
 
-/// Of the objects for a trust domain, the one that our controller manager heeds: the oldest.
+/// The oldest object of a trust domain: the one that our controller manager uses.
 pub(super) fn heeded<'a>(
     standing: &'a [FederatedTrustDomain],
     trust_domain: &str,
@@ -79,20 +71,20 @@ fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
 
 /// The address with the beginning of the bundle's fingerprint as its fragment.
 ///
-/// The controller manager brings a bundle to the SPIRE server when it finds that the address or the
-/// profile is another; bundles it does not compare. No client sends a fragment, and SPIRE keeps it.
+/// The controller manager hands a bundle to the SPIRE server only if the address or the profile changed; it
+/// does not compare bundles. No client sends a fragment, and SPIRE keeps it.
 fn marked(url: &str, bundle: &Bundle) -> String {
     let digits = bundle.fingerprint().replace(':', "");
     format!("{url}#{}", &digits[..16])
 }
 
-/// Whether the controller manager that we render heeds it, which takes objects without a class, too.
+/// Our controller manager also uses objects without a class.
 fn is_ours(spec: &FederatedTrustDomainSpec) -> bool {
     matches!(spec.class_name.as_deref(), None | Some("" | CONTROLLER_MANAGER))
 }
 
-/// Documents are compared by their keys: the order of fields says nothing. Both are ours, so that
-/// the class says nothing either.
+/// Compares documents by their keys, because the order of fields does not matter. Both are for our
+/// controller manager, so neither does the class.
 fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDomainSpec) -> bool {
     let same_keys = match (bundle(standing), bundle(wanted)) {
         (Some(standing), Some(wanted)) => standing.same_keys(&wanted),
@@ -106,12 +98,12 @@ fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDom
     same_keys && without_bundle(standing) == without_bundle(wanted)
 }
 
-/// The bundle in an object, if it can be read.
+/// None if it can't be parsed.
 pub(super) fn bundle(spec: &FederatedTrustDomainSpec) -> Option<Bundle> {
     Bundle::parse(spec.trust_domain_bundle.as_deref().unwrap_or_default().as_bytes()).ok()
 }
 
-/// A name that Kubernetes takes: a trust domain may hold `_`, begin with `-` or be too long.
+/// A trust domain may contain `_`, begin with `-` or be too long for the name of an object.
 pub(crate) fn object_name(trust_domain: &str) -> String {
     let is_name = |label: &str| {
         let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();

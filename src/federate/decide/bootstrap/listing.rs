@@ -1,37 +1,30 @@
-//! Whether the SpireServer of a cluster lists the trust domain whose bundle is brought there. Pure.
+//! Whether a SpireServer lists the trust domain whose bundle is imported. Pure.
 //!
-//! The SPIRE server trusts whatever it is told of, by its SpireServer or by a ClusterFederatedTrustDomain.
-//! Of a trust domain that only the latter names, nobody sees anything in the SpireServer.
+//! The SPIRE server trusts the trust domains of its SpireServer and of all ClusterFederatedTrustDomains. One
+//! that only the latter name is not visible in the SpireServer.
 
 use http::Uri;
 
 use super::Offer;
 use crate::api::spire_server::{Peer, SpireServer};
 
-/// What a SpireServer says of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// It lists the trust domain just so.
     Listed,
-    /// It lists the trust domain, and these of its fields are others.
+    /// It lists the trust domain with other values in these fields.
     Differently(Vec<Difference>),
-    /// It does not list it.
     Unlisted,
 }
 
-/// A field of a peer that is another than offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// As kubectl names it.
     pub field: &'static str,
-    /// In the SpireServer.
     pub listed: String,
-    /// In the offer.
     pub offered: String,
 }
 
 impl Listing {
-    /// What this SpireServer says.
     pub fn of(server: &SpireServer, offer: &Offer) -> Self {
         let peers = server.spec.federation.as_ref().map(|it| &*it.federates_with);
         let mut peers = peers.unwrap_or_default().iter();
@@ -73,7 +66,7 @@ fn differences(peer: &Peer, offer: &Offer) -> Vec<Difference> {
     all.into_iter().flatten().collect()
 }
 
-/// What a URL leads to: `https://B.example:443` and `https://b.example/` are one.
+/// The same for `https://B.example:443` and `https://b.example/`.
 fn place(url: &Uri) -> (Option<String>, u16, Option<&str>) {
     let host = url.host().map(|host| host.trim_end_matches('.').to_ascii_lowercase());
     let path = url.path_and_query().map(|it| it.as_str());

@@ -12,12 +12,10 @@ use crate::{
     runtime::printable::printable,
 };
 
-/// The condition about the Route.
 pub const ROUTE: &str = "RouteAvailable";
-/// The condition about what answers at our own endpoint.
 pub const ENDPOINT: &str = "EndpointReachable";
 
-/// Nothing is said where there is no federation: there is no Route to speak of.
+/// None without federation: there is no Route.
 pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<ConditionValue> {
     let federation = server.spec.federation.as_ref()?;
     if !federation.manages_route() {
@@ -55,7 +53,7 @@ pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Conditi
     })
 }
 
-/// That the Route was created or updated stays said: another word for the same would be a write.
+/// A reason of an earlier write is kept: changing it would be another write.
 fn standing_reason(server: &SpireServer) -> &'static str {
     match standing(server, ROUTE).map(|it| &*it.reason) {
         Some("FederationRouteCreated") => "FederationRouteCreated",
@@ -68,7 +66,7 @@ fn standing<'a>(server: &'a SpireServer, about: &str) -> Option<&'a Condition> {
     server.status.conditions.iter().find(|it| it.r#type == about)
 }
 
-/// What the routers say of a Route.
+/// From the status that routers write.
 fn admission(route: &Value, reason: &'static str) -> ConditionValue {
     if is_admitted(route) {
         return ConditionValue::new(ROUTE, "True", reason, "");
@@ -87,7 +85,7 @@ fn admission(route: &Value, reason: &'static str) -> ConditionValue {
     ConditionValue::new(ROUTE, "Unknown", reason, message)
 }
 
-/// Whether a router serves the Route by the host that it has now. One is enough.
+/// Whether any router serves the Route by its current host.
 pub fn is_admitted(route: &Value) -> bool {
     let host = &route["spec"]["host"];
     ingress(route).iter().any(|it| {
@@ -105,7 +103,6 @@ fn condition(ingress: &Value) -> Option<&Value> {
     ingress["conditions"].as_array()?.iter().find(|it| it["type"] == "Admitted")
 }
 
-/// What a router that refuses a Route says.
 fn refusal(ingress: &Value) -> Option<String> {
     let refused = condition(ingress).filter(|it| it["status"] == "False")?;
     Some(format!(
@@ -115,19 +112,19 @@ fn refusal(ingress: &Value) -> Option<String> {
     ))
 }
 
-/// Whether the status says that the endpoint is there.
+/// Whether the status reports this address.
 fn is_told(server: &SpireServer, url: &str) -> bool {
     let told = server.status.federation.as_ref().and_then(|it| it.endpoint_url.as_deref());
     told == Some(url)
 }
 
-/// What a peer would meet at our own endpoint.
+/// What a peer would see at our endpoint.
 pub(super) fn endpoint(server: &SpireServer, findings: &Findings) -> Option<ConditionValue> {
     let about =
         |status, reason, message: &str| ConditionValue::new(ENDPOINT, status, reason, message);
     Some(match findings.endpoint.as_ref()? {
         EndpointView::Waiting(why) => about("Unknown", "EndpointNotAsked", why),
-        // What an earlier process found there stays said until this one has asked.
+        // The finding of an earlier process is kept until this one has polled.
         EndpointView::NotAsked(url) => {
             match standing(server, ENDPOINT).filter(|_| is_told(server, url)) {
                 Some(it) if it.status == "True" => about("True", "EndpointServesBundle", ""),

@@ -1,5 +1,4 @@
-//! Other trust domains: whether their bundles are fetched, and whether SPIRE trusts any that nobody
-//! lists.
+//! Other trust domains: whether their bundles are fetched, and whether SPIRE trusts unlisted ones.
 
 use super::{ConditionValue, Findings};
 use crate::{
@@ -7,41 +6,38 @@ use crate::{
     federate::decide::trust::Unlisted,
 };
 
-/// The condition about peers.
 pub const PEERS: &str = "PeersReachable";
-/// Why it is False, and why an Event tells of one of them.
+/// Also the reason of an Event about one peer.
 pub const UNREACHABLE: &str = "PeersUnreachable";
-/// The same where we can fetch a bundle and the SPIRE server can't.
+/// We can fetch the bundle and the SPIRE server can't.
 pub const SPIRE_CANNOT_FETCH: &str = "SpireCannotFetch";
-/// The condition about trust domains that nobody lists.
 pub const TRUST: &str = "TrustMatchesSpec";
 
-/// What the condition does not see: SPIRE shows its own copies to nobody outside of its Pod.
+/// SPIRE shows its own copies to nobody outside of its Pod.
 const OBJECTS_ALONE: &str = "no ClusterFederatedTrustDomain is of a trust domain that is not listed. What the SPIRE server itself \
      has stored is not seen here: it keeps the bundle of a trust domain that was listed once, and gives it to entries that \
      federate with it, until somebody runs in the server's Pod: spire-server bundle delete -id spiffe://TRUST-DOMAIN \
      -mode dissociate";
 
-/// So many are named; a condition is no place for all of them.
+/// A condition names at most this many.
 const MOST_NAMED: usize = 10;
 
-/// Whether something is known to be wrong with a peer.
 pub fn is_wrong(peer: &PeerStatus) -> bool {
     peer.last_error.is_some() || peer.spire_fetch == Some(SpireFetch::Failing)
 }
 
-/// Whether it was asked and nothing is known to be wrong with it.
+/// Whether it was polled without a known problem.
 pub fn is_well(peer: &PeerStatus) -> bool {
     peer.reachable && !is_wrong(peer)
 }
 
-/// How many of all peers are well, for a column of kubectl.
+/// For a column of kubectl.
 pub fn summary(peers: &[PeerStatus]) -> String {
     let well = peers.iter().filter(|peer| is_well(peer)).count();
     format!("{well}/{}", peers.len())
 }
 
-/// What is wrong with a peer: our own answer first.
+/// Our own error comes first.
 fn wrong(peer: &PeerStatus) -> Option<String> {
     let ours = peer.last_error.as_deref();
     let spire = || {
@@ -51,10 +47,10 @@ fn wrong(peer: &PeerStatus) -> Option<String> {
     Some(format!("{}: {}", peer.trust_domain, ours.or_else(spire)?))
 }
 
-/// Nothing is said where there are no peers, or none was asked yet.
+/// None if there are no peers, or none was polled yet.
 pub(super) fn peers(findings: &Findings) -> Option<ConditionValue> {
     let all = &findings.peers;
-    // Of one whose endpoint changed, only the time of an earlier success is known.
+    // For a peer whose endpoint changed, only an earlier success is known.
     let asked = |it: &&PeerStatus| it.reachable || it.last_error.is_some();
     let asked = all.iter().filter(asked).count();
     let ever = all.iter().any(|it| it.last_success_time.is_some());
@@ -89,7 +85,7 @@ fn unseen(peer: &PeerStatus) -> String {
     format!("{}: {why}", peer.trust_domain)
 }
 
-/// Whether SPIRE is told of trust domains that the SpireServer does not list.
+/// Whether SPIRE federates with trust domains that the SpireServer does not list.
 pub(super) fn matches_spec(findings: &Findings) -> ConditionValue {
     let unlisted = &findings.unlisted;
     if unlisted.is_empty() {

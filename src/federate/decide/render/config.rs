@@ -11,24 +11,22 @@ use crate::api::spire_server::{
 /// Where the certificate for the database is mounted.
 pub const DATABASE_TLS: &str = "/run/spire/db-tls";
 
-/// Where the server's socket is, for the controller manager beside it.
+/// The server's socket, which the controller manager uses.
 pub const SOCKET: &str = "/tmp/spire-server/private/api.sock";
-/// The server's volume.
+/// Where the server's volume is mounted.
 pub const DATA: &str = "/run/spire/data";
 /// Where the certificate from the cluster is mounted.
 pub const SERVER_TLS: &str = "/run/spire/server-tls";
 
-/// The ConfigMap with `server.conf`.
 pub fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     config_map(SERVER, json!({ "server.conf": pretty(&server_conf(spec, setting)) }))
 }
 
-/// The ConfigMap that the server publishes its bundle in. What stands in it is the server's.
+/// The server publishes its bundle in it, so it is rendered without data.
 pub fn bundle() -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": BUNDLE } })
 }
 
-/// The ConfigMap of the controller manager.
 pub fn controller_manager(spec: &SpireServerSpec) -> Value {
     let config = json!({
         "apiVersion": "spire.spiffe.io/v1alpha1",
@@ -38,12 +36,12 @@ pub fn controller_manager(spec: &SpireServerSpec) -> Value {
         "clusterName": spec.cluster_name,
         "trustDomain": spec.trust_domain,
         "clusterDomain": "cluster.local",
-        // Regular expressions, and not anchored by themselves.
+        // Regular expressions that are not anchored by default.
         "ignoreNamespaces": ["^kube-system$", "^kube-public$"],
-        // Entries with another are none of its business; without one it deletes those made by hand.
+        // It ignores entries with another prefix; without one it deletes those made by hand.
         "entryIDPrefix": spec.cluster_name,
         "spireServerSocketPath": SOCKET,
-        // Objects without a class would else be skipped without a word.
+        // It would silently skip objects without a class.
         "watchClassless": true,
         "className": CONTROLLER_MANAGER,
         "parentIDTemplate":
@@ -52,7 +50,7 @@ pub fn controller_manager(spec: &SpireServerSpec) -> Value {
     config_map(CONTROLLER_MANAGER, json!({ "controller-manager-config.yaml": pretty(&config) }))
 }
 
-/// `server.conf`. `federation` stands inside `server`: anywhere else the server refuses it.
+/// `federation` must be inside `server`: the server refuses it elsewhere.
 pub fn server_conf(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     let mut server = json!({
         "audit_log_enabled": true,
@@ -140,8 +138,8 @@ fn plugins(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     })
 }
 
-/// SPIRE takes the paths of certificates from its configuration for MySQL alone. For PostgreSQL they have
-/// to stand here. They come last, and `validate` lets nobody else write them.
+/// SPIRE reads the paths of certificates from its configuration only for MySQL. For PostgreSQL they must be
+/// in the connection string. They come last, and `validate` refuses them in the user's part.
 fn connection_string(datastore: &Datastore) -> String {
     let mut text = datastore.connection_string.expose().to_owned();
     if datastore.tls_secret_name.is_none() || datastore.database_type != POSTGRES {
@@ -217,7 +215,7 @@ fn config_map(name: &str, data: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
 }
 
-/// Indented, because people read it; serde_json sorts the names, so the same is always the same.
+/// Indented for people; serde_json sorts the names, so equal values are equal texts.
 fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -1,28 +1,27 @@
 //! The proxy that the SPIRE server reaches other clusters through. Pure.
 //!
-//! It is the controller's own: both fetch the same bundles, and one of them that takes another way
-//! would tell of an outage that is none, or of none where there is one.
+//! It is the controller's own: both fetch the same bundles. If they took different ways, the controller
+//! would report outages that SPIRE does not have, or miss those that it has.
 
 use serde_json::{Value, json};
 
-/// What the server must reach directly, whatever the proxy: itself, Services, and the API server,
-/// whose address Kubernetes itself puts in place of the last.
+/// What the server must always reach directly: itself, Services, and the API server. Kubernetes expands the
+/// last entry to its address.
 const DIRECT: [&str; 5] =
     ["localhost", "127.0.0.1", ".svc", ".cluster.local", "$(KUBERNETES_SERVICE_HOST)"];
 
-/// The environment of the server's container that names a proxy.
+/// The proxy settings of the server's container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxy {
-    /// Names of variables with their values, which hold no credentials.
+    /// Variables without credentials, by name.
     passed_on: Vec<(&'static str, String)>,
-    /// Variables that hold credentials.
+    /// Variables with credentials, which are not passed on.
     withheld: Vec<&'static str>,
-    /// The entries of `NO_PROXY`.
     exceptions: Vec<String>,
 }
 
 impl Proxy {
-    /// What a process with these variables passes on. Like Go, it prefers those in capitals.
+    /// Like Go, it prefers variables in capitals.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let either = |name: &str| {
             let names = [name.to_owned(), name.to_lowercase()];
@@ -31,7 +30,7 @@ impl Proxy {
         let mut proxy = Self::default();
         for name in ["HTTPS_PROXY", "HTTP_PROXY"] {
             match either(name) {
-                // Wherever it stands: a password may hold what ends the authority of a URL.
+                // Anywhere in it: a password may contain characters that end a URL's authority.
                 Some(value) if value.contains('@') => proxy.withheld.push(name),
                 Some(value) => proxy.passed_on.push((name, value)),
                 None => {}
@@ -43,7 +42,7 @@ impl Proxy {
         proxy
     }
 
-    /// Why the server is not given what the controller has, in words that hold no credentials.
+    /// Why the server does not get the controller's proxy, without naming credentials.
     pub fn withheld(&self) -> Option<String> {
         let names = match &*self.withheld {
             [] => return None,
@@ -56,7 +55,6 @@ impl Proxy {
         ))
     }
 
-    /// The variables as a container has them.
     pub(super) fn environment(&self) -> Vec<Value> {
         if self.passed_on.is_empty() && self.withheld.is_empty() {
             return Vec::new();
@@ -70,7 +68,7 @@ impl Proxy {
     }
 }
 
-/// Kubernetes replaces `$(NAME)` in what a container is given.
+/// Kubernetes expands `$(NAME)` in a container's environment.
 fn escaped(value: &str) -> String {
     value.replace('$', "$$")
 }

@@ -1,16 +1,15 @@
-//! The account of the SPIRE server and what it may do.
+//! The SPIRE server's ServiceAccount and its permissions.
 
 use serde_json::{Value, json};
 
 use super::{BUNDLE, RenderContext, SERVER};
 
-/// The account.
 pub fn service_account() -> Value {
     json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": SERVER } })
 }
 
-/// Node attestation asks who a token belongs to and where its Pod runs; the controller manager
-/// turns Pods and its own objects into entries.
+/// Node attestation reviews tokens and looks up Pods; the controller manager turns Pods and its own objects
+/// into entries.
 pub fn cluster_role() -> Value {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let own = ["clusterfederatedtrustdomains", "clusterspiffeids", "clusterstaticentries"];
@@ -30,12 +29,11 @@ pub fn cluster_role() -> Value {
     })
 }
 
-/// That the account may.
 pub fn cluster_role_binding(setting: &RenderContext) -> Value {
     binding("ClusterRoleBinding", "ClusterRole", setting)
 }
 
-/// The server keeps its bundle in a ConfigMap.
+/// The server publishes its bundle in a ConfigMap.
 pub fn role() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -47,7 +45,6 @@ pub fn role() -> Value {
     })
 }
 
-/// That the account may.
 pub fn role_binding(setting: &RenderContext) -> Value {
     binding("RoleBinding", "Role", setting)
 }

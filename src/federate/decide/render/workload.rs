@@ -13,15 +13,15 @@ use crate::{
 };
 
 const TLS_VOLUME: &str = "spire-server-tls";
-/// OpenShift's service CA fills the Secret that this names.
+/// Names the Secret that OpenShift's service CA fills.
 const SERVING_CERT_ANNOTATION: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
-/// What Pods and Service find each other by. It can never be changed.
+/// Immutable.
 fn selector() -> Value {
     json!({ "app.kubernetes.io/instance": "cluster", "app.kubernetes.io/name": SERVER })
 }
 
-/// How agents and the router reach the server.
+/// For agents and the router.
 pub fn service(spec: &SpireServerSpec) -> Value {
     let port = |name: &str, port: u16, target: &str| json!({ "name": name, "port": port, "protocol": "TCP", "targetPort": target });
     let mut ports = vec![port("grpc", 443, "grpc"), port("metrics", 9402, "metrics")];
@@ -38,7 +38,7 @@ pub fn service(spec: &SpireServerSpec) -> Value {
     })
 }
 
-/// The server, with the controller manager beside it.
+/// The server with the controller manager as a sidecar.
 pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     let mut labels = json!(spec.labels);
     if let (Some(labels), Some(ours)) = (labels.as_object_mut(), selector().as_object()) {
@@ -67,7 +67,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         "metadata": { "name": SERVER },
         "spec": {
             "replicas": 1,
-            // Otherwise a Pod that can't start, for a wrong image say, is never replaced by one that can.
+            // Otherwise a Pod that can't start, for example with a wrong image, is never replaced.
             "podManagementPolicy": "Parallel",
             "serviceName": SERVER,
             "selector": { "matchLabels": selector() },
@@ -80,7 +80,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     })
 }
 
-/// Leaves where the Pod runs, and with how much, as it is in the live StatefulSet.
+/// Keeps placement and resources of the live StatefulSet.
 pub fn keep_placement(wanted: &mut Value, live: &Value) {
     const POD: &str = "/spec/template/spec";
     let (Some(wanted), Some(live)) = (wanted.pointer_mut(POD), live.pointer(POD)) else { return };
@@ -101,7 +101,7 @@ fn keep(wanted: &mut Value, live: &Value, field: &str) {
     }
 }
 
-/// Whatever changes in a configuration has to reach the processes that read it once.
+/// The processes read their configuration once, so each change must restart the Pod.
 fn rollout(spec: &SpireServerSpec, setting: &RenderContext) -> String {
     let configs = [config::server(spec, setting), config::controller_manager(spec)];
     digest::digest(&configs.map(|config| config["data"].to_string()).join("\n"))
@@ -113,7 +113,7 @@ fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
     let mut ports = vec![port("grpc", 8081), port("healthz", 8080), port("metrics", 9402)];
     let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
     let mut mounts = vec![
-        // For what SQLite does not keep in memory; the rest of the container can't be written.
+        // For SQLite's temporary files; the rest of the container is read-only.
         mount("spire-server-tmp", "/tmp"),
         mount("spire-server-socket", "/tmp/spire-server/private"),
         json!({ "name": "spire-config", "mountPath": "/run/spire/config", "readOnly": true }),
@@ -189,7 +189,7 @@ fn volumes(spec: &SpireServerSpec) -> Vec<Value> {
     if let Some(name) = &spec.datastore.tls_secret_name {
         let mut volume = secret("db-tls", name);
         if spec.datastore.database_type == POSTGRES {
-            // Its driver refuses a key that everybody may read. The Pod's group may.
+            // Its driver refuses a key that everybody can read. The Pod's group may.
             volume["secret"]["defaultMode"] = json!(0o440);
         }
         volumes.push(volume);
@@ -212,9 +212,9 @@ fn claim(spec: &SpireServerSpec) -> Value {
     claim
 }
 
-/// Without the empty lists and maps that the API server drops: they would be written for ever. Other
-/// empty objects stay, there and here. They mean something: a selector of everything, a term that
-/// no node meets.
+/// Removes the empty lists and maps that the API server drops, which would be written again and again.
+/// Other empty objects stay, because they mean something: a selector of everything, a term that no node
+/// meets.
 fn pruned(value: Value) -> Value {
     const MAPS: [&str; 3] = ["matchLabels", "limits", "requests"];
     let is_dropped = |name: &str, value: &Value| match value {
@@ -232,10 +232,9 @@ fn pruned(value: Value) -> Value {
     }
 }
 
-/// Whose the processes and the volumes are.
 fn user(setting: &RenderContext) -> Value {
-    // By default the kubelet opens all files of the volume to the group whenever the Pod starts: also
-    // the keys, which the server keeps for itself.
+    // By default the kubelet makes all files of the volume readable by the group at every start, including
+    // the server's private keys.
     let mut context = json!({ "fsGroupChangePolicy": "OnRootMismatch" });
     if let PodUser::Id(id) = setting.pod_user.unwrap_or_default() {
         for field in ["runAsUser", "runAsGroup", "fsGroup"] {

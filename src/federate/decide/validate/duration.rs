@@ -1,18 +1,18 @@
-//! How long certificates and tokens are valid.
+//! The validity of certificates and tokens.
 //!
-//! `spire-server validate` accepts what `run` then dies of, such as a CA of a microsecond. Within
+//! `spire-server validate` accepts values that `run` then fails with, such as a CA of a microsecond. Within
 //! these bounds the server starts.
 
 use super::{Problem, pattern::pattern};
 use crate::api::spire_server::SpireServerSpec;
 
 pattern!(
-    /// So few digits that no sum of them is more than Go's longest duration.
+    /// Few enough digits that no sum exceeds Go's longest duration.
     FORM,
     r"^([0-9]{1,6}(\.[0-9]{1,3})?h)?([0-9]{1,7}(\.[0-9]{1,3})?m)?([0-9]{1,9}(\.[0-9]{1,3})?s)?$"
 );
 
-/// A field, and from what to what it may go, in minutes and in words.
+/// The bounds of a field, in minutes and in words.
 pub struct Bounds {
     pub field: &'static str,
     pub minutes: (u64, u64),
@@ -31,7 +31,6 @@ pub const X509: Bounds = Bounds {
 };
 pub const JWT: Bounds = Bounds { field: "defaultJWTValidity", ..X509 };
 
-/// What is wrong with the durations.
 pub fn problems(spec: &SpireServerSpec) -> impl Iterator<Item = Problem> {
     let fields = [
         (CA, &spec.ca_validity),
@@ -58,7 +57,7 @@ impl Bounds {
     }
 }
 
-/// None where it has another form.
+/// None if it has another form.
 fn milliseconds(text: &str) -> Option<u64> {
     if !FORM.accepts(text) {
         return None;
@@ -72,7 +71,7 @@ fn milliseconds(text: &str) -> Option<u64> {
             _ => 1,
         };
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        // Three digits at most: thousandths of seconds, minutes or hours.
+        // At most three digits: thousandths of seconds, minutes or hours.
         let thousandths: u64 = format!("{whole}{fraction:0<3}").parse().ok()?;
         sum += thousandths * unit;
     }

@@ -1,4 +1,4 @@
-//! Labels that users give to what is made of a SpireServer, and those that they choose nodes by.
+//! Labels of the rendered objects, and node selectors.
 
 use super::{Problem, pattern::pattern};
 use crate::{api::spire_server::SpireServerSpec, runtime::printable::printable};
@@ -8,8 +8,8 @@ pattern!(
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 );
 pattern!(
-    /// They mean something to the cluster itself: a ClusterRole that is folded into another, a ConfigMap
-    /// whose content is replaced.
+    /// They steer the cluster itself: a ClusterRole is aggregated into another, a ConfigMap's content is
+    /// replaced.
     RESERVED,
     r"^([^/]+\.)?(kubernetes\.io|k8s\.io|openshift\.io|trustplane\.dev)/"
 );
@@ -22,10 +22,9 @@ pub const RESERVED_SAYS: &str = "labels of kubernetes.io, k8s.io, openshift.io a
 pub const VALUE_SAYS: &str = "a label's value has letters, digits, dashes, dots and underscores, and begins and ends with \
      a letter or digit";
 
-/// So much of a key is shown.
+/// Characters of a key that are shown.
 const SHOWN: usize = 80;
 
-/// What is wrong with `labels` and `nodeSelector`, by key.
 pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
     let labels = spec.labels.iter().flat_map(|(key, value)| {
         let reserved = RESERVED.accepts(key).then_some(RESERVED_SAYS);

@@ -1,10 +1,10 @@
-//! Regular expressions that stand in the CRD, too: a text is judged alike there and here.
+//! Regular expressions that the CRD has, too: both judge a text alike.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A regular expression. None accepts nothing: what cannot be judged is refused.
+/// A pattern that does not compile accepts nothing.
 pub struct Pattern(pub LazyLock<Option<Regex>>);
 
 impl Pattern {

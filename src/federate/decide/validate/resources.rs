@@ -1,7 +1,7 @@
-//! How much the server's containers ask for and may use.
+//! Resource requests and limits of the server's containers.
 //!
-//! The API server computes with every digit of an exponent: one of ten digits keeps it busy for minutes
-//! and fills its memory, each time that we try to write the StatefulSet.
+//! The API server computes with every digit of an exponent: one of ten digits keeps it busy for minutes and
+//! fills its memory, each time that we write the StatefulSet.
 
 use super::{Problem, labels, pattern::pattern};
 use crate::api::spire_server::SpireServerSpec;
@@ -11,7 +11,6 @@ pub const AMOUNT_SAYS: &str = "write an amount such as 500m, \"1\" or 512Mi";
 /// In characters.
 const LONGEST: usize = 32;
 
-/// What is wrong with the amounts in `resources`.
 pub fn problems(spec: &SpireServerSpec) -> Vec<Problem> {
     let resources = spec.resources.iter();
     let amounts = resources.flat_map(|it| [("limits", &it.limits), ("requests", &it.requests)]);

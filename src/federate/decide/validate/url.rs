@@ -1,10 +1,9 @@
-//! Addresses of endpoints, directories and issuers.
+//! URLs of endpoints, directories and issuers.
 
 use http::Uri;
 
 use super::Problem;
 
-/// What is wrong with `spec.jwtIssuer`.
 pub fn issuer_problem(text: &str) -> Option<Problem> {
     let why = match https_url(text) {
         Err(why) => why.to_string(),
@@ -14,36 +13,29 @@ pub fn issuer_problem(text: &str) -> Option<Problem> {
     Some(Problem::new("spec.jwtIssuer", why))
 }
 
-/// Why a text can't be the address of a bundle endpoint or an ACME directory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It is no URL at all.
     #[error("it is not a URL")]
     NotAUrl,
-    /// Another scheme.
     #[error("it must begin with https://")]
     NotHttps,
-    /// `https://name@host`.
     #[error("it must not carry a user name or password")]
     UserInfo,
     /// `https:///path`, or characters that no host has.
     #[error("it names no host")]
     NoHost,
-    /// A host with letters beyond ASCII. SPIRE would turn them into ASCII, and so could we, each by
-    /// its own edition of Unicode's tables: what is asked for is written out instead.
+    /// SPIRE and we would convert other letters by different versions of Unicode's tables, so the ASCII form
+    /// is required.
     #[error(
         "its host must be in ASCII, as DNS has it: write xn--bcher-kva.example for b\u{fc}cher.example"
     )]
     NotAscii,
-    /// `https://host:99999`.
     #[error("its port is not a number from 1 to 65535")]
     Port,
-    /// `https://host#part`.
     #[error("it must not have a fragment (#...)")]
     Fragment,
 }
 
-/// Checks the address of a bundle endpoint.
 pub fn https_url(text: &str) -> Result<Uri, UrlError> {
     if !text.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
         return Err(UrlError::NotHttps);
@@ -67,7 +59,7 @@ pub fn https_url(text: &str) -> Result<Uri, UrlError> {
     if !is_address && !is_name(host) {
         return Err(UrlError::NoHost);
     }
-    // Go, which the SPIRE server is written in, refuses what is not escaped as it should be.
+    // Go, and so the SPIRE server, refuses wrong escapes.
     let mut escapes = text.split('%').skip(1).map(|rest| rest.as_bytes());
     if escapes.any(|rest| rest.len() < 2 || !rest[..2].iter().all(u8::is_ascii_hexdigit)) {
         return Err(UrlError::NotAUrl);
@@ -77,23 +69,23 @@ pub fn https_url(text: &str) -> Result<Uri, UrlError> {
 
 fn host_and_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
-        // The colons of an IPv6 address stand in brackets.
+        // The colons of an IPv6 address are in brackets.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (authority, None),
     }
 }
 
 fn is_port(text: &str) -> bool {
-    // Rust takes a sign, too.
+    // Rust also accepts a sign.
     text.bytes().all(|c| c.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// The host of a URL may be a name that is looked up as it stands: one that ends in a dot.
+/// The host of a URL may end in a dot: then DNS tries no other domain.
 fn is_name(text: &str) -> bool {
     text.len() <= 253 && is_host(text.strip_suffix('.').unwrap_or(text))
 }
 
-/// A DNS name, or an IPv4 address, which looks like one.
+/// A DNS name, or an IPv4 address, which has the same form.
 pub fn is_host(text: &str) -> bool {
     let label = |label: &str| {
         let inner = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
