@@ -27,67 +27,47 @@ use jwk::Jwk;
 pub use jwk::{Curve, JwkFlaw, JwtKey, PublicKey};
 pub use map::{BundleMap, MapError};
 
-/// A longer hint is cut, so that adding it to a time can't go wrong.
+/// Longer hints are cut, so that adding one to a time can't overflow.
 const LONGEST_HINT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Why a text holds no bundle. Where keys or certificates are numbered, the first is 1.
+/// Numbers of keys and certificates begin with 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// It is no JSON, or of another shape.
     #[error("not a bundle document: {0}")]
     Json(String),
-    /// There is no list of keys.
     #[error("not a bundle document: it has no \"keys\"")]
     NoKeys,
-    /// A member is named as one that is known, but for the case of its letters.
+    /// A name differs from a known one only in case.
     #[error(
         "not a bundle document: a member's name differs from a known one in upper and lower case alone, so that \
          SPIRE reads something else in it"
     )]
     Ambiguous,
-    /// The sequence is no number of 64 bits.
     #[error("not a bundle document: \"spiffe_sequence\" is not a whole number of 64 bits")]
     Sequence,
-    /// The hint is no number of seconds.
     #[error("not a bundle document: \"spiffe_refresh_hint\" is not a whole number of seconds")]
     RefreshHint,
-    /// A key can't be used as what it says it is.
     #[error("not a bundle document: key {number} {flaw}")]
-    Key {
-        /// Which.
-        number: usize,
-        /// What is wrong with it.
-        flaw: JwkFlaw,
-    },
-    /// A text that should be PEM is damaged.
+    Key { number: usize, flaw: JwkFlaw },
     #[error("not a list of CA certificates: it is damaged PEM")]
     Pem,
-    /// A PEM block that is something else.
     #[error("not a list of CA certificates: block {0} is no certificate")]
     OtherBlock(usize),
-    /// No certificate in a text of PEM.
     #[error("not a list of CA certificates: there is no certificate in it")]
     NoCertificate,
-    /// A certificate is no authority's.
     #[error("not a list of CA certificates: certificate {number} {flaw}")]
-    Certificate {
-        /// Which.
-        number: usize,
-        /// What is wrong with it.
-        flaw: Flaw,
-    },
+    Certificate { number: usize, flaw: Flaw },
 }
 
-/// What the SVIDs of one trust domain are verified with.
+/// The authorities and keys of one trust domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bundle {
-    /// For X.509-SVIDs.
     pub x509: Vec<Authority>,
-    /// For JWT-SVIDs, and nothing else.
+    /// For JWT-SVIDs only.
     pub jwt: Vec<JwtKey>,
-    /// Higher with every change.
+    /// Grows with every change.
     pub sequence: Option<u64>,
-    /// How often one should look for a new one; a year at most.
+    /// How often to fetch the bundle again; at most a year.
     pub refresh_hint: Option<Duration>,
 }
 
@@ -95,9 +75,9 @@ pub struct Bundle {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authority {
     der: CertificateDer<'static>,
-    /// The first second in which it is valid.
+    /// Inclusive.
     pub not_before: DateTime<Utc>,
-    /// The last second in which it is valid.
+    /// Inclusive.
     pub not_after: DateTime<Utc>,
 }
 
@@ -140,7 +120,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Reads CA certificates in PEM, as the ConfigMap `spire-bundle` holds them.
+    /// Reads CA certificates in PEM, as in the ConfigMap `spire-bundle`.
     pub fn from_pem(text: &str) -> Result<Self, BundleError> {
         let mut x509 = Vec::new();
         let blocks = <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes());
@@ -158,12 +138,10 @@ impl Bundle {
         }
     }
 
-    /// When the first of the authorities expires.
     pub fn earliest_expiry(&self) -> Option<DateTime<Utc>> {
         self.x509.iter().map(|authority| authority.not_after).min()
     }
 
-    /// When the last of them does.
     pub fn latest_expiry(&self) -> Option<DateTime<Utc>> {
         self.x509.iter().map(|authority| authority.not_after).max()
     }
@@ -211,12 +189,10 @@ impl Authority {
         Ok(Self { der, not_before, not_after })
     }
 
-    /// The certificate.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// Whether it is to be trusted at this time.
     pub fn is_valid_at(&self, now: DateTime<Utc>) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
@@ -229,7 +205,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// Where a document is wrong, without quoting it.
+/// Says where a document is wrong, without quoting it.
 fn without_content(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     match error.classify() {

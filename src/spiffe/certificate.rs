@@ -1,4 +1,4 @@
-//! What SPIFFE asks of a certificate, apart from its signature.
+//! SPIFFE's requirements on a certificate, apart from its signature.
 
 use std::collections::HashSet;
 
@@ -16,24 +16,20 @@ use x509_parser::{
 
 use super::id::SpiffeId;
 
-/// Why a certificate is no authority's.
+/// Why a certificate is not an authority's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
-    /// It can't be read.
     #[error("is not a well-formed X.509 certificate")]
     Unreadable,
-    /// It says that it is no CA's.
     #[error("is not a CA's (basic constraints)")]
     NotAuthority,
-    /// It says that its key signs no certificates.
     #[error("may not sign certificates (key usage)")]
     MayNotSign,
-    /// Its ID is a workload's.
     #[error("has the SPIFFE ID of a workload")]
     OfWorkload,
 }
 
-/// The tag of a URI among the names of a certificate.
+/// The tag of a URI in a SAN.
 const URI_TAG: u32 = 6;
 
 /// A certificate whose extensions could all be read, none of them twice.
@@ -54,14 +50,14 @@ impl<'a> Certificate<'a> {
         }
     }
 
-    /// The first and the last second in which it is valid.
+    /// The first and the last second of its validity.
     pub(super) fn validity(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
         let time = |time: &ASN1Time| DateTime::from_timestamp(time.timestamp(), 0);
         let validity = self.0.validity();
         Some((time(&validity.not_before)?, time(&validity.not_after)?))
     }
 
-    /// The URIs among its names. One that is not even text counts, too.
+    /// Its URI SANs. One that is not even text counts, too.
     pub(super) fn uris(&self) -> Vec<&'a str> {
         let names = self.extensions().find_map(|(_, extension)| match extension {
             ParsedExtension::SubjectAlternativeName(SubjectAlternativeName { general_names }) => {
@@ -86,7 +82,7 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// What its key may be used for, where that is said and is critical.
+    /// None if there is no key usage, or it is not critical.
     pub(super) fn critical_key_usage(&self) -> Option<&KeyUsage> {
         self.key_usage().filter(|(critical, _)| *critical).map(|(_, usage)| usage)
     }

@@ -7,70 +7,55 @@
 use std::fmt;
 
 const SCHEME: &str = "spiffe://";
-/// Of a trust domain, in bytes.
+/// In bytes.
 const LONGEST_DOMAIN: usize = 255;
-/// Of an ID, in bytes. Everybody must read as many, and nobody may make more.
+/// In bytes. Every implementation must accept as many, and none may create more.
 const LONGEST_ID: usize = 2048;
 
-/// What is wrong with a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// It does not begin with `spiffe://`.
     #[error("a SPIFFE ID begins with spiffe://")]
     Scheme,
-    /// An ID where the name of a trust domain belongs.
     #[error("a trust domain is a bare name such as td.example.org, without a scheme and a path")]
     NotBare,
-    /// There is no trust domain.
     #[error("the trust domain is empty")]
     NoTrustDomain,
-    /// The trust domain is too long.
     #[error("the trust domain has {0} bytes, and may have 255 at most")]
     LongTrustDomain(usize),
-    /// A character that no trust domain has.
     #[error(
         "the trust domain has the character {0:?}, and may only have letters, digits, dots, dashes \
          and underscores"
     )]
     TrustDomainCharacter(char),
-    /// There is a user before the trust domain.
     #[error("a user before the trust domain (\"@\") is not allowed")]
     UserInfo,
-    /// There is a port after the trust domain.
     #[error("a port after the trust domain (\":\") is not allowed")]
     Port,
-    /// There is a query.
     #[error("a query (\"?\") is not allowed")]
     Query,
-    /// There is a fragment.
     #[error("a fragment (\"#\") is not allowed")]
     Fragment,
-    /// The path ends with a slash.
     #[error("a slash at the end is not allowed")]
     TrailingSlash,
-    /// Two slashes in a row.
     #[error("the path has an empty segment (\"//\")")]
     EmptySegment,
-    /// A segment that means another place.
     #[error("the path has a segment \".\" or \"..\"")]
     DotSegment,
-    /// A character that no path has.
     #[error(
         "the path has the character {0:?}, and may only have letters, digits, dots, dashes and \
          underscores between its slashes"
     )]
     PathCharacter(char),
-    /// The ID is too long.
     #[error("the SPIFFE ID has {0} bytes, and may have 2048 at most")]
     LongId(usize),
 }
 
-/// The name of a trust domain, in lower case.
+/// In lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrustDomain(String);
 
 impl TrustDomain {
-    /// Reads a bare name, such as `td-a.test`.
+    /// Parses a bare name, such as `td-a.test`.
     pub fn parse(text: &str) -> Result<Self, IdError> {
         if text.contains('/') {
             return Err(IdError::NotBare);
@@ -93,7 +78,6 @@ impl TrustDomain {
         Ok(Self(text.to_ascii_lowercase()))
     }
 
-    /// The bare name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -113,7 +97,7 @@ pub struct SpiffeId {
 }
 
 impl SpiffeId {
-    /// Reads an ID, such as `spiffe://td-a.test/spire/server`.
+    /// Parses an ID, such as `spiffe://td-a.test/spire/server`.
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let rest = match text.get(..SCHEME.len()) {
             Some(scheme) if scheme.eq_ignore_ascii_case(SCHEME) => &text[SCHEME.len()..],
@@ -134,12 +118,11 @@ impl SpiffeId {
         Ok(Self { trust_domain, path: path.to_owned() })
     }
 
-    /// Where it lives.
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain
     }
 
-    /// With the slash that it begins with; empty for the trust domain itself.
+    /// With its leading slash; empty for the trust domain itself.
     pub fn path(&self) -> &str {
         &self.path
     }

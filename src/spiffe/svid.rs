@@ -20,85 +20,57 @@ use super::{
 /// Why a chain does not prove an ID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SvidError {
-    /// There is no certificate.
     #[error("there is no certificate")]
     Empty,
-    /// The first certificate can't be read.
     #[error("the certificate is not a well-formed X.509 certificate")]
     Unreadable,
-    /// No URI: not made for SPIFFE.
     #[error("the certificate contains no URI SAN: is a re-encrypting proxy in front of it?")]
     NoUri,
-    /// More than one URI.
     #[error("the certificate contains {0} URI SANs, and an SVID contains exactly one")]
     ManyUris(usize),
-    /// The URI is no ID.
     #[error("the URI SAN of the certificate is no SPIFFE ID: {0}")]
     NotSpiffe(#[from] IdError),
-    /// The ID is the trust domain's own.
     #[error("the certificate is for the trust domain {0} itself, not for a workload in it")]
     NoPath(TrustDomain),
-    /// It is another's.
     #[error("the certificate is for {found}, not for {expected}")]
-    OtherId {
-        /// Whose it is.
-        found: SpiffeId,
-        /// Whose it should be.
-        expected: SpiffeId,
-    },
-    /// A CA's certificate in the place of an SVID.
+    OtherId { found: SpiffeId, expected: SpiffeId },
     #[error("the certificate is a CA's, and an SVID is not")]
     OfAuthority,
-    /// Its key may sign certificates or revocation lists.
     #[error("the certificate may sign certificates or revocation lists (key usage)")]
     MaySign,
-    /// Its key may not be used as an SVID's is.
     #[error("the certificate has no critical key usage with digitalSignature")]
     KeyUsage,
-    /// It says what it is for, and leaves servers out.
     #[error("the certificate is not for TLS servers (extended key usage)")]
     ExtendedKeyUsage,
-    /// A certificate between it and the authority is no CA's. The first of the chain is 1.
+    /// The first certificate of the chain is 1.
     #[error("certificate {number} of the chain {flaw}")]
-    Intermediate {
-        /// Which.
-        number: usize,
-        /// What is wrong with it.
-        flaw: Flaw,
-    },
-    /// There is nothing to verify it with.
+    Intermediate { number: usize, flaw: Flaw },
     #[error(
         "the bundle of {0} has no CA certificate that is valid now: fetch it again with trustplane \
          federation bootstrap or import"
     )]
     NoAuthority(TrustDomain),
-    /// Only a CA that is no longer trusted has signed it, or one that is not trusted yet.
     #[error(
         "the certificate is signed by an authority of {0} whose own certificate is expired or not \
          yet valid: fetch the bundle again with trustplane federation bootstrap or import"
     )]
     AuthorityNotValid(TrustDomain),
-    /// None of the bundle's authorities has signed it.
     #[error(
         "the certificate is signed by no authority of the bundle of {0}: fetch it again with \
          trustplane federation bootstrap or import"
     )]
     UnknownAuthority(TrustDomain),
-    /// Out of date.
     #[error("the certificate, or one of its chain, is expired")]
     Expired,
-    /// Too early.
     #[error("the certificate, or one of its chain, is not yet valid: do the clocks agree?")]
     NotYetValid,
-    /// The chain can't be followed for another reason.
     #[error("the certificate's chain is not valid: {0}")]
     Path(String),
 }
 
-/// What SPIFFE asks of a certificate's issuer and SPIRE does not look at, so that the certificate is taken.
+/// What SPIFFE requires and SPIRE ignores, so that the certificate is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum SvidWarning {
-    /// serverAuth without clientAuth.
     #[error(
         "its certificate is for TLS servers alone. SPIRE accepts that, but SPIFFE asks for both sides of TLS (extended key usage: serverAuth and clientAuth), and other clients may refuse it"
     )]
@@ -209,7 +181,6 @@ fn path(
     )
 }
 
-/// The time as rustls has it.
 pub(crate) fn unix_time(now: DateTime<Utc>) -> UnixTime {
     let seconds = u64::try_from(now.timestamp()).unwrap_or(0);
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{bundle::Bundle, id::SpiffeId};
 
-/// A time at which everything is valid that says nothing else.
+/// Certificates are valid then, unless a test says otherwise.
 pub(crate) fn noon() -> DateTime<Utc> {
     "2030-06-15T12:00:00Z".parse().unwrap()
 }
@@ -20,7 +20,6 @@ pub(crate) fn id(text: &str) -> SpiffeId {
     SpiffeId::parse(text).unwrap()
 }
 
-/// The bundle of these authorities.
 pub(crate) fn bundle(authorities: &[&Ca]) -> Bundle {
     Bundle::parse(document(authorities).to_string().as_bytes()).unwrap()
 }
@@ -29,7 +28,6 @@ pub(crate) fn document(authorities: &[&Ca]) -> Value {
     json!({"keys": authorities.iter().map(|authority| authority.jwk()).collect::<Vec<_>>()})
 }
 
-/// A certificate authority.
 pub(crate) struct Ca(pub(crate) CertifiedIssuer<'static, KeyPair>);
 
 impl Ca {
@@ -58,7 +56,7 @@ impl Ca {
         json!({"kty": "EC", "use": "x509-svid", "x5c": [STANDARD.encode(self.0.der())]})
     }
 
-    /// An SVID as SPIRE makes them.
+    /// As SPIRE issues them.
     pub(crate) fn svid(&self, uri: &str) -> Issued {
         self.issue(svid_params(&[uri]))
     }
@@ -70,7 +68,6 @@ impl Ca {
     }
 }
 
-/// A certificate and its key.
 pub(crate) struct Issued {
     pub(crate) der: CertificateDer<'static>,
     pub(crate) key: PrivateKeyDer<'static>,

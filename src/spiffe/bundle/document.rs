@@ -11,13 +11,13 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The members. Others may be there, and none may be required.
+/// The known members. Others may be there, and none may be required.
 #[derive(Default)]
 pub(super) struct Document<'a> {
     pub keys: Option<Vec<&'a RawValue>>,
     pub sequence: Option<&'a RawValue>,
     pub refresh_hint: Option<&'a RawValue>,
-    /// Whether another reader takes one of the others for one of these.
+    /// Whether another parser takes an unknown member for a known one.
     pub is_ambiguous: bool,
 }
 
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// Of two by the same name nobody can tell which counts.
+/// With two members of the same name, it is unclear which counts.
 fn take<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
     map: &mut M,
     name: &'static str,

@@ -8,64 +8,43 @@ use serde_json::Value;
 
 use super::{Authority, Flaw, document::is_alias};
 
-/// What is wrong with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwkFlaw {
-    /// It is no object.
     #[error("is not an object")]
     NotObject,
-    /// The certificate is not in base64.
     #[error("has a certificate (\"x5c\") that is not base64")]
     NotBase64,
-    /// The certificate is no authority's.
     #[error("has a certificate that {0}")]
     Certificate(#[from] Flaw),
-    /// A JWT key without a name.
     #[error("is for JWT-SVIDs and has no \"kid\"")]
     NoKid,
-    /// A JWT key whose numbers can't be read.
     #[error("is for JWT-SVIDs, and its numbers are missing or not well-formed")]
     Numbers,
 }
 
-/// A key that JWT-SVIDs are verified with.
+/// Verifies JWT-SVIDs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JwtKey {
-    /// Its name.
     pub kid: String,
     key: PublicKey,
 }
 
 impl JwtKey {
-    /// The key itself.
     pub fn key(&self) -> &PublicKey {
         &self.key
     }
 }
 
-/// A public key in numbers, the most significant byte first.
+/// Numbers are big-endian.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PublicKey {
-    /// A point on a curve.
-    Ec {
-        /// Which curve.
-        curve: Curve,
-        /// As long as the curve's numbers are.
-        x: Vec<u8>,
-        /// As long as the curve's numbers are.
-        y: Vec<u8>,
-    },
-    /// RSA.
-    Rsa {
-        /// The modulus, without zeros before it.
-        n: Vec<u8>,
-        /// The exponent, without zeros before it.
-        e: Vec<u8>,
-    },
+    /// Both numbers have the curve's length.
+    Ec { curve: Curve, x: Vec<u8>, y: Vec<u8> },
+    /// Without leading zeros.
+    Rsa { n: Vec<u8>, e: Vec<u8> },
 }
 
 impl PublicKey {
-    /// What tells it from all others.
     pub(super) fn parts(&self) -> [&[u8]; 3] {
         match self {
             Self::Ec { curve, x, y } => [curve.name().as_bytes(), x, y],
@@ -74,14 +53,11 @@ impl PublicKey {
     }
 }
 
-/// The curves that JWT-SVIDs may be signed on.
+/// The curves that JWT-SVIDs may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Curve {
-    /// P-256.
     P256,
-    /// P-384.
     P384,
-    /// P-521.
     P521,
 }
 
@@ -106,24 +82,23 @@ impl Curve {
     }
 }
 
-/// What a key of the document is for.
 pub(super) enum Jwk {
     X509(Authority),
     Jwt(JwtKey),
-    /// Its type or use is unknown, or there is nothing in it to use.
+    /// Its type or use is unknown, or it holds nothing to use.
     PassedOver,
 }
 
-/// The members of a key that mean something here.
+/// The known members of a key.
 const MEMBERS: [&str; 9] = ["kty", "use", "kid", "crv", "x", "y", "n", "e", "x5c"];
 
-/// Whether another reader takes a member of this key for one that it is not.
+/// Whether another parser takes an unknown member for a known one.
 pub(super) fn is_ambiguous(key: &Value) -> bool {
     key.as_object().is_some_and(|key| key.keys().any(|name| is_alias(name, &MEMBERS)))
 }
 
 impl Jwk {
-    /// `use` is compared with its case, as are all names of a JWK.
+    /// `use` is case-sensitive, as are all names of a JWK.
     pub(super) fn read(key: &Value) -> Result<Self, JwkFlaw> {
         if !key.is_object() {
             return Err(JwkFlaw::NotObject);
@@ -156,7 +131,7 @@ fn jwt(key: &Value, public: Result<Option<PublicKey>, JwkFlaw>) -> Result<Jwk, J
     })
 }
 
-/// None on a curve that is unknown.
+/// None for an unknown curve.
 fn elliptic(key: &Value) -> Result<Option<PublicKey>, JwkFlaw> {
     let name = key["crv"].as_str().ok_or(JwkFlaw::Numbers)?;
     let Some(curve) = Curve::ALL.into_iter().find(|curve| curve.name() == name) else {

@@ -10,37 +10,24 @@ use serde::{
 use super::{Bundle, BundleError, document::Document};
 use crate::spiffe::id::{IdError, TrustDomain};
 
-/// Why a text holds no bundle map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// It is no JSON, or of another shape.
     #[error("not a bundle map: {0}")]
     Json(String),
-    /// There are no trust domains.
     #[error("not a bundle map: it has no \"trust_domains\"")]
     NoTrustDomains,
-    /// A name is not a trust domain's.
     #[error("not a bundle map: {0}")]
     Name(#[from] IdError),
-    /// A trust domain is there twice.
     #[error("not a bundle map: trust domain {0} is there twice")]
     Twice(TrustDomain),
-    /// A trust domain's bundle can't be read.
     #[error("trust domain {trust_domain}: {error}")]
-    Bundle {
-        /// Whose.
-        trust_domain: TrustDomain,
-        /// Why.
-        error: BundleError,
-    },
+    Bundle { trust_domain: TrustDomain, error: BundleError },
 }
 
-/// Bundles, and whose each is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BundleMap(BTreeMap<TrustDomain, Bundle>);
 
 impl BundleMap {
-    /// Reads a SPIFFE bundle map.
     pub fn parse(document: &[u8]) -> Result<Self, MapError> {
         let document: MapDocument = serde_json::from_slice(document)
             .map_err(|error| MapError::Json(super::without_content(&error)))?;
@@ -56,12 +43,10 @@ impl BundleMap {
         Ok(Self(bundles))
     }
 
-    /// The bundle of this trust domain.
     pub fn get(&self, trust_domain: &TrustDomain) -> Option<&Bundle> {
         self.0.get(trust_domain)
     }
 
-    /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&TrustDomain, &Bundle)> {
         self.0.iter()
     }
@@ -71,12 +56,12 @@ impl BundleMap {
 struct MapDocument<'a> {
     #[serde(borrow)]
     trust_domains: Option<Entries<'a>>,
-    /// Without it, serde would take a list for an object.
+    /// Without it, serde would accept a list in place of an object.
     #[serde(flatten)]
     _others: IgnoredAny,
 }
 
-/// As they stand in the text. A map of serde's would keep the last of two with the same name.
+/// As in the text. serde's maps would keep only the last of two entries with the same name.
 struct Entries<'a>(Vec<(String, Document<'a>)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
