@@ -1,7 +1,7 @@
-//! One bundle from one endpoint, by either profile.
+//! Fetches one bundle from one endpoint, by either profile.
 //!
-//! Each fetch stands alone: a connection of its own, no session that is taken up again, no redirect
-//! that is remembered. A peer that is slow or says too much is let go.
+//! Each fetch is independent: its own connection, no resumed session, no remembered redirect. A peer that is
+//! slow or sends too much is given up.
 
 mod address;
 mod connect;
@@ -34,33 +34,27 @@ pub use trust::{RootsError, Trust, web_roots};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Of an answer, in bytes. Some hundreds of authorities fit in; fifty peers may answer at once.
 const LONGEST: usize = 512 * 1024;
-/// That are followed.
 const REDIRECTS: usize = 5;
 
-/// Where a bundle is, and how its server proves who it is.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// https, without a user.
     pub url: Uri,
-    /// The profile.
     pub trust: Trust,
 }
 
-/// What an endpoint said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fetched {
-    /// The bundle.
     pub bundle: Bundle,
-    /// The text that it was read from.
+    /// The text that `bundle` was parsed from.
     pub document: String,
 }
 
-/// A fetch, and what there is to know of it beside what came of it.
+/// A fetch with details for its report.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The bundle.
     pub outcome: Result<Fetched, FetchError>,
-    /// What was odd about the certificate.
+    /// About the certificates that were accepted.
     pub warnings: Vec<SvidWarning>,
     /// Whether what went wrong may tell of a network that is not public: an address on the way was
     /// a private one, or nobody knows which it was.
@@ -73,7 +67,6 @@ pub async fn fetch(endpoint: &Endpoint, now: DateTime<Utc>) -> Result<Fetched, F
     attempt(endpoint, now).await.outcome
 }
 
-/// The same, for whoever has to tell others of it.
 pub async fn attempt(endpoint: &Endpoint, now: DateTime<Utc>) -> Attempt {
     attempt_within(PATIENCE, endpoint, now).await
 }
@@ -87,21 +80,20 @@ async fn attempt_within(limit: Duration, endpoint: &Endpoint, now: DateTime<Utc>
     Attempt { outcome, warnings: warnings.take(), internal }
 }
 
-/// How far a fetch came.
+/// How far a fetch got.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     stage: Stage,
-    /// As in [`Attempt`]. It never becomes false again: the first of two hosts may be the private one.
+    /// As in [`Attempt`]. Never reset: the first of two hosts may be the private one.
     internal: bool,
 }
 
-/// What an endpoint answers.
 enum Answer {
     Bundle(Fetched),
     Elsewhere(Uri),
 }
 
-/// Where a redirect leads must prove the same, so all of it uses one configuration.
+/// The targets of redirects must prove the same, so all use one configuration.
 async fn follow(
     endpoint: &Endpoint,
     now: DateTime<Utc>,
@@ -138,7 +130,7 @@ async fn get(url: &Uri, tls: &TlsConnector, progress: &mut Progress) -> Result<A
     ask(stream, &target, |response| read(response, url)).await
 }
 
-/// Sends the one request and hands the response on. The connection lives as long as that takes.
+/// The connection lives as long as `read` needs the response.
 async fn ask<F: Future<Output = Result<Answer, FetchError>>>(
     stream: TlsStream<TcpStream>,
     target: &Target,

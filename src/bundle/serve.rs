@@ -1,9 +1,9 @@
-//! A SPIFFE bundle endpoint with the profile https_spiffe: one document, over TLS, from a server that
-//! proves who it is with an X509-SVID.
+//! A SPIFFE bundle endpoint with the profile https_spiffe: one document, over TLS, from a server with an
+//! X509-SVID.
 //!
-//! It answers GET on `/` and nothing else, as SPIRE's does. Bundles are public, so nobody is asked who
-//! they are. A client that is slow to finish its handshake is dropped, and where too many are
-//! connected, the oldest connection is closed.
+//! It answers GET on `/` and nothing else, as SPIRE's does. Bundles are public, so clients need no
+//! authentication. A client that is slow to finish its handshake is dropped, and beyond a limit the oldest
+//! connection is closed.
 
 use std::{
     fmt, io,
@@ -29,26 +29,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{http_listener, lock::lock, tls_listener::TlsListener};
 
-/// An X509-SVID and its key. It has no `Debug`.
+/// Without `Debug`, because of the key.
 pub struct ServerSvid {
-    /// The SVID first, then what leads to an authority of the bundle.
+    /// The SVID first, then its intermediates.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The SVID's key.
     pub key: PrivateKeyDer<'static>,
 }
 
-/// Why a bundle can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Certificate and key are no pair, or not one for TLS.
     #[error("the SVID cannot be served: its key is another one's, or TLS cannot use it")]
     Svid(#[source] rustls::Error),
-    /// The listener can't be used.
     #[error("cannot serve a bundle on this listener")]
     Listener(#[source] io::Error),
 }
 
-/// A bundle endpoint that is being served. Dropping it stops it.
+/// Dropping it stops it.
 #[derive(Debug)]
 pub struct Endpoint {
     address: SocketAddr,
@@ -58,7 +54,6 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves this document with this SVID.
     pub fn start(
         listener: TcpListener,
         document: String,
@@ -81,7 +76,6 @@ impl Endpoint {
         Ok(Self { address, offer, stop, task })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,7 +102,6 @@ impl Drop for Endpoint {
     }
 }
 
-/// What is served now.
 struct Offer {
     provider: Arc<CryptoProvider>,
     current: Mutex<Current>,

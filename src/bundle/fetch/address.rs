@@ -1,14 +1,14 @@
-//! Which addresses and names are those of a network that is not public. Pure.
+//! Which addresses and names belong to networks that are not public. Pure.
 //!
-//! Whoever may name a peer must not learn from its status what listens in such a network.
+//! People who may add a peer must not learn from its status what listens in such a network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Ends of names that the public DNS has not.
+/// Suffixes of names that the public DNS does not have.
 const INTERNAL: [&str; 8] =
     ["localhost", "localdomain", "local", "internal", "svc", "lan", "intranet", "home.arpa"];
 
-/// Whether an address is one of this machine, of its network or of nobody at all.
+/// Whether an address belongs to this machine or its network, or is reserved.
 pub(super) fn is_internal(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => v4(address),
@@ -45,7 +45,7 @@ fn v6(address: Ipv6Addr) -> bool {
         || carried(&segments).is_some_and(v4)
 }
 
-/// The IPv4 address that an IPv6 address stands for.
+/// The IPv4 address inside an IPv6 address.
 fn carried(segments: &[u16; 8]) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match *segments {
@@ -60,7 +60,7 @@ fn carried(segments: &[u16; 8]) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether a name is one that only a network of one's own knows.
+/// Whether only a private network knows the name.
 pub(super) fn is_internal_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let is_below = |end: &&str| {

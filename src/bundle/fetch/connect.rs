@@ -1,10 +1,10 @@
-//! The way to a host: straight, or through the proxy that the environment names.
+//! Connects to a host, directly or through the proxy of the environment.
 //!
-//! `HTTPS_PROXY` and `NO_PROXY` mean what they mean to the SPIRE server, which fetches the same
-//! bundles. A proxy passes bytes on; who is at the other end proves itself to us, not to it.
+//! `HTTPS_PROXY` and `NO_PROXY` mean the same as to the SPIRE server, which fetches the same bundles. A proxy
+//! only forwards bytes; the server still proves its identity to us.
 //!
-//! What is connected to is judged here, where its address is known: a name that leads to a public
-//! address when it is checked may lead to a private one a moment later.
+//! Whether a host is internal is judged here, where its address is known: a name that resolves to a public
+//! address when it is checked may resolve to a private one a moment later.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,10 +24,10 @@ use tower::Service;
 
 use super::{FetchError, Stage, address, target::Target};
 
-/// For one address of several: where one leads nowhere, such as IPv6 often does, another may lead there.
+/// For one of several addresses: if one is unreachable, as IPv6 often is, another may work.
 const EACH: Duration = Duration::from_secs(10);
 
-/// Connects. Says whether that had to do with an address that is not public.
+/// Sets `internal` if an address that is not public was involved.
 pub(super) async fn connect(
     url: &Uri,
     target: &Target,

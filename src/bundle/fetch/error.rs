@@ -1,4 +1,4 @@
-//! Why there is no bundle, in words that stand in a peer's status.
+//! Why there is no bundle, in the words of a peer's status.
 
 use std::{io, time::Duration};
 
@@ -6,10 +6,10 @@ use rustls::{CertificateError, OtherError};
 
 use crate::spiffe::{bundle::BundleError, svid::SvidError};
 
-/// As many characters as a DNS name can have, and enough of anything else that a peer says.
+/// As long as the longest DNS name.
 const LONGEST_QUOTE: usize = 253;
 
-/// What is quoted of a text that a peer has a say in: a status is no place for all of it.
+/// Shortens a text that a peer chooses: a status has no room for all of it.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(LONGEST_QUOTE) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -17,19 +17,14 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Why a URL is no endpoint's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Not https.
     #[error("the URL is not an https:// one")]
     NotHttps,
-    /// A user, and maybe a password.
     #[error("the URL holds a user (\"@\"), which is not allowed")]
     UserInfo,
-    /// The host is neither a name nor an address.
     #[error("the URL's host is neither a DNS name nor an IP address")]
     Host,
-    /// Not a URL that can be asked for.
     #[error("the URL can't be read")]
     Unreadable,
 }
@@ -37,99 +32,71 @@ pub enum UrlError {
 /// How far a fetch came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// No connection.
     Began,
-    /// The host accepted a TCP connection.
     Connected,
-    /// The host proved who it is.
     Verified,
 }
 
-/// Why there is no bundle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// The URL is no endpoint's.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The host's name leads nowhere.
     #[error("no such host: {0}. Is its address right, and does this cluster's DNS know it?")]
     NoSuchHost(String),
-    /// Nobody listens.
     #[error("connection refused. Is its address right, and does anybody listen there?")]
     Refused,
-    /// The host can't be connected to for another reason.
     #[error("no connection: {0}")]
     NoConnection(io::ErrorKind),
-    /// The proxy that `HTTPS_PROXY` names does not lead there.
     #[error("the proxy that HTTPS_PROXY names does not lead there; NO_PROXY makes exceptions")]
     Proxy,
-    /// What listens is no TLS server.
     #[error("it does not speak TLS. Is the port right?")]
     NotTls,
-    /// TLS failed for another reason.
     #[error("the TLS handshake failed: {0}")]
     Handshake(String),
-    /// https_spiffe: the certificate does not prove the ID.
+    /// Only with https_spiffe.
     #[error(transparent)]
     Svid(SvidError),
-    /// https_web: nobody vouches for the certificate.
+    /// Only with https_web, like the next three.
     #[error(
         "the certificate is signed by no CA that is trusted here. SSL_CERT_FILE names a file with others; the SPIRE server needs them too"
     )]
     UnknownCa,
-    /// https_web: the certificate is another host's.
     #[error("the certificate is not for {0}")]
     OtherHost(String),
-    /// https_web: the certificate is out of date.
     #[error("the certificate is expired")]
     Expired,
-    /// https_web: the certificate is too new.
     #[error("the certificate is not yet valid: do the clocks agree?")]
     NotYetValid,
-    /// Neither a bundle nor a redirect.
     #[error("it answers HTTP {0}. Is that the address of a bundle endpoint?")]
     Status(u16),
-    /// The connection ended within the answer, or it is no HTTP.
+    /// Or the answer is not HTTP.
     #[error("the connection broke before the answer was complete")]
     Broken,
-    /// Too much is said.
     #[error("the answer is longer than 512 KiB")]
     TooLong,
-    /// The answer is no text.
     #[error("not a bundle document: it is not UTF-8")]
     NotText,
-    /// The answer is no bundle.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// A redirect to nowhere.
     #[error("a redirect without a target that can be read")]
     NoLocation,
-    /// A redirect too many.
     #[error("more than 5 redirects")]
     ManyRedirects,
-    /// It went wrong where a redirect leads.
     #[error("redirected to {to}: {cause}")]
     Redirected {
-        /// Where, without user and query.
+        /// Without user and query.
         to: String,
-        /// What went wrong there.
         cause: Box<FetchError>,
     },
-    /// No time left.
     #[error(
         "no answer within {} s. Does a firewall or a proxy stand in between?",
         after.as_secs_f64()
     )]
-    TooSlow {
-        /// How much there was.
-        after: Duration,
-        /// How far it came.
-        stage: Stage,
-    },
+    TooSlow { after: Duration, stage: Stage },
 }
 
 impl FetchError {
-    /// Whether the host accepted a TCP connection; of a redirect, the host that sent it.
+    /// With a redirect, the host that sent it.
     pub fn reached(&self) -> bool {
         match self {
             Self::Url(_)
@@ -159,7 +126,7 @@ impl FetchError {
         }
     }
 
-    /// A metric's label.
+    /// A bounded label for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Url(_) => "url",
@@ -214,7 +181,7 @@ impl FetchError {
         }
     }
 
-    /// rustls lists what it finds in a certificate, however much that is.
+    /// rustls quotes as much of a certificate as there is.
     fn handshake(error: &impl ToString) -> Self {
         Self::Handshake(quoted(&error.to_string()))
     }

@@ -8,9 +8,8 @@ use super::error::{UrlError, quoted};
 /// Longer paths are not shown.
 const SHOWN: usize = 200;
 
-/// What a connection and a request need to know of a URL.
 pub(super) struct Target {
-    /// Without the brackets of an IPv6 address. A full stop at its end stays: no other domain is tried then.
+    /// Without the brackets of an IPv6 address. With a final dot: then DNS tries no other domain.
     pub(super) host: String,
     pub(super) port: u16,
     /// What the server is asked for, and must prove where the profile is https_web: without the full stop,
@@ -46,7 +45,7 @@ impl Target {
     }
 }
 
-/// Where a redirect leads: another URL, or a place relative to this one.
+/// Resolves a redirect's location, which may be relative.
 pub(super) fn redirected(from: &Uri, location: &str) -> Option<Uri> {
     let location = location.split('#').next().filter(|location| !location.is_empty())?;
     let authority = from.authority()?;
@@ -66,7 +65,7 @@ pub(super) fn redirected(from: &Uri, location: &str) -> Option<Uri> {
     text.parse().ok()
 }
 
-/// A URL for a person. User and query are left out: they may be secret.
+/// For people. Without user and query, which may be secret.
 pub(super) fn shown(url: &Uri) -> String {
     let place = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
