@@ -79,13 +79,11 @@ struct Identity {
     resource_version: Option<String>,
 }
 
-/// Reads that part; for `deserialize_with`.
 pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let Identity { namespace, name, uid, resource_version } = Identity::deserialize(deserializer)?;
     Ok(ObjectMeta { namespace, name, uid, resource_version, ..ObjectMeta::default() })
 }
 
-/// Reads that part; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let slim = Slim::deserialize(deserializer)?;
     Ok(ObjectMeta {

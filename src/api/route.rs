@@ -9,23 +9,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{metadata, resource::resource};
 use crate::runtime::redact::PrivateKeyPem;
 
-/// The API group of Routes.
 pub const GROUP: &str = "route.openshift.io";
-/// The version of that group that we speak.
 pub const VERSION: &str = "v1";
-/// Group and version as an ObjectReference names them.
+/// For an ObjectReference.
 pub const API_VERSION: &str = "route.openshift.io/v1";
 
-/// A Route, without what the injector has no use for.
+/// The fields of a Route that the injector uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Route {
-    /// The metadata that we have a use for.
     #[serde(deserialize_with = "metadata::slim")]
     pub metadata: ObjectMeta,
-    /// What the user asks of the router.
     #[serde(default)]
     pub spec: RouteSpec,
-    /// What routers and we report.
     #[serde(default)]
     pub status: RouteStatus,
 }
@@ -34,7 +29,6 @@ pub struct Route {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteSpec {
-    /// The host that clients ask for.
     pub host: Option<String>,
     /// `None` or `Subdomain`.
     pub wildcard_policy: Option<String>,
@@ -42,15 +36,13 @@ pub struct RouteSpec {
     pub tls: Option<TlsConfig>,
 }
 
-/// `spec.tls`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsConfig {
     /// `edge`, `reencrypt` or `passthrough`.
     pub termination: Option<String>,
-    /// The certificate chain that the router serves, PEM.
+    /// In PEM.
     pub certificate: Option<String>,
-    /// Its private key, PEM.
     pub key: Option<PrivateKeyPem>,
     /// The pool that the router verifies the certificate with before it serves it.
     pub ca_certificate: Option<String>,
@@ -58,7 +50,6 @@ pub struct TlsConfig {
     pub external_certificate: Option<ExternalCertificate>,
 }
 
-/// `spec.tls.externalCertificate`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ExternalCertificate {
     /// The Secret that the router itself reads.
@@ -70,7 +61,6 @@ pub struct ExternalCertificate {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RouteStatus {
-    /// Which kind of certificate the Route holds.
     pub certificate: Vec<CertificateCondition>,
 }
 
@@ -82,10 +72,8 @@ pub struct CertificateCondition {
     pub r#type: Cow<'static, str>,
     /// `True` or `False`.
     pub status: Cow<'static, str>,
-    /// Why, for machines.
     #[serde(default)]
     pub reason: Cow<'static, str>,
-    /// Why, for people.
     #[serde(default)]
     pub message: Box<str>,
     /// When `status` last changed.

@@ -11,27 +11,23 @@ use super::{metadata, resource::resource};
 /// The only type of Secret that is injected.
 pub const TLS_TYPE: &str = "kubernetes.io/tls";
 
-/// A Secret, without what is none of our business.
+/// The fields of a Secret that we use.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Secret {
-    /// Which Secret it is, and in which version.
     #[serde(deserialize_with = "metadata::identity")]
     pub metadata: ObjectMeta,
-    /// `kubernetes.io/tls` for a certificate and its key; it can't be changed.
+    /// Immutable.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// The values, decoded.
     #[serde(default)]
     pub data: SecretData,
 }
 
-/// The two values of a TLS Secret; others are not even decoded.
+/// Other values are not even decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SecretData {
-    /// The certificate chain.
     #[serde(rename = "tls.crt", default)]
     pub certificate: SecretBytes,
-    /// The private key.
     #[serde(rename = "tls.key", default)]
     pub key: SecretBytes,
 }
@@ -41,7 +37,6 @@ pub struct SecretData {
 pub struct SecretBytes(Zeroizing<Vec<u8>>);
 
 impl SecretBytes {
-    /// The value itself.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -61,10 +56,9 @@ impl<'de> Deserialize<'de> for SecretBytes {
     }
 }
 
-/// A Secret as it is watched: its identity and version, and nothing of its content.
+/// A Secret as it is watched, without its content.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SecretMetadata {
-    /// Which Secret it is, and in which version.
     #[serde(deserialize_with = "metadata::identity")]
     pub metadata: ObjectMeta,
 }
