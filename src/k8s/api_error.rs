@@ -18,7 +18,6 @@ const FIELDS: usize = 10;
 /// Longer than any healthy API server takes for a single object.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// 409 on a write: the object is not the one that was decided on.
@@ -62,7 +61,6 @@ pub enum ApiError {
     /// Not sent, or not answered in time, because another replica may hold the lease by now.
     #[error("given up: this replica no longer holds the lease")]
     NotLeader,
-    /// The answer was not what the API promises.
     #[error("the API server's answer could not be decoded")]
     Undecodable,
     /// A list holds an object that is larger than any that an API server accepts.

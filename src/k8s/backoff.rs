@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-/// The bounds of a back-off.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// The wait after the first failure.
     pub first: Duration,
-    /// No wait is longer.
+    /// The most that `after` waits.
     pub longest: Duration,
 }
 
@@ -26,7 +25,7 @@ impl Backoff {
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// The longest that `after` answers for so many failures.
+    /// The longest wait of `after` for so many failures.
     pub fn ceiling(&self, failures: u32) -> Duration {
         let doubled = 2u32.checked_pow(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.first.saturating_mul(doubled).min(self.longest)

@@ -42,17 +42,15 @@ const MOST_REMEMBERED: usize = 20_000;
 /// The Event of an ongoing problem is renewed after this long.
 const RENEWAL: TimeDelta = TimeDelta::hours(1);
 
-/// The content of an Event.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub regarding: ObjectReference,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
-    /// For machines.
     pub reason: &'static str,
     /// The operation that the Event is about.
     pub action: &'static str,
-    /// For people; cut to the length that the API accepts.
+    /// Cut to the length that the API accepts.
     pub note: String,
     /// Deduplication key, if the text of the note varies while the problem stays the same.
     pub topic: Option<String>,
@@ -100,7 +98,6 @@ impl Publisher {
         }
     }
 
-    /// Publishes a single Event.
     pub async fn publish(&self, message: &Message) -> Result<(), ApiError> {
         match self.create(message).await {
             // The same Event was published before and has not expired: count it.

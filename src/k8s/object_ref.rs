@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::queue;
 
-/// Namespace and name of an object.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
     pub namespace: Arc<str>,
@@ -18,7 +17,6 @@ impl ObjectRef {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Names the object with this metadata.
     pub fn of(meta: &ObjectMeta) -> Self {
         let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref());
         Self::new(namespace.unwrap_or_default(), name.unwrap_or_default())

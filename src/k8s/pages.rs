@@ -64,7 +64,6 @@ pub enum Progress {
     Complete(Option<String>),
 }
 
-/// How heavy an answer was.
 #[derive(Clone, Copy, Debug)]
 enum Weight {
     OverBound,

@@ -305,7 +305,6 @@ impl<K: Key> Default for Queue<K> {
 }
 
 impl<K: Key> Queue<K> {
-    /// As `Schedule::for_workers`.
     pub fn for_workers(workers: usize) -> Self {
         Self { schedule: Mutex::new(Schedule::for_workers(workers)), changed: Notify::new() }
     }
@@ -352,18 +351,15 @@ impl<K: Key> Queue<K> {
         }
     }
 
-    /// The worker has finished the key.
     pub fn done(&self, key: &K) {
         lock(&self.schedule).done(key);
         self.changed.notify_one();
     }
 
-    /// Removes a key that waits.
     pub fn forget(&self, key: &K) {
         lock(&self.schedule).forget(key);
     }
 
-    /// How many keys are due or being worked on.
     pub fn depth(&self) -> usize {
         lock(&self.schedule).depth(Instant::now())
     }

@@ -5,17 +5,15 @@ use kube::{Api, Client};
 
 use super::api_error;
 
-/// The name of a sandbox's API server.
 pub const SERVER_NAME: &str = "trustplane sandbox";
-/// How the version of a server with that name ends.
+/// Its version ends like this.
 const VERSION: &str = "+trustplane-sandbox";
-/// The ConfigMap of namespace `default` that says that the injector runs in the same process.
+/// A ConfigMap of namespace `default`: the injector runs in the sandbox's process.
 pub const INJECTOR_CONFIG_MAP: &str = "trustplane-sandbox-injector";
 
 /// Who injects in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injecting {
-    /// The sandbox itself.
     Itself,
     /// Nobody, or somebody outside.
     Others,

@@ -36,9 +36,7 @@ use crate::{
 /// A change that a watch reports. `All` are the names of all objects at the end of a list.
 #[derive(Debug)]
 pub enum Change<K, All = HashSet<ObjectRef>> {
-    /// The object is there, in this version.
     Applied(K),
-    /// The object is gone.
     Deleted(ObjectRef),
     /// The object is there, but it can't be decoded. The reason is not passed on: it may quote
     /// what it could not decode.
@@ -85,7 +83,6 @@ impl<T: Eq + Hash + Ord> Unlisted<T> {
 #[derive(Clone, Debug)]
 pub struct Watch<K> {
     pub api: Api<MaybeDecoded<K>>,
-    /// A field selector.
     pub fields: Option<&'static str>,
     /// The watch is opened anew after this long, and given up when silent for a little longer.
     pub timeout: Duration,
@@ -142,7 +139,6 @@ impl<K> Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches for ever.
     pub async fn run(self, mut handle: impl FnMut(Change<K>)) {
         let mut listed = HashSet::new();
         let mut is_listing = false;

@@ -57,7 +57,6 @@ impl<L: Listener> Listener for LimitedListener<L> {
     }
 }
 
-/// A connection that its listener can close.
 pub struct LimitedStream<S> {
     stream: S,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,

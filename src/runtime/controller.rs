@@ -94,7 +94,6 @@ pub struct ControllerArgs {
     instance: Option<String>,
 }
 
-/// `--metrics-auth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum MetricsAuth {
     /// Everybody
@@ -121,12 +120,10 @@ pub struct Context<'a> {
     pub client: Client,
     pub gate: Gate,
     pub clock: Clock,
-    /// For metrics.
     pub registry: &'a mut Registry,
 }
 
 impl ControllerArgs {
-    /// Runs the controller until it is asked to stop.
     pub fn run<C: Controller>(
         self,
         lease: &'static str,
@@ -220,7 +217,6 @@ impl ControllerArgs {
         Ok(None)
     }
 
-    /// This replica's name.
     pub fn instance(&self) -> String {
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let named = self.instance.clone().filter(|name| !name.is_empty()).or_else(host);

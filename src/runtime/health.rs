@@ -13,7 +13,6 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use crate::runtime::token_auth::{Access, TokenAuth};
 
-/// What the pages show.
 pub struct Health {
     /// Reasons why the replica is not ready; empty if it is.
     pub waiting_for: Box<dyn Fn() -> Vec<String> + Send + Sync>,

@@ -20,7 +20,6 @@ use super::{
     terminal::FAINT,
 };
 
-/// `--log-format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.

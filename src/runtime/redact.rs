@@ -24,7 +24,6 @@ impl PrivateKeyPem {
         &self.0
     }
 
-    /// Whether there is no text at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

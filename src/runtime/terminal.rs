@@ -1,11 +1,10 @@
-//! Text for a terminal: how wide, in which colours, broken where. Pure: what writes it takes the
-//! colours out where they don't belong.
+//! Text for a terminal: its width, colours and line breaks. Pure: its printer removes
+//! the colours if they don't belong there.
 
 use anstyle::{AnsiColor, Style};
 
 use super::printable::printable;
 
-/// No line is longer.
 pub const WIDTH: usize = 100;
 /// Narrower than this, nothing could be read.
 const NARROWEST: usize = 40;
@@ -16,18 +15,17 @@ pub const GOOD: Style = AnsiColor::Green.on_default();
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
 
-/// How long a line may be where the terminal, if there is one, has so many columns.
+/// The width for a terminal with so many columns.
 pub fn width(columns: Option<u16>) -> usize {
     columns.map_or(WIDTH, |columns| usize::from(columns).clamp(NARROWEST, WIDTH))
 }
 
-/// A text in lines of this width.
 pub fn paragraph(text: &str, width: usize) -> String {
     format!("{}\n", wrapped(text, width).join("\n"))
 }
 
-/// Broken at spaces; a word that is longer than a line has one of its own. Much of what is printed
-/// comes from a cluster, so nothing but what can be seen gets through.
+/// Breaks at spaces; a word longer than a line has a line of its own. Much of the text comes from a cluster,
+/// so it is escaped.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace().map(printable) {

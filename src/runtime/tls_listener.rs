@@ -30,7 +30,6 @@ use crate::runtime::lock::lock;
 /// The files are checked for changes at most this often.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Handshakes at once.
 const MAX_HANDSHAKES: usize = 64;
 
 /// Names files, never their content.
@@ -42,7 +41,6 @@ pub enum PairError {
     NoCertificate(PathBuf),
     #[error("{} holds no private key in PEM", .0.display())]
     NoKey(PathBuf),
-    /// The two do not belong together, or can't be used.
     #[error("{} and {} are no usable pair", certificate.display(), key.display())]
     Unusable { certificate: PathBuf, key: PathBuf },
 }
@@ -117,7 +115,6 @@ impl ResolvesServerCert for CertReloader {
     }
 }
 
-/// The content of the two files.
 struct Files<'a> {
     paths: (&'a Path, &'a Path),
     certificate: Vec<u8>,

@@ -63,7 +63,6 @@ impl TokenAuth {
         Self { client, cache: Mutex::default(), permits: Semaphore::new(MAX_REVIEWS) }
     }
 
-    /// Whether the sender of these headers may get this path.
     pub async fn check(&self, headers: &HeaderMap, path: &str) -> Result<Access, ApiError> {
         let Some(token) = bearer(headers) else { return Ok(Access::Unauthenticated) };
         let digest = Sha256::new().chain_update(path).chain_update([0]).chain_update(token);
