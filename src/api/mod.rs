@@ -3,9 +3,9 @@
 //! Nothing here is ever sent back whole: writes are merge patches, so what these types leave out
 //! survives.
 
-pub mod federated_trust_domain;
+pub(crate) mod federated_trust_domain;
 mod metadata;
 pub(crate) mod resource;
 pub mod route;
-pub mod secret;
+pub(crate) mod secret;
 pub mod spire_server;

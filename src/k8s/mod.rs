@@ -2,16 +2,16 @@
 //! work queue, Events, errors. Knows no job.
 
 pub mod api_error;
-pub mod backoff;
+pub(crate) mod backoff;
 pub mod client;
-pub mod decode;
-pub mod events;
+pub(crate) mod decode;
+pub(crate) mod events;
 pub mod gate;
-pub mod object_ref;
-pub mod pages;
-pub mod queue;
-pub mod retry_after;
-pub mod revert_backoff;
-pub mod sandbox;
-pub mod watch;
-pub mod watch_throttle;
+pub(crate) mod object_ref;
+pub(crate) mod pages;
+pub(crate) mod queue;
+pub(crate) mod retry_after;
+pub(crate) mod revert_backoff;
+pub(crate) mod sandbox;
+pub(crate) mod watch;
+pub(crate) mod watch_throttle;

@@ -1,19 +1,19 @@
 //! What every job runs in: listeners, the lease, logs, the clock. Knows no job.
 
 pub mod clock;
-pub mod connection_limit;
-pub mod controller;
+pub(crate) mod connection_limit;
+pub(crate) mod controller;
 pub mod failpoints;
-pub mod flags;
-pub mod health;
-pub mod http_listener;
+pub(crate) mod flags;
+pub(crate) mod health;
+pub(crate) mod http_listener;
 pub mod lease;
-pub mod lock;
-pub mod log;
-pub mod printable;
+pub(crate) mod lock;
+pub(crate) mod log;
+pub(crate) mod printable;
 pub mod redact;
-pub mod server_verifier;
-pub mod shutdown;
-pub mod terminal;
-pub mod tls_listener;
-pub mod token_auth;
+pub(crate) mod server_verifier;
+pub(crate) mod shutdown;
+pub(crate) mod terminal;
+pub(crate) mod tls_listener;
+pub(crate) mod token_auth;

@@ -4,8 +4,8 @@
 
 pub mod bundle;
 mod certificate;
-pub mod id;
-pub mod svid;
+pub(crate) mod id;
+pub(crate) mod svid;
 #[cfg(test)]
 pub(crate) mod testing;
 

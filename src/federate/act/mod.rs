@@ -2,11 +2,11 @@
 //! `bootstrap` the bundles of peers.
 
 pub mod apply;
-pub mod apps_domain;
+pub(crate) mod apps_domain;
 pub mod bootstrap;
-pub mod effective;
-pub mod own_endpoint;
+pub(crate) mod effective;
+pub(crate) mod own_endpoint;
 pub mod peers;
-pub mod preview;
-pub mod references;
-pub mod server_metrics;
+pub(crate) mod preview;
+pub(crate) mod references;
+pub(crate) mod server_metrics;
