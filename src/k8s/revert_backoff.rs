@@ -166,25 +166,27 @@ mod tests {
         assert_eq!(announcements, 1, "people are told once");
     }
 
-    #[test]
-    fn another_write_starts_anew() {
-        let now = Instant::now();
+    /// One that has to wait after six writes at this time.
+    fn waiting(now: Instant) -> RevertBackoff {
         let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
         for _ in 0..6 {
             backoff.written(&LIMITS, now);
         }
         assert!(matches!(backoff.decide(&LIMITS, PAIR, now), Decision::Wait(..)));
+        backoff
+    }
+
+    #[test]
+    fn another_write_starts_anew() {
+        let now = Instant::now();
+        let mut backoff = waiting(now);
         assert_eq!(backoff.decide(&LIMITS, Some(2), now), Decision::Go);
     }
 
     #[test]
     fn ten_quiet_minutes_end_a_contest() {
         let now = Instant::now();
-        let mut backoff = RevertBackoff { write: PAIR, ..RevertBackoff::default() };
-        for _ in 0..6 {
-            backoff.written(&LIMITS, now);
-        }
-        assert!(matches!(backoff.decide(&LIMITS, PAIR, now), Decision::Wait(..)));
+        let mut backoff = waiting(now);
         assert_eq!(backoff.decide(&LIMITS, PAIR, now + LIMITS.quiet + SECOND), Decision::Go);
     }
 

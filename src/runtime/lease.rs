@@ -223,19 +223,21 @@ impl Election {
             metadata: ObjectMeta { name: Some(self.candidate.name.into()), ..Default::default() },
             spec: Some(self.spec(&LeaseSpec::default(), &Step::Create)),
         };
-        api_error::with_timeout_of(CALL_TIMEOUT, self.api.create(&PostParams::default(), &lease))
-            .await
+        let params = PostParams::default();
+        api_error::with_timeout_of(CALL_TIMEOUT, self.api.create(&params, &lease)).await
     }
 
     async fn replace(&self, step: &Step) -> Result<Lease, ApiError> {
         let Some(observed) = &self.observed else { return Err(ApiError::NotFound) };
         let mut lease = observed.lease.clone();
         lease.spec = Some(self.spec(&lease.spec.unwrap_or_default(), step));
-        api_error::with_timeout_of(
-            CALL_TIMEOUT,
-            self.api.replace(self.candidate.name, &PostParams::default(), &lease),
-        )
-        .await
+        self.write(&lease).await
+    }
+
+    async fn write(&self, lease: &Lease) -> Result<Lease, ApiError> {
+        let params = PostParams::default();
+        let call = self.api.replace(self.candidate.name, &params, lease);
+        api_error::with_timeout_of(CALL_TIMEOUT, call).await
     }
 
     fn spec(&self, before: &LeaseSpec, step: &Step) -> LeaseSpec {
@@ -268,12 +270,7 @@ impl Election {
             let spec = lease.spec.get_or_insert_default();
             spec.holder_identity = Some(String::new());
             spec.renew_time = self.wall_clock();
-            match api_error::with_timeout_of(
-                CALL_TIMEOUT,
-                self.api.replace(self.candidate.name, &PostParams::default(), &lease),
-            )
-            .await
-            {
+            match self.write(&lease).await {
                 Ok(_) => tracing::info!(lease = %self.candidate, "lease released"),
                 Err(error) => {
                     tracing::warn!(%error, lease = %self.candidate, "releasing the lease failed")

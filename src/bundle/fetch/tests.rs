@@ -50,6 +50,11 @@ async fn ask(server: &Server, trust: Trust) -> Result<Fetched, FetchError> {
     fetch(&Endpoint { url: server.url("/bundle"), trust }, noon()).await
 }
 
+async fn fetch_from(url: &str) -> Result<Fetched, FetchError> {
+    let endpoint = Endpoint { url: url.parse().unwrap(), trust: spiffe(&Ca::new("td-b")) };
+    fetch(&endpoint, noon()).await
+}
+
 /// What is said of a server that proves who it is and then replies this.
 async fn said_of(reply: Reply) -> FetchError {
     let ca = Ca::new("td-b");
@@ -242,8 +247,7 @@ async fn a_bundle_is_never_asked_for_without_tls_or_with_a_password() {
         ("http://127.0.0.1:1/bundle", UrlError::NotHttps),
         ("https://me:secret@127.0.0.1:1/bundle", UrlError::UserInfo),
     ] {
-        let endpoint = Endpoint { url: url.parse().unwrap(), trust: spiffe(&Ca::new("td-b")) };
-        let error = fetch(&endpoint, noon()).await.unwrap_err();
+        let error = fetch_from(url).await.unwrap_err();
         assert_eq!(error, FetchError::Url(said));
         assert!(!error.reached() && !error.verified());
     }
@@ -346,7 +350,7 @@ async fn a_server_that_never_begins_tls_is_given_up() {
 #[tokio::test]
 async fn a_server_without_tls_is_told() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let url = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
     let plain = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await?;
         tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -356,26 +360,21 @@ async fn a_server_without_tls_is_told() {
         io::Result::Ok(())
     });
 
-    let endpoint = Endpoint { url, trust: spiffe(&Ca::new("td-b")) };
-    assert_eq!(fetch(&endpoint, noon()).await, Err(FetchError::NotTls));
+    assert_eq!(fetch_from(&url).await, Err(FetchError::NotTls));
     plain.abort();
 }
 
 #[tokio::test]
 async fn a_port_that_nobody_listens_on_is_told() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
-    let url = format!("https://{free}/").parse().unwrap();
-    let error =
-        fetch(&Endpoint { url, trust: spiffe(&Ca::new("td-b")) }, noon()).await.unwrap_err();
+    let error = fetch_from(&format!("https://{free}/")).await.unwrap_err();
     assert!(error.to_string().starts_with("connection refused. "), "{error}");
     assert!(!error.reached());
 }
 
 #[tokio::test]
 async fn a_name_that_leads_nowhere_is_told() {
-    let url = "https://nowhere.invalid/".parse().unwrap();
-    let error =
-        fetch(&Endpoint { url, trust: spiffe(&Ca::new("td-b")) }, noon()).await.unwrap_err();
+    let error = fetch_from("https://nowhere.invalid/").await.unwrap_err();
     assert!(error.to_string().starts_with("no such host: nowhere.invalid. "), "{error}");
 }
 

@@ -1,6 +1,5 @@
 use std::net::Ipv4Addr;
 
-use chrono::{DateTime, Utc};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 
 use super::*;
@@ -8,7 +7,7 @@ use crate::{
     bundle::fetch::{self, FetchError, Fetched, Trust},
     spiffe::{
         svid::SvidError,
-        testing::{Ca, bundle, document, id},
+        testing::{Ca, bundle, document, id, noon},
     },
 };
 
@@ -32,10 +31,6 @@ async fn ask(address: SocketAddr, path: &str, known: &Ca) -> Result<Fetched, Fet
     let trust = Trust::Spiffe { id: id(SERVER), bundle: Arc::new(bundle(&[known])) };
     let url = format!("https://{address}{path}").parse().unwrap();
     fetch::fetch(&fetch::Endpoint { url, trust }, noon()).await
-}
-
-fn noon() -> DateTime<Utc> {
-    crate::spiffe::testing::noon()
 }
 
 #[tokio::test]

@@ -53,12 +53,8 @@ fn follow(answer: fn(usize) -> Answer) -> (Watch<Secret>, Arc<AtomicUsize>, Arc<
     });
     let service = WatchThrottleLayer::default().layer(service);
     let api = Api::all(Client::new(service, "web"));
-    let follow = Watch {
-        api,
-        fields: None,
-        timeout: Duration::from_secs(60),
-        lists: Arc::new(Semaphore::new(1)),
-    };
+    let (timeout, permits) = (Duration::from_secs(60), Arc::new(Semaphore::new(1)));
+    let follow = Watch { api, fields: None, timeout, lists: permits };
     (follow, lists, watches)
 }
 

@@ -30,12 +30,8 @@ where
         }
     });
     let api = Api::<MaybeDecoded<K>>::all(Client::new(service, "web"));
-    let follow = Watch {
-        api,
-        fields: None,
-        timeout: Duration::from_secs(60),
-        lists: Arc::new(Semaphore::new(1)),
-    };
+    let (timeout, lists) = (Duration::from_secs(60), Arc::new(Semaphore::new(1)));
+    let follow = Watch { api, fields: None, timeout, lists };
     let _ = tokio::time::timeout(Duration::from_secs(1), follow.run(|_| {})).await;
     seen.lock().unwrap().clone()
 }
