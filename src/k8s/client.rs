@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Request, Response, header};
 use kube::{
     Client, Config,
+    api::{PatchParams, PostParams},
     client::{Body, ClientBuilder},
 };
 use tower::{BoxError, Service};
@@ -14,7 +15,7 @@ use crate::{
         gate::{Gate, GateLayer, Gated},
         watch_throttle::{ThrottledService, WatchThrottleLayer},
     },
-    names::USER_AGENT,
+    names::{FIELD_MANAGER, USER_AGENT},
 };
 
 /// Finds the cluster as kubectl does: KUBECONFIG, ~/.kube/config, or the Pod's own account.
@@ -34,6 +35,14 @@ pub fn connect(mut config: Config, gate: Gate, silence: Duration) -> kube::Resul
     config.default_retry = false;
     config.headers.push((header::USER_AGENT, header::HeaderValue::from_static(USER_AGENT)));
     Ok(guarded(ClientBuilder::try_from(config)?, gate).build())
+}
+
+pub(crate) fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+pub(crate) fn post_params() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 /// A client over a transport of the caller's own, with the same guards: no cluster is needed.

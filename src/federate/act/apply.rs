@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, Patch},
 };
 use serde_json::{Value, json};
 
@@ -15,8 +15,11 @@ use crate::{
         merge,
         render::{Component, RenderContext, Rendered},
     },
-    k8s::api_error::{self, ApiError},
-    names::{ADOPT_ANNOTATION, FIELD_MANAGER, FIELDS_ANNOTATION},
+    k8s::{
+        api_error::{self, ApiError},
+        client::{patch_params, post_params},
+    },
+    names::{ADOPT_ANNOTATION, FIELDS_ANNOTATION},
 };
 
 /// What may be done to existing objects.
@@ -67,8 +70,8 @@ impl Writer {
 
     async fn put_as(&self, mode: Mode, rendered: &Rendered, owner: &str) -> ApplyResult {
         let mut outcome = self.try_put(mode, rendered, owner).await;
-        // Somebody else, most often Kubernetes itself, wrote in between.
         for _ in 0..2 {
+            // Somebody else, most often Kubernetes itself, wrote in between.
             if matches!(outcome, Err((_, ApiError::Conflict))) {
                 outcome = self.try_put(mode, rendered, owner).await;
             }
@@ -152,9 +155,7 @@ impl Writer {
         let name = &object["metadata"]["name"];
         let created = serde_json::from_value(merge::creation(object));
         let created: DynamicObject = created.map_err(|_| ApiError::Undecodable)?;
-        let params =
-            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match api_error::with_timeout(api.create(&params, &created)).await {
+        match api_error::with_timeout(api.create(&post_params(), &created)).await {
             // Of what is to be created, only its namespace can be missing.
             Err(ApiError::NotFound) => {
                 return Ok(ApplyResult::NoNamespace(self.setting.namespace.clone()));
@@ -200,10 +201,6 @@ impl Writer {
         }
         Api::namespaced_with(self.client.clone(), &self.setting.namespace, &resource)
     }
-}
-
-fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 pub fn resource(part: Component) -> ApiResource {

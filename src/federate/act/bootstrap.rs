@@ -10,11 +10,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-    core::TypeMeta,
-};
+use kube::{Api, Client, api::Patch, core::TypeMeta};
 use serde_json::{Value, json};
 
 use crate::{
@@ -28,8 +24,10 @@ use crate::{
         render::BUNDLE,
         validate,
     },
-    k8s::api_error::{self, ApiError},
-    names::FIELD_MANAGER,
+    k8s::{
+        api_error::{self, ApiError},
+        client::{patch_params, post_params},
+    },
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
 
@@ -141,11 +139,7 @@ impl Cluster {
                 let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
                 let types = Some(TypeMeta::resource::<FederatedTrustDomain>());
                 let object = FederatedTrustDomain { types, metadata, spec: wanted.clone() };
-                let params = PostParams {
-                    field_manager: Some(FIELD_MANAGER.into()),
-                    ..PostParams::default()
-                };
-                let created = api_error::with_timeout(api.create(&params, &object)).await;
+                let created = api_error::with_timeout(api.create(&post_params(), &object)).await;
                 created.map(drop).map_err(|cause| self.failed(what, cause))
             }
             ImportPlan::Change { standing, wanted } => {
@@ -157,13 +151,9 @@ impl Cluster {
                 // A merge patch keeps what it does not name.
                 patch["spec"]["bundleEndpointProfile"]["endpointSPIFFEID"] =
                     json!(wanted.bundle_endpoint_profile.endpoint_spiffe_id);
-                let params = PatchParams {
-                    field_manager: Some(FIELD_MANAGER.into()),
-                    ..PatchParams::default()
-                };
                 let name = meta.name.as_deref().unwrap_or_default();
-                let changed =
-                    api_error::with_timeout(api.patch(name, &params, &Patch::Merge(patch))).await;
+                let (params, patch) = (patch_params(), Patch::Merge(patch));
+                let changed = api_error::with_timeout(api.patch(name, &params, &patch)).await;
                 changed.map(drop).map_err(|cause| self.failed(what, cause))
             }
         }
