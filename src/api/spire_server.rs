@@ -148,6 +148,12 @@ pub struct Federation {
     pub route_host: Option<String>,
 }
 
+impl SpireServerSpec {
+    pub fn peers(&self) -> &[Peer] {
+        self.federation.as_ref().map(|it| &*it.federates_with).unwrap_or_default()
+    }
+}
+
 impl Federation {
     pub fn manages_route(&self) -> bool {
         self.managed_route != "false"
@@ -318,6 +324,12 @@ pub struct PeerStatus {
     /// Why it is not `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spire_detail: Option<String>,
+}
+
+impl SpireServerStatus {
+    pub fn peers(&self) -> &[PeerStatus] {
+        self.federation.as_ref().map(|it| &*it.peers).unwrap_or_default()
+    }
 }
 
 impl SpireServer {

@@ -261,21 +261,21 @@ impl Federator {
         };
         let Options { setting, max_peers, .. } = &self.options;
         let federated = lock(&self.federated).clone();
-        let counts =
+        let effective =
             effective::effective(&self.client, &setting.namespace, server, &federated, *max_peers)
                 .await;
-        let counts = match counts {
-            Ok(counts) => counts,
+        let effective = match effective {
+            Ok(effective) => effective,
             Err(error) => return (self.failed("the last valid spec", &error), false),
         };
-        let server = &counts.server;
+        let server = &effective.server;
         let federation = server.spec.federation.as_ref();
         let setting = match apps_domain::completed(setting, federation, &self.client).await {
             Ok(setting) => setting,
             Err(error) => return (self.failed("the kind of cluster", &error), false),
         };
         let asked = lock(&self.reconciled).replace(version_of(server));
-        let findings = self.apply_all(&counts, &setting).await;
+        let findings = self.apply_all(&effective, &setting).await;
         let kept = self.update_peers(server).await;
         let reported = self.report(server, &findings).await;
         if let Err(error) = &reported {
@@ -314,15 +314,14 @@ impl Federator {
     /// Updates the peers that are polled, and stores the bundles that the next leader needs.
     async fn update_peers(&self, server: &SpireServer) -> Result<(), ApiError> {
         let Options { setting, mode, .. } = &self.options;
-        let federation = server.spec.federation.as_ref();
-        let cached = bundle_cache::load(&self.client, &setting.namespace, federation).await;
+        let peers = server.spec.peers();
+        let cached = bundle_cache::load(&self.client, &setting.namespace, peers).await;
         let cached = cached.inspect_err(|error| {
             self.failed("peers' bundles", error);
         })?;
         let before = bundle_cache::data(&cached);
         // Before peers are polled: a peer may be verifiable by these alone.
         self.peers.set_cached(cached);
-        let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
         self.peers.set_peers(peers);
         let names = peers.iter().map(|it| it.trust_domain.clone()).collect();
         let fetched = lock(&self.federated).keys().cloned().collect();
@@ -351,8 +350,8 @@ impl Federator {
         Progress::Failed
     }
 
-    async fn apply_all(&self, counts: &Effective, setting: &RenderContext) -> Findings {
-        let Effective { server, problems, unlisted, counts } = counts;
+    async fn apply_all(&self, effective: &Effective, setting: &RenderContext) -> Findings {
+        let Effective { server, problems, unlisted, can_render } = effective;
         let federation = server.spec.federation.as_ref();
         let mut findings = Findings {
             problems: problems.clone(),
@@ -361,7 +360,7 @@ impl Federator {
             host: federation.and_then(|federation| render::host(federation, setting)),
             ..Findings::default()
         };
-        if !counts {
+        if !can_render {
             return findings;
         }
         match references::problems(&self.client, &setting.namespace, federation).await {

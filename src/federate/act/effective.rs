@@ -26,7 +26,7 @@ pub struct Effective {
     /// Trust domains that SPIRE federates with and that spec does not list.
     pub unlisted: Vec<Unlisted>,
     /// False if the spec is invalid and no valid one is known.
-    pub counts: bool,
+    pub can_render: bool,
 }
 
 /// Reads the last valid spec from the API server only if the spec is invalid.
@@ -41,7 +41,7 @@ pub async fn effective(
     problems.extend(trust::over_limit(&server.spec, federated, max_peers));
     let unlisted = trust::unlisted(&server.spec, federated);
     if problems.is_empty() {
-        return Ok(Effective { server, problems, unlisted, counts: true });
+        return Ok(Effective { server, problems, unlisted, can_render: true });
     }
     let resource = apply::resource(Component::ServerConfigMap);
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -50,8 +50,13 @@ pub async fn effective(
     Ok(match last {
         Some(last) => {
             let spec = last_valid::less_removed_peers(last, &server.spec);
-            Effective { server: SpireServer { spec, ..server }, problems, unlisted, counts: true }
+            Effective {
+                server: SpireServer { spec, ..server },
+                problems,
+                unlisted,
+                can_render: true,
+            }
         }
-        None => Effective { server, problems, unlisted, counts: false },
+        None => Effective { server, problems, unlisted, can_render: false },
     })
 }

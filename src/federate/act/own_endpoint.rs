@@ -33,8 +33,6 @@ use crate::{
 
 /// The interval of a peer with the shortest refresh hint.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(15);
-/// As SPIRE does.
-const TRIES_PER_REFRESH_HINT: u32 = 4;
 
 pub struct OwnEndpoint {
     clock: Clock,
@@ -153,7 +151,7 @@ impl OwnEndpoint {
 
     fn record(&self, target: &Target, answer: Result<(), EndpointError>) -> Duration {
         let wait = match &answer {
-            Ok(()) => peers::hint(Some(target.hint)) / TRIES_PER_REFRESH_HINT,
+            Ok(()) => peers::hint(Some(target.hint)) / peers::ATTEMPTS_PER_REFRESH_HINT,
             Err(_) => AFTER_A_FAILURE,
         };
         if !self.gate.is_open() || lock(&self.target).as_ref() != Some(target) {

@@ -36,10 +36,10 @@ use crate::{
     runtime::{clock::Clock, lock::lock},
     spiffe::{bundle::Bundle, id::SpiffeId},
 };
-use state::{ATTEMPTS_PER_REFRESH_HINT, Answer, SHORTEST_HINT, current_status, worth_writing};
+use state::{Answer, SHORTEST_HINT, current_status, worth_writing};
 
 pub use error::{ErrorDetail, PeerError};
-pub use state::{PeerState, hint};
+pub(crate) use state::{ATTEMPTS_PER_REFRESH_HINT, PeerState, hint};
 pub use warning::PeerWarning;
 
 /// Which endpoint is polled, and how. Polling restarts if any of it changes.

@@ -94,16 +94,16 @@ pub async fn preview(
     };
     let by_name = |it: FederatedTrustDomain| (it.metadata.name.clone().unwrap_or_default(), it);
     let federated = trust::federated(&domains.into_iter().map(by_name).collect());
-    let counts =
+    let effective =
         effective::effective(client, &setting.namespace, server, &federated, max_peers).await;
-    let counts = counts.map_err(unread("the last valid spec"))?;
-    let server = &counts.server;
+    let effective = effective.map_err(unread("the last valid spec"))?;
+    let server = &effective.server;
     let federation = server.spec.federation.as_ref();
     let setting = apps_domain::completed(setting, federation, client).await;
     let setting = setting.map_err(unread("the kind of cluster"))?;
     let mut findings = Findings {
-        problems: counts.problems.clone(),
-        unlisted: counts.unlisted.clone(),
+        problems: effective.problems.clone(),
+        unlisted: effective.unlisted.clone(),
         host: federation.and_then(|it| render::host(it, &setting)),
         ..Findings::default()
     };
@@ -113,7 +113,7 @@ pub async fn preview(
     }
     let writer = Writer::new(client.clone(), Arc::new(setting.clone()), Mode::CreateOnly);
     let owner = server.metadata.uid.as_deref().unwrap_or_default();
-    let rendered = if counts.counts { render::render(server, &setting) } else { Vec::new() };
+    let rendered = if effective.can_render { render::render(server, &setting) } else { Vec::new() };
     let mut objects = Vec::new();
     for rendered in rendered {
         let compared = writer.compare(&rendered, owner).await;
@@ -236,10 +236,10 @@ impl fmt::Display for Preview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::federate::decide::render::tests::{server, setting, spiffe};
+    use crate::federate::decide::render::tests::{self, server, spiffe};
 
     fn rendered(part: Component, server: &SpireServer) -> Rendered {
-        render::render(server, &setting()).into_iter().find(|it| it.part == part).unwrap()
+        Rendered { part, object: tests::part(server, part) }
     }
 
     fn lines(text: &str, part: Component, live: Comparison, server: &SpireServer) -> bool {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
 use crate::{
-    api::spire_server::{Federation, Profile},
+    api::spire_server::{Peer, Profile},
     federate::decide::render::PEERS,
     k8s::api_error::{self, ApiError},
     spiffe::bundle::Bundle,
@@ -39,9 +39,8 @@ pub type BundleCache = BTreeMap<String, CachedBundle>;
 pub async fn load(
     client: &Client,
     namespace: &str,
-    federation: Option<&Federation>,
+    peers: &[Peer],
 ) -> Result<BundleCache, ApiError> {
-    let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
     if peers.iter().all(|peer| peer.bundle_endpoint_profile != Profile::HttpsSpiffe) {
         return Ok(BundleCache::new());
     }
@@ -52,7 +51,7 @@ pub async fn load(
         found => found?,
     };
     let data = found.and_then(|it| it.data).unwrap_or_default();
-    // An entry that somebody broke is ignored.
+    // Damaged entries are ignored.
     Ok(data.into_iter().filter_map(|(name, text)| Some((name, read(&text)?))).collect())
 }
 

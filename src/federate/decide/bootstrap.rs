@@ -41,6 +41,27 @@ pub struct Facts {
     pub standing: Vec<FederatedTrustDomain>,
 }
 
+#[cfg(test)]
+impl Offer {
+    /// The offer of td-b.test by https_spiffe.
+    pub(in crate::federate) fn of_td_b(
+        authorities: &[&crate::spiffe::testing::Ca],
+        sequence: serde_json::Value,
+    ) -> Self {
+        let mut document = crate::spiffe::testing::document(authorities);
+        document["spiffe_sequence"] = sequence;
+        let document = document.to_string();
+        Self {
+            trust_domain: "td-b.test".to_owned(),
+            url: "https://b.example".to_owned(),
+            profile: Profile::HttpsSpiffe,
+            endpoint_id: Some("spiffe://td-b.test/spire/server".to_owned()),
+            bundle: Bundle::parse(document.as_bytes()).unwrap(),
+            document,
+        }
+    }
+}
+
 impl Facts {
     pub fn plan(&self, offer: &Offer) -> Result<ImportPlan, SameTrustDomain> {
         match self.server.spec.trust_domain == offer.trust_domain {

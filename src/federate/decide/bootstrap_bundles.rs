@@ -14,10 +14,8 @@ pub type BootstrapBundles = BTreeMap<String, Arc<Bundle>>;
 /// An unreadable bundle is left out, and its peer's error says so.
 pub fn bootstrap_bundles(domains: &BTreeMap<String, FederatedTrustDomain>) -> BootstrapBundles {
     let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
-    // The controller manager uses the oldest of several for a trust domain, so that one comes last.
-    domains.sort_by_key(|it| {
-        Reverse((it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))
-    });
+    // The last of several for a trust domain stays in the map.
+    domains.sort_by_key(|it| Reverse(trust::seniority(it)));
     let oldest: BTreeMap<_, _> =
         domains.into_iter().map(|it| (&it.spec.trust_domain, &it.spec)).collect();
     let bundle = |(name, spec): (&String, &FederatedTrustDomainSpec)| {

@@ -42,6 +42,20 @@ pub enum ApplyResult {
     Failed(Operation, ApiError),
 }
 
+impl ApplyResult {
+    /// The object in the cluster, as far as it is known.
+    pub fn live(&self) -> Option<&Value> {
+        match self {
+            Self::InPlace(live) | Self::Updated(_, live) | Self::OutOfStep(_, live) => Some(live),
+            _ => None,
+        }
+    }
+
+    pub fn is_as_rendered(&self) -> bool {
+        matches!(self, Self::Created | Self::Updated(..) | Self::InPlace(_))
+    }
+}
+
 /// The owner of an object that no controller owns.
 pub const SOMEBODY: &str = "somebody else";
 
@@ -96,11 +110,8 @@ impl Findings {
     /// Whether everything that the server reads at its start is in place.
     pub fn configured(&self) -> bool {
         let configs = [Component::ServerConfigMap, Component::ControllerManagerConfigMap];
-        let of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
-        let mut outcomes = of_these.map(|(_, outcome)| outcome);
-        outcomes.all(|it| {
-            matches!(it, ApplyResult::Created | ApplyResult::Updated(..) | ApplyResult::InPlace(_))
-        })
+        let mut of_these = self.outcomes.iter().filter(|(part, _)| configs.contains(part));
+        of_these.all(|(_, outcome)| outcome.is_as_rendered())
     }
 
     /// The address of the endpoint; the one reported before if it is unknown now.
@@ -155,16 +166,7 @@ pub fn evaluate(server: &SpireServer, findings: &Findings) -> Vec<ConditionValue
     // Nothing is known of objects that were not rendered.
     if findings.is_rendered() {
         let groups: [(&str, &[Component]); 4] = [
-            (
-                "RBACAvailable",
-                &[
-                    Component::ServiceAccount,
-                    Component::ClusterRole,
-                    Component::ClusterRoleBinding,
-                    Component::Role,
-                    Component::RoleBinding,
-                ],
-            ),
+            ("RBACAvailable", &Component::RBAC),
             (
                 "ServerConfigMapAvailable",
                 &[
@@ -320,12 +322,8 @@ fn ready(server: &SpireServer, values: &[ConditionValue]) -> ConditionValue {
     let wrong: Vec<_> =
         counting.iter().filter(|it| it.status == "False").map(|it| it.about).collect();
     if !wrong.is_empty() {
-        return ConditionValue::new(
-            "Ready",
-            "False",
-            "NotReady",
-            format!("see {}", wrong.join(", ")),
-        );
+        let message = format!("see {}", wrong.join(", "));
+        return ConditionValue::new("Ready", "False", "NotReady", message);
     }
     let waits = counting.iter().any(|it| it.about == exposure::ROUTE && it.status == "Unknown");
     match waits {

@@ -216,9 +216,8 @@ pub fn plan(
     let listing = Listing::of(&facts.server, offer);
     let write = facts.plan(offer).map_err(|_| ImportError::OwnTrustDomain(trust_domain()))?;
     if listing == Listing::Unlisted && !rules.unlisted {
-        let federation = facts.server.spec.federation.as_ref();
-        let peers = federation.map(|it| &*it.federates_with).unwrap_or_default();
-        let listed = peers.iter().map(|peer| peer.trust_domain.clone()).collect();
+        let listed =
+            facts.server.spec.peers().iter().map(|peer| peer.trust_domain.clone()).collect();
         return Err(ImportError::Unlisted { trust_domain: trust_domain(), listed });
     }
     check_validity(&offer.bundle, now)?;
@@ -250,9 +249,8 @@ fn check_validity(bundle: &Bundle, now: DateTime<Utc>) -> Result<(), ImportError
 /// Refuses a file that is older than what is known of the trust domain: the last import, and what trustplane
 /// federate fetched since.
 fn check_order(offer: &Offer, facts: &Facts) -> Result<(), ImportError> {
-    let status = facts.server.status.federation.as_ref();
-    let peer =
-        status.and_then(|it| it.peers.iter().find(|it| it.trust_domain == offer.trust_domain));
+    let peers = facts.server.status.peers();
+    let peer = peers.iter().find(|it| it.trust_domain == offer.trust_domain);
     let brought = facts.brought(&offer.trust_domain);
     let known = [peer.and_then(|it| it.sequence), brought.as_ref().and_then(|it| it.sequence)];
     let known = known.into_iter().flatten().max();

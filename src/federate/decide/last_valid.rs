@@ -11,7 +11,7 @@
 use serde_json::Value;
 
 use crate::{
-    api::spire_server::{SpireServer, SpireServerSpec},
+    api::spire_server::{Peer, SpireServer, SpireServerSpec},
     federate::decide::{digest, validate},
     names::LAST_VALID_SPEC_ANNOTATION,
 };
@@ -50,11 +50,9 @@ pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec>
 }
 
 pub fn less_removed_peers(mut last: SpireServerSpec, new: &SpireServerSpec) -> SpireServerSpec {
-    let listed: Vec<_> = new.federation.iter().flat_map(|it| &it.federates_with).collect();
+    let is_listed = |peer: &Peer| new.peers().iter().any(|it| it.trust_domain == peer.trust_domain);
     if let Some(federation) = &mut last.federation {
-        federation
-            .federates_with
-            .retain(|peer| listed.iter().any(|it| it.trust_domain == peer.trust_domain));
+        federation.federates_with.retain(is_listed);
     }
     last
 }
@@ -65,8 +63,8 @@ mod tests {
 
     use super::*;
     use crate::federate::decide::render::{
-        Component, render,
-        tests::{server, setting, spiffe},
+        Component,
+        tests::{part, server, spiffe},
     };
 
     /// A SpireServer whose status has its digest.
@@ -77,8 +75,7 @@ mod tests {
     }
 
     fn config_map(server: &SpireServer) -> Value {
-        let all = render(server, &setting());
-        all.into_iter().find(|it| it.part == Component::ServerConfigMap).unwrap().object
+        part(server, Component::ServerConfigMap)
     }
 
     #[test]

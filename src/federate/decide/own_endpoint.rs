@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::{
     api::spire_server::{Profile, SpireServer},
     federate::decide::{
@@ -45,25 +43,17 @@ pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> End
     if federation.manages_route() {
         match findings.outcome(Component::Route) {
             Some(ApplyResult::Failed(..)) => return EndpointPlan::Keep,
-            Some(
-                ApplyResult::InPlace(live)
-                | ApplyResult::Updated(_, live)
-                | ApplyResult::OutOfStep(_, live),
-            ) if conditions::is_admitted(live) => {}
+            Some(it) if it.live().is_some_and(conditions::is_admitted) => {}
             _ => return EndpointPlan::Wait(NO_ROUTER),
         }
     }
     let published = match findings.outcome(Component::BundleConfigMap) {
         Some(ApplyResult::Failed(..)) => return EndpointPlan::Keep,
-        Some(
-            ApplyResult::InPlace(live)
-            | ApplyResult::Updated(_, live)
-            | ApplyResult::OutOfStep(_, live),
-        ) => {
-            let text = live.pointer("/data/bundle.crt").and_then(Value::as_str);
+        outcome => {
+            let live = outcome.and_then(ApplyResult::live);
+            let text = live.and_then(|it| it.pointer("/data/bundle.crt")?.as_str());
             text.filter(|it| !it.is_empty()).map(str::to_owned)
         }
-        _ => None,
     };
     let endpoint = &federation.bundle_endpoint;
     if endpoint.profile == Profile::HttpsSpiffe && published.is_none() {
@@ -80,7 +70,7 @@ pub fn plan(server: &SpireServer, findings: &Findings, url: Option<&str>) -> End
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::bundle::fetch::FetchError;

@@ -83,6 +83,13 @@ pub enum Component {
 }
 
 impl Component {
+    pub const RBAC: [Self; 5] = [
+        Self::ServiceAccount,
+        Self::ClusterRole,
+        Self::ClusterRoleBinding,
+        Self::Role,
+        Self::RoleBinding,
+    ];
     /// In the order of creation, without the cache of bundles.
     pub const ALL: [Self; 11] = [
         Self::ServiceAccount,
@@ -143,12 +150,7 @@ pub fn peers_config_map(
     data: BTreeMap<String, String>,
 ) -> Rendered {
     let part = Component::PeersConfigMap;
-    let object = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": { "name": PEERS },
-        "data": data,
-    });
+    let object = config::config_map(PEERS, json!(data));
     Rendered { part, object: common(object, part, server, &setting.namespace) }
 }
 
@@ -246,13 +248,9 @@ fn common(mut object: Value, part: Component, server: &SpireServer, namespace: &
 /// A label can grant permissions: `rbac.authorization.k8s.io/aggregate-to-view` adds a ClusterRole to `view`.
 /// So RBAC objects get none of the user's labels.
 fn labels(server: &SpireServer, part: Component) -> Value {
-    let mut labels = match part {
-        Component::ServiceAccount
-        | Component::ClusterRole
-        | Component::ClusterRoleBinding
-        | Component::Role
-        | Component::RoleBinding => json!({}),
-        _ => json!(server.spec.labels),
+    let mut labels = match Component::RBAC.contains(&part) {
+        true => json!({}),
+        false => json!(server.spec.labels),
     };
     let ours = [
         ("name", SERVER),

@@ -28,8 +28,12 @@ pub struct Unlisted {
 
 /// Whether our controller manager uses an object; it skips those of another class.
 pub fn is_ours(domain: &FederatedTrustDomain) -> bool {
-    let class = domain.spec.class_name.as_deref().filter(|class| !class.is_empty());
-    class.is_none_or(|class| class == render::CONTROLLER_MANAGER)
+    matches!(domain.spec.class_name.as_deref(), None | Some("" | render::CONTROLLER_MANAGER))
+}
+
+/// Of several objects for a trust domain, the controller manager uses the one that is first by this.
+pub fn seniority(domain: &FederatedTrustDomain) -> impl Ord {
+    (domain.metadata.creation_timestamp.clone(), domain.metadata.uid.clone())
 }
 
 /// The trust domains that SPIRE federates with because of these objects.
@@ -62,8 +66,7 @@ pub fn unlisted(spec: &SpireServerSpec, federated: &Federated) -> Vec<Unlisted> 
 }
 
 fn listed(spec: &SpireServerSpec) -> BTreeSet<&str> {
-    let peers = spec.federation.iter().flat_map(|it| &it.federates_with);
-    peers.map(|peer| peer.trust_domain.as_str()).collect()
+    spec.peers().iter().map(|peer| peer.trust_domain.as_str()).collect()
 }
 
 /// Whether SPIRE would fetch from more than `most` trust domains, whoever added them.

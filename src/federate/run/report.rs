@@ -40,8 +40,8 @@ impl Federator {
             last_valid_spec: last_valid_spec(server, findings),
         };
         // The next reconcile finds the updated objects in place, and can't report the updates any more.
-        let published = self.report_updates(server, findings).await;
-        let published = published.and(self.report_recoveries(server, &findings.peers).await);
+        let events = updates(server, findings).chain(recoveries(server, &findings.peers));
+        let published = self.publish(events).await;
         if status != *standing {
             self.writer.write_status(server, &status).await?;
         }
@@ -125,41 +125,13 @@ impl Federator {
         *logged = values.to_vec();
     }
 
-    async fn report_updates(
+    /// Publishes all Events, and returns the first error.
+    pub(super) async fn publish(
         &self,
-        server: &SpireServer,
-        findings: &Findings,
+        events: impl Iterator<Item = Message>,
     ) -> Result<(), ApiError> {
         let mut published = Ok(());
-        for (part, outcome) in &findings.outcomes {
-            // Only our own annotations changed: nothing to report.
-            if let ApplyResult::Updated(fields, _) = outcome
-                && !fields.is_empty()
-            {
-                let fields = fields.join(", ");
-                let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
-                let message = message(server, ("Normal", "Updated", "Update"), note);
-                published = published.and(self.publisher.publish(&message).await);
-            }
-        }
-        published
-    }
-
-    /// One Event for each peer that the status reported as failing, and that is fine now.
-    pub(super) async fn report_recoveries(
-        &self,
-        server: &SpireServer,
-        peers: &[PeerStatus],
-    ) -> Result<(), ApiError> {
-        let standing = server.status.federation.as_ref().map(|it| &*it.peers).unwrap_or_default();
-        let was_wrong = |peer: &&PeerStatus| {
-            let before = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
-            before.is_some_and(conditions::is_wrong)
-        };
-        let mut published = Ok(());
-        for peer in peers.iter().filter(|it| conditions::is_well(it)).filter(was_wrong) {
-            let note = format!("{}: all is well, its bundle is fetched", peer.trust_domain);
-            let message = message(server, ("Normal", conditions::PEERS, "Fetch"), note);
+        for message in events {
             published = published.and(self.publisher.publish(&message).await);
         }
         published
@@ -171,6 +143,23 @@ impl Federator {
         values: &[ConditionValue],
         peers: &[PeerStatus],
     ) -> Result<(), ApiError> {
+        for message in self.warnings(server, values, peers) {
+            self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
+        }
+        self.publisher.forget_old();
+        Ok(())
+    }
+
+    fn warnings(
+        &self,
+        server: &SpireServer,
+        values: &[ConditionValue],
+        peers: &[PeerStatus],
+    ) -> Vec<Message> {
+        let warning = |reason, action, note, topic: Option<String>| Message {
+            topic,
+            ..message(server, ("Warning", reason, action), note)
+        };
         let runs = values.iter().any(|it| it.about == SERVER_RUNS && it.status == "True");
         let wrong = |it: &&ConditionValue| it.status == "False" && !it.message.is_empty();
         let worth = |it: &&ConditionValue| match it.about {
@@ -179,54 +168,71 @@ impl Federator {
             conditions::ENDPOINT => runs,
             _ => true,
         };
-        for value in values.iter().filter(wrong).filter(worth) {
-            let about = ("Warning", value.reason, "Reconcile");
-            let message = message(server, about, value.message.clone());
+        let of_conditions = values.iter().filter(wrong).filter(worth).map(|it| {
             // The text depends on whatever answers at our endpoint.
-            let topic = (value.about == conditions::ENDPOINT).then(|| value.reason.to_owned());
-            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
-        }
-        if let Some(note) = self.options.setting.proxy.withheld() {
-            let message = message(server, ("Warning", "ProxyWithheld", "Render"), note);
-            self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
-        }
+            let topic = (it.about == conditions::ENDPOINT).then(|| it.reason.to_owned());
+            warning(it.reason, "Reconcile", it.message.clone(), topic)
+        });
+        let withheld = self.options.setting.proxy.withheld();
+        let of_proxy = withheld.map(|note| warning("ProxyWithheld", "Render", note, None));
         // If we can't fetch a bundle either, that is reported already.
         let spire_alone = |it: &&PeerStatus| {
             it.spire_fetch == Some(SpireFetch::Failing) && it.last_error.is_none()
         };
-        for PeerStatus { trust_domain, spire_detail, .. } in peers.iter().filter(spire_alone) {
-            let note = format!("{trust_domain}: {}", spire_detail.as_deref().unwrap_or_default());
-            let about = ("Warning", conditions::SPIRE_CANNOT_FETCH, "Fetch");
-            let topic = Some(trust_domain.clone());
-            let message = Message { topic, ..message(server, about, note) };
-            self.publisher.publish_ongoing(&message, Reported::NotYet).await?;
-        }
-        for (trust_domain, error) in self.peers.failing() {
-            // One Event per peer: peers that come and go must not repeat the Events of others. And a peer may
-            // choose a new text each time.
+        let of_spire = peers.iter().filter(spire_alone).map(|it| {
+            let detail = it.spire_detail.as_deref().unwrap_or_default();
+            let note = format!("{}: {detail}", it.trust_domain);
+            let topic = Some(it.trust_domain.clone());
+            warning(conditions::SPIRE_CANNOT_FETCH, "Fetch", note, topic)
+        });
+        let of_errors = self.peers.failing().into_iter().map(|(trust_domain, error)| {
+            // One Event per peer: peers that come and go must not repeat the Events of others. And a
+            // peer may choose a new text each time.
             let topic = Some(format!("{trust_domain} {}", error.topic()));
-            let about = ("Warning", conditions::UNREACHABLE, "Fetch");
-            let message = message(server, about, format!("{trust_domain}: {error}"));
-            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
-        }
-        for (trust_domain, warning) in self.peers.warnings() {
+            warning(conditions::UNREACHABLE, "Fetch", format!("{trust_domain}: {error}"), topic)
+        });
+        let of_peers = self.peers.warnings().into_iter().map(|(trust_domain, odd)| {
             // The peer chooses the numbers in its text.
             let topic = Some(trust_domain.clone());
-            let about = ("Warning", warning.reason(), "Fetch");
-            let message = message(server, about, format!("{trust_domain}: {warning}"));
-            self.publisher.publish_ongoing(&Message { topic, ..message }, Reported::NotYet).await?;
-        }
-        self.publisher.forget_old();
-        Ok(())
+            warning(odd.reason(), "Fetch", format!("{trust_domain}: {odd}"), topic)
+        });
+        let all = of_conditions.chain(of_proxy).chain(of_spire).chain(of_errors).chain(of_peers);
+        all.collect()
     }
+}
+
+fn updates(server: &SpireServer, findings: &Findings) -> impl Iterator<Item = Message> {
+    findings.outcomes.iter().filter_map(move |(part, outcome)| match outcome {
+        // If only our own annotations changed, there is nothing to report.
+        ApplyResult::Updated(fields, _) if !fields.is_empty() => {
+            let fields = fields.join(", ");
+            let note = format!("{part:?} was made what the SpireServer asks for: {fields}");
+            Some(message(server, ("Normal", "Updated", "Update"), note))
+        }
+        _ => None,
+    })
+}
+
+/// One Event for each peer that the status reported as failing, and that is fine now.
+pub(super) fn recoveries(
+    server: &SpireServer,
+    peers: &[PeerStatus],
+) -> impl Iterator<Item = Message> {
+    let was_wrong = |peer: &&PeerStatus| {
+        let mut before = server.status.peers().iter();
+        before.any(|it| it.trust_domain == peer.trust_domain && conditions::is_wrong(it))
+    };
+    let recovered = peers.iter().filter(|it| conditions::is_well(it)).filter(was_wrong);
+    recovered.map(|peer| {
+        let note = format!("{}: all is well, its bundle is fetched", peer.trust_domain);
+        message(server, ("Normal", conditions::PEERS, "Fetch"), note)
+    })
 }
 
 /// A digest of what was rendered last, once the ConfigMap has it.
 fn last_valid_spec(server: &SpireServer, findings: &Findings) -> Option<String> {
     match findings.outcome(Component::ServerConfigMap) {
-        Some(ApplyResult::Created | ApplyResult::Updated(..) | ApplyResult::InPlace(_)) => {
-            last_valid::digest(&server.spec)
-        }
+        Some(outcome) if outcome.is_as_rendered() => last_valid::digest(&server.spec),
         _ => server.status.last_valid_spec.clone(),
     }
 }

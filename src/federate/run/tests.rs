@@ -230,13 +230,13 @@ async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid
         true => (503, json!({ "code": 503 })),
         false => (404, json!({ "code": 404 })),
     });
-    let counts = Effective {
+    let effective = Effective {
         server: server.clone(),
         problems: Vec::new(),
         unlisted: Vec::new(),
-        counts: true,
+        can_render: true,
     };
-    let findings = federator.apply_all(&counts, &setting()).await;
+    let findings = federator.apply_all(&effective, &setting()).await;
     let values = conditions::evaluate(&server, &findings);
     let value = values.iter().find(|it| it.about == "ConfigurationValid").unwrap();
     assert_ne!(value.status, "False", "nobody knows: {}", value.message);
@@ -322,10 +322,10 @@ async fn a_peer_that_is_well_again_is_told_once_and_one_that_was_never_wrong_is_
     let now = std::slice::from_ref(&well);
     for (before, events) in [(&wrong, 1), (&without_spire, 2), (&well, 2)] {
         let server = peers(std::slice::from_ref(before));
-        federator.report_recoveries(&server, now).await.unwrap();
+        federator.publish(report::recoveries(&server, now)).await.unwrap();
         assert_eq!(*lock(&told), events, "{before:?}");
     }
     let server = peers(std::slice::from_ref(&wrong));
-    federator.report_recoveries(&server, &[without_spire]).await.unwrap();
+    federator.publish(report::recoveries(&server, &[without_spire])).await.unwrap();
     assert_eq!(*lock(&told), 2, "SPIRE itself does not fetch it yet");
 }

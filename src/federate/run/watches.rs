@@ -11,7 +11,7 @@ use kube::{Api, Resource, core::PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Semaphore, task::JoinSet};
 
-use super::{Federator, SERVERS, TRUST_DOMAINS};
+use super::{Federator, SERVERS, TRUST_DOMAINS, version_of};
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, route::Route, spire_server::SpireServer},
     federate::decide::{bootstrap_bundles::bootstrap_bundles, render, trust},
@@ -28,21 +28,12 @@ impl Federator {
         let api = Api::<MaybeDecoded<SpireServer>>::all(self.client.clone());
         self.watch(api, None, SERVERS, |this, change| match change {
             Change::Applied(server) => {
-                let changed = {
-                    let mut standing = lock(&this.server);
-                    let of = |it: &SpireServer| {
-                        (
-                            it.metadata.uid.clone(),
-                            it.metadata.generation,
-                            it.status.clone(),
-                            it.metadata.deletion_timestamp.is_some(),
-                        )
-                    };
-                    let same = standing.as_ref().is_some_and(|old| of(old) == of(&server));
-                    *standing = Some(server);
-                    !same
+                let part = |it: &SpireServer| {
+                    (version_of(it), it.status.clone(), it.metadata.deletion_timestamp.is_some())
                 };
-                if changed {
+                let now = part(&server);
+                let before = lock(&this.server).replace(server);
+                if before.as_ref().map(part) != Some(now) {
                     this.changed.notify_one();
                 }
             }
@@ -106,14 +97,10 @@ impl Federator {
         self.clone().watch_owned_kind::<RoleBinding>(tasks, "RoleBindings");
         self.clone().watch_owned_kind::<Route>(tasks, "Routes");
         let roles = Api::<MaybeDecoded<PartialObjectMeta<ClusterRole>>>::all(self.client.clone());
-        tasks.spawn(self.clone().watch_names(
-            roles,
-            Some("metadata.name=spire-server"),
-            "ClusterRoles",
-        ));
+        let name = Some("metadata.name=spire-server");
+        tasks.spawn(self.clone().watch_names(roles, name, "ClusterRoles"));
         let bindings =
             Api::<MaybeDecoded<PartialObjectMeta<ClusterRoleBinding>>>::all(self.client.clone());
-        let name = Some("metadata.name=spire-server");
         tasks.spawn(self.watch_names(bindings, name, "ClusterRoleBindings"));
     }
 
@@ -168,12 +155,8 @@ impl Federator {
     ) where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let watch = Watch {
-            api,
-            fields,
-            timeout: self.options.watch_timeout,
-            lists: Arc::new(Semaphore::new(1)),
-        };
+        let (timeout, lists) = (self.options.watch_timeout, Arc::new(Semaphore::new(1)));
+        let watch = Watch { api, fields, timeout, lists };
         watch
             .run(|change| {
                 if let Change::Failing(error, times) = &change {

@@ -3,7 +3,7 @@ use crate::{
     bundle::fetch::tests::{Reply, Server, host_certificate},
     federate::decide::{
         bootstrap::{Listing, object_name},
-        render::CONTROLLER_MANAGER,
+        render::{self, CONTROLLER_MANAGER},
     },
     k8s::{client, gate::Gate},
     spiffe::testing::{Ca, document, noon},
@@ -21,7 +21,7 @@ fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
 
 /// The plan for an offer of td-a.test in a cluster with this object.
 async fn planned(standing: Value) -> ImportPlan {
-    let server = json!(crate::federate::decide::render::tests::server(Value::Null));
+    let server = json!(render::tests::server(Value::Null));
     let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let mut body = json!({ "metadata": {}, "items": [standing] });
         if request.uri().path().ends_with("/spireservers/cluster") {
@@ -33,14 +33,12 @@ async fn planned(standing: Value) -> ImportPlan {
     });
     let client = client::over(wire, Gate::open());
     let cluster = Cluster { context: "b".to_owned(), client };
-    let document = document(&[&Ca::new("a")]).to_string();
     let offer = Offer {
         trust_domain: "td-a.test".to_owned(),
         url: "https://a.example".to_owned(),
         profile: Profile::HttpsWeb,
         endpoint_id: None,
-        bundle: Bundle::parse(document.as_bytes()).unwrap(),
-        document,
+        ..offered()
     };
     cluster.plan(&offer).await.unwrap()
 }
@@ -93,13 +91,13 @@ fn a_document_that_spire_reads_otherwise_is_replaced_by_a_clean_one_of_the_same_
     };
     assert!(matches!(plan(&offer.document), ImportPlan::Nothing));
     let mut doctored: Value = serde_json::from_str(&offer.document).unwrap();
-    doctored["Keys"] = json!([crate::spiffe::testing::Ca::new("evil").jwk()]);
+    doctored["Keys"] = json!([Ca::new("evil").jwk()]);
     assert!(matches!(plan(&doctored.to_string()), ImportPlan::Change { .. }));
 }
 
 /// A SpireServer that lists these peers.
-fn listing(peers: Value) -> crate::api::spire_server::SpireServer {
-    crate::federate::decide::render::tests::server(json!({
+fn listing(peers: Value) -> SpireServer {
+    render::tests::server(json!({
         "bundleEndpoint": { "profile": "https_spiffe", "refreshHint": 60 },
         "federatesWith": peers,
         "managedRoute": "true",
@@ -107,16 +105,7 @@ fn listing(peers: Value) -> crate::api::spire_server::SpireServer {
 }
 
 fn offered() -> Offer {
-    let document = crate::spiffe::testing::document(&[&crate::spiffe::testing::Ca::new("b")]);
-    let document = document.to_string();
-    Offer {
-        trust_domain: "td-b.test".to_owned(),
-        url: "https://b.example".to_owned(),
-        profile: Profile::HttpsSpiffe,
-        endpoint_id: Some("spiffe://td-b.test/spire/server".to_owned()),
-        bundle: Bundle::parse(document.as_bytes()).unwrap(),
-        document,
-    }
+    Offer::of_td_b(&[&Ca::new("b")], Value::Null)
 }
 
 fn peer(trust_domain: &str, url: &str) -> Value {
@@ -133,7 +122,7 @@ fn a_trust_domain_that_the_spire_server_does_not_list_is_told_from_one_that_it_d
     let of = |peers: Value| Listing::of(&listing(peers), &offered());
     assert_eq!(of(json!([])), Listing::Unlisted);
     assert_eq!(of(json!([peer("td-c.test", "https://b.example")])), Listing::Unlisted);
-    let none = crate::federate::decide::render::tests::server(Value::Null);
+    let none = render::tests::server(Value::Null);
     assert_eq!(Listing::of(&none, &offered()), Listing::Unlisted, "without federation");
     for same in ["https://b.example", "https://B.example:443/", "https://b.example./"] {
         assert_eq!(of(json!([peer("td-b.test", same)])), Listing::Listed, "{same}");
@@ -180,23 +169,12 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
     // Readers written in Go take any spelling of a name.
     forged["Keys"] = json!([key]);
     let spelt = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
-    let spire_server = json!({
-        "metadata": { "name": "cluster" },
-        "spec": {
-            "trustDomain": "td-b.test", "clusterName": "b", "logLevel": "info", "logFormat": "text",
-            "jwtIssuer": "https://b.example", "caValidity": "24h", "defaultX509Validity": "1h",
-            "defaultJWTValidity": "5m", "caKeyType": "rsa-2048",
-            "persistence": { "size": "1Gi", "accessMode": "ReadWriteOnce" },
-            "datastore": {
-                "databaseType": "sqlite3", "connectionString": "x", "maxOpenConns": 1,
-                "maxIdleConns": 1, "disableMigration": "false",
-            },
-            "federation": {
-                "managedRoute": "true",
-                "bundleEndpoint": { "profile": "https_web", "refreshHint": 60 },
-            },
-        },
-    });
+    let mut spire_server = render::tests::server(json!({
+        "managedRoute": "true",
+        "bundleEndpoint": { "profile": "https_web", "refreshHint": 60 },
+    }));
+    spire_server.spec.trust_domain = "td-b.test".to_owned();
+    let spire_server = json!(spire_server);
     let published = json!({
         "metadata": { "name": "spire-bundle" }, "data": { "bundle.crt": authority.0.pem() },
     });

@@ -19,7 +19,7 @@ const USUAL_HINT: Duration = Duration::from_secs(300);
 pub(super) const SHORTEST_HINT: Duration = Duration::from_secs(60);
 const LONGEST_HINT: Duration = Duration::from_secs(24 * 3_600);
 /// As SPIRE does, so that a rotation is noticed in time.
-pub(super) const ATTEMPTS_PER_REFRESH_HINT: u32 = 4;
+pub(crate) const ATTEMPTS_PER_REFRESH_HINT: u32 = 4;
 
 #[derive(Clone, Debug, Default)]
 pub struct PeerState {

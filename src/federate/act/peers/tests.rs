@@ -1,13 +1,12 @@
 mod telling;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 
 use super::*;
-use crate::spiffe::testing::{self, Ca};
-
-fn noon() -> DateTime<Utc> {
-    testing::noon()
-}
+use crate::spiffe::{
+    bundle::Authority,
+    testing::{self, Ca, noon},
+};
 
 fn bundle(authorities: &[&Ca], sequence: u64) -> Bundle {
     Bundle {
@@ -97,8 +96,8 @@ fn a_success_that_a_wrong_clock_dated_into_the_future_does_not_stand_there_until
 
 #[test]
 fn a_peer_that_never_answered_is_news_once() {
-    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    peers.set_peers(std::slice::from_ref(&b));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let peers = federating_with(&b);
     let is_news = || peers.news.notified().now_or_never().is_some();
     peers.hears(&b, Err(dark()));
     assert!(is_news());
@@ -129,7 +128,7 @@ fn peer(trust_domain: &str, profile: Profile) -> Peer {
 }
 
 impl Peers {
-    /// This comes of asking a peer now.
+    /// Records this outcome of a fetch.
     pub(in crate::federate) fn hears(&self, peer: &Peer, outcome: Result<Bundle, PeerError>) {
         let asked = self.target(peer, &lock(&self.bootstrap_bundles).clone());
         self.record(&asked, outcome.into());
@@ -141,11 +140,34 @@ impl Peers {
 }
 
 fn peers() -> Arc<Peers> {
-    let clock = Clock::from_fn(noon);
-    Peers::new(clock, Gate::open(), Arc::new(RootCertStore::empty()))
+    peers_behind(Gate::open())
 }
 
-/// The same where whatever goes wrong is told at once.
+fn peers_behind(gate: Gate) -> Arc<Peers> {
+    Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()))
+}
+
+/// Some that federate with this peer.
+fn federating_with(peer: &Peer) -> Arc<Peers> {
+    let peers = peers();
+    peers.set_peers(std::slice::from_ref(peer));
+    peers
+}
+
+/// The bundle of td-b.test that an administrator brought.
+fn brought(ca: &Ca) -> BootstrapBundles {
+    BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
+}
+
+/// The authorities that a peer's server is verified with.
+fn trusted(peers: &Peers, peer: &Peer) -> Vec<Authority> {
+    match peers.endpoint(peer).unwrap().trust {
+        Trust::Spiffe { bundle, .. } => bundle.x509.clone(),
+        Trust::Web(_) => panic!("another profile"),
+    }
+}
+
+/// Reports every error at once, with all details.
 fn open_peers(gate: Gate) -> Arc<Peers> {
     let roots = Arc::new(RootCertStore::empty());
     Peers::with_detail(ErrorDetail::All, Clock::from_fn(noon), gate, roots)
@@ -153,22 +175,15 @@ fn open_peers(gate: Gate) -> Arc<Peers> {
 
 #[test]
 fn a_server_is_known_by_the_bundle_that_was_fetched_last_and_before_that_by_the_administrators() {
-    let (brought, fetched) = (Ca::new("brought"), Ca::new("fetched"));
+    let (first, fetched) = (Ca::new("brought"), Ca::new("fetched"));
     let peers = peers();
     let peer = peer("td-b.test", Profile::HttpsSpiffe);
     assert!(matches!(peers.endpoint(&peer), Err(PeerError::NoBootstrap { .. })));
-    let trusted = |peers: &Peers| match peers.endpoint(&peer).unwrap().trust {
-        Trust::Spiffe { bundle, .. } => bundle.x509.clone(),
-        Trust::Web(_) => panic!("another profile"),
-    };
-    peers.set_bootstrap_bundles(BootstrapBundles::from([(
-        "td-b.test".to_owned(),
-        Arc::new(testing::bundle(&[&brought])),
-    )]));
-    assert_eq!(trusted(&peers), testing::bundle(&[&brought]).x509);
+    peers.set_bootstrap_bundles(brought(&first));
+    assert_eq!(trusted(&peers, &peer), testing::bundle(&[&first]).x509);
     peers.set_peers(std::slice::from_ref(&peer));
     peers.hears(&peer, Ok(testing::bundle(&[&fetched])));
-    assert_eq!(trusted(&peers), testing::bundle(&[&fetched]).x509);
+    assert_eq!(trusted(&peers, &peer), testing::bundle(&[&fetched]).x509);
 }
 
 #[test]
@@ -190,44 +205,36 @@ fn who_is_no_longer_a_peer_is_forgotten_and_who_changed_is_known_anew() {
 fn a_bundle_that_an_administrator_brings_anew_counts_more_than_the_one_that_was_fetched() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    let bootstrap_bundle = |ca: &Ca| {
-        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
-    };
-    peers.set_bootstrap_bundles(bootstrap_bundle(&old));
+    peers.set_bootstrap_bundles(brought(&old));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(testing::bundle(&[&old])));
-    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
-    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
-        panic!("another profile")
-    };
-    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
+    peers.set_bootstrap_bundles(brought(&new));
+    assert_eq!(trusted(&peers, &b), testing::bundle(&[&new]).x509);
 }
 
 #[test]
 fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_more() {
     let (stolen, new) = (Ca::new("stolen"), Ca::new("new"));
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    let bootstrap_bundle = |ca: &Ca| {
-        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
-    };
-    peers.set_bootstrap_bundles(bootstrap_bundle(&stolen));
+    peers.set_bootstrap_bundles(brought(&stolen));
     peers.set_peers(std::slice::from_ref(&b));
     // Whoever has the stolen key is being asked when the administrator brings another bundle; the
     // answer comes in before the task that asks is ended.
     let asked = peers.targets().remove(0);
-    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
+    peers.set_bootstrap_bundles(brought(&new));
     peers.record(&asked, Ok(testing::bundle(&[&stolen])).into());
-    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
-        panic!("another profile")
-    };
-    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509, "the stolen key is trusted again");
+    assert_eq!(
+        trusted(&peers, &b),
+        testing::bundle(&[&new]).x509,
+        "the stolen key is trusted again"
+    );
     assert!(peers.to_cache().is_empty(), "and kept, as if the new bundle had led to it");
 }
 
 #[test]
 fn what_comes_in_after_a_peer_was_taken_out_is_not_remembered() {
-    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    peers.set_peers(std::slice::from_ref(&b));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let peers = federating_with(&b);
     peers.set_peers(&[]);
     peers.hears(&b, Ok(testing::bundle(&[&Ca::new("a")])));
     assert!(peers.known().is_empty());
@@ -235,21 +242,16 @@ fn what_comes_in_after_a_peer_was_taken_out_is_not_remembered() {
 
 #[test]
 fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_bootstrap() {
-    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let (first, rotated) = (Ca::new("brought"), Ca::new("rotated"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
     let start = || {
-        let peers = peers();
-        let bootstrap_bundle = Arc::new(testing::bundle(&[&brought]));
-        peers.set_bootstrap_bundles(BootstrapBundles::from([(
-            "td-b.test".to_owned(),
-            bootstrap_bundle,
-        )]));
-        peers.set_peers(std::slice::from_ref(&b));
+        let peers = federating_with(&b);
+        peers.set_bootstrap_bundles(brought(&first));
         peers
     };
     let before = start();
     assert!(before.to_cache().is_empty());
-    before.hears(&b, Ok(bundle(&[&brought], 1)));
+    before.hears(&b, Ok(bundle(&[&first], 1)));
     assert!(before.to_cache().is_empty(), "what was brought is there already");
     before.hears(&b, Ok(bundle(&[&rotated], 2)));
     let standing = before.statuses(std::slice::from_ref(&b), &[]);
@@ -259,10 +261,7 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
     after.set_cached(before.to_cache());
     assert_eq!(after.to_cache().len(), 1, "it is not forgotten before the peer is asked");
     assert_eq!(after.statuses(std::slice::from_ref(&b), &standing), standing);
-    let Trust::Spiffe { bundle, .. } = after.endpoint(&b).unwrap().trust else {
-        panic!("another profile")
-    };
-    let known = bundle.x509.contains(&testing::bundle(&[&rotated]).x509[0]);
+    let known = trusted(&after, &b).contains(&testing::bundle(&[&rotated]).x509[0]);
     assert!(known, "the SPIRE server goes on, and we report that its peer can't be verified");
 }
 
@@ -299,57 +298,42 @@ fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
 
 #[test]
 fn what_is_remembered_is_kept_while_nobody_knows_what_was_brought() {
-    let (brought, rotated) = (Ca::new("brought"), Ca::new("rotated"));
+    let (first, rotated) = (Ca::new("brought"), Ca::new("rotated"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
-    let bootstrap_bundle = Arc::new(testing::bundle(&[&brought]));
     let kept = CachedBundle {
-        brought: bootstrap_bundle.fingerprint(),
+        brought: testing::bundle(&[&first]).fingerprint(),
         bundle: Arc::new(testing::bundle(&[&rotated])),
     };
-    let peers = peers();
+    let peers = federating_with(&b);
     peers.set_cached(BundleCache::from([("td-b.test".to_owned(), kept)]));
-    peers.set_peers(std::slice::from_ref(&b));
     // The version of the CRD is not served just now, during an upgrade say.
     assert_eq!(peers.to_cache().len(), 1, "the authorities that b is known by are gone for good");
     assert!(peers.endpoint(&b).is_err(), "without what was brought nothing is known of it");
-    peers.set_bootstrap_bundles(BootstrapBundles::from([(
-        "td-b.test".to_owned(),
-        bootstrap_bundle,
-    )]));
-    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
-        panic!("another profile")
-    };
-    assert_eq!(bundle.x509, testing::bundle(&[&rotated]).x509);
+    peers.set_bootstrap_bundles(brought(&first));
+    assert_eq!(trusted(&peers, &b), testing::bundle(&[&rotated]).x509);
 }
 
 #[test]
 fn what_is_remembered_does_not_count_once_an_administrator_brought_another_bundle() {
     let (old, rotated, new) = (Ca::new("old"), Ca::new("rotated"), Ca::new("new"));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
-    let bootstrap_bundle = |ca: &Ca| {
-        BootstrapBundles::from([("td-b.test".to_owned(), Arc::new(testing::bundle(&[ca])))])
-    };
     let peers = peers();
-    peers.set_bootstrap_bundles(bootstrap_bundle(&old));
+    peers.set_bootstrap_bundles(brought(&old));
     peers.set_peers(std::slice::from_ref(&b));
     peers.hears(&b, Ok(bundle(&[&rotated], 2)));
     let memory = peers.to_cache();
     peers.forget();
     peers.set_cached(memory);
     peers.set_peers(std::slice::from_ref(&b));
-    peers.set_bootstrap_bundles(bootstrap_bundle(&new));
-    let Trust::Spiffe { bundle, .. } = peers.endpoint(&b).unwrap().trust else {
-        panic!("another profile")
-    };
-    assert_eq!(bundle.x509, testing::bundle(&[&new]).x509);
+    peers.set_bootstrap_bundles(brought(&new));
+    assert_eq!(trusted(&peers, &b), testing::bundle(&[&new]).x509);
     assert!(peers.to_cache().is_empty());
 }
 
 #[test]
 fn what_comes_in_after_another_replica_took_the_lead_is_not_remembered() {
     let lease = tokio::sync::watch::Sender::new(None);
-    let gate = Gate::until(lease.subscribe());
-    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let peers = peers_behind(Gate::until(lease.subscribe()));
     let b = peer("td-b.test", Profile::HttpsSpiffe);
     peers.set_peers(std::slice::from_ref(&b));
     peers.forget();
@@ -373,20 +357,13 @@ fn leading() -> Option<Instant> {
 async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_kept_meanwhile() {
     let (listener, b) = listening(Profile::HttpsSpiffe).await;
     let lease = tokio::sync::watch::Sender::new(None);
-    let gate = Gate::until(lease.subscribe());
-    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
-    let bootstrap_bundle = Arc::new(testing::bundle(&[&Ca::new("brought")]));
-    let brought = bootstrap_bundle.fingerprint();
-    peers.set_bootstrap_bundles(BootstrapBundles::from([(
-        "td-b.test".to_owned(),
-        bootstrap_bundle,
-    )]));
+    let peers = peers_behind(Gate::until(lease.subscribe()));
+    let first = Ca::new("brought");
+    peers.set_bootstrap_bundles(brought(&first));
     // It led once: this is what b had then.
     let bundle = Arc::new(testing::bundle(&[&Ca::new("of last week")]));
-    peers.set_cached(BundleCache::from([(
-        "td-b.test".to_owned(),
-        CachedBundle { brought, bundle },
-    )]));
+    let kept = CachedBundle { brought: testing::bundle(&[&first]).fingerprint(), bundle };
+    peers.set_cached(BundleCache::from([("td-b.test".to_owned(), kept)]));
     peers.set_peers(std::slice::from_ref(&b));
     let asking = tokio::spawn(peers.clone().run());
     // The other replica led for a week, and b has other authorities by now.
@@ -401,8 +378,7 @@ async fn a_replica_that_leads_again_asks_nobody_before_it_knows_what_the_other_k
 fn a_standby_shows_no_figures() {
     let b = [peer("td-b.test", Profile::HttpsWeb)];
     let lease = tokio::sync::watch::Sender::new(leading());
-    let gate = Gate::until(lease.subscribe());
-    let peers = Peers::new(Clock::from_fn(noon), gate, Arc::new(RootCertStore::empty()));
+    let peers = peers_behind(Gate::until(lease.subscribe()));
     peers.set_peers(&b);
     peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 1)));
     peers.statuses(&b, &[]);
@@ -435,8 +411,8 @@ async fn after_the_lease_was_lost_for_a_moment_peers_are_asked_at_once() {
 
 #[test]
 fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
-    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
-    peers.set_peers(std::slice::from_ref(&b));
+    let b = peer("td-b.test", Profile::HttpsSpiffe);
+    let peers = federating_with(&b);
     peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
     let standing = peers.statuses(std::slice::from_ref(&b), &[]);
     assert!(standing[0].profile_verified);
@@ -454,8 +430,7 @@ async fn a_slow_peer_is_heard_although_somebody_keeps_changing_the_bundle_of_ano
         bundle_endpoint_url: format!("https://{}", silent.local_addr().unwrap()),
         ..peer("td-b.test", Profile::HttpsWeb)
     };
-    let peers = peers();
-    peers.set_peers(std::slice::from_ref(&b));
+    let peers = federating_with(&b);
     let asking = tokio::spawn(peers.clone().run());
     for _ in 0..24 {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -500,11 +475,7 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
         done.send(()).ok();
     });
     for ca in cas.iter().cycle().take(2_000) {
-        let bootstrap_bundle = Arc::new(testing::bundle(&[ca]));
-        peers.set_bootstrap_bundles(BootstrapBundles::from([(
-            "td-b.test".to_owned(),
-            bootstrap_bundle,
-        )]));
+        peers.set_bootstrap_bundles(brought(ca));
         peers.hears(&b, Ok(bundle(&[ca], 2)));
     }
     assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok());
@@ -512,13 +483,9 @@ fn whoever_brings_bundles_and_whoever_keeps_them_never_wait_for_each_other() {
 
 #[test]
 fn what_an_administrator_brings_of_a_peer_by_https_web_changes_nothing() {
-    let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsWeb));
-    peers.set_peers(std::slice::from_ref(&b));
+    let b = peer("td-b.test", Profile::HttpsWeb);
+    let peers = federating_with(&b);
     peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
-    let bootstrap_bundle = Arc::new(testing::bundle(&[&Ca::new("b")]));
-    peers.set_bootstrap_bundles(BootstrapBundles::from([(
-        "td-b.test".to_owned(),
-        bootstrap_bundle,
-    )]));
+    peers.set_bootstrap_bundles(brought(&Ca::new("b")));
     assert!(peers.known()["td-b.test"].bundle.is_some());
 }

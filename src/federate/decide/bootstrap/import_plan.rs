@@ -5,7 +5,7 @@ use crate::{
     api::federated_trust_domain::{
         EndpointProfile, FederatedTrustDomain, FederatedTrustDomainSpec,
     },
-    federate::decide::{digest, render::CONTROLLER_MANAGER},
+    federate::decide::{digest, render::CONTROLLER_MANAGER, trust},
     spiffe::bundle::Bundle,
 };
 
@@ -52,8 +52,7 @@ pub(super) fn heeded<'a>(
     trust_domain: &str,
 ) -> Option<&'a FederatedTrustDomain> {
     let ours = standing.iter().filter(|it| it.spec.trust_domain == trust_domain);
-    let ours = ours.filter(|it| is_ours(&it.spec));
-    ours.min_by_key(|it| (it.metadata.creation_timestamp.clone(), it.metadata.uid.clone()))
+    ours.filter(|it| trust::is_ours(it)).min_by_key(|it| trust::seniority(it))
 }
 
 fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
@@ -76,11 +75,6 @@ fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
 fn marked(url: &str, bundle: &Bundle) -> String {
     let digits = bundle.fingerprint().replace(':', "");
     format!("{url}#{}", &digits[..16])
-}
-
-/// Our controller manager also uses objects without a class.
-fn is_ours(spec: &FederatedTrustDomainSpec) -> bool {
-    matches!(spec.class_name.as_deref(), None | Some("" | CONTROLLER_MANAGER))
 }
 
 /// Compares documents by their keys, because the order of fields does not matter. Both are for our

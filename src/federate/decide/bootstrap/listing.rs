@@ -26,9 +26,8 @@ pub struct Difference {
 
 impl Listing {
     pub fn of(server: &SpireServer, offer: &Offer) -> Self {
-        let peers = server.spec.federation.as_ref().map(|it| &*it.federates_with);
-        let mut peers = peers.unwrap_or_default().iter();
-        match peers.find(|peer| peer.trust_domain == offer.trust_domain) {
+        let peers = server.spec.peers();
+        match peers.iter().find(|peer| peer.trust_domain == offer.trust_domain) {
             None => Self::Unlisted,
             Some(peer) => match differences(peer, offer) {
                 none if none.is_empty() => Self::Listed,

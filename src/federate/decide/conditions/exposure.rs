@@ -18,13 +18,14 @@ pub const ENDPOINT: &str = "EndpointReachable";
 /// None without federation: there is no Route.
 pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<ConditionValue> {
     let federation = server.spec.federation.as_ref()?;
+    let about = |status, reason, message: &str| ConditionValue::new(ROUTE, status, reason, message);
     if !federation.manages_route() {
         let message = "managedRoute is \"false\": whoever set it exposes the bundle endpoint, and we do not look";
-        return Some(ConditionValue::new(ROUTE, "Unknown", "ManagedRouteDisabled", message));
+        return Some(about("Unknown", "ManagedRouteDisabled", message));
     }
     if findings.host.is_none() {
         let message = "nobody knows the domain for the Route's host, and this is no OpenShift that could tell. Set spec.federation.routeHost, or start trustplane federate with --apps-domain";
-        return Some(ConditionValue::new(ROUTE, "False", "FederationRouteHostUnknown", message));
+        return Some(about("False", "FederationRouteHostUnknown", message));
     }
     Some(match findings.outcome(Component::Route)? {
         ApplyResult::Created => admission(&Value::Null, "FederationRouteCreated"),
@@ -32,15 +33,11 @@ pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Conditi
         ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live) => {
             admission(live, standing_reason(server))
         }
-        ApplyResult::Taken(owner) => ConditionValue::new(
-            ROUTE,
-            "False",
-            "FederationRouteTaken",
-            taken(Component::Route, owner),
-        ),
+        ApplyResult::Taken(owner) => {
+            about("False", "FederationRouteTaken", &taken(Component::Route, owner))
+        }
         ApplyResult::NoNamespace(namespace) => {
-            let message = no_namespace(Component::Route, namespace);
-            ConditionValue::new(ROUTE, "False", "NoNamespace", message)
+            about("False", "NoNamespace", &no_namespace(Component::Route, namespace))
         }
         ApplyResult::Failed(doing, error) => {
             let reason = match doing {
@@ -48,7 +45,7 @@ pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Conditi
                 Operation::Create => "FederationRouteCreationFailed",
                 Operation::Update => "FederationRouteUpdateFailed",
             };
-            ConditionValue::new(ROUTE, "False", reason, format!("Route {}: {error}", render::ROUTE))
+            about("False", reason, &format!("Route {}: {error}", render::ROUTE))
         }
     })
 }
@@ -74,12 +71,8 @@ fn admission(route: &Value, reason: &'static str) -> ConditionValue {
     let ingress = ingress(route);
     let refusals: Vec<_> = ingress.iter().filter_map(refusal).collect();
     if !refusals.is_empty() && refusals.len() == ingress.len() {
-        return ConditionValue::new(
-            ROUTE,
-            "False",
-            "FederationRouteNotAdmitted",
-            refusals.join("; "),
-        );
+        let message = refusals.join("; ");
+        return ConditionValue::new(ROUTE, "False", "FederationRouteNotAdmitted", message);
     }
     let message = "no router has admitted it yet. Where that lasts: does a router run, and does it serve Routes of this namespace?";
     ConditionValue::new(ROUTE, "Unknown", reason, message)

@@ -53,9 +53,12 @@ fn with(part: Component, outcome: ApplyResult) -> Findings {
 }
 
 fn of(about: &str, findings: &Findings) -> (&'static str, &'static str, String) {
-    let values = evaluate(&server(spiffe()), findings);
-    let value = values.into_iter().find(|it| it.about == about).unwrap();
+    let value = find(&evaluate(&server(spiffe()), findings), about);
     (value.status, value.reason, value.message)
+}
+
+fn find(values: &[ConditionValue], about: &str) -> ConditionValue {
+    values.iter().find(|it| it.about == about).unwrap().clone()
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn a_route_that_the_administrator_keeps_is_a_choice_and_no_failure() {
     let mut own = spiffe();
     own["managedRoute"] = json!("false");
     let values = evaluate(&server(own), &well());
-    let route = values.iter().find(|it| it.about == "RouteAvailable").unwrap();
+    let route = find(&values, "RouteAvailable");
     assert_eq!((route.status, route.reason), ("Unknown", "ManagedRouteDisabled"));
     assert_eq!(values.last().unwrap().status, "True", "Ready");
 }
@@ -343,7 +346,7 @@ fn a_route_that_the_administrator_keeps_does_not_count_nor_does_what_answers_the
     let answer = EndpointView::Answered("https://a".to_owned(), Err(EndpointError::Foreign));
     let findings = Findings { endpoint: Some(answer), ..well() };
     let values = evaluate(&server(federation), &findings);
-    let status = |about: &str| values.iter().find(|it| it.about == about).unwrap().status;
+    let status = |about: &str| find(&values, about).status;
     assert_eq!((status("RouteAvailable"), status(ENDPOINT)), ("Unknown", "False"));
     assert_eq!(status("Ready"), "True");
 }
@@ -373,7 +376,7 @@ fn what_an_earlier_process_found_at_our_endpoint_stays_told_until_this_one_has_a
         |url: &str| Findings { endpoint: Some(EndpointView::NotAsked(url.to_owned())), ..well() };
     assert_eq!(evaluate(&server, &unasked("https://a")), evaluate(&server, &told));
     let moved = evaluate(&server, &unasked("https://b"));
-    assert_eq!(moved.iter().find(|it| it.about == ENDPOINT).unwrap().status, "Unknown");
+    assert_eq!(find(&moved, ENDPOINT).status, "Unknown");
 }
 
 #[test]

@@ -5,29 +5,14 @@ use super::*;
 use crate::{
     api::{federated_trust_domain::FederatedTrustDomain, spire_server::PeerStatus},
     federate::decide::render::tests::server,
-    spiffe::testing::{self, Ca, noon},
+    spiffe::testing::{Ca, noon},
 };
 
 const RULES: ImportRules =
     ImportRules { max_age: Duration::from_secs(7 * 24 * 3_600), unlisted: false, older: false };
 
-/// What td-b.test offers, with this number.
-fn offer(authorities: &[&Ca], sequence: Value) -> Offer {
-    let mut document = testing::document(authorities);
-    document["spiffe_sequence"] = sequence;
-    let document = document.to_string();
-    Offer {
-        trust_domain: "td-b.test".to_owned(),
-        url: "https://b.example".to_owned(),
-        profile: Profile::HttpsSpiffe,
-        endpoint_id: Some("spiffe://td-b.test/spire/server".to_owned()),
-        bundle: Bundle::parse(document.as_bytes()).unwrap(),
-        document,
-    }
-}
-
 fn export(sequence: u64) -> Export {
-    Export::new(offer(&[&Ca::new("b")], json!(sequence)), noon())
+    Export::new(Offer::of_td_b(&[&Ca::new("b")], json!(sequence)), noon())
 }
 
 /// A cluster of td-a.test whose SpireServer lists this trust domain, and which has this bundle of td-b.test.
@@ -78,7 +63,7 @@ fn what_was_exported_is_read_again_by_its_fingerprint_however_that_is_written() 
 fn nothing_in_a_file_can_be_changed_without_its_fingerprint() {
     let export = export(3);
     let file: Value = serde_json::from_str(&export.text()).unwrap();
-    let other = offer(&[&Ca::new("mallory")], json!(3)).document;
+    let other = Offer::of_td_b(&[&Ca::new("mallory")], json!(3)).document;
     for (field, value) in [
         ("trustDomain", json!("td-c.test")),
         ("bundleEndpointUrl", json!("https://mallory.example")),
@@ -143,7 +128,7 @@ fn a_listed_peer_is_imported_and_importing_it_again_changes_nothing() {
     let mut after = facts("td-b.test", Some(&export.offer));
     after.standing[0].spec = wanted;
     assert!(matches!(planned(&export, &after).unwrap().write, ImportPlan::Nothing));
-    let newer = Export::new(offer(&[&Ca::new("b, rotated")], json!(4)), noon());
+    let newer = Export::new(Offer::of_td_b(&[&Ca::new("b, rotated")], json!(4)), noon());
     assert!(matches!(planned(&newer, &after).unwrap().write, ImportPlan::Change { .. }));
 }
 
@@ -165,7 +150,7 @@ fn a_foreign_file_is_refused() {
 
 #[test]
 fn a_file_that_is_older_than_what_is_known_is_refused_unless_that_is_asked_for() {
-    let newer = offer(&[&Ca::new("b, rotated")], json!(4));
+    let newer = Offer::of_td_b(&[&Ca::new("b, rotated")], json!(4));
     let error = ImportError::OlderSequence { found: 3, known: 4 };
     let brought = facts("td-b.test", Some(&newer));
     assert_eq!(planned(&export(3), &brought).unwrap_err(), error);
@@ -187,7 +172,7 @@ fn a_file_that_is_older_than_what_is_known_is_refused_unless_that_is_asked_for()
 fn without_a_number_a_file_is_as_old_as_the_youngest_of_its_authorities() {
     let since = |year| Ca::with("b", |ca| ca.not_before = date_time_ymd(year, 1, 1));
     let (old, new) = (since(2028), since(2029));
-    let of = |authorities: &[&Ca]| Export::new(offer(authorities, Value::Null), noon());
+    let of = |authorities: &[&Ca]| Export::new(Offer::of_td_b(authorities, Value::Null), noon());
     let brought = facts("td-b.test", Some(&of(&[&old, &new]).offer));
     let error = planned(&of(&[&old]), &brought).unwrap_err();
     assert!(matches!(error, ImportError::OlderAuthorities { .. }), "{error}");
@@ -211,7 +196,7 @@ fn a_file_without_an_authority_that_is_valid_is_refused_even_if_older_ones_are_a
     let early = Ca::with("b", |ca| ca.not_before = date_time_ymd(2031, 1, 1));
     let rules = ImportRules { older: true, unlisted: true, ..RULES };
     let of = |authorities: &[&Ca]| {
-        let export = Export::new(offer(authorities, json!(3)), noon());
+        let export = Export::new(Offer::of_td_b(authorities, json!(3)), noon());
         plan(&export, &facts("td-b.test", None), rules, noon()).unwrap_err()
     };
     assert!(matches!(of(&[&ended]), ImportError::Ended { .. }));

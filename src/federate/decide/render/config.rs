@@ -211,7 +211,7 @@ fn relationship(peer: &Peer) -> Value {
     })
 }
 
-fn config_map(name: &str, data: Value) -> Value {
+pub(super) fn config_map(name: &str, data: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
 }
 

@@ -84,6 +84,14 @@ fn rendered(federation: Value) -> BTreeMap<Component, Value> {
     all.into_iter().map(|it| (it.part, it.object)).collect()
 }
 
+pub(in crate::federate) fn part(server: &SpireServer, part: Component) -> Value {
+    part_in(&setting(), server, part)
+}
+
+fn part_in(setting: &RenderContext, server: &SpireServer, part: Component) -> Value {
+    render(server, setting).into_iter().find(|it| it.part == part).unwrap().object
+}
+
 fn conf(federation: Value) -> Value {
     let config = rendered(federation)[&Component::ServerConfigMap].clone();
     serde_json::from_str(config["data"]["server.conf"].as_str().unwrap()).unwrap()
@@ -277,19 +285,15 @@ fn a_label_of_the_user_can_t_part_the_service_from_its_pods() {
     let mut server = server(spiffe());
     let name = "app.kubernetes.io/name".to_owned();
     server.spec.labels = BTreeMap::from([(name.clone(), "mine".to_owned())]);
-    let all = render(&server, &setting());
-    let of = |part| all.iter().find(|it| it.part == part).unwrap().object.clone();
-    let pod = &of(Component::StatefulSet)["spec"]["template"]["metadata"]["labels"][&name];
-    assert_eq!(of(Component::Service)["spec"]["selector"][&name], *pod);
+    let pod = &part(&server, Component::StatefulSet)["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(part(&server, Component::Service)["spec"]["selector"][&name], pod[&name]);
 }
 
 #[test]
 fn a_change_of_the_configuration_rolls_the_pod_out_and_nothing_else_does() {
     let hash = |spec: SpireServerSpec| {
         let server = SpireServer { spec, ..server(Value::Null) };
-        let set =
-            render(&server, &setting()).into_iter().find(|it| it.part == Component::StatefulSet);
-        set.unwrap().object["spec"]["template"]["metadata"]["annotations"].clone()
+        part(&server, Component::StatefulSet)["spec"]["template"]["metadata"]["annotations"].clone()
     };
     let before = server(spiffe()).spec;
     let mut other_peers = before.clone();
@@ -314,7 +318,7 @@ fn a_database_with_tls_and_limits_is_configured() {
     assert_eq!(sql["root_ca_path"], "/run/spire/db-tls/ca.crt");
     assert_eq!(sql["conn_max_lifetime"], "60s");
     assert_eq!(sql["max_open_conns"], 100);
-    assert!(rendered_set(&server).contains("db-tls"));
+    assert!(part(&server, Component::StatefulSet).to_string().contains("db-tls"));
 }
 
 #[test]
@@ -344,12 +348,8 @@ fn a_postgres_database_is_verified_with_the_ca_that_was_given() {
     let password = with("host=db password=a://b dbname=spire");
     assert!(password.contains("dbname=spire sslrootcert="), "{password}");
     // Its driver refuses a key that everybody may read.
-    assert!(rendered_set(&server("host=db")).contains("\"defaultMode\":288"));
-}
-
-fn rendered_set(server: &SpireServer) -> String {
-    let set = render(server, &setting()).into_iter().find(|it| it.part == Component::StatefulSet);
-    set.unwrap().object.to_string()
+    let set = part(&server("host=db"), Component::StatefulSet).to_string();
+    assert!(set.contains("\"defaultMode\":288"));
 }
 
 #[test]
@@ -361,14 +361,12 @@ fn what_may_hold_a_password_is_not_printed() {
 }
 
 fn pod(server: &SpireServer) -> Value {
-    let set = render(server, &setting()).into_iter().find(|it| it.part == Component::StatefulSet);
-    set.unwrap().object["spec"]["template"]["spec"].clone()
+    part(server, Component::StatefulSet)["spec"]["template"]["spec"].clone()
 }
 
 fn pod_with(setting: RenderContext) -> Value {
-    let set = render(&server(spiffe()), &setting).into_iter();
-    let set = set.map(|it| (it.part, it.object)).find(|(part, _)| *part == Component::StatefulSet);
-    set.unwrap().1["spec"]["template"]["spec"].clone()
+    let set = part_in(&setting, &server(spiffe()), Component::StatefulSet);
+    set["spec"]["template"]["spec"].clone()
 }
 
 #[test]
@@ -464,9 +462,7 @@ fn where_the_pod_runs_and_with_how_much_can_be_left_as_it_is() {
     let of = |spec: Value| {
         let mut server = json!(server(spiffe()));
         server["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let server = serde_json::from_value(server).unwrap();
-        let all = render(&server, &setting());
-        all.into_iter().find(|it| it.part == Component::StatefulSet).unwrap().object
+        part(&serde_json::from_value(server).unwrap(), Component::StatefulSet)
     };
     let live =
         of(json!({ "nodeSelector": { "disk": "ssd" }, "resources": { "limits": { "cpu": "1" } } }));

@@ -34,8 +34,8 @@ fn authorities_that_are_not_yet_valid_are_told_and_are_no_success_where_there_ar
     let early = Ca::with("early", |ca| ca.not_before = date_time_ymd(2031, 1, 1));
     let ended = Ca::with("ended", |ca| ca.not_after = date_time_ymd(2030, 1, 1));
     let valid = Ca::new("valid");
-    let (peers, b) = (peers(), [peer("td-b.test", Profile::HttpsWeb)]);
-    peers.set_peers(&b);
+    let b = [peer("td-b.test", Profile::HttpsWeb)];
+    let peers = federating_with(&b[0]);
     let hears = |authorities: &[&Ca]| {
         peers.hears(&b[0], peers.usable(bundle(authorities, 1)));
         peers.statuses(&b, &[]).remove(0)
@@ -56,8 +56,8 @@ fn authorities_that_are_not_yet_valid_are_told_and_are_no_success_where_there_ar
 #[test]
 fn what_is_odd_about_a_peer_is_in_its_status_and_an_event_tells_one_kind_from_another() {
     let early = Ca::with("early", |ca| ca.not_before = date_time_ymd(2031, 1, 1));
-    let (peers, b) = (peers(), [peer("td-b.test", Profile::HttpsSpiffe)]);
-    peers.set_peers(&b);
+    let b = [peer("td-b.test", Profile::HttpsSpiffe)];
+    let peers = federating_with(&b[0]);
     peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 9)));
     let standing = peers.statuses(&b, &[]);
     let asked = peers.targets().remove(0);
@@ -104,8 +104,7 @@ async fn how_long_a_private_address_takes_to_fail_does_not_tell_a_closed_port_fr
     let (free, closed) = listening(Profile::HttpsWeb).await;
     drop(free);
     for peer in [silent, closed] {
-        let peers = peers();
-        peers.set_peers(std::slice::from_ref(&peer));
+        let peers = federating_with(&peer);
         let asking = tokio::spawn(peers.clone().run());
         let started = Instant::now();
         peers.news.notified().await;
