@@ -10,21 +10,20 @@ use chrono::{DateTime, Utc};
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName, NameConstraints, ParsedExtension};
 
 use super::certificate::{Certificate, address};
-use super::certificates;
-use super::pem::{self, Block, Kind};
-use super::problem::{Field, Findings, Part, Problem};
+use super::pem::{self, Block};
+use super::problem::{Field, Findings, Problem};
 use super::signature::Verification;
-use super::uri;
+use super::{certificates, check_certificates, refuse_private_keys, uri};
 
 const FIELD: Field = Field::CaCertificate;
 /// Go gives up after 100 signatures, and with it the router. It may check each candidate twice.
 const MOST_CANDIDATES: usize = 50;
 
-/// Why the router would refuse these certificates in a Route with this caCertificate. Empty text is as good
-/// as none: then there is nothing to verify.
+/// Why the router would refuse these certificates in a Route with this caCertificate. Without one
+/// there is nothing to verify.
 ///
-/// Validity is left out, as by the router: whether the caCertificate is in force does not matter. The
-/// time only says which of several certificates of one issuer the router goes by.
+/// Like the router, this ignores whether the caCertificate is in force. The time only says which of
+/// several certificates of one issuer the router goes by.
 pub fn ca_problems(certificate: &str, ca_certificate: &str, now: DateTime<Utc>) -> Vec<Problem> {
     if ca_certificate.is_empty() {
         return Vec::new();
@@ -42,8 +41,7 @@ pub fn ca_problems(certificate: &str, ca_certificate: &str, now: DateTime<Utc>) 
     findings.into_problems()
 }
 
-/// Why the router would refuse a Route with this destinationCACertificate. Empty text is as good as
-/// none.
+/// Why the router would refuse a Route with this destinationCACertificate.
 pub fn destination_problems(destination_ca_certificate: &str) -> Vec<Problem> {
     if destination_ca_certificate.is_empty() {
         return Vec::new();
@@ -55,17 +53,11 @@ pub fn destination_problems(destination_ca_certificate: &str) -> Vec<Problem> {
     findings.into_problems()
 }
 
-/// The certificates of a text that nothing but certificates belongs into.
+/// The certificates of a text that is for certificates only.
 fn pool<'a>(field: Field, blocks: &'a [Block], findings: &mut Findings) -> Vec<Certificate<'a>> {
-    for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
-        findings.add(Problem::KeyOutsideItsField { field, line: block.line });
-    }
+    refuse_private_keys(field, blocks, findings);
     let pool = certificates(field, blocks, findings);
-    for (index, certificate) in pool.iter().enumerate() {
-        // HAProxy gets a caCertificate as part of the chain, so the same rules hold.
-        let part = Part::Certificate { field, number: index + 1 };
-        certificate.chain_problems(part, findings);
-    }
+    check_certificates(field, &pool, findings);
     pool
 }
 
@@ -229,9 +221,7 @@ fn meets(leaf: &Certificate<'_>, constraints: &NameConstraints<'_>) -> bool {
     leaf.alternative_names().iter().all(|name| {
         let mut permitted = None;
         for (tree, base) in subtrees(constraints) {
-            let Some(within) = is_within(name, base, tree) else {
-                continue;
-            };
+            let Some(within) = is_within(name, base, tree) else { continue };
             match tree {
                 Tree::Excluded if within => return false,
                 Tree::Excluded => {}

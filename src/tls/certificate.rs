@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use chrono::{DateTime, Utc};
 use x509_parser::certificate::X509Certificate;
@@ -16,7 +16,6 @@ use super::shape;
 use super::signature::{self, Digest, Verification};
 use super::uri;
 
-/// A certificate and the bytes that it was read from.
 pub(super) struct Certificate<'a> {
     pub(super) der: &'a [u8],
     pub(super) x509: X509Certificate<'a>,
@@ -85,7 +84,6 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// The subject alternative names, of all forms.
     pub(super) fn alternative_names(&self) -> Vec<GeneralName<'a>> {
         self.extension(|extension| match extension {
             ParsedExtension::SubjectAlternativeName(names) => Some(names.general_names.clone()),
@@ -122,10 +120,9 @@ impl<'a> Certificate<'a> {
     }
 
     fn serial(&self) -> String {
-        let digits = der::without_leading_zeros(self.x509.raw_serial());
-        match digits {
+        match der::without_leading_zeros(self.x509.raw_serial()) {
             [] => "00".to_owned(),
-            _ => hex::encode(digits),
+            digits => hex::encode(digits),
         }
     }
 
@@ -135,14 +132,11 @@ impl<'a> Certificate<'a> {
             None => true,
             authority => authority == self.subject_key_id(),
         };
-        self.is_self_issued() && same_key && self.signature_fits_own_key()
+        self.is_self_issued()
+            && same_key
+            && signature::fits_key(&self.x509.signature_algorithm, &self.key)
     }
 
-    fn signature_fits_own_key(&self) -> bool {
-        signature::fits_key(&self.x509.signature_algorithm, &self.key)
-    }
-
-    /// Whether the parent's key made this certificate's signature.
     pub(super) fn verify_signature(&self, parent: &Certificate<'_>) -> Verification {
         signature::verify(&self.x509, &parent.x509, &parent.key)
     }
@@ -162,13 +156,9 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// An address from its 4 or 16 bytes.
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(|b| Ipv4Addr::from(b).into()),
-        16 => <[u8; 16]>::try_from(bytes).ok().map(|b| Ipv6Addr::from(b).into()),
-        _ => None,
-    }
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 fn extensions_fault(extensions: &[X509Extension<'_>]) -> Result<(), &'static str> {
@@ -226,10 +216,7 @@ fn constraints_fault(constraints: &NameConstraints<'_>) -> Result<(), &'static s
             GeneralName::Invalid(tag, _) => !matches!(tag.0, 1 | 2 | 6 | 7),
             _ => true,
         });
-    match fine {
-        true => Ok(()),
-        false => Err("one of its name constraints is not well-formed"),
-    }
+    if fine { Ok(()) } else { Err("one of its name constraints is not well-formed") }
 }
 
 /// An address and a mask of the same length, in which all ones stand before the zeros.
@@ -274,8 +261,5 @@ fn names_fault(names: &[GeneralName<'_>]) -> Result<(), &'static str> {
         GeneralName::Invalid(tag, _) => !matches!(tag.0, 1 | 2 | 6 | 7),
         _ => true,
     });
-    match fine {
-        true => Ok(()),
-        false => Err("one of its alternative names is not well-formed"),
-    }
+    if fine { Ok(()) } else { Err("one of its alternative names is not well-formed") }
 }

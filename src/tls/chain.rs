@@ -20,11 +20,8 @@ use super::signature::Verification;
 ///   that issue from their root don't write it, or write an `ldap` address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainOrder {
-    /// Each certificate was issued by the next.
     InOrder,
-    /// The issuers are there, but in another order.
     OutOfOrder,
-    /// The issuer of one certificate is missing.
     Incomplete,
 }
 

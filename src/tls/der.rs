@@ -4,7 +4,6 @@
 //! letters that a string type does not have). A certificate that only one of the two can read
 //! must not reach the router, so it is checked here first.
 
-/// One element: its tag and what it contains.
 #[derive(Clone, Copy)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
@@ -90,9 +89,7 @@ pub(super) fn is_strict(input: &[u8], inside: Inside) -> bool {
 
 fn is_strict_at(mut input: &[u8], inside: Inside, depth: usize) -> bool {
     while !input.is_empty() {
-        let Some((element, rest)) = read(input) else {
-            return false;
-        };
+        let Some((element, rest)) = read(input) else { return false };
         let opaque = inside == Inside::Names && element.tag & CONTEXT != 0;
         let fine = if element.tag & CONSTRUCTED != 0 {
             opaque || (depth < DEEPEST && is_strict_at(element.body, inside, depth + 1))

@@ -74,21 +74,11 @@ impl Fingerprint {
         }
         Self(hash.finalize().into())
     }
-
-    /// All 64 hexadecimal digits.
-    pub fn as_hex(&self) -> String {
-        hex::encode(self.0)
-    }
-
-    /// The first 12 hexadecimal digits: enough for a person to tell pairs apart.
-    pub fn short(&self) -> String {
-        hex::encode(&self.0[..6])
-    }
 }
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.as_hex())
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -98,19 +88,13 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What the text of a certificate chain says: neither key nor certificate is kept.
+/// What a certificate chain says: neither key nor certificate is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The serial number, and then each name in a line of its own: one piece of memory, however
     /// many names a leaf has.
     serial_and_names: Box<str>,
-    /// When the leaf becomes valid.
-    pub not_before: DateTime<Utc>,
-    /// The last second in which the leaf is valid.
-    pub not_after: DateTime<Utc>,
-    /// The last second in which all intermediates are valid; none where there are none.
-    pub intermediates_until: Option<DateTime<Utc>>,
-    /// Whether clients can follow the chain.
+    pub validity: Validity,
     pub chain: ChainOrder,
 }
 
@@ -118,9 +102,11 @@ impl CertificateFacts {
     fn of(leaf: &Certificate<'_>, chain: &[Certificate<'_>]) -> Self {
         Self {
             serial_and_names: leaf.serial_and_host_names(),
-            not_before: leaf.not_before,
-            not_after: leaf.not_after,
-            intermediates_until: chain::intermediates_until(chain),
+            validity: Validity {
+                not_before: leaf.not_before,
+                not_after: leaf.not_after,
+                intermediates_until: chain::intermediates_until(chain),
+            },
             chain: chain::order(chain),
         }
     }
@@ -135,39 +121,25 @@ impl CertificateFacts {
         self.serial_and_names.split('\n').skip(1)
     }
 
-    /// When the leaf and its intermediates are valid.
-    pub fn validity(&self) -> Validity {
-        let Self { not_before, not_after, intermediates_until, .. } = *self;
-        Validity { not_before, not_after, intermediates_until }
-    }
-
-    /// Facts that a test makes up.
     #[cfg(test)]
     pub(crate) fn pretended(names: &[&str], validity: Validity) -> Self {
-        let Validity { not_before, not_after, intermediates_until } = validity;
-        Self {
-            serial_and_names: [&["0a1b"][..], names].concat().join("\n").into(),
-            not_before,
-            not_after,
-            intermediates_until,
-            chain: ChainOrder::InOrder,
-        }
+        let serial_and_names = [&["0a1b"][..], names].concat().join("\n").into();
+        Self { serial_and_names, validity, chain: ChainOrder::InOrder }
     }
 }
 
 /// When a certificate and its intermediates are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first second.
     pub not_before: DateTime<Utc>,
-    /// The last second.
+    /// The last second of the leaf.
     pub not_after: DateTime<Utc>,
     /// The last second in which all intermediates are valid; none where there are none.
     pub intermediates_until: Option<DateTime<Utc>>,
 }
 
-/// What a text like `tls.crt` says; none where its leaf can't be read. Of a chain that is too long
-/// to be accepted, only the leaf is read: a Route may hold any number of certificates.
+/// Describes a text like `tls.crt`; none if its leaf can't be read. Of a chain that is too long to be
+/// accepted, only the leaf is read: a Route may hold any number of certificates.
 pub fn describe(certificate: &str) -> Option<CertificateFacts> {
     let mut findings = Findings::new(Field::Certificate);
     let blocks = pem::blocks(Field::Certificate, certificate, &mut findings);
@@ -210,17 +182,14 @@ impl Pair {
         self.fingerprint
     }
 
-    /// What its certificates say.
     pub fn facts(&self) -> &CertificateFacts {
         &self.facts
     }
 
-    /// The text of `tls.crt`.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// The text of `tls.key`.
     pub fn key(&self) -> &PrivateKeyPem {
         &self.key
     }
@@ -276,7 +245,7 @@ pub fn judge(certificate: &[u8], key: &[u8]) -> Result<Pair, Vec<Problem>> {
     }
 }
 
-/// The bytes as text. A Route holds strings, so other bytes could not be injected verbatim.
+/// A Route holds strings, so other bytes could not be injected verbatim.
 fn text<'a>(bytes: &'a [u8], findings: &mut Findings, field: Field) -> Option<&'a str> {
     if bytes.is_empty() {
         findings.add(Problem::Missing { field });
@@ -297,20 +266,22 @@ fn text<'a>(bytes: &'a [u8], findings: &mut Findings, field: Field) -> Option<&'
 fn certificate_blocks(text: Option<&str>, findings: &mut Findings) -> Vec<Block> {
     let field = Field::Certificate;
     let blocks = text.map_or_else(Vec::new, |text| pem::blocks(field, text, findings));
-    for block in &blocks {
-        // The router would take this key and prefer it to tls.key. But certificates are shown to
-        // more people than keys are, and a pair with two keys is a mistake that should be seen.
-        if block.kind == Kind::PrivateKey {
-            let line = block.line;
-            findings.add(Problem::KeyOutsideItsField { field, line });
-        }
-    }
+    // The router would take this key and prefer it to tls.key. But certificates are shown to more
+    // people than keys are, and a pair with two keys is a mistake that should be seen.
+    refuse_private_keys(field, &blocks, findings);
     if is_too_long(&blocks) {
         findings.add(Problem::ChainTooLong { kib: LONGEST_CHAIN, most: MOST_CERTIFICATES });
         // To read thousands of certificates takes long, and would tell nothing more.
         return Vec::new();
     }
     blocks
+}
+
+/// Private keys in a text that is for certificates.
+fn refuse_private_keys(field: Field, blocks: &[Block], findings: &mut Findings) {
+    for block in blocks.iter().filter(|block| block.kind == Kind::PrivateKey) {
+        findings.add(Problem::KeyOutsideItsField { field, line: block.line });
+    }
 }
 
 fn is_too_long(blocks: &[Block]) -> bool {
@@ -356,8 +327,7 @@ fn certificates<'a>(
 /// A public key is of no use here, but the router reads it and refuses the Route if it can't.
 fn check_public_key(field: Field, block: &Block, findings: &mut Findings) {
     if !matches!(PublicKey::of_info(&block.der), Ok(PublicKey::Rsa { .. } | PublicKey::Ec { .. })) {
-        let line = block.line;
-        findings.add(Problem::UnreadablePublicKey { field, line });
+        findings.add(Problem::UnreadablePublicKey { field, line: block.line });
     }
 }
 
@@ -373,32 +343,24 @@ fn private_key(text: Option<&str>, findings: &mut Findings) -> Option<PublicKey>
         }
     }
     let keys: Vec<_> = blocks.iter().filter(|block| block.kind == Kind::PrivateKey).collect();
-    match keys.as_slice() {
-        [key] => match private_key::public_half(&key.der) {
-            Ok(public) => Some(public),
-            Err(problem) => {
-                findings.add(problem);
-                None
-            }
-        },
-        [] if findings.is_empty() => {
-            findings.add(Problem::NoKey);
-            None
-        }
-        [] => None,
-        several => {
-            let count = several.len();
-            findings.add(Problem::SeveralKeys { count });
-            None
-        }
+    let public = match keys.as_slice() {
+        [key] => private_key::public_half(&key.der),
+        [] if findings.is_empty() => Err(Problem::NoKey),
+        [] => return None,
+        several => Err(Problem::SeveralKeys { count: several.len() }),
+    };
+    public.map_err(|problem| findings.add(problem)).ok()
+}
+
+/// HAProxy gets a caCertificate as part of the chain, so the same rules hold for both texts.
+fn check_certificates(field: Field, chain: &[Certificate<'_>], findings: &mut Findings) {
+    for (index, certificate) in chain.iter().enumerate() {
+        certificate.chain_problems(Part::Certificate { field, number: index + 1 }, findings);
     }
 }
 
 fn check_chain(chain: &[Certificate<'_>], findings: &mut Findings) {
-    for (index, certificate) in chain.iter().enumerate() {
-        let part = Part::Certificate { field: Field::Certificate, number: index + 1 };
-        certificate.chain_problems(part, findings);
-    }
+    check_certificates(Field::Certificate, chain, findings);
     if let Some(leaf) = chain.first() {
         let part = Part::Certificate { field: Field::Certificate, number: 1 };
         // Problems of the key in any chain were reported above.

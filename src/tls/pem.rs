@@ -89,13 +89,8 @@ impl<'a> Scan<'a, '_> {
     }
 
     fn begin(&mut self, number: usize, label: &'a str) {
-        let open = Open {
-            label,
-            line: number,
-            headers: None,
-            encrypted: false,
-            base64: Zeroizing::default(),
-        };
+        let base64 = Zeroizing::default();
+        let open = Open { label, line: number, headers: None, encrypted: false, base64 };
         if let Some(unfinished) = self.open.replace(open) {
             self.damaged(unfinished.line, Damage::NoEnd);
         }

@@ -91,17 +91,13 @@ fn of_sec1(mut fields: &[u8], outer: Option<Curve>) -> Result<PublicKey, Problem
         (Some(outer), Some(inner)) if outer != inner => return Err(INCONSISTENT),
         (Some(curve), _) | (None, Some(curve)) => curve,
         (None, None) => {
-            return Err(Problem::UnreadableKey {
-                why: "it is an ECDSA key that does not name its curve",
-            });
+            let why = "it is an ECDSA key that does not name its curve";
+            return Err(Problem::UnreadableKey { why });
         }
     };
     let point = point_of(curve, scalar).ok_or(INCONSISTENT)?;
     let fits = stated.is_none_or(|stated| is_same_point(stated, &point));
-    match fits && fields.is_empty() {
-        true => Ok(PublicKey::Ec { curve, point }),
-        false => Err(INCONSISTENT),
-    }
+    if fits && fields.is_empty() { Ok(PublicKey::Ec { curve, point }) } else { Err(INCONSISTENT) }
 }
 
 fn named_curve(parameters: &[u8]) -> Result<Curve, Problem> {

@@ -55,7 +55,6 @@ impl Curve {
     }
 }
 
-/// The name of a curve that can't be served, for the message.
 pub(super) fn curve_name(identifier: &[u8]) -> &'static str {
     match identifier {
         [0x2b, 0x81, 0x04, 0x00, 0x21] => "P-224",
@@ -112,9 +111,7 @@ impl PublicKey {
         let kind = der::next(&mut algorithm, OBJECT_IDENTIFIER).ok_or(unreadable)?;
         let bits = der::next(&mut info, der::BIT_STRING).ok_or(unreadable)?;
         // The first byte counts the bits to leave out at the end; a key is whole bytes.
-        let [0, key @ ..] = bits else {
-            return Err(unreadable);
-        };
+        let [0, key @ ..] = bits else { return Err(unreadable) };
         match KeyKind::of(kind) {
             // Go insists on the NULL.
             KeyKind::Rsa if algorithm != [0x05, 0x00] => {

@@ -1,4 +1,4 @@
-//! What is worth a warning in a pair that the router serves all the same.
+//! Warnings about a pair that the router serves.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,7 +18,6 @@ const NO_HOST: &str = "(a name that is no host)";
 /// The Route's wildcardPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wildcard {
-    /// The Route serves its host only.
     #[default]
     None,
     /// The Route serves every name beside its host: `www.apps.example.com` serves
@@ -26,41 +25,30 @@ pub enum Wildcard {
     Subdomain,
 }
 
-/// Something that clients will object to, though the router does not.
+/// Something that clients object to, though the router does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// The certificate's time has not come.
     NotYetValid {
-        /// When it becomes valid.
         not_before: DateTime<Utc>,
     },
-    /// The certificate's time is nearly over.
     Expiring {
-        /// When it is over.
         not_after: DateTime<Utc>,
     },
-    /// The certificate's time is over.
     Expired {
-        /// When it was over.
         not_after: DateTime<Utc>,
     },
-    /// An intermediate certificate's time is over, and the certificate's own is not.
+    /// An intermediate certificate has expired, and the leaf has not.
     IntermediateExpired {
-        /// When it was over.
         not_after: DateTime<Utc>,
     },
-    /// The certificate is not for the Route's host.
     HostNotCovered {
         /// What the Route serves; with a wildcard, `*.` and the domain.
         host: Box<str>,
         /// The first few names that the certificate is for: it may have tens of thousands.
         names: Box<[Box<str>]>,
-        /// How many more there are.
         more: usize,
     },
-    /// The issuers don't follow each other.
     ChainOutOfOrder,
-    /// An issuer is missing.
     ChainIncomplete,
 }
 
@@ -130,7 +118,7 @@ fn listed(names: &[Box<str>]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Where a moment lies in a certificate's life. The last that has begun counts.
+/// The phase of a certificate's life at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     NotYetValid,
@@ -187,7 +175,7 @@ pub fn warnings(
     wildcard: Wildcard,
     now: DateTime<Utc>,
 ) -> Vec<Warning> {
-    let time = age_warnings(facts.validity(), now);
+    let time = age_warnings(facts.validity, now);
     time.chain(lasting_warnings(facts, host, wildcard)).collect()
 }
 

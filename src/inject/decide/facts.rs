@@ -302,7 +302,7 @@ fn held_certificate(route: &Route, tls: &Tls, depth: Depth) -> HeldCertificate {
     let wildcard = wildcard(route.spec.wildcard_policy.as_deref());
     HeldCertificate::Read(Box::new(Description {
         serial: facts.serial().into(),
-        validity: facts.validity(),
+        validity: facts.validity,
         warnings: tls::lasting_warnings(&facts, host, wildcard).collect(),
     }))
 }
@@ -402,4 +402,4 @@ fn holding(tls: &TlsConfig, uid: &str, marker: Option<Marker>) -> Holding {
 }
 
 #[cfg(test)]
-pub(in crate::inject) mod tests;
+pub(crate) mod tests;

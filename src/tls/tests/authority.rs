@@ -83,11 +83,8 @@ fn a_left_over_ca_certificate_is_a_mismatch() {
 fn a_renewed_authority_of_the_same_name_is_a_mismatch() {
     let issued = leaf().by(&authority("root").self_signed());
     let namesake = authority("root").self_signed();
-    assert_mismatch(
-        &issued,
-        &namesake.crt(),
-        "the certificate with the issuer's name has another key than the one that signed",
-    );
+    let why = "the certificate with the issuer's name has another key than the one that signed";
+    assert_mismatch(&issued, &namesake.crt(), why);
 }
 
 #[test]
@@ -150,20 +147,15 @@ fn an_authority_of_version_1_has_no_extensions_and_may_sign() {
 fn extended_key_usage_of_both_must_allow_servers() {
     let root = authority("root").self_signed();
     let client = leaf().with("extendedKeyUsage", "clientAuth").by(&root);
-    assert_mismatch(
-        &client,
-        &root.crt(),
-        "the first certificate of tls.crt may not be used by a TLS server (extended key usage)",
-    );
+    let why =
+        "the first certificate of tls.crt may not be used by a TLS server (extended key usage)";
+    assert_mismatch(&client, &root.crt(), why);
     for usage in ["serverAuth", "clientAuth,serverAuth", "anyExtendedKeyUsage"] {
         assert!(said(&leaf().with("extendedKeyUsage", usage).by(&root), &root.crt()).is_empty());
     }
     let mail = authority("root").with("extendedKeyUsage", "emailProtection").self_signed();
-    assert_mismatch(
-        &leaf().by(&mail),
-        &mail.crt(),
-        "the issuer may not issue certificates for TLS servers (extended key usage)",
-    );
+    let why = "the issuer may not issue certificates for TLS servers (extended key usage)";
+    assert_mismatch(&leaf().by(&mail), &mail.crt(), why);
 }
 
 #[test]
@@ -253,11 +245,8 @@ fn where_the_issuers_certificate_that_does_is_not_valid_now_every_other_must_do(
 fn a_leaf_that_requires_explicit_policies_is_a_mismatch() {
     let root = authority("root").self_signed();
     let issued = leaf().with("policyConstraints", "requireExplicitPolicy:0").by(&root);
-    assert_mismatch(
-        &issued,
-        &root.crt(),
-        "the first certificate of tls.crt requires explicit policies",
-    );
+    let why = "the first certificate of tls.crt requires explicit policies";
+    assert_mismatch(&issued, &root.crt(), why);
 }
 
 #[test]
@@ -272,36 +261,23 @@ fn more_namesakes_of_the_issuer_than_go_follows_are_a_mismatch() {
 fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
     let root = authority("root").self_signed();
     let issued = leaf().with_raw("1.2.3.4", true, &[5, 0]).by(&root);
-    assert_mismatch(
-        &issued,
-        &root.crt(),
-        "the first certificate of tls.crt has a critical extension that Go does not know",
-    );
+    let why = "the first certificate of tls.crt has a critical extension that Go does not know";
+    assert_mismatch(&issued, &root.crt(), why);
     assert!(said(&leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root), &root.crt()).is_empty());
     let root = authority("root").with_raw("1.2.3.4", true, &[5, 0]).self_signed();
-    assert_mismatch(
-        &leaf().by(&root),
-        &root.crt(),
-        "the issuer has a critical extension that Go does not know",
-    );
+    let why = "the issuer has a critical extension that Go does not know";
+    assert_mismatch(&leaf().by(&root), &root.crt(), why);
 }
 
 #[test]
 fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
     let root = authority("root").self_signed();
     let issued = leaf().by(&root);
-    assert_eq!(
-        said(&issued, "hello"),
-        [
-            "the Route's caCertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line"
-        ]
-    );
-    assert_eq!(
-        said(&issued, &block("CERTIFICATE", &[1])),
-        [
-            "certificate 1 of the Route's caCertificate can't be read: it is not an X.509 certificate"
-        ]
-    );
+    let why = "the Route's caCertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line";
+    assert_eq!(said(&issued, "hello"), [why]);
+    let why =
+        "certificate 1 of the Route's caCertificate can't be read: it is not an X.509 certificate";
+    assert_eq!(said(&issued, &block("CERTIFICATE", &[1])), [why]);
     assert!(
         said(&issued, &format!("{}{}", root.crt(), block("X509 CRL", &[1])))[0]
             .ends_with("X509 CRL")
@@ -335,19 +311,11 @@ fn a_destination_ca_certificate_must_be_certificates_with_sound_signatures() {
     let root = authority("root").self_signed();
     assert!(said("").is_empty());
     assert!(said(&root.crt()).is_empty());
-    assert_eq!(
-        said("words"),
-        [
-            "the Route's destinationCACertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line"
-        ]
-    );
+    let why = "the Route's destinationCACertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line";
+    assert_eq!(said("words"), [why]);
     let weak = authority("between").digest(MessageDigest::sha1()).by(&root);
-    assert_eq!(
-        said(&weak.crt()),
-        [
-            "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it reissued with SHA-256 or better"
-        ]
-    );
+    let why = "certificate 1 of the Route's destinationCACertificate is signed with SHA-1, which the router refuses; have it reissued with SHA-256 or better";
+    assert_eq!(said(&weak.crt()), [why]);
 }
 
 /// Go tries every candidate, and one that does is enough.

@@ -3,7 +3,7 @@
 use openssl::hash::MessageDigest;
 
 use super::super::ChainOrder::{self, InOrder, Incomplete, OutOfOrder};
-use super::material::{Issued, authority, block, leaf, rsa};
+use super::material::{Issued, authority, block, day, leaf, rsa};
 use super::{accepted, refusals};
 
 fn joined(chain: &[&Issued]) -> String {
@@ -221,10 +221,7 @@ fn facts_tell_names_serial_and_validity() {
     let facts = pair.facts();
     let names: Vec<_> = facts.names().collect();
     assert_eq!(names, ["shop.example.com", "*.example.org", "10.0.0.1", "2001:db8::1"]);
-    assert_eq!(
-        (facts.not_before, facts.not_after),
-        (super::material::day(3), super::material::day(33))
-    );
+    assert_eq!((facts.validity.not_before, facts.validity.not_after), (day(3), day(33)));
     let serial = issued.x509.serial_number().to_bn().unwrap().to_hex_str().unwrap().to_lowercase();
     assert_eq!(facts.serial(), serial);
 }

@@ -135,12 +135,8 @@ fn a_leaf_that_does_not_stand_first_is_pointed_out() {
     let middle = authority("middle").by(&root);
     let issued = leaf().by(&middle);
     let chain = format!("{}{}{}", root.crt(), middle.crt(), issued.crt());
-    assert_eq!(
-        refusals(&chain, &issued.pem()),
-        [
-            "tls.key belongs to certificate 3 of tls.crt; put that certificate first, before those of its issuers"
-        ]
-    );
+    let why = "tls.key belongs to certificate 3 of tls.crt; put that certificate first, before those of its issuers";
+    assert_eq!(refusals(&chain, &issued.pem()), [why]);
 }
 
 #[test]
@@ -236,12 +232,8 @@ fn key_kinds_that_the_router_does_not_serve_are_refused_by_name() {
     );
     let issuer = authority("root").key(dsa).self_signed();
     let issued = leaf().by(&issuer);
-    assert_eq!(
-        refusals(&format!("{}{}", issued.crt(), issuer.crt()), &issued.pem()),
-        [
-            "the key of certificate 2 of tls.crt is a key of type DSA; the router serves RSA and ECDSA only"
-        ]
-    );
+    let why = "the key of certificate 2 of tls.crt is a key of type DSA; the router serves RSA and ECDSA only";
+    assert_eq!(refusals(&format!("{}{}", issued.crt(), issuer.crt()), &issued.pem()), [why]);
 }
 
 #[test]
@@ -271,12 +263,8 @@ fn a_curve_that_is_spelled_out_is_refused() {
     let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let issued = leaf().self_signed();
     let problems = refusals(&issued.crt(), &pem(&key));
-    assert_eq!(
-        problems,
-        [
-            "tls.key can't be read: it is an ECDSA key with explicit curve parameters instead of a named curve"
-        ]
-    );
+    let why = "tls.key can't be read: it is an ECDSA key with explicit curve parameters instead of a named curve";
+    assert_eq!(problems, [why]);
     let issued = leaf().key(key).self_signed();
     assert!(refusals(&issued.crt(), &pem(&p256()))[0].ends_with("does not name its curve"));
 }
@@ -291,12 +279,9 @@ fn a_point_that_is_not_on_its_curve_is_refused() {
     der[place + 64] ^= 1;
     let problems =
         refusals(&format!("{}{}", issued.crt(), block("CERTIFICATE", &der)), &issued.pem());
-    assert_eq!(
-        problems,
-        [
-            "certificate 2 of tls.crt can't be read: its ECDSA public key is not a point of its curve"
-        ]
-    );
+    let why =
+        "certificate 2 of tls.crt can't be read: its ECDSA public key is not a point of its curve";
+    assert_eq!(problems, [why]);
     assert!(
         EcPoint::from_bytes(
             &EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap(),
@@ -314,11 +299,7 @@ fn what_is_no_key_at_all_is_refused() {
         [&[][..], &[0x30], &[0x30, 0], &[5, 0], &[0x30, 3, 2, 1, 0], &[0x30, 0x80, 0, 0], b"hello"]
     {
         let problems = refusals(&issued.crt(), &block("PRIVATE KEY", bad));
-        assert_eq!(
-            problems,
-            [
-                "tls.key can't be read: it is neither a PKCS#8, a PKCS#1 nor a SEC 1 key, or it was cut off"
-            ]
-        );
+        let why = "tls.key can't be read: it is neither a PKCS#8, a PKCS#1 nor a SEC 1 key, or it was cut off";
+        assert_eq!(problems, [why]);
     }
 }

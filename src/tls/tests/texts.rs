@@ -65,9 +65,7 @@ fn a_chain_that_openssls_clients_refuse_is_refused_however_many_or_large_its_cer
 fn a_fingerprint_tells_where_the_certificate_ends() {
     assert_ne!(Fingerprint::of("ab", "c"), Fingerprint::of("a", "bc"));
     let shown = Fingerprint::of("a", "b");
-    assert_eq!(shown.as_hex().len(), 64);
-    assert_eq!(shown.to_string(), shown.as_hex());
-    assert!(shown.as_hex().starts_with(&shown.short()));
+    assert_eq!(shown.to_string().len(), 64);
     assert_eq!(format!("{shown:?}"), format!("Fingerprint({shown})"));
 }
 
@@ -208,12 +206,8 @@ fn encrypted_keys_are_refused_in_both_forms() {
     let old = issued.key.rsa().unwrap().private_key_to_pem_passphrase(cipher, b"open").unwrap();
     for key in [modern, old] {
         let key = String::from_utf8(key).unwrap();
-        assert_eq!(
-            refusals(&issued.crt(), &key),
-            [
-                "the private key at line 1 of tls.key is encrypted, and the router can't ask for its passphrase; store it unencrypted"
-            ]
-        );
+        let why = "the private key at line 1 of tls.key is encrypted, and the router can't ask for its passphrase; store it unencrypted";
+        assert_eq!(refusals(&issued.crt(), &key), [why]);
     }
 }
 
@@ -263,12 +257,8 @@ fn swapped_fields_are_told_from_both_sides() {
 fn several_private_keys_are_refused() {
     let issued = leaf().self_signed();
     let two = format!("{}{}", issued.pem(), pem(&p256()));
-    assert_eq!(
-        refusals(&issued.crt(), &two),
-        [
-            "tls.key has 2 private keys; keep only the one that belongs to the first certificate of tls.crt"
-        ]
-    );
+    let why = "tls.key has 2 private keys; keep only the one that belongs to the first certificate of tls.crt";
+    assert_eq!(refusals(&issued.crt(), &two), [why]);
 }
 
 #[test]
@@ -304,12 +294,8 @@ fn an_unreadable_certificate_is_named_by_its_place() {
     let with = |der: &[u8]| {
         refusals(&format!("{}{}", issued.crt(), block("CERTIFICATE", der)), &issued.pem())
     };
-    assert_eq!(
-        with(&der),
-        [
-            "certificate 2 of tls.crt can't be read: there is extra data after the certificate in its PEM block"
-        ]
-    );
+    let why = "certificate 2 of tls.crt can't be read: there is extra data after the certificate in its PEM block";
+    assert_eq!(with(&der), [why]);
     assert_eq!(
         with(&[]),
         ["certificate 2 of tls.crt can't be read: it is not an X.509 certificate"]

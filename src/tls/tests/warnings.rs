@@ -64,11 +64,11 @@ fn a_pair_that_ends_before_it_begins_is_one_thing_at_a_time() {
 #[test]
 fn the_next_change_is_when_the_warnings_change() {
     let facts = facts(&[], 90);
-    assert_eq!(next_change(facts.validity(), day(-1)), Some(day(0)));
-    assert_eq!(next_change(facts.validity(), day(0)), Some(day(83)));
-    assert_eq!(next_change(facts.validity(), day(83)), Some(day(90) + SECOND));
-    assert_eq!(next_change(facts.validity(), day(90)), Some(day(90) + SECOND));
-    assert_eq!(next_change(facts.validity(), day(90) + SECOND), None);
+    assert_eq!(next_change(facts.validity, day(-1)), Some(day(0)));
+    assert_eq!(next_change(facts.validity, day(0)), Some(day(83)));
+    assert_eq!(next_change(facts.validity, day(83)), Some(day(90) + SECOND));
+    assert_eq!(next_change(facts.validity, day(90)), Some(day(90) + SECOND));
+    assert_eq!(next_change(facts.validity, day(90) + SECOND), None);
 }
 
 #[test]
@@ -77,9 +77,10 @@ fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() 
     for (days, until) in
         [-5, 0, 1, 6, 41, 43, 90, 3650].iter().flat_map(|days| until.map(|it| (*days, it)))
     {
-        let facts = CertificateFacts { intermediates_until: until.map(day), ..facts(&[], days) };
+        let mut facts = facts(&[], days);
+        facts.validity.intermediates_until = until.map(day);
         let mut now = day(-10);
-        while let Some(next) = next_change(facts.validity(), now) {
+        while let Some(next) = next_change(facts.validity, now) {
             assert!(next > now);
             assert_eq!(at(&facts, next - SECOND), at(&facts, now));
             assert_ne!(at(&facts, next), at(&facts, now));
@@ -91,7 +92,9 @@ fn following_the_changes_meets_every_warning_once_and_nothing_changes_between() 
 
 /// The certificate lives from day 0 to day 90, its intermediates until that day.
 fn with_intermediates_until(until: i64) -> CertificateFacts {
-    CertificateFacts { intermediates_until: Some(day(until)), ..facts(&[], 90) }
+    let mut facts = facts(&[], 90);
+    facts.validity.intermediates_until = Some(day(until));
+    facts
 }
 
 #[test]
@@ -105,8 +108,8 @@ fn an_expired_intermediate_is_warned_of_until_the_certificate_itself_expires() {
         assert_eq!(at(&facts, now), both);
     }
     assert_eq!(at(&facts, day(90) + SECOND), [Warning::Expired { not_after: day(90) }]);
-    assert_eq!(next_change(facts.validity(), day(10)), Some(day(50) + SECOND));
-    assert_eq!(next_change(facts.validity(), day(60)), Some(day(83)));
+    assert_eq!(next_change(facts.validity, day(10)), Some(day(50) + SECOND));
+    assert_eq!(next_change(facts.validity, day(60)), Some(day(83)));
     assert_eq!(
         expired[0].to_string(),
         "An intermediate certificate in tls.crt expired at 2026-02-20T00:00:00Z, and clients that \
@@ -122,7 +125,7 @@ fn the_first_intermediate_to_expire_counts_and_roots_do_not() {
     let issued = leaf().by(&two);
     let until = |chain: &[&Issued]| {
         let text: String = chain.iter().map(|issued| issued.crt()).collect();
-        describe(&text).unwrap().intermediates_until
+        describe(&text).unwrap().validity.intermediates_until
     };
     assert_eq!(until(&[&issued]), None);
     assert_eq!(until(&[&leaf().by(&root), &root]), None);
@@ -133,11 +136,11 @@ fn the_first_intermediate_to_expire_counts_and_roots_do_not() {
 
 #[test]
 fn the_ends_of_time_do_not_overflow() {
-    let mut facts = facts(&[], 1);
-    (facts.not_before, facts.not_after) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
-    facts.intermediates_until = Some(DateTime::<Utc>::MAX_UTC);
+    let (not_before, not_after) = (DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC);
+    let validity = Validity { not_before, not_after, intermediates_until: Some(not_after) };
+    let facts = CertificateFacts::pretended(&[], validity);
     for now in [DateTime::<Utc>::MIN_UTC, day(0), DateTime::<Utc>::MAX_UTC] {
-        let _ = (at(&facts, now), next_change(facts.validity(), now));
+        let _ = (at(&facts, now), next_change(facts.validity, now));
     }
 }
 
@@ -251,7 +254,7 @@ fn what_follows_a_self_signed_certificate_is_no_intermediate() {
     let issued = leaf().self_signed();
     let junk = authority("one").days(-1000, -500).by(&authority("root").self_signed());
     let text = format!("{}{}", issued.crt(), junk.crt());
-    assert_eq!(describe(&text).unwrap().intermediates_until, None);
+    assert_eq!(describe(&text).unwrap().validity.intermediates_until, None);
 }
 
 /// As docs/inject.md says: `CertificateExpiring` in the last 7 days.
