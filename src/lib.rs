@@ -25,7 +25,7 @@
 
 pub mod api;
 pub mod bundle;
-pub mod check;
+pub(crate) mod check;
 pub mod cli;
 #[cfg(feature = "demo")]
 pub mod demo;
@@ -36,4 +36,4 @@ pub mod names;
 pub mod runtime;
 pub mod spiffe;
 pub mod tls;
-pub mod uninstall;
+pub(crate) mod uninstall;

@@ -48,7 +48,7 @@ pub enum Effect {
 }
 
 /// What is to be done to one Route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Both annotations go, together with this; none where neither is there.
     pub release: Option<Write>,
@@ -56,17 +56,10 @@ pub struct Step {
     pub drop_status: bool,
 }
 
-impl Step {
-    /// Whether there is nothing to write.
-    pub fn is_nothing(self) -> bool {
-        self.release.is_none() && !self.drop_status
-    }
-}
-
 /// Decides. Routes of an Ingress, and those under deletion, are left alone.
 pub fn step(route: &RouteFacts, pairs: Pairs, status: StatusField) -> Step {
     if route.write_access != WriteAccess::Free {
-        return Step { release: None, drop_status: false };
+        return Step::default();
     }
     let write = match (pairs, route.holding().state()) {
         (Pairs::Keep, State::Managed | State::Custom) => Write::DropMarker,

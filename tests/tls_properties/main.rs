@@ -286,7 +286,7 @@ fn warnings_change_when_they_say_they_do() {
         );
         prop_assert!(at(now).iter().filter(about_time).count() <= 1);
         prop_assert!(at(now).iter().all(|warning| !warning.to_string().is_empty()));
-        match next_change(facts.validity(), now) {
+        match next_change(facts.validity, now) {
             Some(next) => {
                 prop_assert!(next > now);
                 prop_assert_ne!(at(next), at(now));

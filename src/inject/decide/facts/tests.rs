@@ -6,57 +6,54 @@ use super::*;
 
 /// A Route as the API server stores it.
 #[derive(Clone)]
-pub(in crate::inject) struct Draft(pub(in crate::inject) Value);
+pub(crate) struct Draft(pub(crate) Value);
 
 impl Draft {
-    pub(in crate::inject) fn plain() -> Self {
+    pub(crate) fn plain() -> Self {
         let metadata = json!({
             "name": "shop", "namespace": "web", "uid": "4711", "resourceVersion": "41",
         });
         Self(json!({ "metadata": metadata, "spec": { "host": "shop.example.com" } }))
     }
 
-    pub(in crate::inject) fn edge() -> Self {
+    pub(crate) fn edge() -> Self {
         Self::plain().with("/spec", "tls", json!({ "termination": "edge" }))
     }
 
-    pub(in crate::inject) fn with(mut self, place: &str, name: &str, value: Value) -> Self {
+    pub(crate) fn with(mut self, place: &str, name: &str, value: Value) -> Self {
         self.0.pointer_mut(place).unwrap()[name] = value;
         self
     }
 
-    pub(in crate::inject) fn named(self, namespace: &str, name: &str) -> Self {
+    pub(crate) fn named(self, namespace: &str, name: &str) -> Self {
         self.with("/metadata", "namespace", json!(namespace)).with("/metadata", "name", json!(name))
     }
 
-    pub(in crate::inject) fn uid(self, uid: &str) -> Self {
+    pub(crate) fn uid(self, uid: &str) -> Self {
         self.with("/metadata", "uid", json!(uid))
     }
 
-    pub(in crate::inject) fn version(self, version: &str) -> Self {
+    pub(crate) fn version(self, version: &str) -> Self {
         self.with("/metadata", "resourceVersion", json!(version))
     }
 
-    pub(in crate::inject) fn annotated(mut self, name: &str) -> Self {
+    pub(crate) fn annotated(mut self, name: &str) -> Self {
         self.0["metadata"]["annotations"][SECRET_NAME_ANNOTATION] = json!(name);
         self
     }
 
-    pub(in crate::inject) fn holding(self, certificate: &str, key: &str) -> Self {
-        self.with("/spec/tls", "certificate", json!(certificate)).with(
-            "/spec/tls",
-            "key",
-            json!(key),
-        )
+    pub(crate) fn holding(self, certificate: &str, key: &str) -> Self {
+        let tls = self.with("/spec/tls", "certificate", json!(certificate));
+        tls.with("/spec/tls", "key", json!(key))
     }
 
-    pub(in crate::inject) fn marker(mut self, marker: &str) -> Self {
+    pub(crate) fn marker(mut self, marker: &str) -> Self {
         self.0["metadata"]["annotations"][INJECTED_ANNOTATION] = json!(marker);
         self
     }
 
     /// With the marker that we would have written with what stands there now.
-    pub(in crate::inject) fn marked(self) -> Self {
+    pub(crate) fn marked(self) -> Self {
         let text = |name: &str| self.0["spec"]["tls"][name].as_str().unwrap_or_default();
         let uid = self.0["metadata"]["uid"].as_str().unwrap();
         let marker = Marker::of(uid, text("certificate"), text("key")).to_string();
@@ -64,21 +61,21 @@ impl Draft {
     }
 
     /// With the annotation that we would have written for this version of its Secret.
-    pub(in crate::inject) fn from(mut self, uid: &str, version: &str) -> Self {
+    pub(crate) fn from(mut self, uid: &str, version: &str) -> Self {
         let annotations = &mut self.0["metadata"]["annotations"];
         let marker = annotations[INJECTED_ANNOTATION].as_str().unwrap().parse().unwrap();
         annotations[INJECTED_FROM_ANNOTATION] = json!(Source::text(uid, version, &marker));
         self
     }
 
-    pub(in crate::inject) fn owned_by(self, api_version: &str, kind: &str) -> Self {
+    pub(crate) fn owned_by(self, api_version: &str, kind: &str) -> Self {
         let owner = json!({
             "apiVersion": api_version, "kind": kind, "name": "shop", "uid": "1", "controller": true,
         });
         self.with("/metadata", "ownerReferences", json!([owner]))
     }
 
-    pub(in crate::inject) fn facts(&self) -> RouteFacts {
+    pub(crate) fn facts(&self) -> RouteFacts {
         RouteFacts::read(&serde_json::from_value(self.0.clone()).unwrap())
     }
 }
