@@ -8,6 +8,8 @@
 pub mod act;
 pub mod cache;
 pub mod decide;
+#[cfg(test)]
+mod fixtures;
 pub mod inventory;
 pub mod metrics;
 pub mod run;

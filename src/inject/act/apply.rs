@@ -34,24 +34,21 @@ impl Writer {
         Self { client }
     }
 
-    /// Writes certificate, key and marker as decided. Answers what the Route is now.
+    /// Writes certificate, key and marker as decided. Answers the new Route.
     pub async fn write(
         &self,
         route: &RouteFacts,
         write: Write,
         pair: Option<&ReadPair>,
     ) -> Result<RouteFacts, ApplyError> {
-        let change = change(route, write, pair)
-            .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
-        self.send(route, change).await
+        self.send(route, change(route, write, pair)?).await
     }
 
     async fn send(&self, route: &RouteFacts, change: Value) -> Result<RouteFacts, ApplyError> {
-        let patch = Patch::Merge(with_preconditions(change, route));
+        let (api, params, patch) = (self.api(route), params(), patch(change, route));
+        let written = api_error::with_timeout(api.patch(&route.at.name, &params, &patch)).await;
         let written =
-            api_error::with_timeout(self.api(route).patch(&route.at.name, &params(), &patch))
-                .await
-                .map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
+            written.map_err(|cause| ApplyError::Pair { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
     }
 
@@ -61,13 +58,12 @@ impl Writer {
         route: &RouteFacts,
         write: Write,
     ) -> Result<RouteFacts, ApplyError> {
-        let mut change = change(route, write, None)
-            .ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })?;
+        let mut change = change(route, write, None)?;
         change["metadata"]["annotations"][SECRET_NAME_ANNOTATION] = Value::Null;
         self.send(route, change).await
     }
 
-    /// Writes `.status.certificate`. Answers what the Route is now.
+    /// Writes `.status.certificate`. Answers the new Route.
     pub async fn write_status(
         &self,
         route: &RouteFacts,
@@ -86,15 +82,12 @@ impl Writer {
         route: &RouteFacts,
         certificate: Value,
     ) -> Result<RouteFacts, ApplyError> {
-        let change = json!({ "status": { "certificate": certificate } });
-        let patch = Patch::Merge(with_preconditions(change, route));
-        let written = api_error::with_timeout(self.api(route).patch_status(
-            &route.at.name,
-            &params(),
-            &patch,
-        ))
-        .await
-        .map_err(|cause| ApplyError::Status { route: route.at.clone(), cause })?;
+        let patch = patch(json!({ "status": { "certificate": certificate } }), route);
+        let (api, params) = (self.api(route), params());
+        let written =
+            api_error::with_timeout(api.patch_status(&route.at.name, &params, &patch)).await;
+        let written =
+            written.map_err(|cause| ApplyError::Status { route: route.at.clone(), cause })?;
         Ok(RouteFacts::read(&written))
     }
 
@@ -107,10 +100,13 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The fields that a write changes; none where it needs a pair that is not the planned one.
-fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Option<Value> {
-    let planned = |fingerprint| read.filter(|read| read.pair.fingerprint() == fingerprint);
-    Some(match write {
+/// The fields that a write changes.
+fn change(route: &RouteFacts, write: Write, read: Option<&ReadPair>) -> Result<Value, ApplyError> {
+    let planned = |fingerprint| {
+        let read = read.filter(|read| read.pair.fingerprint() == fingerprint);
+        read.ok_or_else(|| ApplyError::PairMissing { route: route.at.clone() })
+    };
+    Ok(match write {
         Write::Inject(fingerprint) => {
             let read = planned(fingerprint)?;
             let (certificate, key) = (read.pair.certificate(), read.pair.key().expose());
@@ -143,24 +139,27 @@ fn with_tls(mut change: Value, tls: Value) -> Value {
     change
 }
 
-fn with_preconditions(mut change: Value, route: &RouteFacts) -> Value {
+/// The change, with what it was decided from.
+fn patch(mut change: Value, route: &RouteFacts) -> Patch<Value> {
     change["metadata"]["uid"] = json!(&*route.uid);
     change["metadata"]["resourceVersion"] = json!(route.version);
-    change
+    Patch::Merge(change)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use http::{Request, Response};
-    use http_body_util::BodyExt;
+    use http::Request;
     use kube::client::Body;
     use tower::{BoxError, service_fn};
 
     use super::*;
     use crate::{
-        inject::decide::{facts::tests::Draft, messages},
+        inject::{
+            decide::{condition, facts::tests::Draft, messages},
+            fixtures::{failure, issued, read, respond},
+        },
         k8s::object_ref::ObjectRef,
         tls,
     };
@@ -177,14 +176,13 @@ mod tests {
         let service = service_fn(move |request: Request<Body>| {
             let (log, answer) = (log.clone(), answer.clone());
             async move {
-                let method = request.method().to_string();
                 let query = request.uri().query().unwrap_or_default().trim_start_matches('&');
-                let path = format!("{}?{query}", request.uri().path());
+                let query = query.to_owned();
                 let kind = request.headers()["content-type"].to_str()?.to_owned();
-                let body = request.into_body().collect().await?.to_bytes();
-                log.lock().unwrap().push((method, path, kind, serde_json::from_slice(&body)?));
-                let body = Body::from(serde_json::to_vec(&answer)?);
-                Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+                let (method, path, body) = read(request).await;
+                let sent = (method.to_string(), format!("{path}?{query}"), kind, body);
+                log.lock().unwrap().push(sent);
+                Ok::<_, BoxError>(respond((code, answer)))
             }
         });
         (Writer::new(Client::new(service, "default")), sent)
@@ -195,10 +193,8 @@ mod tests {
     }
 
     fn pair() -> ReadPair {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
-        let certificate = parameters.self_signed(&key).unwrap().pem();
-        let pair = tls::judge(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+        let (certificate, key) = issued("shop.example.com");
+        let pair = tls::judge(certificate.as_bytes(), key.as_bytes()).unwrap();
         ReadPair { pair, uid: "s-1".into(), version: "7".into() }
     }
 
@@ -285,9 +281,7 @@ mod tests {
     async fn the_condition_goes_to_the_status_and_nowhere_else() {
         let (writer, sent) = server(200, draft().0);
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        let said =
-            crate::inject::decide::condition::unless_published(&messages::custom(), &[], now)
-                .unwrap();
+        let said = condition::unless_published(&messages::custom(), &[], now).unwrap();
         writer.write_status(&draft().facts(), &said).await.unwrap();
         let (method, path, kind, body) = sent.lock().unwrap().pop().unwrap();
         assert_eq!((method.as_str(), kind.as_str()), ("PATCH", "application/merge-patch+json"));
@@ -353,8 +347,7 @@ mod tests {
     #[tokio::test]
     async fn a_conflict_is_told_apart_from_a_route_that_is_gone() {
         let refusal = |code, reason| {
-            let status =
-                json!({ "kind": "Status", "status": "Failure", "reason": reason, "code": code });
+            let (code, status) = failure(code, reason);
             server(code, status).0
         };
         let facts = draft().facts();

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -50,7 +51,6 @@ pub struct ReadPair {
 
 /// A Secret as the API server has it.
 pub struct SecretRead {
-    /// What it is worth.
     pub state: SecretState,
     /// Which version it is; none where there is no such Secret.
     pub revision: Option<Revision>,
@@ -59,8 +59,7 @@ pub struct SecretRead {
 }
 
 impl SecretRead {
-    /// There is no such Secret.
-    pub fn missing(since: chrono::DateTime<chrono::Utc>) -> Self {
+    pub fn missing(since: DateTime<Utc>) -> Self {
         Self { state: SecretState::Missing { since }, revision: None, pair: None }
     }
 
@@ -96,8 +95,8 @@ impl SecretRead {
     }
 }
 
-/// Where work is done that takes a processor for long: two threads at most, and of one namespace
-/// one piece of work at a time, so that one tenant's certificates do not hold up another's.
+/// Does work that takes a processor for long: on two threads at most, and for one namespace one
+/// piece at a time, so that one tenant's certificates do not hold up another's.
 pub struct Judge {
     /// None where everything is done in place, as in the simulator.
     threads: Option<Semaphore>,
@@ -117,12 +116,10 @@ impl Default for NamespaceLimits {
 }
 
 impl Judge {
-    /// With threads of its own.
     pub fn on_threads() -> Self {
         Self { threads: Some(Semaphore::new(JUDGES)), namespaces: Mutex::default() }
     }
 
-    /// On the caller's thread.
     pub fn in_place() -> Self {
         Self { threads: None, namespaces: Mutex::default() }
     }
@@ -154,10 +151,10 @@ impl Judge {
 
     /// Forgets idle namespaces.
     pub fn tidy(&self) {
-        let is_idle = |turns: &Arc<NamespaceLimits>| {
-            Arc::strong_count(turns) == 1 && turns.reads.available_permits() == READS
+        let is_idle = |limits: &Arc<NamespaceLimits>| {
+            Arc::strong_count(limits) == 1 && limits.reads.available_permits() == READS
         };
-        self.namespaces().retain(|_, turns| !is_idle(turns));
+        self.namespaces().retain(|_, limits| !is_idle(limits));
     }
 
     fn limits(&self, namespace: &Arc<str>) -> Arc<NamespaceLimits> {
@@ -227,7 +224,6 @@ impl SharedReads {
         self.slots().clear();
     }
 
-    /// Drops old reads.
     pub fn tidy(&self) {
         self.slots().retain(|_, slot| slot.since.elapsed() < SHARED);
     }
@@ -265,9 +261,8 @@ fn make_room(slots: &mut HashMap<ObjectRef, Arc<Slot>>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
+    use crate::inject::fixtures;
 
     struct Server {
         shared: SharedReads,
@@ -277,11 +272,8 @@ mod tests {
 
     impl Server {
         fn new() -> Arc<Self> {
-            Arc::new(Self {
-                shared: SharedReads::default(),
-                reads: 0.into(),
-                started: Instant::now(),
-            })
+            let (shared, started) = (SharedReads::default(), Instant::now());
+            Arc::new(Self { shared, reads: 0.into(), started })
         }
 
         /// One Route's read, which takes a second; `answer` is the Secret's type.
@@ -292,10 +284,9 @@ mod tests {
             let ask = async {
                 self.reads.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                let read = |kind: &str| SecretRead {
-                    state: SecretState::WrongType(kind.into()),
-                    revision: None,
-                    pair: None,
+                let read = |kind: &str| {
+                    let state = SecretState::WrongType(kind.into());
+                    SecretRead { state, revision: None, pair: None }
                 };
                 answer.map(|kind| kind.map(read).map(Arc::new))
             };
@@ -400,18 +391,10 @@ mod tests {
 
     /// A good pair with much text around it.
     fn large() -> SecretRead {
-        use base64::Engine as _;
-        let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
-        let certificate = parameters.self_signed(&key).unwrap().pem();
+        let (certificate, key) = fixtures::issued("shop.example.com");
         let padded = format!("{}\n{certificate}", " ".repeat(250 << 10));
-        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let secret = serde_json::json!({
-            "metadata": { "name": "shop-tls", "uid": "s", "resourceVersion": "1" },
-            "type": TLS_TYPE,
-            "data": { "tls.crt": encode(&padded), "tls.key": encode(&key.serialize_pem()) },
-        });
-        let read = SecretRead::judge(&serde_json::from_value(secret).unwrap());
+        let secret = serde_json::from_value(fixtures::secret(padded, key)).unwrap();
+        let read = SecretRead::judge(&secret);
         assert!(read.state.is_usable() && read.size() > 250 << 10);
         read
     }

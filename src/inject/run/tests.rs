@@ -21,27 +21,30 @@ use crate::inject::{
         watch_health::{Kind, Watched},
     },
     decide::facts::tests::Draft,
+    fixtures::{self, failure, issued, respond},
 };
 
 fn standby() -> (Arc<Injector>, watch::Sender<Option<Instant>>) {
     let service =
         service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(Body::empty())) });
     let (election, deadline) = watch::channel(None);
-    let options = Options {
+    let (client, gate) = (Client::new(service, "web"), Gate::until(deadline));
+    let (clock, options) = (Clock::system(), options(4, Policy::default()));
+    (Injector::new(client, gate, clock, options, &mut Registry::default()), election)
+}
+
+fn options(concurrency: usize, policy: Policy) -> Options {
+    Options {
         namespaces: Vec::new(),
-        policy: Policy::default(),
-        concurrency: 4,
+        policy,
+        concurrency,
         resync: Duration::from_secs(600),
         watch_timeout: Duration::from_secs(60),
         compare_every: COMPARE_EVERY,
         judges_in_place: true,
         dry_run: false,
-        instance: "standby".into(),
-    };
-    let client = Client::new(service, "web");
-    let gate = Gate::until(deadline);
-    let clock = Clock::system();
-    (Injector::new(client, gate, clock, options, &mut Registry::default()), election)
+        instance: "test".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -65,31 +68,22 @@ fn refusing(code: Arc<AtomicU16>) -> Client {
     let server = service_fn(move |_: Request<Body>| {
         let code = code.load(Ordering::SeqCst);
         let reason = if code == 404 { "NotFound" } else { "Unknown" };
-        let status = json!({
-            "kind": "Status", "status": "Failure", "code": code, "reason": reason,
-            "details": { "retryAfterSeconds": 30 },
-        });
-        let body = Body::from(status.to_string().into_bytes());
-        let answer = Response::builder().status(code).body(body).unwrap();
+        let answer = refusal_for(30, code, reason);
         async move { Ok::<_, Infallible>(answer) }
     });
     Client::new(server, "web")
 }
 
+fn refusal_for(seconds: u64, code: u16, reason: &str) -> Response<Body> {
+    let (code, mut status) = failure(code, reason);
+    status["details"] = json!({ "retryAfterSeconds": seconds });
+    respond((code, status))
+}
+
 /// A controller that knows nothing yet.
 fn starting(client: Client, gate: Gate, clock: Clock) -> Arc<Injector> {
-    let options = Options {
-        namespaces: vec![],
-        policy: Policy { status: StatusScope::Off, ..Policy::default() },
-        concurrency: 1,
-        resync: Duration::from_secs(600),
-        watch_timeout: Duration::from_secs(60),
-        compare_every: COMPARE_EVERY,
-        judges_in_place: true,
-        dry_run: false,
-        instance: "test".to_owned(),
-    };
-    Injector::new(client, gate, clock, options, &mut Registry::default())
+    let policy = Policy { status: StatusScope::Off, ..Policy::default() };
+    Injector::new(client, gate, clock, options(1, policy), &mut Registry::default())
 }
 
 /// A controller whose caches are complete.
@@ -102,6 +96,10 @@ fn synced(injector: Arc<Injector>) -> Arc<Injector> {
         injector.watch_listed(&watched);
     }
     injector
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }
 
 fn watches() -> [Watched; 2] {
@@ -185,12 +183,7 @@ async fn a_server_that_asks_for_time_is_not_asked_by_all_the_others_meanwhile() 
     let counted = asked.clone();
     let server = service_fn(move |_: Request<Body>| {
         counted.fetch_add(1, Ordering::SeqCst);
-        let status = json!({
-            "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
-            "details": { "retryAfterSeconds": 10 },
-        });
-        let body = Body::from(status.to_string().into_bytes());
-        let answer = Response::builder().status(429).body(body).unwrap();
+        let answer = refusal_for(10, 429, "TooManyRequests");
         async move { Ok::<_, Infallible>(answer) }
     });
     let injector = injector(Client::new(server, "web"), Clock::system());
@@ -268,11 +261,10 @@ async fn a_route_that_can_no_longer_be_decoded_is_not_decided_from_what_it_was()
             "metadata": { "resourceVersion": "7" }, "items": [shop(json!({ "host": "a" }))],
         });
         let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}", shop(json!("a text")));
-        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        if watch {
+        if is_watch(&request) {
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
-        let text = if watch { format!("{event}\n") } else { list.to_string() };
+        let text = if is_watch(&request) { format!("{event}\n") } else { list.to_string() };
         Ok::<_, Infallible>(Response::new(Body::from(text.into_bytes())))
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
@@ -283,6 +275,7 @@ async fn a_route_that_can_no_longer_be_decoded_is_not_decided_from_what_it_was()
     assert_eq!(injector.index().all(), []);
     follower.abort();
 }
+
 #[tokio::test(start_paused = true)]
 async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_held_again() {
     let in_five = Instant::now() + Duration::from_secs(5);
@@ -316,40 +309,27 @@ async fn a_key_that_was_read_for_many_routes_is_gone_from_memory_seconds_later()
     tidy.abort();
 }
 
-/// A pair of a test's own.
-fn issued() -> (String, String) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
-    (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_read_just_before() {
-    let (certificate, key) = issued();
+    let (certificate, key) = issued("shop.example.com");
     let clears = Arc::new(AtomicU16::new(0));
     let counted = clears.clone();
     // Lists no Secrets; each single one is not there; takes every patch of a Route.
     let server = service_fn(move |request: Request<Body>| {
         let counted = counted.clone();
         async move {
-            let path = request.uri().path().to_owned();
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            if query.contains("watch=true") {
+            if is_watch(&request) {
                 std::future::pending::<()>().await;
             }
-            let (code, answer) = if request.method() == http::Method::PATCH {
+            let answer = if request.method() == http::Method::PATCH {
                 counted.fetch_add(1, Ordering::SeqCst);
                 (200, Draft::edge().annotated("shop-tls").version("42").0)
-            } else if path.ends_with("/secrets") {
+            } else if request.uri().path().ends_with("/secrets") {
                 (200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
             } else {
-                let status = json!({
-                    "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
-                });
-                (404, status)
+                failure(404, "NotFound")
             };
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            Ok::<_, Infallible>(respond(answer))
         }
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());
@@ -362,15 +342,7 @@ async fn a_secret_that_went_while_the_watch_was_down_is_cleared_although_it_was_
         injector.index().route_applied(draft.facts(), Origin::Server, Instant::now());
     }
     // One read for both Routes, a moment before the watch broke and the Secret was deleted.
-    let secret = serde_json::from_value(json!({
-        "metadata": { "name": "shop-tls", "namespace": "web" }, "type": "kubernetes.io/tls",
-        "stringData": {},
-        "data": {
-            "tls.crt": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &certificate),
-            "tls.key": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &key),
-        },
-    }))
-    .unwrap();
+    let secret = serde_json::from_value(fixtures::secret(&certificate, &key)).unwrap();
     let read = async { Ok::<_, Infallible>(Some(Arc::new(SecretRead::judge(&secret)))) };
     let at = ObjectRef::new("web", "shop-tls");
     drop(injector.reconciler.reads.share(&at, Instant::now(), read).await);
@@ -394,20 +366,13 @@ async fn a_cache_is_not_believed_while_it_is_being_listed_anew_however_long_that
     let server = service_fn(move |request: Request<Body>| {
         let counted = counted.clone();
         async move {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let (code, answer) = if query.contains("watch=true") {
-                (
-                    410,
-                    json!({ "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired" }),
-                )
-            } else {
-                if counted.fetch_add(1, Ordering::SeqCst) > 0 {
-                    tokio::time::sleep(Duration::from_secs(60)).await;
-                }
-                (200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+            if is_watch(&request) {
+                return Ok::<_, Infallible>(respond(failure(410, "Expired")));
+            }
+            if counted.fetch_add(1, Ordering::SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+            Ok(respond((200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] }))))
         }
     });
     let injector = starting(Client::new(server, "web"), Gate::open(), Clock::system());

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::inject::fixtures::issued;
 
 /// A Route as the API server stores it.
 #[derive(Clone)]
@@ -321,11 +322,6 @@ fn another_host_or_wildcard_policy_is_a_change() {
 
 #[test]
 fn what_is_kept_of_a_long_chain_is_read_off_the_route_by_itself() {
-    let issued = |name: &str| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
-    };
     let (certificate, key) = issued("other.example.com");
     let ours = |chain: &str| Draft::edge().annotated("shop-tls").holding(chain, &key).marked();
     let short = ours(&certificate).facts();

@@ -1,243 +1,157 @@
 //! The whole controller while the API server refuses what it writes.
 
+use std::collections::BTreeMap;
+
+use apiserver::patch::merge;
+use serde_json::Value;
+
 use super::*;
+use crate::inject::{cache::index::Arrival, decide::source::Revision};
+
+/// Why every write of one kind is refused.
+type Refusal = Option<(u16, &'static str)>;
+
+/// Routes that ask for one Secret.
+#[derive(Default)]
+struct Server {
+    routes: BTreeMap<String, Value>,
+    secret: Value,
+    pair_refusal: Refusal,
+    status_refusal: Refusal,
+    events_hang: bool,
+    delay: Duration,
+    requests: usize,
+    pair_writes: usize,
+    status_writes: usize,
+}
+
+impl Server {
+    fn write(&mut self, name: &str, is_status: bool, body: &Value) -> (u16, Value) {
+        let (writes, refusal) = match is_status {
+            true => (&mut self.status_writes, self.status_refusal),
+            false => (&mut self.pair_writes, self.pair_refusal),
+        };
+        *writes += 1;
+        if let Some((code, reason)) = refusal {
+            return failure(code, reason);
+        }
+        let route = self.routes.get_mut(name).unwrap();
+        merge(route, body);
+        route["metadata"]["resourceVersion"] = json!("99");
+        (200, route.clone())
+    }
+}
+
+async fn answer(server: &Mutex<Server>, request: Request<Body>) -> Response<Body> {
+    let (method, path, body) = fixtures::read(request).await;
+    let is_event = path.contains("/events");
+    if is_event && server.lock().unwrap().events_hang {
+        std::future::pending::<()>().await;
+    }
+    let (delay, answer) = {
+        let mut server = server.lock().unwrap();
+        server.requests += 1;
+        let name = path.trim_end_matches("/status").rsplit('/').next().unwrap();
+        let answer = match method == "GET" {
+            _ if path.contains("/secrets/") => (200, server.secret.clone()),
+            true if is_event => failure(404, "NotFound"),
+            false if is_event => (201, body),
+            true => (200, server.routes[name].clone()),
+            false => server.write(name, path.ends_with("/status"), &body),
+        };
+        (server.delay, answer)
+    };
+    tokio::time::sleep(delay).await;
+    respond(answer)
+}
+
+fn shop_tls(version: &str) -> Value {
+    let (certificate, key) = issued("shop.example.com");
+    let mut secret = fixtures::secret(certificate, key);
+    secret["metadata"]["resourceVersion"] = json!(version);
+    secret
+}
+
+/// The watch brings this version of the Secret; answers the Routes that it concerns.
+fn secret_event(injector: &Injector, version: &str) -> Vec<ObjectRef> {
+    let (name, revision) = (ObjectRef::new("web", "shop-tls"), Revision::of("s", version));
+    injector.index().secret_applied(&name, revision, Arrival::Event, Instant::now())
+}
+
+/// Starts a controller that knows the Secret and Routes of these names, and its workers.
+fn start(
+    server: Server,
+    names: impl Iterator<Item = String>,
+    workers: usize,
+) -> (Arc<Mutex<Server>>, Arc<Injector>) {
+    let server = Arc::new(Mutex::new(Server { secret: shop_tls("1"), ..server }));
+    let served = server.clone();
+    let service = service_fn(move |request| {
+        let served = served.clone();
+        async move { Ok::<_, BoxError>(answer(&served, request).await) }
+    });
+    let (start, noon) = (Instant::now(), Utc::now());
+    let clock =
+        Clock::from_fn(move || noon + chrono::TimeDelta::from_std(start.elapsed()).unwrap());
+    let (client, options) = (Client::new(service, "web"), options(workers, Policy::default()));
+    let registry = &mut Registry::default();
+    let injector = synced(Injector::new(client, Gate::open(), clock, options, registry));
+    injector.reconciler.keeps_status.store(true, Ordering::Relaxed);
+    injector.status_field_known.send_replace(true);
+    for name in names {
+        let draft = Draft::edge().named("web", &name).annotated("shop-tls");
+        let facts = draft.facts();
+        injector.queue.add(facts.at.clone());
+        injector.index().route_applied(facts, Origin::FirstList, Instant::now());
+        server.lock().unwrap().routes.insert(name, draft.0);
+    }
+    secret_event(&injector, "1");
+    for _ in 0..workers {
+        tokio::spawn(injector.clone().work(CancellationToken::new()));
+    }
+    (server, injector)
+}
 
 /// A tenant whose Route is a few bytes below etcd's limit.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_does_not_fit_is_no_hot_loop() {
-    use crate::inject::{cache::index::Arrival, decide::source::Revision};
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    use http_body_util::BodyExt as _;
-    use serde_json::Value;
-
-    fn merge(into: &mut Value, patch: &Value) {
-        let Some(fields) = patch.as_object() else {
-            *into = patch.clone();
-            return;
-        };
-        if !into.is_object() {
-            *into = json!({});
-        }
-        for (name, value) in fields {
-            if value.is_null() {
-                into.as_object_mut().unwrap().remove(name);
-            } else {
-                merge(&mut into[name], value);
-            }
-        }
-    }
-    fn secret(version: &str) -> Value {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
-        let certificate = parameters.self_signed(&key).unwrap().pem();
-        json!({
-            "metadata": {"name": "shop-tls", "namespace": "web", "resourceVersion": version, "uid": "s"},
-            "type": "kubernetes.io/tls",
-            "data": {
-                "tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key.serialize_pem()),
-            },
-        })
-    }
-
-    /// The Route, the Secret, whether the pair fits, status patches, all requests.
-    type Server = Arc<Mutex<(Value, Value, bool, u32, u32)>>;
-    let route = Draft::edge().annotated("shop-tls");
-    let facts = route.facts();
-    let at = facts.at.clone();
-    let server: Server = Arc::new(Mutex::new((route.0, secret("1"), false, 0, 0)));
-    let served = server.clone();
-    let client = Client::new(
-        service_fn(move |request: Request<Body>| {
-            let served = served.clone();
-            async move {
-                let (path, method) = (request.uri().path().to_owned(), request.method().clone());
-                let body = request.into_body().collect().await.unwrap().to_bytes();
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let (code, answer) = {
-                    let mut server = served.lock().unwrap();
-                    server.4 += 1;
-                    let failure = |code: u16, reason: &str| {
-                        (
-                            code,
-                            json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}),
-                        )
-                    };
-                    if path.contains("/secrets/") {
-                        (200, server.1.clone())
-                    } else if path.contains("/events") {
-                        if method == "GET" { failure(404, "NotFound") } else { (201, body) }
-                    } else if path.ends_with("/status") {
-                        server.3 += 1;
-                        failure(413, "RequestEntityTooLarge")
-                    } else if method == "GET" {
-                        (200, server.0.clone())
-                    } else if !server.2 {
-                        failure(413, "RequestEntityTooLarge")
-                    } else {
-                        merge(&mut server.0, &body);
-                        server.0["metadata"]["resourceVersion"] = json!("99");
-                        (200, server.0.clone())
-                    }
-                };
-                // A quick API server.
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                let body = Body::from(answer.to_string().into_bytes());
-                Ok::<_, BoxError>(Response::builder().status(code).body(body).unwrap())
-            }
-        }),
-        "web",
-    );
-    let options = Options {
-        namespaces: vec![],
-        policy: Policy::default(),
-        concurrency: 2,
-        resync: Duration::from_secs(600),
-        watch_timeout: Duration::from_secs(60),
-        compare_every: COMPARE_EVERY,
-        judges_in_place: true,
-        dry_run: false,
-        instance: "test".to_owned(),
-    };
-    let start = Instant::now();
-    let noon = Utc::now();
-    let clock =
-        Clock::from_fn(move || noon + chrono::TimeDelta::from_std(start.elapsed()).unwrap());
-    let injector =
-        synced(Injector::new(client, Gate::open(), clock, options, &mut Registry::default()));
-    injector.reconciler.keeps_status.store(true, Ordering::Relaxed);
-    injector.status_field_known.send_replace(true);
-    let name = ObjectRef::new("web", "shop-tls");
-    injector.index().route_applied(facts, Origin::FirstList, Instant::now());
-    injector.index().secret_applied(&name, Revision::of("s", "1"), Arrival::Event, Instant::now());
-    injector.queue.add(at.clone());
-    let _worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
+    let too_large = Some((413, "RequestEntityTooLarge"));
+    let (pair_refusal, status_refusal) = (too_large, too_large);
+    let delay = Duration::from_millis(5);
+    let refusing = Server { pair_refusal, status_refusal, delay, ..Server::default() };
+    let (server, injector) = start(refusing, ["shop".to_owned()].into_iter(), 2);
 
     tokio::time::sleep(Duration::from_secs(60)).await;
     // A renewal that just fits.
     {
         let mut server = server.lock().unwrap();
-        (server.1, server.2) = (secret("2"), true);
+        (server.secret, server.pair_refusal) = (shop_tls("2"), None);
     }
-    for at in injector.index().secret_applied(
-        &name,
-        Revision::of("s", "2"),
-        Arrival::Event,
-        Instant::now(),
-    ) {
+    for at in secret_event(&injector, "2") {
         injector.queue.add(at);
     }
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    let before = server.lock().unwrap().3;
+    let before = server.lock().unwrap().status_writes;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let (in_a_minute, all) = {
-        let server = server.lock().unwrap();
-        (server.3 - before, server.4)
-    };
+    let server = server.lock().unwrap();
+    let (in_a_minute, all) = (server.status_writes - before, server.requests);
     assert!(
         in_a_minute <= 5,
         "{in_a_minute} status patches of one Route in a minute ({before} in the hour before, {all} requests)"
     );
 }
 
-/// A webhook refuses every Route, and the API takes no Events. The status can be written.
+/// A webhook refuses every Route, and the API may take no Events. The status can be written.
+/// Answers how many Routes say so after some minutes, and how many writes were refused.
 async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usize) {
-    use crate::inject::{cache::index::Arrival, decide::source::Revision};
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    use http_body_util::BodyExt as _;
-    use serde_json::Value;
-    use std::collections::BTreeMap;
-
-    let key = rcgen::KeyPair::generate().unwrap();
-    let parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
-    let certificate = parameters.self_signed(&key).unwrap().pem();
-    let secret = json!({
-        "metadata": {"name": "shop-tls", "namespace": "web", "resourceVersion": "1", "uid": "s"},
-        "type": "kubernetes.io/tls",
-        "data": {
-            "tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key.serialize_pem()),
-        },
-    });
-    type Server = Arc<Mutex<(BTreeMap<String, Value>, usize)>>;
-    let server: Server = Arc::default();
-    let served = server.clone();
-    let client = Client::new(
-        service_fn(move |request: Request<Body>| {
-            let (served, secret) = (served.clone(), secret.clone());
-            async move {
-                let (path, method) = (request.uri().path().to_owned(), request.method().clone());
-                let body = request.into_body().collect().await.unwrap().to_bytes();
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let failure = |code: u16, reason: &str| {
-                    (
-                        code,
-                        json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}),
-                    )
-                };
-                if path.contains("/events") && events_hang {
-                    std::future::pending::<()>().await;
-                }
-                let (code, answer) = {
-                    let mut server = served.lock().unwrap();
-                    let name =
-                        path.trim_end_matches("/status").rsplit('/').next().unwrap().to_owned();
-                    if path.contains("/secrets/") {
-                        (200, secret)
-                    } else if path.contains("/events") {
-                        if method == "GET" { failure(404, "NotFound") } else { (201, body) }
-                    } else if path.ends_with("/status") {
-                        let route = server.0.get_mut(&name).unwrap();
-                        route["status"] = body["status"].clone();
-                        route["metadata"]["resourceVersion"] = json!("99");
-                        (200, route.clone())
-                    } else if method == "GET" {
-                        (200, server.0[&name].clone())
-                    } else {
-                        server.1 += 1;
-                        failure(500, "InternalError")
-                    }
-                };
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                let body = Body::from(answer.to_string().into_bytes());
-                Ok::<_, BoxError>(Response::builder().status(code).body(body).unwrap())
-            }
-        }),
-        "web",
-    );
-    let options = Options {
-        namespaces: vec![],
-        policy: Policy::default(),
-        concurrency: 8,
-        resync: Duration::from_secs(600),
-        watch_timeout: Duration::from_secs(60),
-        compare_every: COMPARE_EVERY,
-        judges_in_place: true,
-        dry_run: false,
-        instance: "test".to_owned(),
-    };
-    let (start, noon) = (Instant::now(), Utc::now());
-    let clock =
-        Clock::from_fn(move || noon + chrono::TimeDelta::from_std(start.elapsed()).unwrap());
-    let injector =
-        synced(Injector::new(client, Gate::open(), clock, options, &mut Registry::default()));
-    injector.reconciler.keeps_status.store(true, Ordering::Relaxed);
-    injector.status_field_known.send_replace(true);
-    for number in 0..routes {
-        let draft = Draft::edge().named("web", &format!("shop-{number}")).annotated("shop-tls");
-        server.lock().unwrap().0.insert(format!("shop-{number}"), draft.0.clone());
-        let facts = draft.facts();
-        let at = facts.at.clone();
-        injector.index().route_applied(facts, Origin::FirstList, Instant::now());
-        injector.queue.add(at);
-    }
-    let name = ObjectRef::new("web", "shop-tls");
-    injector.index().secret_applied(&name, Revision::of("s", "1"), Arrival::Event, Instant::now());
-    for _ in 0..8 {
-        tokio::spawn(injector.clone().work(CancellationToken::new()));
-    }
+    let pair_refusal = Some((500, "InternalError"));
+    let delay = Duration::from_millis(20);
+    let refusing = Server { pair_refusal, events_hang, delay, ..Server::default() };
+    let (server, _) = start(refusing, (0..routes).map(|number| format!("shop-{number}")), 8);
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     let server = server.lock().unwrap();
     let said = |route: &&Value| route["status"]["certificate"][0]["reason"] == "InjectionFailed";
-    (server.0.values().filter(said).count(), server.1)
+    (server.routes.values().filter(said).count(), server.pair_writes)
 }
 
 #[tokio::test(start_paused = true)]
