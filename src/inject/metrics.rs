@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -23,12 +23,11 @@ use tokio::time::Instant;
 use crate::{
     inject::{cache::index::Index, decide::state::State},
     k8s::{gate::Gate, object_ref::ObjectRef, queue::Queue},
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
 };
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// What is counted as it happens.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     writes: Family<Labels<2>, Counter>,
@@ -85,38 +84,32 @@ impl Metrics {
         metrics
     }
 
-    /// A write was answered.
     pub fn wrote(&self, kind: &'static str, outcome: &'static str) {
         self.writes.get_or_create(&[("kind", kind), ("outcome", outcome)]).inc();
     }
 
-    /// A watch failed.
     pub fn watch_restarted(&self, kind: &'static str) {
         self.watch_restarts.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// An object was skipped.
     pub fn skipped_undecodable(&self, kind: &'static str) {
         self.undecodable.get_or_create(&[("kind", kind)]).inc();
     }
 
-    /// A Route could not be brought into its state.
     pub fn failed(&self, category: &'static str) {
         self.failures.get_or_create(&[("category", category)]).inc();
     }
 
-    /// One Route was gone through.
     pub fn reconciled(&self, took: Duration) {
         self.reconcile.observe(took.as_secs_f64());
     }
 
-    /// A changed Secret has reached a Route.
     pub fn reached_route(&self, changed: Instant) {
         self.secret_to_route.observe(changed.elapsed().as_secs_f64());
     }
 }
 
-/// What is read off the caches when somebody asks.
+/// Read off the caches at every scrape.
 pub struct Caches {
     pub index: Arc<Mutex<Index>>,
     pub queue: Arc<Queue<ObjectRef>>,
@@ -135,8 +128,7 @@ impl fmt::Debug for Caches {
 impl Collector for Caches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let leader = i64::from(self.gate.is_open());
-        // A standby's queue waits for its turn at the lease, and what it knows of states is the
-        // leader's to tell.
+        // A standby's queue waits for the lease, and the states are the leader's to report.
         let depth = if self.gate.is_open() { self.queue.depth() } else { 0 };
         let depth = i64::try_from(depth).unwrap_or(i64::MAX);
         let mut gauge = |name, help, value: i64| {
@@ -149,7 +141,7 @@ impl Collector for Caches {
         if !self.gate.is_open() {
             return Ok(());
         }
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = lock(&self.index);
         let mut routes = encoder.encode_descriptor(
             "routes",
             "Routes by what certificate they hold and why",

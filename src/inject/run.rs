@@ -62,15 +62,12 @@ const TIDY: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Namespaces to serve; empty for all.
+    /// Empty for all.
     pub namespaces: Vec<String>,
-    /// How decisions are made.
     pub policy: Policy,
-    /// How many Routes are worked on at once.
     pub concurrency: usize,
     /// How often every Route is decided anew although nothing changed.
     pub resync: Duration,
-    /// How long a watch lives.
     pub watch_timeout: Duration,
     /// Whether plans are only logged.
     pub dry_run: bool,
@@ -89,7 +86,6 @@ pub const COMPARE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The Secrets are compared in so many parts, one after the other.
 const COMPARED_PARTS: u64 = 144;
 
-/// The controller, ready to run.
 pub struct Injector {
     reconciler: Reconciler,
     queue: Arc<Queue<ObjectRef>>,
@@ -110,7 +106,6 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// Puts the parts together and registers their metrics.
     pub fn new(
         client: Client,
         gate: Gate,
@@ -126,12 +121,8 @@ impl Injector {
             gate: gate.clone(),
             clock: clock.clone(),
         };
-        let publisher = Publisher::new(
-            client.clone(),
-            clock.clone(),
-            INJECT_REPORTER,
-            options.instance.clone(),
-        );
+        let instance = options.instance.clone();
+        let publisher = Publisher::new(client.clone(), clock.clone(), INJECT_REPORTER, instance);
         let watch_health = Arc::new(Mutex::new(WatchHealth::of(&scopes(&options.namespaces))));
         let reconciler = Reconciler {
             index,
@@ -164,7 +155,7 @@ impl Injector {
         })
     }
 
-    /// What readiness waits for, in words.
+    /// What readiness waits for.
     pub fn waiting_for(&self) -> Vec<String> {
         self.watch_health().waiting_for(Instant::now())
     }
@@ -220,7 +211,6 @@ impl Injector {
         let _ = self.status_field_known.subscribe().wait_for(|known| *known).await;
     }
 
-    /// Waits until the watches are like this.
     async fn until(&self, holds: impl Fn(&WatchHealth) -> bool) {
         loop {
             let changed = self.watch_health_changed.notified();
@@ -281,9 +271,8 @@ impl Injector {
                 continue;
             }
             for part in (first..=last).rev().take(parts as usize) {
-                let concerned = self
-                    .index()
-                    .mark_unverified(part.unsigned_abs() % COMPARED_PARTS, COMPARED_PARTS);
+                let part = part.unsigned_abs() % COMPARED_PARTS;
+                let concerned = self.index().mark_unverified(part, COMPARED_PARTS);
                 for route in concerned {
                     self.queue.add_later(route);
                 }
@@ -337,8 +326,8 @@ impl Injector {
                 } => next,
             };
             if self.gate.is_open() {
-                let words_are_left = self.reconcile(&at, priority).await;
-                if words_are_left && stop.is_cancelled() {
+                let report_is_left = self.reconcile(&at, priority).await;
+                if report_is_left && stop.is_cancelled() {
                     // A reconcile under way is finished, its report included.
                     self.reconcile(&at, Priority::Low).await;
                 }
@@ -365,8 +354,8 @@ impl Injector {
             Ok(Ok(next)) => {
                 self.failures().remove(at);
                 self.index().clear_refusals(at);
-                // What is due after the next resync is found again by it: thousands of Routes wait
-                // for the end of their certificates, and take no room for it.
+                // The next resync finds everything that is due after it: thousands of Routes wait
+                // for the end of their certificates, and take no room in the queue.
                 if let Action::RequeueAt(again) = next
                     && again <= Instant::now() + self.options.resync
                 {
@@ -386,7 +375,7 @@ impl Injector {
     async fn failed(&self, at: &ObjectRef, error: &ApplyError) {
         self.reconciler.metrics.failed(error.category());
         let at_least = match error.cause() {
-            // The server means all Routes; otherwise each would have to be told by itself.
+            // It holds for all Routes; otherwise each would have to ask for itself.
             Some(ApiError::TooManyRequests { retry_after }) => {
                 self.pause.extend(*retry_after);
                 *retry_after
@@ -400,13 +389,12 @@ impl Injector {
             None => true,
         };
         let again = match retry {
-            _ if !is_reported => self.back_off(at, at_least),
-            Retry::BackOff => self.back_off(at, at_least),
-            Retry::AtResync => self.options.resync,
-            Retry::At(time) => {
+            Retry::AtResync if is_reported => self.options.resync,
+            Retry::At(time) if is_reported => {
                 self.queue.add_at(at.clone(), time);
                 time.duration_since(Instant::now())
             }
+            _ => self.back_off(at, at_least),
         };
         tracing::warn!(route = %at, %error, again_in = ?again, "reconcile failed{hint}");
     }
@@ -425,13 +413,11 @@ impl Injector {
     }
 
     fn back_off(&self, at: &ObjectRef, at_least: Duration) -> Duration {
-        let failures = {
-            let mut all = self.failures();
-            let failures = all.entry(at.clone()).or_default();
-            *failures = failures.saturating_add(1);
-            *failures
-        };
-        let mut wait = Backoff::OBJECT.after(failures).max(at_least);
+        let mut all = self.failures();
+        let failures = all.entry(at.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        let mut wait = Backoff::OBJECT.after(*failures).max(at_least);
+        drop(all);
         if failpoints::has(Bug::HammersOnFailure) {
             wait = Duration::from_millis(1);
         }
@@ -461,10 +447,8 @@ fn scopes(namespaces: &[String]) -> Vec<Scope> {
     }
 }
 
-/// Why the controller ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// A watch task ended.
     #[error("a watch ended unexpectedly")]
     WatchEnded,
     #[error("a worker ended unexpectedly")]

@@ -74,17 +74,13 @@ pub struct Reconciler {
     pub clock: Clock,
     pub metrics: Metrics,
     pub policy: Policy,
-    /// Whether plans are only logged.
     pub dry_run: bool,
     /// Whether the API server keeps `.status.certificate`.
     pub keeps_status: AtomicBool,
-    /// Reads of Secrets that several Routes share.
     pub reads: SharedReads,
-    /// Where pairs are judged.
     pub judge: Judge,
 }
 
-/// How to go on after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     AwaitChange,
@@ -100,7 +96,6 @@ impl From<Option<Instant>> for Action {
 }
 
 impl Reconciler {
-    /// Brings one Route a step nearer to its state.
     pub async fn reconcile(
         &self,
         at: &ObjectRef,
@@ -127,15 +122,14 @@ impl Reconciler {
         }
     }
 
-    /// A write was answered that there is no such Route. If it is gone the watch says so, or has; but
-    /// a server that is about to know the Route API again answers like this too, and after that no
-    /// watch has anything to say.
+    /// A write was answered with 404. A deleted Route's watch event comes, or has come. But a server
+    /// that is about to know the Route API again answers 404 too, and no event follows.
     async fn not_there(&self, route: &RouteFacts, error: ApplyError) -> Result<Action, ApplyError> {
         if !self.index().knows(&route.at, &route.uid) {
             return Ok(Action::AwaitChange);
         }
         match self.reread(&route.at).await? {
-            // The Route is there; its status, for one, is not.
+            // The Route exists; its status subresource, for one, does not.
             Some(there) if there.metadata.uid.as_deref() == Some(&*route.uid) => Err(error),
             _ => Ok(self.gone(route)),
         }
@@ -170,7 +164,7 @@ impl Reconciler {
         }
     }
 
-    /// Nothing is written from memory: what is known may be older than it seems.
+    /// Nothing is written from memory: the cache may be older than it seems.
     async fn decide_from_memory(
         &self,
         route: &RouteFacts,
@@ -234,7 +228,7 @@ impl Reconciler {
         let Some((facts, _)) = self.examine(route).await? else { return Ok(self.gone(route)) };
         let plan = self.plan(&facts, secret);
         if plan.write.is_some() {
-            // It has just changed.
+            // It changed meanwhile.
             return Ok(Action::RequeueAt(Instant::now()));
         }
         self.report(&facts, secret, &plan, priority).await
@@ -274,7 +268,7 @@ impl Reconciler {
             return Err(ApplyError::Pair { route: route.at.clone(), cause });
         }
         let now_is = self.write_pair(route, plan, write, pair).await?;
-        if !write.stands_in(&now_is) {
+        if !write.is_done_in(&now_is) {
             // Something between us and the store changed our write, so the planned report is wrong;
             // the next reconcile counts it as undone.
             return Ok(Action::RequeueAt(Instant::now()));
@@ -301,11 +295,11 @@ impl Reconciler {
         if priority == Priority::High && self.has_something_to_report(route, plan) {
             return Ok(grace.map_or(Action::ReportLater, |_| self.requeue_at(grace).into()));
         }
-        let retelling = match grace {
+        let retry = match grace {
             Some(_) => None,
             None => self.publish_pending(route, secret).await,
         };
-        let renewal = earlier(retelling, self.warn(route, plan).await);
+        let renewal = earlier(retry, self.warn(route, plan).await);
         if let Some(conditions) = &plan.conditions
             && let Some(wait) = self.write_status(route, plan, conditions).await?
         {
@@ -362,7 +356,7 @@ impl Reconciler {
         if let (Write::Inject(_), Some(changed)) = (write, changed) {
             self.metrics.reached_route(changed);
         }
-        let origin = if write.stands_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
+        let origin = if write.is_done_in(&written) { Origin::OwnPair } else { Origin::OwnStatus };
         self.index().route_written(written.clone(), origin, Instant::now());
         self.with_backoffs(route, |backoffs| {
             backoffs.pair.written(&LIMITS, Instant::now());
@@ -378,9 +372,10 @@ impl Reconciler {
         plan: &Plan,
         conditions: &[CertificateCondition],
     ) -> Result<Option<Instant>, ApplyError> {
-        let said = plan.verdict.as_ref().map(revert_backoff::digest);
-        let decision = self
-            .with_backoffs(route, |backoffs| backoffs.status.decide(&LIMITS, said, Instant::now()));
+        let verdict = plan.verdict.as_ref().map(revert_backoff::digest);
+        let decision = self.with_backoffs(route, |backoffs| {
+            backoffs.status.decide(&LIMITS, verdict, Instant::now())
+        });
         if let Decision::Wait(until, _) = decision {
             return Ok(Some(until));
         }
@@ -459,11 +454,10 @@ impl Reconciler {
     }
 }
 
-/// One line a write, with what an operator searches for; a pair that goes for a bad reason is a
-/// warning.
+/// A pair that is removed because of a problem is logged as a warning.
 fn log_write(route: &RouteFacts, plan: &Plan, write: Write) {
-    let secret = route.secret().map(|secret| secret.name);
-    let secret = secret.as_deref().unwrap_or_default();
+    let secret = route.secret().map(|secret| secret.name).unwrap_or_default();
+    let secret = &*secret;
     let result = match plan.event {
         Some(write) => messages::completed(write, route).note,
         None => plan.verdict.as_ref().map(|verdict| verdict.message.clone()).unwrap_or_default(),

@@ -39,7 +39,6 @@ const OWN_WRITE_WINDOW: Duration = Duration::from_secs(30);
 /// Pending Events older than this are dropped.
 const OLD_NEWS: Duration = Duration::from_secs(3_600);
 
-/// The caches of the injector.
 #[derive(Debug, Default)]
 pub struct Index {
     /// Boxed: a table keeps room for twice as many as it holds.
@@ -83,7 +82,6 @@ pub struct PendingEvent {
     pub since: Instant,
 }
 
-/// Where facts come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The first list of this process.
@@ -96,11 +94,9 @@ pub enum Origin {
     OwnStatus,
 }
 
-/// What is known of a Route's Secret without a read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KnownSecret {
     State(SecretState),
-    /// Nothing: it has to be read.
     Unread,
     /// An earlier version of our rules accepted it, and the Route holds it: the read can wait.
     UnreadByOurRules,
@@ -113,9 +109,7 @@ impl Index {
     /// Whether the watch brings our own last write, or a version from before it. Needs no facts, so
     /// it can be asked before a Route is read, which takes far longer.
     pub fn is_own_write(&mut self, at: &ObjectRef, uid: &str, version: &str, now: Instant) -> bool {
-        let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) else {
-            return false;
-        };
+        let Some(entry) = self.entry(at, uid) else { return false };
         let Some(written) = entry.own_write else { return false };
         // After a while (a restored etcd counts from further back) whatever the watch says holds.
         if now.duration_since(written) >= OWN_WRITE_WINDOW {
@@ -174,8 +168,8 @@ impl Index {
         }
     }
 
-    /// The API server was asked and said this. Kept, because a decision is made of it: where the
-    /// watch brings next what it brought before, that is a change again.
+    /// A read brought these facts. They are kept because a decision is made from them: if the watch
+    /// then repeats what it brought before, that is a change again.
     pub fn route_read(&mut self, mut facts: RouteFacts, now: Instant) {
         let Some(entry) = self.routes.get_mut(&facts.at) else { return };
         if is_older(&facts.version, &entry.facts.version) {
@@ -190,7 +184,6 @@ impl Index {
         self.insert(facts, Origin::Server, now);
     }
 
-    /// A Route is gone.
     pub fn route_gone(&mut self, at: &ObjectRef) {
         if let Some(entry) = self.routes.remove(at) {
             self.stop_naming(&entry.facts);
@@ -216,7 +209,7 @@ impl Index {
         self.routes.get(at).is_some_and(|entry| *entry.facts.uid == *uid)
     }
 
-    /// What is known of the Secret without a read, provided that the watches are current.
+    /// Provided that the watches are current.
     pub fn known_secret(&self, route: &RouteFacts, at: &ObjectRef) -> KnownSecret {
         let (Some(secret), Some(entry)) = (self.secrets.get(at), self.routes.get(&route.at)) else {
             return KnownSecret::Unread;
@@ -262,18 +255,15 @@ impl Index {
         (changed > self.routes.get(&route.at)?.changed).then_some(changed)
     }
 
-    /// None if the Route was deleted or made again.
     pub(crate) fn backoffs(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut WriteBackoffs> {
-        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
-        Some(entry.backoffs.get_or_insert_default())
+        Some(self.entry(at, uid)?.backoffs.get_or_insert_default())
     }
 
     /// Whether this write was refused as too large, and would be again.
     pub fn is_too_large(&self, at: &ObjectRef, write: Option<u64>, now: Instant) -> bool {
-        let entry = self.routes.get(at).filter(|entry| entry.backoffs.is_some());
-        let refusals = entry.and_then(|entry| entry.backoffs.as_ref()?.refusals.as_ref());
-        let changed = entry.map_or(now, |entry| entry.changed);
-        refusals.is_some_and(|refusals| refusals.is_too_large(write, changed, now))
+        let Some(entry) = self.routes.get(at) else { return false };
+        let refusals = entry.backoffs.as_ref().and_then(|backoffs| backoffs.refusals.as_ref());
+        refusals.is_some_and(|refusals| refusals.is_too_large(write, entry.changed, now))
     }
 
     /// When a change of this Route may lead to the next try, if the last one was refused.
@@ -303,7 +293,7 @@ impl Index {
 
     /// This Event is to be published about the Route, if it is still this one.
     pub fn keep_pending(&mut self, at: &ObjectRef, uid: &str, event: PendingEvent) {
-        if let Some(entry) = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid) {
+        if let Some(entry) = self.entry(at, uid) {
             entry.pending = Some(event);
         }
     }
@@ -313,15 +303,12 @@ impl Index {
         self.routes.get(at).is_some_and(|entry| entry.pending.is_some())
     }
 
-    /// The Event that is to be published about the Route, if it is still this one: from now on the
-    /// caller's to publish.
+    /// The Event that the caller has to publish, if the Route is still this one.
     pub fn take_pending(&mut self, at: &ObjectRef, uid: &str) -> Option<PendingEvent> {
-        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid);
-        entry?.pending.take()
+        self.entry(at, uid)?.pending.take()
     }
 
-    /// Forgets what could not be told for so long that it is no news, and namespaces that nothing
-    /// is in any more.
+    /// Forgets old Events, finished back-offs and empty namespaces.
     pub fn tidy(&mut self, now: Instant) {
         let is_old = |event: &mut PendingEvent| now.duration_since(event.since) > OLD_NEWS;
         for entry in self.routes.values_mut() {
@@ -364,6 +351,12 @@ impl Index {
             *counts.entry(Reason::from(&warning)).or_default() += 1;
         }
         counts
+    }
+
+    /// None if the Route was deleted or made again.
+    fn entry(&mut self, at: &ObjectRef, uid: &str) -> Option<&mut RouteEntry> {
+        let entry = self.routes.get_mut(at).filter(|entry| *entry.facts.uid == *uid)?;
+        Some(&mut **entry)
     }
 
     fn held(&self) -> impl Iterator<Item = (&ObjectRef, &Description)> {
@@ -409,8 +402,8 @@ impl Index {
         at
     }
 
-    /// The names of namespaces and Secrets stand in many places, and a Route's uid in whatever is
-    /// remembered of it; one text of each is enough.
+    /// Names of namespaces and Secrets, and a Route's uid, are kept in many places: one text of each
+    /// is enough.
     fn share_texts(&mut self, facts: &mut RouteFacts) {
         facts.at.namespace = self.shared_namespace(&facts.at.namespace);
         if let Some((known, entry)) = self.routes.get_key_value(&facts.at) {

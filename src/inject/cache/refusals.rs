@@ -28,7 +28,6 @@ pub enum Retry {
     At(Instant),
 }
 
-/// The failures of one Route.
 #[derive(Debug, Default)]
 pub struct Refusals {
     /// To write the pair, or to read what it is decided from.
@@ -40,7 +39,6 @@ pub struct Refusals {
     too_large: Option<(Option<u64>, Instant)>,
 }
 
-/// Failures of one kind in a row.
 #[derive(Debug, Default)]
 struct Streak {
     count: u32,
@@ -72,7 +70,6 @@ impl Refusals {
         }
     }
 
-    /// This write was too large for the API server.
     pub fn too_large(&mut self, write: Option<u64>, now: Instant) {
         self.too_large = Some((write, now));
     }
@@ -85,7 +82,6 @@ impl Refusals {
         })
     }
 
-    /// When to try again after this failure.
     pub fn retry(&self, error: &ApplyError, now: Instant) -> Retry {
         let ApplyError::Pair { cause, .. } = error else { return Retry::BackOff };
         let due = self.too_large.map(|(_, at)| at + TOO_LARGE).filter(|due| *due > now);

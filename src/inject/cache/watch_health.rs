@@ -23,7 +23,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As logs and metrics name it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Route => "Route",
@@ -38,14 +37,13 @@ pub struct Watched {
     pub scope: Scope,
 }
 
-/// All watches of a controller.
 #[derive(Debug, Default)]
 pub struct WatchHealth(BTreeMap<Watched, Health>);
 
 #[derive(Debug, Default)]
 struct Health {
     listed: bool,
-    /// A list has begun and is not through: what is cached is from before a gap.
+    /// A list is under way: the cache is from before a gap.
     listing: bool,
     trouble: Option<Trouble>,
 }
@@ -93,7 +91,6 @@ impl WatchHealth {
         }
     }
 
-    /// Whether this watch has listed.
     pub fn has_listed(&self, watched: &Watched) -> bool {
         self.0.get(watched).is_some_and(|health| health.listed)
     }
@@ -127,7 +124,7 @@ impl WatchHealth {
             })
     }
 
-    /// What readiness waits for, in words.
+    /// What readiness waits for.
     pub fn waiting_for(&self, now: Instant) -> Vec<String> {
         let reason = |health: &Health| match health.trouble(now) {
             Some(trouble) if !health.listed || trouble.failures >= PERSISTENT => {

@@ -1,4 +1,4 @@
-//! What stands in the way of changing one Route: somebody undoes it, or the API server refuses it.
+//! Back-offs of one Route: its writes are undone, or refused by the API server.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ pub(crate) struct WriteBackoffs {
 }
 
 impl WriteBackoffs {
-    /// Whether nothing of this is worth keeping.
     pub(crate) fn are_over(&self, now: Instant) -> bool {
         let is_over = |backoff: &RevertBackoff| backoff.is_over(&LIMITS, now);
         is_over(&self.pair) && is_over(&self.status) && self.refusals.is_none()

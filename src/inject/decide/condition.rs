@@ -15,13 +15,12 @@ use crate::{
 /// One condition, reduced to what a comparison needs: every Route has three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedCondition {
-    /// None where it is none of ours.
+    /// None if it is not ours; so is the reason.
     state: Option<State>,
     /// None where it is neither True nor False.
     holds: Option<bool>,
-    /// None where it is none of ours.
     pub reason: Option<Reason>,
-    /// Of all its words.
+    /// Of the texts.
     digest: u64,
     since: Option<DateTime<Utc>>,
 }
@@ -230,9 +229,8 @@ mod tests {
 
     #[test]
     fn times_are_whole_seconds_because_the_api_keeps_no_more() {
-        let said =
-            unless_published(&messages::custom(), &[], noon() + TimeDelta::milliseconds(999))
-                .unwrap();
+        let time = noon() + TimeDelta::milliseconds(999);
+        let said = unless_published(&messages::custom(), &[], time).unwrap();
         assert_eq!(said[0].last_transition_time, Some(noon()));
         let stored: Vec<CertificateCondition> =
             serde_json::from_str(&serde_json::to_string(&said).unwrap()).unwrap();
@@ -253,10 +251,8 @@ mod tests {
     fn conditions_that_lack_one_or_stand_in_another_order_are_put_right_with_their_times() {
         let said = unless_published(&messages::custom(), &[], noon()).unwrap();
         let reversed: Vec<_> = said.iter().rev().cloned().collect();
-        assert_eq!(
-            unless_published(&messages::custom(), &read(&reversed), later()),
-            Some(said.clone())
-        );
+        let ordered = unless_published(&messages::custom(), &read(&reversed), later());
+        assert_eq!(ordered, Some(said.clone()));
         let again = unless_published(&messages::custom(), &read(&said[..2]), later()).unwrap();
         assert_eq!(brief(&again)[..2], brief(&said)[..2]);
         assert_eq!(again[2].last_transition_time, Some(later()));

@@ -1,7 +1,7 @@
 //! The part of a Route that decisions need, and all that the cache keeps of it. Pure.
 //!
-//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, to
-//! whether it is ours, and to what people are told of it while the object passes by.
+//! Neither a key nor a certificate enters: the pair in the Route is reduced to its fingerprint, its
+//! owner, and a description of its certificate.
 
 use std::{
     collections::BTreeMap,
@@ -25,24 +25,21 @@ use crate::{
     tls::{self, Fingerprint, Validity, Warning, Wildcard},
 };
 
-/// A Route as `plan` sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteFacts {
     pub at: ObjectRef,
-    /// Which incarnation it is.
+    /// Another if the Route was made again.
     pub uid: Arc<str>,
     /// The version that these facts were read from; every write carries it.
     pub version: Box<str>,
-    /// A digest of host and wildcard policy: what the certificate is held against when it is read.
+    /// A digest of host and wildcard policy, which the certificate is compared with.
     pub host: u64,
     pub write_access: WriteAccess,
-    /// The Secret that its annotation asks for.
     pub requested: RequestedSecret,
-    /// Whether `trustplane.dev/injected` stands there, whatever it says.
+    /// Whether `trustplane.dev/injected` is set, to any value.
     pub has_marker: bool,
-    /// How TLS is terminated, and with what.
     pub tls: Tls,
-    /// Which version of its Secret the pair came from; none where that can't be believed.
+    /// Which version of its Secret the pair came from; none if that can't be trusted.
     pub source: Option<Source>,
     /// The certificate in the Route, where the pair is ours.
     pub certificate: HeldCertificate,
@@ -50,30 +47,27 @@ pub struct RouteFacts {
     pub conditions: Box<[PublishedCondition]>,
 }
 
-/// A certificate of ours in a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldCertificate {
-    /// There is none of ours, or it can't be read.
+    /// The Route holds none of ours, or it can't be read.
     None,
-    /// It is too long to be read while it passes by in a watch.
+    /// Too long to be read in a watch.
     Unread,
-    /// This is what it says.
     Read(Box<Description>),
 }
 
-/// What metrics and warnings tell of a certificate.
+/// What metrics and warnings need of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The serial number of the leaf in hexadecimal digits.
     pub serial: Box<str>,
-    /// When the leaf is valid.
     pub validity: Validity,
-    /// What clients object to at any time.
+    /// Those that hold at any time.
     pub warnings: Box<[Warning]>,
 }
 
 impl Description {
-    /// What clients object to at this time.
+    /// All warnings at this time.
     pub fn warnings_at(&self, now: DateTime<Utc>) -> impl Iterator<Item = Warning> {
         tls::age_warnings(self.validity, now).chain(self.warnings.iter().cloned())
     }
@@ -82,16 +76,14 @@ impl Description {
 /// How much of a Route's certificate is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Only what is quickly read.
+    /// Unless it is long.
     Short,
     Whole,
 }
 
-/// Whether we may write the Route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAccess {
     Free,
-    /// It is being deleted.
     Deleting,
     /// Ingress-to-route puts back whatever anybody else writes.
     Ingress,
@@ -103,7 +95,7 @@ pub enum RequestedSecret {
     Nothing,
     /// Names a Secret of the Route's namespace.
     Secret(Arc<str>),
-    /// Absent or empty, and this key stands there instead, which nobody reads.
+    /// Absent or empty; this similar key is set instead.
     Misspelt(Box<str>),
     /// Can't be the name of a Secret. Only the shown prefix is kept: an annotation may be as large as
     /// 256 KB.
@@ -113,15 +105,12 @@ pub enum RequestedSecret {
 /// `spec.tls`, reduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// There is no `spec.tls`.
     NotSecured,
     /// The router never decrypts.
     Passthrough,
     /// OpenShift's own `externalCertificate`, and what is left beside it.
     External(Holding),
-    /// The router terminates TLS.
     Terminated {
-        /// The pair in the Route.
         holding: Holding,
         /// The digest of the Route's `caCertificate`, which the router verifies the pair with.
         ca_certificate: Option<Fingerprint>,
@@ -141,10 +130,13 @@ pub enum Holding {
 impl Holding {
     /// The pair in the Route, if there is a certificate.
     pub(crate) fn pair(self) -> Option<Fingerprint> {
-        match self {
-            Self::Certificate(pair, _) => Some(pair),
-            Self::Nothing | Self::KeyOnly(_) => None,
-        }
+        let Self::Certificate(pair, _) = self else { return None };
+        Some(pair)
+    }
+
+    /// Whether it is this pair, injected by us.
+    pub(crate) fn is_ours(self, pair: Fingerprint) -> bool {
+        self == Self::Certificate(pair, Owner::Ours)
     }
 
     /// Which certificate a router that terminates TLS serves with it.
@@ -157,7 +149,6 @@ impl Holding {
     }
 }
 
-/// Whose a pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The marker agrees with it.
@@ -167,12 +158,12 @@ pub enum Owner {
 }
 
 impl RouteFacts {
-    /// Reads the facts off a Route. Certificate and key stay behind, and a long chain is left unread.
+    /// A long chain is left unread.
     pub fn read(route: &Route) -> Self {
         Self::read_to(route, Depth::Short)
     }
 
-    /// As `read`, with the longest of chains: not for a task that others wait for.
+    /// With the longest of chains: not for a task that others wait for.
     pub fn read_whole(route: &Route) -> Self {
         Self::read_to(route, Depth::Whole)
     }
@@ -204,18 +195,12 @@ impl RouteFacts {
 
     /// The Secret that the annotation names.
     pub fn secret(&self) -> Option<ObjectRef> {
-        match &self.requested {
-            RequestedSecret::Secret(name) => {
-                Some(ObjectRef::new(self.at.namespace.clone(), name.clone()))
-            }
-            RequestedSecret::Nothing
-            | RequestedSecret::Misspelt(_)
-            | RequestedSecret::Invalid(_) => None,
-        }
+        let RequestedSecret::Secret(name) = &self.requested else { return None };
+        Some(ObjectRef::new(self.at.namespace.clone(), name.clone()))
     }
 
-    /// The Secret that a decision depends on: none where the Route is not ours to write or the
-    /// router terminates no TLS with what stands in it.
+    /// The Secret that a decision depends on: none if the Route is not ours to write or the router
+    /// terminates no TLS with its pair.
     pub fn deciding_secret(&self) -> Option<ObjectRef> {
         let decides =
             self.write_access == WriteAccess::Free && matches!(self.tls, Tls::Terminated { .. });
@@ -224,10 +209,8 @@ impl RouteFacts {
 
     /// The digest of the `caCertificate` that the router will verify the pair with.
     pub fn ca_certificate(&self) -> Option<Fingerprint> {
-        match self.tls {
-            Tls::Terminated { ca_certificate, .. } => ca_certificate,
-            Tls::NotSecured | Tls::Passthrough | Tls::External(_) => None,
-        }
+        let Tls::Terminated { ca_certificate, .. } = self.tls else { return None };
+        ca_certificate
     }
 
     /// Keeps the earlier reading of the same certificate.
@@ -253,10 +236,8 @@ impl RouteFacts {
     }
 
     pub fn description(&self) -> Option<&Description> {
-        match &self.certificate {
-            HeldCertificate::Read(description) => Some(description),
-            HeldCertificate::None | HeldCertificate::Unread => None,
-        }
+        let HeldCertificate::Read(description) = &self.certificate else { return None };
+        Some(description)
     }
 
     /// Whether a decision about the other would be the same.
@@ -313,7 +294,7 @@ fn host_digest(route: &Route) -> u64 {
     hasher.finish()
 }
 
-fn wildcard(policy: Option<&str>) -> Wildcard {
+pub(crate) fn wildcard(policy: Option<&str>) -> Wildcard {
     match policy {
         Some("Subdomain") => Wildcard::Subdomain,
         _ => Wildcard::None,
@@ -345,16 +326,15 @@ fn is_controlling_ingress(owner: &OwnerReference) -> bool {
 }
 
 fn requested_secret(annotations: Option<&BTreeMap<String, String>>) -> RequestedSecret {
-    let Some(annotations) = annotations else { return RequestedSecret::Nothing };
+    use RequestedSecret::{Invalid, Misspelt, Nothing, Secret};
+    let Some(annotations) = annotations else { return Nothing };
     match annotations.get(SECRET_NAME_ANNOTATION).map(String::as_str) {
         None | Some("") => {
             let misspelt = annotations.keys().find(|key| is_misspelt(key));
-            misspelt.map_or(RequestedSecret::Nothing, |key| {
-                RequestedSecret::Misspelt(key.as_str().into())
-            })
+            misspelt.map_or(Nothing, |key| Misspelt(key.as_str().into()))
         }
-        Some(name) if is_object_name(name) => RequestedSecret::Secret(name.into()),
-        Some(other) => RequestedSecret::Invalid(state::shortened(other).into()),
+        Some(name) if is_object_name(name) => Secret(name.into()),
+        Some(other) => Invalid(state::shortened(other).into()),
     }
 }
 
@@ -371,9 +351,7 @@ fn is_object_name(name: &str) -> bool {
 }
 
 fn read_tls(tls: Option<&TlsConfig>, uid: &str, marker: Option<Marker>) -> Tls {
-    let Some(tls) = tls else {
-        return Tls::NotSecured;
-    };
+    let Some(tls) = tls else { return Tls::NotSecured };
     if tls.termination.as_deref() == Some("passthrough") {
         return Tls::Passthrough;
     }
@@ -388,16 +366,17 @@ fn read_tls(tls: Option<&TlsConfig>, uid: &str, marker: Option<Marker>) -> Tls {
 fn holding(tls: &TlsConfig, uid: &str, marker: Option<Marker>) -> Holding {
     let certificate = tls.certificate.as_deref().unwrap_or_default();
     let key = tls.key.as_ref().map(|key| key.expose()).unwrap_or_default();
-    let owner = |agrees: bool| if agrees { Owner::Ours } else { Owner::Theirs };
+    let owner = |owns: &dyn Fn(&Marker) -> bool| match marker.as_ref().is_some_and(owns) {
+        true => Owner::Ours,
+        false => Owner::Theirs,
+    };
     match (certificate, key) {
         ("", "") => Holding::Nothing,
-        ("", key) => {
-            Holding::KeyOnly(owner(marker.is_some_and(|marker| marker.owns_key(uid, key))))
+        ("", key) => Holding::KeyOnly(owner(&|marker| marker.owns_key(uid, key))),
+        (certificate, key) => {
+            let owner = owner(&|marker| marker.owns_pair(uid, certificate, key));
+            Holding::Certificate(Fingerprint::of(certificate, key), owner)
         }
-        (certificate, key) => Holding::Certificate(
-            Fingerprint::of(certificate, key),
-            owner(marker.is_some_and(|marker| marker.owns_pair(uid, certificate, key))),
-        ),
     }
 }
 

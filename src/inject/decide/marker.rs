@@ -1,9 +1,9 @@
-//! The annotation `trustplane.dev/injected`: what we put into a Route, without saying it. Pure.
+//! The annotation `trustplane.dev/injected`: a digest of the pair that we injected. Pure.
 //!
 //! It holds two digests, one over the Route's uid, the certificate and the key, one over the uid
-//! and the key alone. The pair in a Route is ours if and only if the marker agrees with what stands
-//! there. The uid makes a copied or restored Route hold its owner's pair; the lengths in front of
-//! every part keep two different pairs from ever hashing the same text.
+//! and the key alone. The pair in a Route is ours if and only if the marker agrees with it. The uid
+//! makes a copied or restored Route hold its owner's pair; the lengths in front of every part keep
+//! two different pairs from ever hashing the same text.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 
 const FORMAT: &str = "v1";
 
-/// What the marker says, or would say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     pair: [u8; 32],
@@ -65,9 +64,7 @@ impl FromStr for Marker {
 
     fn from_str(text: &str) -> Result<Self, ForeignMarker> {
         let parts: Vec<&str> = text.split(':').collect();
-        let [FORMAT, pair, key] = parts[..] else {
-            return Err(ForeignMarker);
-        };
+        let [FORMAT, pair, key] = parts[..] else { return Err(ForeignMarker) };
         Ok(Self { pair: decode(pair)?, key: decode(key)? })
     }
 }

@@ -21,17 +21,15 @@ use crate::{
     tls::{Problem, Warning},
 };
 
-/// An Event about a Route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     pub severity: Severity,
     pub reason: Reason,
-    /// What was done, or is to be done; the API asks for it.
+    /// A field of the Event.
     pub action: &'static str,
     pub note: String,
 }
 
-/// An Event's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     Normal,
@@ -41,11 +39,8 @@ pub enum Severity {
 /// The certificate that is served while the Secret can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
-    /// The router serves its default certificate.
     ServesDefault,
-    /// The user's own certificate stays.
     KeepsTheirs,
-    /// The last good pair stays.
     KeepsLastGood,
     /// The Route holds the refused pair already, and it stays.
     KeepsSame,
@@ -73,12 +68,10 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// As the condition says it.
     pub fn verdict(&self, state: State, reason: Reason) -> Verdict {
         Verdict { state: Some(state), reason, message: self.text.clone() }
     }
 
-    /// As the Event says it.
     pub fn notice(self) -> Notice {
         warning(self.reason, "CheckSecret", self.text)
     }
@@ -94,29 +87,20 @@ fn verdict(state: Option<State>, reason: Reason, message: impl Into<String>) -> 
 
 /// Row 2.
 pub fn not_secured() -> Verdict {
-    verdict(
-        None,
-        Reason::RouteNotSecured,
-        "The Route has no spec.tls, so no certificate is served.",
-    )
+    let message = "The Route has no spec.tls, so no certificate is served.";
+    verdict(None, Reason::RouteNotSecured, message)
 }
 
 /// Row 3.
 pub fn passthrough() -> Verdict {
-    verdict(
-        None,
-        Reason::PassthroughTermination,
-        "Termination is passthrough, so the backend serves its own certificate.",
-    )
+    let message = "Termination is passthrough, so the backend serves its own certificate.";
+    verdict(None, Reason::PassthroughTermination, message)
 }
 
 /// Row 4.
 pub fn external() -> Verdict {
-    verdict(
-        Some(State::Custom),
-        Reason::ExternalCertificate,
-        "The router reads the certificate from spec.tls.externalCertificate.",
-    )
+    let message = "The router reads the certificate from spec.tls.externalCertificate.";
+    verdict(Some(State::Custom), Reason::ExternalCertificate, message)
 }
 
 /// Rows 5 to 7. Of warnings only the kinds are named: a date would cost a status write with each
@@ -130,22 +114,14 @@ pub fn managed(route: &RouteFacts, warnings: &[Notice]) -> Verdict {
     verdict(Some(State::Managed), Reason::SecretInjected, message)
 }
 
-/// A Route without a certificate.
 pub fn no_certificate() -> Verdict {
-    verdict(
-        Some(State::Default),
-        Reason::NoCertificate,
-        "The Route has no certificate, so the router serves its default certificate.",
-    )
+    let message = "The Route has no certificate, so the router serves its default certificate.";
+    verdict(Some(State::Default), Reason::NoCertificate, message)
 }
 
-/// A Route with the user's own certificate.
 pub fn custom() -> Verdict {
-    verdict(
-        Some(State::Custom),
-        Reason::CertificateInRoute,
-        "The Route has a certificate of its own, which trustplane did not inject.",
-    )
+    let message = "The Route has a certificate of its own, which trustplane did not inject.";
+    verdict(Some(State::Custom), Reason::CertificateInRoute, message)
 }
 
 /// An annotation that nobody reads, where the right one is not set.
@@ -188,7 +164,6 @@ pub fn annotated_but_external(route: &RouteFacts) -> Notice {
     warning(Reason::ExternalCertificate, "CheckRoute", note)
 }
 
-/// The Event about a write of ours.
 pub fn completed(write: CompletedWrite, route: &RouteFacts) -> Notice {
     match write {
         CompletedWrite::Injected(before) => injected(route, before),
@@ -227,7 +202,7 @@ pub fn contested_interim() -> (Reason, String) {
     (Reason::CertificateContested, message.to_owned())
 }
 
-/// What a write does, for a log that people read.
+/// Describes a write, for the log.
 pub fn doing(write: Option<Write>) -> &'static str {
     match write {
         Some(Write::Inject(_)) => "inject certificate and key of the Secret",
@@ -261,7 +236,7 @@ pub fn not_done(route: &RouteFacts, error: &ApplyError) -> Option<Notice> {
     let cause = error.cause()?;
     let note = match error {
         ApplyError::PairMissing { .. } => return None,
-        ApplyError::Status { .. } => return status_not_written(cause),
+        ApplyError::Status { .. } => return Some(status_not_written(cause)),
         ApplyError::Secret { secret, .. } => secret_not_read(&secret.name, cause),
         ApplyError::Read { .. } => route_not_read(cause),
         ApplyError::Pair { .. } => pair_not_written(route, cause),
@@ -332,7 +307,7 @@ fn pair_not_written(route: &RouteFacts, cause: &ApiError) -> String {
 }
 
 /// The right certificate is served; only the condition is missing.
-fn status_not_written(cause: &ApiError) -> Option<Notice> {
+fn status_not_written(cause: &ApiError) -> Notice {
     let so = "so .status.certificate does not say which certificate it has. What the router \
               serves is not affected.";
     let note = match cause {
@@ -353,7 +328,7 @@ fn status_not_written(cause: &ApiError) -> Option<Notice> {
              If it goes on, ask an administrator to look at the API server."
         ),
     };
-    Some(warning(Reason::StatusNotWritten, "WriteStatus", note))
+    warning(Reason::StatusNotWritten, "WriteStatus", note)
 }
 
 /// Rows 8 to 10: what is wrong with the Secret, what is served instead, what to do.
@@ -405,7 +380,7 @@ pub fn kept_warning(what: &Warning) -> Notice {
 fn secret_of(route: &RouteFacts) -> Cow<'_, str> {
     match &route.requested {
         RequestedSecret::Secret(name) => Cow::Borrowed(name),
-        // Whatever stands there, line breaks included, is shown as one word.
+        // Any value, line breaks included, is shown as one word.
         RequestedSecret::Invalid(value) => Cow::Owned(format!("{:?}", shortened(value))),
         RequestedSecret::Nothing | RequestedSecret::Misspelt(_) => Cow::Borrowed(""),
     }

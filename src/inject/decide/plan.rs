@@ -14,7 +14,7 @@ use crate::{
     inject::decide::{
         condition,
         facts::{Holding, Owner, RequestedSecret, RouteFacts, Tls, WriteAccess},
-        messages::{self, Notice},
+        messages::{self, Consequence, Notice},
         secret_state::{SecretState, Unusable},
         state::{Reason, State, Verdict},
         write::{Before, CompletedWrite, Write},
@@ -22,14 +22,12 @@ use crate::{
     tls::{self, Fingerprint},
 };
 
-/// What an operator chose.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// What happens to the last good pair when its Secret turns unusable.
     pub on_invalid: OnInvalid,
     /// How long a Secret must be missing before its pair is taken out of the Route.
     pub missing_grace: TimeDelta,
-    /// Which Routes get `.status.certificate`.
     pub status: StatusScope,
 }
 
@@ -61,7 +59,6 @@ pub enum StatusScope {
     Off,
 }
 
-/// What is to be done about one Route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The row of the table that matched.
@@ -70,7 +67,7 @@ pub struct Plan {
     pub write: Option<Write>,
     /// `.status.certificate` as it should be, where it is not.
     pub conditions: Option<Vec<CertificateCondition>>,
-    /// What the Route's certificate is once the plan is carried out.
+    /// The state of the Route's certificate once the plan is done.
     pub verdict: Option<Verdict>,
     /// The write that deserves an Event.
     pub event: Option<CompletedWrite>,
@@ -157,14 +154,33 @@ impl Plan {
         }
     }
 
-    /// Warns that a kept pair expires, although nobody renews it.
-    fn watching_kept(mut self, route: &RouteFacts, now: DateTime<Utc>) -> Self {
+    /// The Secret can't be used; the condition and the Event say why.
+    fn unusable(route: &RouteFacts, why: &Unusable<'_>, consequence: Consequence) -> Self {
+        let (state, reason) = match consequence {
+            Consequence::ServesDefault => (State::Default, why.reason()),
+            Consequence::KeepsTheirs => (State::Custom, why.reason()),
+            Consequence::KeepsLastGood | Consequence::KeepsSame => {
+                (State::Managed, Reason::SecretInvalidKeepingLast)
+            }
+        };
+        let explanation = messages::unusable(route, why, consequence);
+        Self::verdict(explanation.verdict(state, reason)).warning(explanation.notice())
+    }
+
+    /// As `unusable`, with a pair that stays: warns that it expires, because nobody renews it.
+    fn keeping(
+        route: &RouteFacts,
+        why: &Unusable<'_>,
+        consequence: Consequence,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let mut plan = Self::unusable(route, why, consequence);
         if let Some(held) = route.description() {
             let warnings = tls::age_warnings(held.validity, now);
-            self.warnings.extend(warnings.map(|warning| messages::kept_warning(&warning)));
-            self.requeue_at = tls::next_change(held.validity, now);
+            plan.warnings.extend(warnings.map(|warning| messages::kept_warning(&warning)));
+            plan.requeue_at = tls::next_change(held.validity, now);
         }
-        self
+        plan
     }
 }
 
@@ -232,36 +248,21 @@ fn decide(row: Row<'_>, route: &RouteFacts, now: DateTime<Utc>, policy: &Policy)
             .writing(Write::Inject(pair))
             .reporting(CompletedWrite::Injected(before)),
 
-        Row::OursButRefusedNow(why) => {
-            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsSame);
-            let verdict = explanation.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
-            Plan::verdict(verdict).warning(explanation.notice()).watching_kept(route, now)
-        }
+        Row::OursButRefusedNow(why) => Plan::keeping(route, &why, Consequence::KeepsSame, now),
         Row::OursUnusable(Unusable::Missing { since }) if now < policy.gone_at(since) => {
             Plan::wait(policy.gone_at(since))
         }
         Row::OursUnusable(why) if policy.keeps_last_good(&why) => {
-            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsLastGood);
-            let verdict = explanation.verdict(State::Managed, Reason::SecretInvalidKeepingLast);
-            Plan::verdict(verdict).warning(explanation.notice()).watching_kept(route, now)
+            Plan::keeping(route, &why, Consequence::KeepsLastGood, now)
         }
         Row::OursUnusable(why) => {
-            let explanation = messages::unusable(route, &why, messages::Consequence::ServesDefault);
-            Plan::verdict(explanation.verdict(State::Default, why.reason()))
-                .writing(Write::Clear)
-                .warning(explanation.notice())
+            Plan::unusable(route, &why, Consequence::ServesDefault).writing(Write::Clear)
         }
         Row::TheirsUnusable(why) => {
-            let explanation = messages::unusable(route, &why, messages::Consequence::KeepsTheirs);
-            Plan::verdict(explanation.verdict(State::Custom, why.reason()))
-                .dropping_marker(route)
-                .warning(explanation.notice())
+            Plan::unusable(route, &why, Consequence::KeepsTheirs).dropping_marker(route)
         }
         Row::EmptyUnusable(why, left) => {
-            let explanation = messages::unusable(route, &why, messages::Consequence::ServesDefault);
-            Plan::verdict(explanation.verdict(State::Default, why.reason()))
-                .clearing_left_over(route, left)
-                .warning(explanation.notice())
+            Plan::unusable(route, &why, Consequence::ServesDefault).clearing_left_over(route, left)
         }
 
         Row::RemovedOurs => Plan::verdict(messages::no_certificate())
@@ -302,7 +303,7 @@ impl StatusScope {
     }
 }
 
-/// What of ours is left in a Route that does not serve it.
+/// Our pair or key in a Route that does not serve it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeftOver {
     OurPair,
@@ -383,7 +384,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// As docs/inject.md calls it.
+    /// Its number in docs/inject.md.
     fn name(&self) -> &'static str {
         match self {
             Self::LeftAlone => "1",
@@ -418,8 +419,7 @@ impl LeftOver {
 /// Whether the Route holds the refused pair, byte for byte, as one of ours: an earlier version of
 /// our rules accepted it, and a router serves it.
 fn is_held_already(secret: &SecretState, holding: Holding) -> bool {
-    let SecretState::Invalid { pair: Some(pair), .. } = secret else { return false };
-    holding == Holding::Certificate(*pair, Owner::Ours)
+    matches!(secret, SecretState::Invalid { pair: Some(pair), .. } if holding.is_ours(*pair))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a Secret is worth to a Route. Pure.
+//! Whether a Route can use its Secret. Pure.
 
 use chrono::{DateTime, Utc};
 
@@ -14,15 +14,13 @@ pub enum SecretState {
     Usable(Fingerprint),
     /// Not there, since when. A Route that names no Secret sees this too; nobody asks then.
     Missing {
-        /// When it was first seen to be missing.
         since: DateTime<Utc>,
     },
-    /// There, but not `kubernetes.io/tls`.
     WrongType(Box<str>),
     /// A pair that the router would refuse.
     Invalid {
         problems: Box<[Problem]>,
-        /// The pair all the same, where it is text.
+        /// The pair nevertheless, if it is text.
         pair: Option<Fingerprint>,
     },
     /// A good pair that the Route's own `caCertificate` makes the router refuse.
@@ -30,7 +28,6 @@ pub enum SecretState {
 }
 
 impl SecretState {
-    /// Whether its pair can be injected.
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable(_))
     }
@@ -50,11 +47,10 @@ impl SecretState {
 /// Why a Secret can't be injected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unusable<'a> {
-    /// The annotation's value is no name.
     InvalidName(&'a str),
-    /// There is no such Secret.
-    Missing { since: DateTime<Utc> },
-    /// It is of this type instead.
+    Missing {
+        since: DateTime<Utc>,
+    },
     WrongType(&'a str),
     /// The router would refuse the pair.
     Invalid(&'a [Problem]),
@@ -63,7 +59,6 @@ pub enum Unusable<'a> {
 }
 
 impl Unusable<'_> {
-    /// The reason that conditions and Events carry.
     pub fn reason(&self) -> Reason {
         match self {
             Self::InvalidName(_) => Reason::InvalidSecretName,

@@ -33,14 +33,13 @@ fn digest(text: &str) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|at| digest[at]))
 }
 
-/// Where the pair in a Route came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     revision: Revision,
     rules: u32,
 }
 
-/// What a Route's source says about the Secret as it is now.
+/// How a Route's source compares with the current Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
     /// The Route holds what this version of the Secret holds.
@@ -65,12 +64,11 @@ impl Source {
         (digits == marker.digits()).then(|| Self { revision: Revision::of(uid, version), rules })
     }
 
-    /// Compares it with the Secret as it is now.
     pub fn agreement(self, now: Revision) -> Agreement {
-        match () {
-            () if self.revision != now => Agreement::Different,
-            () if self.rules != tls::RULES => Agreement::OtherRules,
-            () => Agreement::Same,
+        match self.rules == tls::RULES {
+            _ if self.revision != now => Agreement::Different,
+            true => Agreement::Same,
+            false => Agreement::OtherRules,
         }
     }
 }

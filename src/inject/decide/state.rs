@@ -43,17 +43,14 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The Route has no `spec.tls`.
     RouteNotSecured,
     /// The router passes TLS through.
     PassthroughTermination,
-    /// `spec.tls.externalCertificate` is set.
     ExternalCertificate,
-    /// The Secret's pair stands in the Route.
+    /// The Route holds the Secret's pair.
     SecretInjected,
     /// The Secret turned unusable; its last good pair stays.
     SecretInvalidKeepingLast,
-    /// There is no such Secret.
     SecretNotFound,
     /// The Secret is not `kubernetes.io/tls`.
     SecretWrongType,
@@ -63,7 +60,6 @@ reasons! {
     CACertificateMismatch,
     /// The annotation is no name of a Secret.
     InvalidSecretName,
-    /// There is no certificate.
     NoCertificate,
     /// The user put one in.
     CertificateInRoute,
@@ -85,17 +81,15 @@ reasons! {
     CertificateExpiring,
     /// Event: the certificate, or an intermediate one, has expired.
     CertificateExpired,
-    /// Event: the certificate is not valid yet.
     CertificateNotYetValid,
     /// Event: the certificate is for other names.
     HostMismatch,
-    /// Event: the chain is not in order.
     ChainOutOfOrder,
     /// Event: the chain lacks an intermediate.
     ChainIncomplete,
 }
 
-/// What a Route's certificate is, and why.
+/// The state of a Route's certificate, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// None where the router terminates no TLS.

@@ -1,7 +1,7 @@
 //! The changes to a Route's certificate. Pure.
 
 use crate::{
-    inject::decide::facts::{Holding, Owner, RouteFacts},
+    inject::decide::facts::{Holding, RouteFacts},
     tls::Fingerprint,
 };
 
@@ -10,9 +10,8 @@ use crate::{
 pub enum Write {
     /// Certificate, key and marker of the pair with this fingerprint.
     Inject(Fingerprint),
-    /// The pair stands there already; only the marker is missing.
+    /// The Route holds the pair already; only the marker is missing.
     AddMarker(Fingerprint),
-    /// Certificate, key and marker go.
     Clear,
     /// A key without its certificate, and the marker, go.
     ClearKey,
@@ -21,7 +20,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// The pair that stands in the Route afterwards by our doing, if any.
+    /// The pair of ours that the Route holds afterwards, if any.
     pub fn target(self) -> Option<Fingerprint> {
         match self {
             Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => Some(fingerprint),
@@ -29,12 +28,12 @@ impl Write {
         }
     }
 
-    /// Whether the Route is what this write makes of it.
-    pub fn stands_in(self, route: &RouteFacts) -> bool {
+    /// Whether this write is in effect in the Route.
+    pub fn is_done_in(self, route: &RouteFacts) -> bool {
         let holding = route.holding();
         match self {
             Self::Inject(fingerprint) | Self::AddMarker(fingerprint) => {
-                holding == Holding::Certificate(fingerprint, Owner::Ours)
+                holding.is_ours(fingerprint)
             }
             Self::Clear | Self::ClearKey => holding == Holding::Nothing && !route.has_marker,
             Self::DropMarker => !route.has_marker,
@@ -42,20 +41,17 @@ impl Write {
     }
 }
 
-/// What stood in the Route before an injection; only the Event's words differ.
+/// The Route before an injection; only the Event's text differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     Nothing,
-    /// A pair that we injected earlier.
     Ours,
-    /// A certificate of the user's own.
     Theirs,
 }
 
 /// A write of ours that the Route's owner gets an Event about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletedWrite {
-    /// The pair went in.
     Injected(Before),
     /// The pair went out, because the annotation did.
     Cleared,

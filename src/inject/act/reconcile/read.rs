@@ -16,7 +16,7 @@ use crate::{
         cache::{index::KnownSecret, secret_reads::SecretRead},
         decide::{
             apply_error::ApplyError,
-            facts::{Holding, Owner, RouteFacts},
+            facts::{Holding, RouteFacts},
             secret_state::SecretState,
         },
     },
@@ -28,16 +28,13 @@ use crate::{
     tls::{self, Fingerprint},
 };
 
-/// What is known without a read.
 pub(super) enum Knowledge {
-    /// This is the Route's Secret.
     Secret(SecretState),
-    /// The Secret has to be read.
     SecretUnread,
     /// The same, but it can wait: an earlier judgement accepted it.
     SecretUnreadByOurRules,
-    /// The Secret is what the Route holds; whether that gets on with the Route's own `caCertificate`
-    /// has to be read off the Route.
+    /// The Route holds the Secret's pair; whether it matches the Route's own `caCertificate` has to be
+    /// read off the Route.
     CaUnchecked,
 }
 
@@ -103,8 +100,8 @@ impl Reconciler {
         Ok(Some(examined))
     }
 
-    /// Whether the Secret's pair gets on with the Route's own `caCertificate`; none where there is no
-    /// pair to check.
+    /// Why the Route's own `caCertificate` does not match the Secret's pair; none if there is no pair
+    /// to check.
     pub(super) async fn ca_problems(
         &self,
         route: &RouteFacts,
@@ -129,7 +126,7 @@ impl Reconciler {
     }
 
     pub(super) async fn reread(&self, at: &ObjectRef) -> Result<Option<Route>, ApplyError> {
-        let _turn = self.judge.read_permit(&at.namespace).await;
+        let _permit = self.judge.read_permit(&at.namespace).await;
         let api: Api<Route> = Api::namespaced(self.client.clone(), &at.namespace);
         let route = api_error::with_timeout(api.get_opt(&at.name))
             .await
@@ -184,7 +181,7 @@ impl Reconciler {
         {
             return Ok(None);
         }
-        let turn = self.judge.read_permit(&at.namespace).await;
+        let permit = self.judge.read_permit(&at.namespace).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &at.namespace);
         let asked = Instant::now();
         let secret = match api_error::with_timeout(api.get_opt(&at.name)).await {
@@ -195,38 +192,31 @@ impl Reconciler {
                 cause,
             })?,
         };
-        let read = match secret {
-            Some(secret) => {
-                let work = move || SecretRead::judge(&secret);
-                Some(Arc::new(self.judge.run(&at.namespace, work).await))
-            }
-            None => None,
-        };
-        drop(turn);
+        let mut read = None;
+        if let Some(secret) = secret {
+            let work = move || SecretRead::judge(&secret);
+            read = Some(Arc::new(self.judge.run(&at.namespace, work).await));
+        }
+        drop(permit);
         self.index().secret_read(at, read.as_deref(), asked, Instant::now());
         Ok(read)
     }
 
-    /// From when the answer came: however long it took, it opens the grace, not ends it. Counted on
-    /// the monotonic clock: one that is set back must not stretch the grace.
+    /// Counted from the answer, which opens the grace however long it took, and on the monotonic
+    /// clock: one that is set back must not stretch the grace.
     pub(super) fn missing_since(&self, at: &ObjectRef) -> DateTime<Utc> {
         let missing_for = self.index().missing_since(at).map_or(Duration::ZERO, |at| at.elapsed());
         self.clock.now() - TimeDelta::from_std(missing_for).unwrap_or(TimeDelta::MAX)
     }
 }
 
-/// The pair that the Route's own `caCertificate` is to be held against, and whether the Route holds
-/// it: a usable one, or one that our rules refuse and that stays because it is there already.
+/// The pair to compare with the Route's own `caCertificate`, and whether the Route holds it: a usable
+/// one, or one that our rules refuse and that stays because it is there already.
 fn pair_to_check(route: &RouteFacts, state: &SecretState) -> Option<(Fingerprint, bool)> {
-    let held = match route.holding() {
-        Holding::Certificate(pair, owner) => Some((pair, owner)),
-        Holding::Nothing | Holding::KeyOnly(_) => None,
-    };
+    let held = route.holding();
     match state {
-        SecretState::Usable(pair) => Some((*pair, held.is_some_and(|(held, _)| held == *pair))),
-        SecretState::Invalid { pair: Some(pair), .. } if held == Some((*pair, Owner::Ours)) => {
-            Some((*pair, true))
-        }
+        SecretState::Usable(pair) => Some((*pair, held.pair() == Some(*pair))),
+        SecretState::Invalid { pair: Some(pair), .. } if held.is_ours(*pair) => Some((*pair, true)),
         _ => None,
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     },
     k8s::{
         api_error::ApiError,
-        events::{Message, Published, Reported},
+        events::{Message, Reported},
         object_ref::ObjectRef,
     },
     runtime::failpoints::{self, Bug},
@@ -40,22 +40,30 @@ impl Reconciler {
             .is_some_and(|verdict| condition::is_published(&route.conditions, verdict));
         let mut renewal = None;
         for notice in &plan.warnings {
-            // A condition tells of an unusable Secret, but not of a certificate that runs out.
+            // A condition tells of an unusable Secret, but not of a certificate that expires.
             let is_verdict = plan.verdict.as_ref().is_some_and(|v| v.message == notice.note);
-            let said =
-                if said_in_status && is_verdict { Reported::InStatus } else { Reported::NotYet };
-            match self.publisher.publish_ongoing(&message(route, notice), said).await {
-                Ok(published) => {
-                    self.count_event(published);
-                    renewal = earlier(renewal, Some(Instant::now() + published.renew_in));
-                }
-                Err(error) => {
-                    self.event_failed(route, &error);
-                    renewal = earlier(renewal, Some(Instant::now() + RETRY_EVENT));
-                }
-            }
+            let renew_in = self.publish_ongoing(route, notice, said_in_status && is_verdict).await;
+            let renew_in = renew_in.unwrap_or(RETRY_EVENT);
+            renewal = earlier(renewal, Some(Instant::now() + renew_in));
         }
         renewal
+    }
+
+    /// Publishes the Event of a problem that lasts. Answers when to renew it, or nothing if it could
+    /// not be published.
+    async fn publish_ongoing(
+        &self,
+        route: &RouteFacts,
+        notice: &Notice,
+        is_in_status: bool,
+    ) -> Option<Duration> {
+        let reported = if is_in_status { Reported::InStatus } else { Reported::NotYet };
+        let published = self.publisher.publish_ongoing(&message(route, notice), reported).await;
+        let published = published.inspect_err(|error| self.event_failed(route, error)).ok()?;
+        if published.written {
+            self.metrics.wrote("event", "ok");
+        }
+        Some(published.renew_in)
     }
 
     /// Publishes the Event of an earlier write, if it is still true. If that fails it stays pending;
@@ -81,18 +89,12 @@ impl Reconciler {
 
     /// Answers whether it was published. A lost Event is not worth a second write of the pair.
     pub(super) async fn publish(&self, route: &RouteFacts, notice: &Notice) -> bool {
-        let told = self.publisher.publish(&message(route, notice)).await;
-        match &told {
+        let published = self.publisher.publish(&message(route, notice)).await;
+        match &published {
             Ok(()) => self.metrics.wrote("event", "ok"),
             Err(error) => self.event_failed(route, error),
         }
-        told.is_ok()
-    }
-
-    fn count_event(&self, published: Published) {
-        if published.written {
-            self.metrics.wrote("event", "ok");
-        }
+        published.is_ok()
     }
 
     fn event_failed(&self, route: &RouteFacts, error: &ApiError) {
@@ -158,16 +160,8 @@ impl Reconciler {
 
     /// Publishes the Event about it. Answers whether that was possible.
     pub async fn publish_failure(&self, failure: &Failure) -> bool {
-        let said = if failure.is_in_status { Reported::InStatus } else { Reported::NotYet };
-        match self.publisher.publish_ongoing(&message(&failure.route, &failure.notice), said).await
-        {
-            Ok(published) => self.count_event(published),
-            Err(error) => {
-                self.event_failed(&failure.route, &error);
-                return false;
-            }
-        }
-        true
+        let Failure { route, notice, is_in_status, .. } = failure;
+        self.publish_ongoing(route, notice, *is_in_status).await.is_some()
     }
 }
 

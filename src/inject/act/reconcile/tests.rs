@@ -7,10 +7,9 @@ mod report;
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use apiserver::patch::merge;
 use chrono::TimeDelta;
 use http::{Method, Request, Response};
-use http_body_util::BodyExt;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -24,6 +23,7 @@ use crate::{
             refusals::Retry,
         },
         decide::{facts::tests::Draft, plan::OnInvalid, source::Revision},
+        fixtures::{self, failure, respond, secret},
         metrics::Caches,
     },
     k8s::{gate::Gate, queue::Queue},
@@ -58,35 +58,28 @@ struct World {
 
 type Shared = Arc<Mutex<World>>;
 
-fn status(code: u16) -> (u16, Value) {
-    let reason = if code == 404 { "NotFound" } else { "any" };
-    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
+impl World {
+    /// The reasons of the Events.
+    fn reasons(&self) -> Vec<Value> {
+        self.events.values().map(|event| event["reason"].clone()).collect()
+    }
+
+    /// Changes the Route, with a new version.
+    fn change_route(&mut self, change: &Value) {
+        merge(&mut self.route, change);
+        let version = &mut self.route["metadata"]["resourceVersion"];
+        *version = json!((version.as_str().unwrap().parse::<u64>().unwrap() + 1).to_string());
+    }
 }
 
-fn merge(into: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *into = patch.clone();
-        return;
-    };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    for (name, value) in fields {
-        if value.is_null() {
-            into.as_object_mut().unwrap().remove(name);
-        } else {
-            merge(&mut into[name], value);
-        }
-    }
+fn status(code: u16) -> (u16, Value) {
+    failure(code, if code == 404 { "NotFound" } else { "any" })
 }
 
 async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
-    let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let body = request.into_body().collect().await.unwrap().to_bytes();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (method, path, body) = fixtures::read(request).await;
     let mut delay = Duration::ZERO;
-    let (code, answer) = {
+    let answer = {
         let mut world = world.lock().unwrap();
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
         if path.contains("/secrets/") {
@@ -117,35 +110,32 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
             let kind = if name == "status" { "status" } else { "pair" };
             delay = world.write_delay;
             world.writes.push(kind.to_owned());
-            let refusal = if kind == "pair" { world.pair_code } else { world.status_code };
-            if kind == "status" && world.status_conflicts > 0 {
-                world.status_conflicts -= 1;
-                return Response::builder()
-                    .status(409)
-                    .body(Body::from(status(409).1.to_string().into_bytes()))
-                    .unwrap();
-            }
+            let refusal = match kind {
+                "pair" => world.pair_code,
+                _ if world.status_conflicts > 0 => {
+                    world.status_conflicts -= 1;
+                    Some(409)
+                }
+                _ => world.status_code,
+            };
             match refusal {
-                Some(code) if kind == "pair" && world.pair_message.is_some() => {
+                Some(code) => {
                     let (code, mut answer) = status(code);
-                    answer["message"] = json!(world.pair_message);
+                    let message = world.pair_message.filter(|_| kind == "pair");
+                    answer["message"] = json!(message.unwrap_or_default());
                     (code, answer)
                 }
-                Some(code) => status(code),
                 None if body["metadata"]["resourceVersion"]
                     != world.route["metadata"]["resourceVersion"] =>
                 {
                     status(409)
                 }
                 None => {
-                    merge(&mut world.route, &body);
+                    world.change_route(&body);
                     if world.strips {
                         let tls = world.route["spec"]["tls"].as_object_mut().unwrap();
                         tls.retain(|name, _| name == "termination");
                     }
-                    let version = &mut world.route["metadata"]["resourceVersion"];
-                    *version =
-                        json!((version.as_str().unwrap().parse::<u64>().unwrap() + 1).to_string());
                     if world.lost_answers > 0 {
                         world.lost_answers -= 1;
                         status(504)
@@ -157,7 +147,7 @@ async fn answer(world: &Shared, request: Request<Body>) -> Response<Body> {
         }
     };
     tokio::time::sleep(delay).await;
-    Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap()
+    respond(answer)
 }
 
 struct Stage {
@@ -169,8 +159,8 @@ struct Stage {
 
 impl Stage {
     fn new(route: Draft, secret: Option<Value>, policy: Policy) -> Self {
-        let at = route.facts().at;
         let facts = route.facts();
+        let at = facts.at.clone();
         let world = Arc::new(Mutex::new(World { route: route.0, secret, ..World::default() }));
         let served = world.clone();
         let service = service_fn(move |request| {
@@ -190,16 +180,13 @@ impl Stage {
             gate: Gate::open(),
             clock: clock.clone(),
         };
+        let reporter = "trustplane.dev/test";
+        let publisher = Publisher::new(client.clone(), clock.clone(), reporter, "a".into());
         let reconciler = Reconciler {
             index,
             watch_health: Arc::default(),
             writer: Writer::new(client.clone()),
-            publisher: Publisher::new(
-                client.clone(),
-                clock.clone(),
-                "trustplane.dev/test",
-                "a".into(),
-            ),
+            publisher,
             client,
             clock,
             metrics: Metrics::register(&mut registry, caches),
@@ -228,23 +215,18 @@ impl Stage {
     /// The API server has this Secret; answers which Routes the watch makes us look at.
     fn secret(&self, mut secret: Option<Value>) -> Vec<ObjectRef> {
         let name = ObjectRef::new("web", "shop-tls");
-        let mut version = None;
-        if let Some(secret) = &mut secret {
-            let mut world = self.world();
-            world.secret_version += 1;
-            let number = world.secret_version.to_string();
-            secret["metadata"]["resourceVersion"] = json!(number);
-            version = Some(number);
-        }
-        self.world().secret = secret;
-        let (mut index, now) = (self.reconciler.index(), Instant::now());
-        match version {
+        let (mut world, mut index, now) = (self.world(), self.reconciler.index(), Instant::now());
+        let concerned = match &mut secret {
             None => index.secret_gone(&name, now),
-            Some(version) => {
-                let revision = Revision::of("s", &version);
-                index.secret_applied(&name, revision, Arrival::Event, now)
+            Some(secret) => {
+                world.secret_version += 1;
+                let version = world.secret_version.to_string();
+                secret["metadata"]["resourceVersion"] = json!(version);
+                index.secret_applied(&name, Revision::of("s", &version), Arrival::Event, now)
             }
-        }
+        };
+        world.secret = secret;
+        concerned
     }
 
     /// Reconciles the Route, and once more for a report that is left.
@@ -253,6 +235,19 @@ impl Stage {
             Action::ReportLater => self.reconciler.reconcile(&self.at, Priority::Low).await,
             next => Ok(next),
         }
+    }
+
+    /// Somebody else writes the Route, and the watch brings it.
+    fn foreign(&self, change: &Value) {
+        self.world().change_route(change);
+        let facts = Draft(self.world().route.clone()).facts();
+        self.reconciler.index().route_applied(facts, Origin::Server, Instant::now());
+    }
+
+    fn taken_over_by_ingress(&self) {
+        let owner = Draft::edge().owned_by("networking.k8s.io/v1", "Ingress").0;
+        let owners = &owner["metadata"]["ownerReferences"];
+        self.foreign(&json!({"metadata": {"ownerReferences": owners}}));
     }
 
     fn metrics(&self) -> String {
@@ -270,34 +265,49 @@ impl Stage {
 }
 
 fn pair(days: i64) -> (String, String) {
-    let key = rcgen::KeyPair::generate().unwrap();
     let mut parameters = rcgen::CertificateParams::new(vec!["shop.example.com".into()]).unwrap();
     parameters.not_before = rcgen::date_time_ymd(2026, 1, 1);
     parameters.not_after = rcgen::date_time_ymd(2026 + i32::try_from(days / 365).unwrap(), 6, 1);
-    (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
-}
-
-fn secret(certificate: &[u8], key: &[u8]) -> Value {
-    json!({
-        "metadata": {"name": "shop-tls", "namespace": "web", "resourceVersion": "1", "uid": "s"},
-        "type": "kubernetes.io/tls",
-        "data": {"tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key)},
-    })
+    fixtures::signed(&parameters)
 }
 
 fn tls_secret((certificate, key): &(String, String)) -> Value {
-    secret(certificate.as_bytes(), key.as_bytes())
+    secret(certificate, key)
 }
 
 fn managed((certificate, key): &(String, String)) -> Draft {
     Draft::edge().annotated("shop-tls").holding(certificate, key).marked()
 }
 
+/// A Route that asks for a Secret which does not exist.
+fn without_secret() -> Stage {
+    Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default())
+}
+
+/// A Route that asks for a good Secret which the watch has brought.
+fn asking(issued: &(String, String)) -> Stage {
+    let stage = without_secret();
+    stage.secret(Some(tls_secret(issued)));
+    stage
+}
+
+/// A Route that holds the pair of its Secret, which the watch has brought.
+fn holding(issued: &(String, String)) -> Stage {
+    let stage = Stage::new(managed(issued), None, Policy::default());
+    stage.secret(Some(tls_secret(issued)));
+    stage
+}
+
+/// As `holding`, where an unusable Secret leaves the last good pair in place.
+fn keeping(issued: &(String, String)) -> Stage {
+    let policy = Policy { on_invalid: OnInvalid::Keep, ..Policy::default() };
+    Stage::new(managed(issued), Some(tls_secret(issued)), policy)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_secret_deleted_and_created_anew_within_the_grace_flaps_no_site_however_slow_a_read_is() {
     let issued = pair(0);
-    let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = holding(&issued);
     // Deleted, and one second later there again; the API server's 404 needs six seconds to us.
     stage.secret(None);
     stage.world().secret_delay = Duration::from_secs(6);
@@ -314,8 +324,7 @@ async fn a_secret_deleted_and_created_anew_within_the_grace_flaps_no_site_howeve
 #[tokio::test(start_paused = true)]
 async fn a_revert_inside_a_relist_gap_reaches_the_route() {
     let (first, second) = (pair(0), pair(0));
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, None, Policy::default());
+    let stage = without_secret();
     stage.secret(Some(tls_secret(&first)));
     // The watch of Secrets is broken; the Route's is not, so its reconcile reads the second pair.
     stage.world().secret = Some(tls_secret(&second));
@@ -323,35 +332,25 @@ async fn a_revert_inside_a_relist_gap_reaches_the_route() {
     assert!(stage.world().route["spec"]["tls"]["certificate"] == json!(second.0));
     // The Secret goes back to the first pair, and a relist brings it.
     let concerned = stage.secret(Some(tls_secret(&first)));
-    assert_eq!(
-        concerned,
-        std::slice::from_ref(&stage.at),
-        "nobody looks at the Route until the next resync"
-    );
+    assert_eq!(concerned, [stage.at], "nobody looks at the Route until the next resync");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_comes_back_inside_a_relist_gap_is_injected() {
     let issued = pair(0);
-    let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&issued);
     // The watch of Secrets is broken. The Secret is away while the new Route is reconciled.
     stage.world().secret = None;
     stage.reconcile().await.unwrap();
     assert!(stage.condition().contains("was not found"));
     // It is there again, the same as before, and a relist brings it.
     let concerned = stage.secret(Some(tls_secret(&issued)));
-    assert_eq!(
-        concerned,
-        std::slice::from_ref(&stage.at),
-        "the default certificate is served until the resync"
-    );
+    assert_eq!(concerned, [stage.at], "the default certificate is served until the resync");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_condition_follows_a_user_who_mends_a_secret_step_by_step() {
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, None, Policy::default());
+    let stage = without_secret();
     let mut said = String::new();
     let values: [&[u8]; 3] = [b"", b"\xff\xfe", b"-----BEGIN"];
     for (step, (certificate, key)) in
@@ -360,10 +359,7 @@ async fn the_condition_follows_a_user_who_mends_a_secret_step_by_step() {
         stage.secret(Some(secret(certificate, key)));
         stage.reconcile().await.unwrap();
         let now = stage.condition();
-        assert_ne!(
-            now, said,
-            "step {step}: taken for a fight, the condition tells of the step before"
-        );
+        assert_ne!(now, said, "step {step}: taken for a fight, it tells of the step before");
         said = now;
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -371,7 +367,7 @@ async fn the_condition_follows_a_user_who_mends_a_secret_step_by_step() {
 
 #[tokio::test(start_paused = true)]
 async fn a_warning_that_the_api_server_refused_once_is_still_given() {
-    let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+    let stage = without_secret();
     stage.world().refused_events = 1;
     for _ in 0..5 {
         stage.reconcile().await.unwrap();
@@ -385,8 +381,7 @@ async fn a_warning_that_the_api_server_refused_once_is_still_given() {
 #[tokio::test(start_paused = true)]
 async fn the_expiry_metric_tells_of_the_certificate_in_the_route() {
     let (old, renewed) = (pair(0), pair(730));
-    let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
-    stage.secret(Some(tls_secret(&old)));
+    let stage = holding(&old);
     stage.reconcile().await.unwrap();
     let of = |metrics: &str| {
         let lines = metrics.lines().filter(|line| line.contains("not_after_seconds{"));
@@ -404,8 +399,7 @@ async fn the_expiry_metric_tells_of_the_certificate_in_the_route() {
 #[tokio::test(start_paused = true)]
 async fn a_managed_route_that_keeps_its_last_good_pair_has_an_expiry_metric() {
     let issued = pair(0);
-    let policy = Policy { on_invalid: OnInvalid::Keep, ..Policy::default() };
-    let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), policy);
+    let stage = keeping(&issued);
     stage.secret(Some(tls_secret(&issued)));
     stage.reconcile().await.unwrap();
     assert!(stage.metrics().contains("not_after_seconds{"));
@@ -419,8 +413,7 @@ async fn a_managed_route_that_keeps_its_last_good_pair_has_an_expiry_metric() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_pair_that_runs_out_is_warned_of() {
     let issued = pair(0);
-    let policy = Policy { on_invalid: OnInvalid::Keep, ..Policy::default() };
-    let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), policy);
+    let stage = keeping(&issued);
     stage.secret(Some(secret(b"", b"")));
     // Valid until 1 June 2026; now it is March. Looked at every hour until August.
     for _ in 0..24 * 150 {
@@ -428,7 +421,7 @@ async fn a_kept_pair_that_runs_out_is_warned_of() {
         tokio::time::sleep(Duration::from_secs(3600)).await;
     }
     let world = stage.world();
-    let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    let reasons = world.reasons();
     assert!(
         reasons.iter().any(|reason| *reason == "CertificateExpired"),
         "only {reasons:?} was said of a Route that serves an expired certificate"
@@ -437,7 +430,7 @@ async fn a_kept_pair_that_runs_out_is_warned_of() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
-    let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+    let stage = without_secret();
     stage.world().secret_code = Some(403);
     let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
@@ -449,9 +442,7 @@ async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_did_not_keep_is_not_called_managed() {
     let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&issued);
     stage.world().strips = true;
     // The answer to the patch shows that the Route has nothing.
     let _ = stage.reconcile().await;
@@ -465,7 +456,7 @@ async fn what_the_api_server_did_not_keep_is_not_called_managed() {
 
 #[tokio::test(start_paused = true)]
 async fn every_event_that_was_written_is_counted() {
-    let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+    let stage = without_secret();
     stage.reconcile().await.unwrap();
     assert_eq!(stage.world().events.len(), 1, "SecretNotFound was told");
     let metrics = stage.metrics();
@@ -473,34 +464,12 @@ async fn every_event_that_was_written_is_counted() {
     assert!(metrics.contains(counted), "Warnings that last are written but never counted");
 }
 
-impl Stage {
-    /// Somebody else writes the Route, and the watch brings it.
-    fn foreign(&self, change: &Value) {
-        let mut world = self.world();
-        merge(&mut world.route, change);
-        let version = &mut world.route["metadata"]["resourceVersion"];
-        *version = json!((version.as_str().unwrap().parse::<u64>().unwrap() + 1).to_string());
-        let route: Route = serde_json::from_value(world.route.clone()).unwrap();
-        drop(world);
-        self.reconciler.index().route_applied(
-            RouteFacts::read(&route),
-            Origin::Server,
-            Instant::now(),
-        );
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_route_that_an_ingress_takes_over_is_no_longer_counted_as_managed() {
     let issued = pair(0);
-    let stage = Stage::new(managed(&issued), Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = holding(&issued);
     stage.reconcile().await.unwrap();
-    let owner = json!([{
-        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "shop", "uid": "1",
-        "controller": true,
-    }]);
-    stage.foreign(&json!({"metadata": {"ownerReferences": owner}}));
+    stage.taken_over_by_ingress();
     stage.reconcile().await.unwrap();
     let metrics = stage.metrics();
     assert!(!metrics.contains("state=\"Managed\""), "{metrics}");
@@ -508,10 +477,7 @@ async fn a_route_that_an_ingress_takes_over_is_no_longer_counted_as_managed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fight_is_told_of_although_the_first_event_was_refused() {
-    let issued = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     let revert = json!({"spec": {"tls": {"certificate": null, "key": null}}});
     for second in 0..3_600 {
         if second == 6 {
@@ -532,11 +498,8 @@ async fn a_fight_is_told_of_although_the_first_event_was_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so() {
-    let issued = pair(0);
     let theirs = pair(0);
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(&issued)), Policy::default());
-    stage.secret(Some(tls_secret(&issued)));
+    let stage = asking(&pair(0));
     let revert = json!({"spec": {"tls": {"certificate": theirs.0, "key": theirs.1}}});
     for _ in 0..30 {
         stage.reconcile().await.unwrap();
@@ -553,8 +516,7 @@ async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so
 #[tokio::test(start_paused = true)]
 async fn a_route_whose_new_pair_is_refused_is_not_said_to_hold_it() {
     let (old, renewed) = (pair(0), pair(0));
-    let stage = Stage::new(managed(&old), Some(tls_secret(&old)), Policy::default());
-    stage.secret(Some(tls_secret(&old)));
+    let stage = holding(&old);
     stage.reconcile().await.unwrap();
     assert_eq!(stage.condition(), "The Route has the certificate of Secret shop-tls.");
 

@@ -19,7 +19,6 @@ use crate::{
     tls::Fingerprint,
 };
 
-/// How a version of a Secret arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The first list of this process.
@@ -39,7 +38,6 @@ pub(super) struct SecretEntry {
     /// Whether one Route's read brought that version: the others are yet to hear of it from the watch.
     pub(super) read_ahead: bool,
     pub(super) content: Content,
-    /// The last event of the watch about it.
     pub(super) last_event: Option<LastEvent>,
     /// When the API server first said that there is no such Secret.
     pub(super) missing_since: Option<Instant>,
@@ -52,12 +50,10 @@ pub(super) struct LastEvent {
     pub(super) is_change: bool,
 }
 
-/// What was read of a Secret in this revision.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Content {
     #[default]
     Unread,
-    /// A pair that the router would serve.
     Usable(Fingerprint),
     /// Not usable, or not there, as of this time.
     Unusable(Box<(SecretState, Instant)>),
@@ -124,7 +120,7 @@ impl Index {
         self.secrets.get(at)?.missing_since
     }
 
-    /// The API server was asked and said this; none where there is no such Secret.
+    /// A read brought this; none if there is no such Secret.
     pub fn secret_read(
         &mut self,
         at: &ObjectRef,
@@ -145,7 +141,7 @@ impl Index {
         let revision = read.filter(is_watched).and_then(|read| read.revision);
         let is_overtaken = entry.last_event.is_some_and(|event| event.at > asked)
             && !failpoints::has(Bug::ReadHidesNewer);
-        // That there is none of a revision may be a gap in what is known: it confirms no late 404.
+        // A missing revision may be a gap in the cache: it confirms no late 404.
         if is_overtaken && (revision.is_none() || revision != entry.revision) {
             // One of the two is behind, and nobody knows which: it has to be read again.
             entry.forget();
@@ -153,13 +149,10 @@ impl Index {
         }
         entry.read_ahead |= entry.revision != revision;
         entry.revision = revision;
-        entry.content = match read.map(|read| &read.state) {
-            Some(SecretState::Usable(pair)) => Content::Usable(*pair),
-            Some(unusable) => Content::Unusable(Box::new((unusable.clone(), asked))),
-            None => {
-                let since = DateTime::<Utc>::MIN_UTC;
-                Content::Unusable(Box::new((SecretState::Missing { since }, asked)))
-            }
+        let missing = SecretState::Missing { since: DateTime::<Utc>::MIN_UTC };
+        entry.content = match read.map_or(&missing, |read| &read.state) {
+            SecretState::Usable(pair) => Content::Usable(*pair),
+            unusable => Content::Unusable(Box::new((unusable.clone(), asked))),
         };
     }
 

@@ -62,7 +62,7 @@ impl Index {
         self.secret_applied(at, revision(version), Arrival::Event, now)
     }
 
-    /// The API server answers 404; answers since when.
+    /// The API server answers 404; answers for how long it has.
     fn missing(&mut self, at: &ObjectRef, now: Instant) -> Option<Duration> {
         self.secret_read(at, None, now, now);
         self.missing_since(at).map(|since| now - since)
@@ -85,6 +85,11 @@ fn knowing(drafts: &[Draft]) -> (Index, Instant) {
 fn sorted(mut places: Vec<ObjectRef>) -> Vec<ObjectRef> {
     places.sort();
     places
+}
+
+/// What is known of the Secret to this Route.
+fn known(index: &Index, route: &Draft) -> KnownSecret {
+    index.known_secret(&route.facts(), &secret())
 }
 
 fn version(index: &Index, at: &ObjectRef) -> String {
@@ -125,9 +130,9 @@ fn a_version_that_one_routes_read_brought_first_is_news_to_the_others_once() {
     index.secret_read(&secret(), Some(&read("2", usable())), now, now);
     assert_eq!(index.event(&secret(), "2", now), [shop()]);
     assert_eq!(index.event(&secret(), "2", now), []);
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::State(usable()));
+    assert_eq!(known(&index, &route("1")), KnownSecret::State(usable()));
     assert_eq!(index.event(&secret(), "3", now), [shop()], "its labels may be all that changed");
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::Unread);
+    assert_eq!(known(&index, &route("1")), KnownSecret::Unread);
 }
 
 #[test]
@@ -219,7 +224,7 @@ fn a_secret_that_a_relist_does_not_bring_concerns_its_routes_unless_it_was_known
     index.secret_read(&at("web", "gone"), None, now, now);
     let unlisted = [secret(), at("web", "gone")];
     assert_eq!(index.secrets_listed(&unlisted, now), [shop()]);
-    assert_eq!(index.known_secret(&route("1").facts(), &secret()), KnownSecret::Unread);
+    assert_eq!(known(&index, &route("1")), KnownSecret::Unread);
 }
 
 #[test]
@@ -357,10 +362,8 @@ fn once_our_own_write_came_back_whatever_the_watch_says_holds() {
     let (mut index, now) = knowing(&[route("5")]);
     index.route_written(changed("9").facts(), Origin::OwnPair, now);
     index.applied(changed("9").facts(), now);
-    assert!(
-        index.applied(changed("3").facts(), now).is_some(),
-        "a restored etcd counts from before"
-    );
+    let restored = index.applied(changed("3").facts(), now);
+    assert!(restored.is_some(), "a restored etcd counts from before");
 }
 
 #[test]
@@ -394,11 +397,8 @@ fn a_secret_is_missing_since_it_was_first_found_to_be_until_it_is_seen() {
     assert_eq!(index.missing(&secret(), now), Some(seconds(0)));
     assert_eq!(index.missing(&secret(), now + seconds(7)), Some(seconds(7)));
     index.secret_read(&secret(), Some(&read("1", opaque())), now, now);
-    assert_eq!(
-        index.missing(&secret(), now + seconds(7)),
-        Some(seconds(0)),
-        "of another type, say"
-    );
+    let missing = index.missing(&secret(), now + seconds(7));
+    assert_eq!(missing, Some(seconds(0)), "of another type, say");
     index.event(&secret(), "2", now);
     index.secret_gone(&secret(), now);
     let again = index.missing(&secret(), now + seconds(14));
@@ -442,10 +442,14 @@ fn what_a_route_was_stays_known_while_it_changes() {
     assert_eq!(index.states().len(), 1);
 }
 
+fn cleared(since: Instant) -> PendingEvent {
+    PendingEvent { write: CompletedWrite::Cleared, since }
+}
+
 #[test]
 fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_successor() {
     let (mut index, now) = knowing(&[route("1")]);
-    let pending = PendingEvent { write: CompletedWrite::Cleared, since: now };
+    let pending = cleared(now);
     index.keep_pending(&shop(), "another uid", pending);
     assert!(!index.has_pending(&shop()));
     index.keep_pending(&shop(), "4711", pending);
@@ -463,11 +467,7 @@ fn what_is_to_be_told_of_a_route_is_kept_while_it_changes_and_not_for_its_succes
 #[test]
 fn what_could_not_be_told_for_an_hour_is_no_news() {
     let (mut index, now) = knowing(&[route("1")]);
-    index.keep_pending(
-        &shop(),
-        "4711",
-        PendingEvent { write: CompletedWrite::Cleared, since: now },
-    );
+    index.keep_pending(&shop(), "4711", cleared(now));
     index.tidy(now + seconds(3_600));
     assert!(index.has_pending(&shop()));
     index.tidy(now + seconds(3_601));
@@ -489,13 +489,13 @@ fn managed_routes_come_with_the_end_of_the_certificate_that_stands_in_them() {
         index.applied(holding(name), Instant::now());
     }
     assert_eq!(index.managed().count(), 0, "nothing is known before the first decision");
-    index.set_last_state(&shop(), Some(State::Managed), Reason::SecretInjected);
-    index.set_last_state(
-        &at("web", "kept"),
-        Some(State::Managed),
-        Reason::SecretInvalidKeepingLast,
-    );
-    index.set_last_state(&at("web", "custom"), Some(State::Custom), Reason::CertificateInRoute);
+    for (name, state, reason) in [
+        ("shop", State::Managed, Reason::SecretInjected),
+        ("kept", State::Managed, Reason::SecretInvalidKeepingLast),
+        ("custom", State::Custom, Reason::CertificateInRoute),
+    ] {
+        index.set_last_state(&at("web", name), Some(state), reason);
+    }
 
     let mut managed: Vec<_> = index.managed().map(|(at, ends)| (at.clone(), ends)).collect();
     managed.sort();

@@ -13,6 +13,10 @@ use crate::{
     tls::{CertificateFacts, Damage, Field, Problem, Validity, Wildcard},
 };
 
+const DEFAULT: Option<State> = Some(State::Default);
+const CUSTOM: Option<State> = Some(State::Custom);
+const MANAGED: Option<State> = Some(State::Managed);
+
 fn noon() -> DateTime<Utc> {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
@@ -27,12 +31,9 @@ fn new_pair() -> SecretState {
 
 /// A Route that holds the new pair, with what its certificate says.
 fn holding_new(draft: Draft) -> RouteFacts {
-    let time = |text: &str| text.parse().unwrap();
-    let validity = Validity {
-        not_before: time("2026-01-01T00:00:00Z"),
-        not_after: time("2026-06-01T00:00:00Z"),
-        intermediates_until: None,
-    };
+    let [not_before, not_after] =
+        ["2026-01-01T00:00:00Z", "2026-06-01T00:00:00Z"].map(|text| text.parse().unwrap());
+    let validity = Validity { not_before, not_after, intermediates_until: None };
     let says = CertificateFacts::pretended(&["shop.example.com"], validity);
     let facts = draft.clone().holding("new certificate", "new key").marked().facts();
     let host = draft.0["spec"]["host"].as_str().unwrap_or_default();
@@ -67,6 +68,10 @@ fn theirs(draft: Draft) -> Draft {
 
 fn ours(draft: Draft) -> Draft {
     theirs(draft).marked()
+}
+
+fn external(draft: Draft) -> Draft {
+    draft.with("/spec/tls", "externalCertificate", json!({ "name": "own" }))
 }
 
 fn decide(draft: &Draft, secret: &SecretState) -> Plan {
@@ -113,15 +118,10 @@ fn row_2_a_route_without_tls_serves_no_certificate_and_is_told_so_if_it_asks_for
     assert_eq!(silent.warnings, []);
     let asking = decide(&Draft::plain().annotated("shop-tls").marker("old"), &new_pair());
     assert_eq!(gist(&asking), ("2", Some(Write::DropMarker), None, Reason::RouteNotSecured));
-    assert_eq!(
-        only_warning(&asking),
-        (
-            &Reason::RouteNotSecured,
-            "The Route has no spec.tls, so the certificate of Secret shop-tls can't be served. \
-             Set spec.tls.termination to edge or reencrypt, or remove the annotation \
-             route.openshift.io/tls-secret-name."
-        )
-    );
+    let told = "The Route has no spec.tls, so the certificate of Secret shop-tls can't be served. \
+                Set spec.tls.termination to edge or reencrypt, or remove the annotation \
+                route.openshift.io/tls-secret-name.";
+    assert_eq!(only_warning(&asking), (&Reason::RouteNotSecured, told));
 }
 
 #[test]
@@ -139,13 +139,12 @@ fn row_3_a_passthrough_route_serves_no_certificate_and_is_told_so_if_it_asks_for
 
 #[test]
 fn row_4_an_external_certificate_wins_over_the_annotation() {
-    let draft = Draft::edge().with("/spec/tls", "externalCertificate", json!({ "name": "own" }));
-    let custom = Some(State::Custom);
+    let draft = external(Draft::edge());
     let silent = decide(&draft, &ago(0));
-    assert_eq!(gist(&silent), ("4", None, custom, Reason::ExternalCertificate));
+    assert_eq!(gist(&silent), ("4", None, CUSTOM, Reason::ExternalCertificate));
     assert_eq!(silent.warnings, []);
     let asking = decide(&draft.annotated("shop-tls").marker("old"), &new_pair());
-    assert_eq!(gist(&asking), ("4", Some(Write::DropMarker), custom, Reason::ExternalCertificate));
+    assert_eq!(gist(&asking), ("4", Some(Write::DropMarker), CUSTOM, Reason::ExternalCertificate));
     let (reason, note) = only_warning(&asking);
     assert_eq!(*reason, Reason::ExternalCertificate);
     assert!(note.contains("Remove one of the two"), "{note}");
@@ -153,8 +152,6 @@ fn row_4_an_external_certificate_wins_over_the_annotation() {
 
 #[test]
 fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
-    let external =
-        |draft: Draft| draft.with("/spec/tls", "externalCertificate", json!({ "name": "own" }));
     let ours = Draft::edge().holding("certificate", "key").marked();
     // The API refuses a certificate beside an external one, but not a key.
     let key_left = external(ours.clone().with("/spec/tls", "certificate", json!(null)));
@@ -170,7 +167,7 @@ fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
 fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
     let draft = asking().holding("new certificate", "new key").marked();
     let plan = decide(&draft, &new_pair());
-    assert_eq!(gist(&plan), ("5", None, Some(State::Managed), Reason::SecretInjected));
+    assert_eq!(gist(&plan), ("5", None, MANAGED, Reason::SecretInjected));
     assert_eq!((&plan.event, &plan.warnings[..]), (&None, &[][..]));
     let message = plan.verdict.unwrap().message;
     assert_eq!(message, "The Route has the certificate of Secret shop-tls.");
@@ -182,7 +179,7 @@ fn row_6_a_route_that_holds_the_secrets_pair_without_its_note_gets_the_note_alon
     let write = Some(Write::AddMarker(Fingerprint::of("new certificate", "new key")));
     for draft in [draft.clone(), draft.clone().marker("forged"), draft.marked().uid("4712")] {
         let plan = decide(&draft, &new_pair());
-        assert_eq!(gist(&plan), ("6", write, Some(State::Managed), Reason::SecretInjected));
+        assert_eq!(gist(&plan), ("6", write, MANAGED, Reason::SecretInjected));
         assert_eq!(plan.event, None, "what is served did not change");
     }
 }
@@ -192,7 +189,7 @@ fn row_7_a_usable_secret_goes_into_a_route_that_holds_anything_else() {
     let left_over = ours(asking()).holding("", "old key");
     for draft in [asking(), theirs(asking()), ours(asking()), left_over] {
         let plan = decide(&draft, &new_pair());
-        assert_eq!(gist(&plan), ("7", inject(), Some(State::Managed), Reason::SecretInjected));
+        assert_eq!(gist(&plan), ("7", inject(), MANAGED, Reason::SecretInjected));
         assert_eq!(plan.warnings, []);
     }
 }
@@ -223,8 +220,7 @@ fn refused_now() -> SecretState {
 #[test]
 fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
     let plan = decide(&ours(asking()), &refused_now());
-    let reason = Reason::SecretInvalidKeepingLast;
-    assert_eq!(gist(&plan), ("7a", None, Some(State::Managed), reason));
+    assert_eq!(gist(&plan), ("7a", None, MANAGED, Reason::SecretInvalidKeepingLast));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::SecretInvalid);
     assert!(note.contains("keeps them until the Secret changes"), "{note}");
@@ -232,10 +228,8 @@ fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
 
 #[test]
 fn row_7a_is_for_the_very_pair_that_is_ours_alone() {
-    let other = SecretState::Invalid {
-        problems: [Problem::KeyMismatch].into(),
-        pair: Some(Fingerprint::of("old certificate", "other key")),
-    };
+    let pair = Some(Fingerprint::of("old certificate", "other key"));
+    let other = SecretState::Invalid { problems: [Problem::KeyMismatch].into(), pair };
     for (draft, secret, row) in [
         (ours(asking()), other, "8"),
         (ours(asking()), ca_mismatch(), "8"),
@@ -250,49 +244,31 @@ fn row_7a_is_for_the_very_pair_that_is_ours_alone() {
 #[test]
 fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(asking()), &ago(5));
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretNotFound));
-    assert_eq!(
-        only_warning(&plan),
-        (
-            &Reason::SecretNotFound,
-            "Secret shop-tls was not found, so the router serves its default certificate. \
-             Create it in namespace web with type kubernetes.io/tls, or correct the annotation route.openshift.io/tls-secret-name."
-        )
-    );
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretNotFound));
+    let told = "Secret shop-tls was not found, so the router serves its default certificate. \
+                Create it in namespace web with type kubernetes.io/tls, or correct the annotation route.openshift.io/tls-secret-name.";
+    assert_eq!(only_warning(&plan), (&Reason::SecretNotFound, told));
 }
 
 #[test]
 fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(asking()), &opaque());
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretWrongType));
-    assert_eq!(
-        only_warning(&plan),
-        (
-            &Reason::SecretWrongType,
-            "Secret shop-tls is of type \"Opaque\", not \"kubernetes.io/tls\", so the router \
-             serves its default certificate. The type of a Secret can't be changed: delete it and \
-             create it again with kubectl create secret tls."
-        )
-    );
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretWrongType));
+    let told = "Secret shop-tls is of type \"Opaque\", not \"kubernetes.io/tls\", so the router \
+                serves its default certificate. The type of a Secret can't be changed: delete it and \
+                create it again with kubectl create secret tls.";
+    assert_eq!(only_warning(&plan), (&Reason::SecretWrongType, told));
 }
 
 #[test]
 fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told() {
     let plan = decide(&ours(asking()), &invalid());
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::SecretInvalid));
-    assert_eq!(
-        only_warning(&plan),
-        (
-            &Reason::SecretInvalid,
-            "The certificate and key in Secret shop-tls can't be used, so the router serves its default \
-             certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
-             line, so the text was cut off; (2) tls.key does not belong to the certificate in \
-             tls.crt; store a certificate and key that belong together."
-        )
-    );
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretInvalid));
+    let told = "The certificate and key in Secret shop-tls can't be used, so the router serves its default \
+                certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
+                line, so the text was cut off; (2) tls.key does not belong to the certificate in \
+                tls.crt; store a certificate and key that belong together.";
+    assert_eq!(only_warning(&plan), (&Reason::SecretInvalid, told));
     let said = &plan.conditions.as_ref().unwrap()[0];
     assert_eq!(*said.message, *plan.warnings[0].note, "condition and Event say the same");
 }
@@ -300,8 +276,7 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
 #[test]
 fn row_8_the_routes_own_ca_certificate_can_make_a_good_pair_unusable() {
     let plan = decide(&ours(asking()), &ca_mismatch());
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::CACertificateMismatch));
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::CACertificateMismatch));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::CACertificateMismatch);
     assert!(note.contains("Remove spec.tls.caCertificate or set it to the issuer"), "{note}");
@@ -310,22 +285,15 @@ fn row_8_the_routes_own_ca_certificate_can_make_a_good_pair_unusable() {
 #[test]
 fn row_8_an_annotation_that_is_no_name_takes_the_route_back_to_the_default_certificate() {
     let plan = decide(&ours(Draft::edge().annotated("web/shop-tls")), &new_pair());
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("8", Some(Write::Clear), default, Reason::InvalidSecretName));
-    assert_eq!(
-        only_warning(&plan),
-        (
-            &Reason::InvalidSecretName,
-            "\"web/shop-tls\" can't be the name of a Secret, so the router serves its default \
-             certificate. Set the annotation route.openshift.io/tls-secret-name to the name of a \
-             Secret in namespace web, or remove it."
-        )
-    );
+    assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::InvalidSecretName));
+    let told = "\"web/shop-tls\" can't be the name of a Secret, so the router serves its default \
+                certificate. Set the annotation route.openshift.io/tls-secret-name to the name of a \
+                Secret in namespace web, or remove it.";
+    assert_eq!(only_warning(&plan), (&Reason::InvalidSecretName, told));
 }
 
 #[test]
 fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
-    let custom = Some(State::Custom);
     let unusable = [
         (ago(0), Reason::SecretNotFound),
         (ago(3_600), Reason::SecretNotFound),
@@ -335,43 +303,40 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
     ];
     for (secret, reason) in unusable {
         let plan = decide(&theirs(asking()), &secret);
-        assert_eq!(gist(&plan), ("9", None, custom, reason));
+        assert_eq!(gist(&plan), ("9", None, CUSTOM, reason));
         let (warned, note) = only_warning(&plan);
         assert_eq!(*warned, reason);
         assert!(note.contains("the Route keeps its own certificate"), "{note}");
         let marked = decide(&theirs(asking()).marker("old"), &secret);
-        assert_eq!(gist(&marked), ("9", Some(Write::DropMarker), custom, reason));
+        assert_eq!(gist(&marked), ("9", Some(Write::DropMarker), CUSTOM, reason));
     }
     let plan = decide(&theirs(Draft::edge().annotated("../x")), &new_pair());
-    assert_eq!(gist(&plan), ("9", None, custom, Reason::InvalidSecretName));
+    assert_eq!(gist(&plan), ("9", None, CUSTOM, Reason::InvalidSecretName));
 }
 
 #[test]
 fn row_10_an_empty_route_stays_on_the_default_certificate_when_the_secret_is_not_usable() {
-    let default = Some(State::Default);
     let plan = decide(&asking(), &ago(0));
-    assert_eq!(gist(&plan), ("10", None, default, Reason::SecretNotFound));
+    assert_eq!(gist(&plan), ("10", None, DEFAULT, Reason::SecretNotFound));
     assert_eq!(*only_warning(&plan).0, Reason::SecretNotFound);
     let marked = decide(&asking().marker("old"), &opaque());
-    assert_eq!(gist(&marked), ("10", Some(Write::DropMarker), default, Reason::SecretWrongType));
+    assert_eq!(gist(&marked), ("10", Some(Write::DropMarker), DEFAULT, Reason::SecretWrongType));
 }
 
 #[test]
 fn row_10_a_left_over_key_goes_if_it_is_ours_and_stays_if_it_is_not() {
-    let default = Some(State::Default);
     let ours = decide(&ours(asking()).holding("", "old key"), &invalid());
-    assert_eq!(gist(&ours), ("10", Some(Write::ClearKey), default, Reason::SecretInvalid));
+    assert_eq!(gist(&ours), ("10", Some(Write::ClearKey), DEFAULT, Reason::SecretInvalid));
     let theirs = decide(&asking().holding("", "their key").marker("old"), &invalid());
-    assert_eq!(gist(&theirs), ("10", Some(Write::DropMarker), default, Reason::SecretInvalid));
+    assert_eq!(gist(&theirs), ("10", Some(Write::DropMarker), DEFAULT, Reason::SecretInvalid));
 }
 
 #[test]
 fn row_11_removing_the_annotation_takes_our_pair_out() {
     let plan = decide(&ours(Draft::edge()), &ago(0));
-    let default = Some(State::Default);
-    assert_eq!(gist(&plan), ("11", Some(Write::Clear), default, Reason::NoCertificate));
-    let cleared =
-        event_if_still_true(plan.event.unwrap(), &Draft::edge().facts(), &ago(0)).unwrap();
+    assert_eq!(gist(&plan), ("11", Some(Write::Clear), DEFAULT, Reason::NoCertificate));
+    let emptied = Draft::edge().facts();
+    let cleared = event_if_still_true(plan.event.unwrap(), &emptied, &ago(0)).unwrap();
     assert_eq!((cleared.severity, cleared.action), (Severity::Normal, "Clear"));
     assert_eq!(cleared.reason, Reason::CertificateCleared);
     assert_eq!(
@@ -405,29 +370,27 @@ fn what_was_done_is_told_while_it_is_so() {
 #[test]
 fn row_12_a_pair_that_the_user_put_in_while_the_annotation_goes_stays() {
     let plan = decide(&ours(Draft::edge()).holding("their certificate", "their key"), &ago(0));
-    let custom = Some(State::Custom);
-    assert_eq!(gist(&plan), ("12", Some(Write::DropMarker), custom, Reason::CertificateInRoute));
+    assert_eq!(gist(&plan), ("12", Some(Write::DropMarker), CUSTOM, Reason::CertificateInRoute));
     assert_eq!((plan.event, plan.warnings), (None, vec![]));
 }
 
 #[test]
 fn row_13_a_route_without_annotation_and_certificate_loses_our_note_and_our_left_over_key() {
-    let default = Some(State::Default);
     let empty = decide(&Draft::edge().marker("old"), &ago(0));
-    assert_eq!(gist(&empty), ("13", Some(Write::DropMarker), default, Reason::NoCertificate));
+    assert_eq!(gist(&empty), ("13", Some(Write::DropMarker), DEFAULT, Reason::NoCertificate));
     let our_key = decide(&ours(Draft::edge()).holding("", "old key"), &ago(0));
-    assert_eq!(gist(&our_key), ("13", Some(Write::ClearKey), default, Reason::NoCertificate));
+    assert_eq!(gist(&our_key), ("13", Some(Write::ClearKey), DEFAULT, Reason::NoCertificate));
     let their_key = decide(&Draft::edge().holding("", "their key").marker("old"), &ago(0));
-    assert_eq!(gist(&their_key), ("13", Some(Write::DropMarker), default, Reason::NoCertificate));
+    assert_eq!(gist(&their_key), ("13", Some(Write::DropMarker), DEFAULT, Reason::NoCertificate));
 }
 
 #[test]
 fn row_14_a_route_that_never_asked_is_only_described() {
     let custom = decide(&theirs(Draft::edge()), &ago(0));
-    assert_eq!(gist(&custom), ("14", None, Some(State::Custom), Reason::CertificateInRoute));
+    assert_eq!(gist(&custom), ("14", None, CUSTOM, Reason::CertificateInRoute));
     for draft in [Draft::edge(), Draft::edge().holding("", "their key")] {
         let default = decide(&draft, &ago(0));
-        assert_eq!(gist(&default), ("14", None, Some(State::Default), Reason::NoCertificate));
+        assert_eq!(gist(&default), ("14", None, DEFAULT, Reason::NoCertificate));
         assert_eq!((default.event, default.warnings), (None, vec![]));
     }
 }
@@ -456,8 +419,7 @@ fn a_grace_without_end_waits_without_end() {
 fn keep_leaves_the_last_good_pair_while_its_secret_is_unusable() {
     for secret in [opaque(), invalid(), ca_mismatch()] {
         let plan = plan(&ours(asking()).facts(), &secret, noon(), &keep());
-        let managed = Some(State::Managed);
-        assert_eq!(gist(&plan), ("8", None, managed, Reason::SecretInvalidKeepingLast));
+        assert_eq!(gist(&plan), ("8", None, MANAGED, Reason::SecretInvalidKeepingLast));
         let (_, note) = only_warning(&plan);
         assert!(note.contains("so the Route keeps the last good certificate"), "{note}");
     }

@@ -1,13 +1,11 @@
-//! Between a pair and its words, and between one read and the next, others act.
+//! Others act between a pair and its report, and between one read and the next.
 
 use super::*;
+use crate::names::SECRET_NAME_ANNOTATION;
 
-/// A Route that asks for a good Secret which the watch has brought.
-fn asking(issued: &(String, String)) -> Stage {
-    let route = Draft::edge().annotated("shop-tls");
-    let stage = Stage::new(route, Some(tls_secret(issued)), Policy::default());
-    stage.secret(Some(tls_secret(issued)));
-    stage
+/// A user annotates the Route.
+fn annotation() -> Value {
+    json!({"metadata": {"annotations": {SECRET_NAME_ANNOTATION: "shop-tls"}}})
 }
 
 #[tokio::test(start_paused = true)]
@@ -16,8 +14,7 @@ async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
     stage.world().refused_events = 1;
     stage.reconcile().await.unwrap();
     // Somebody takes both annotations away: the pair in the Route is the user's own now.
-    let strip = json!({"metadata": {"annotations": null}});
-    stage.foreign(&strip);
+    stage.foreign(&json!({"metadata": {"annotations": null}}));
     for _ in 0..5 {
         stage.reconcile().await.unwrap();
         tokio::time::sleep(Duration::from_secs(61)).await;
@@ -37,8 +34,7 @@ async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_los
     stage.reconcile().await.unwrap();
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "status"]);
-    let reasons: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
-    assert_eq!(reasons, ["CertificateInjected"]);
+    assert_eq!(world.reasons(), ["CertificateInjected"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,9 +51,7 @@ async fn who_replaces_a_secret_and_then_annotates_a_route_never_sees_the_old_pai
     tokio::time::sleep(Duration::from_secs(1)).await;
     // Its owner replaces it and then annotates the Route. The watch of Secrets is behind.
     stage.world().secret = Some(tls_secret(&new));
-    let annotate =
-        json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
-    stage.foreign(&annotate);
+    stage.foreign(&annotation());
     stage.reconcile().await.unwrap();
     let world = stage.world();
     let held = &world.route["spec"]["tls"]["certificate"];
@@ -78,12 +72,10 @@ async fn mended_and_then_asked_for(keeps_status: bool) {
     stage.secret(Some(secret(b"", b"")));
     // The Secret is mended, then the Route annotated. The watch of Secrets is silent.
     stage.world().secret = Some(tls_secret(&issued));
-    let annotate =
-        json!({"metadata": {"annotations": {"route.openshift.io/tls-secret-name": "shop-tls"}}});
-    stage.foreign(&annotate);
+    stage.foreign(&annotation());
     stage.reconcile().await.unwrap();
     let world = stage.world();
-    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
+    let told = world.reasons();
     assert!(told.iter().all(|reason| *reason != "SecretInvalid"), "{told:?} of a good Secret");
     assert!(world.route["spec"]["tls"]["certificate"] == json!(issued.0));
 }
@@ -91,7 +83,7 @@ async fn mended_and_then_asked_for(keeps_status: bool) {
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_stays_bad_is_read_once_for_a_route_and_not_at_every_resync() {
     for keeps_status in [true, false] {
-        let stage = Stage::new(Draft::edge().annotated("shop-tls"), None, Policy::default());
+        let stage = without_secret();
         stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
         stage.secret(Some(secret(b"", b"")));
         stage.reconcile().await.unwrap();
@@ -128,18 +120,11 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
 async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
     let stage = asking(&pair(0));
     let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
-    assert_eq!(
-        next,
-        Action::ReportLater,
-        "the pair is in, and words wait behind those of thousands"
-    );
+    assert_eq!(next, Action::ReportLater, "the pair is in, and its report waits behind thousands");
     stage.secret(None);
     let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
-    let in_time = Instant::now() + Duration::from_secs(5);
-    assert!(
-        matches!(next, Action::RequeueAt(at) if at <= in_time),
-        "{next:?}: no turn when the grace is over"
-    );
+    let grace = Instant::now() + Duration::from_secs(5);
+    assert!(matches!(next, Action::RequeueAt(at) if at <= grace), "{next:?}: not when it is over");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,14 +132,11 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
     let issued = pair(0);
     let mut route = managed(&issued);
     let annotations = route.0["metadata"]["annotations"].as_object_mut().unwrap();
-    annotations.remove("route.openshift.io/tls-secret-name");
+    annotations.remove(SECRET_NAME_ANNOTATION);
     let stage = Stage::new(route, None, Policy::default());
     let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
-    assert_eq!(
-        (next, stage.world().writes.len()),
-        (Action::ReportLater, 1),
-        "cleared, and not yet told"
-    );
+    let writes = stage.world().writes.len();
+    assert_eq!((next, writes), (Action::ReportLater, 1), "cleared, and not yet told");
     stage.foreign(&json!({"spec": {"tls": {"termination": "passthrough"}}}));
     stage.reconcile().await.unwrap();
     let world = stage.world();
@@ -170,8 +152,7 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
     stage.reconcile().await.unwrap();
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "pair", "status"]);
-    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
-    assert_eq!(told, ["CertificateInjected"]);
+    assert_eq!(world.reasons(), ["CertificateInjected"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,8 +166,7 @@ async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_befor
     stage.secret(Some(tls_secret(&issued)));
     stage.reconcile().await.unwrap();
     let world = stage.world();
-    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
-    assert_eq!(told, ["CertificateInjected"]);
+    assert_eq!(world.reasons(), ["CertificateInjected"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,8 +186,7 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
     }
     stage.reconcile().await.unwrap();
     let world = stage.world();
-    let told: Vec<_> = world.events.values().map(|event| event["reason"].clone()).collect();
-    assert_eq!(told, Vec::<Value>::new(), "three days after it happened");
+    assert_eq!(world.reasons(), Vec::<Value>::new(), "three days after it happened");
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,9 +197,9 @@ async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
     stage.report(&error).await;
     let world = stage.world();
     assert_eq!(world.writes, ["pair", "status"], "the status is not tried again at once");
-    let mut told: Vec<_> = world.events.values().map(|event| event["reason"].to_string()).collect();
-    told.sort();
-    assert_eq!(told, ["\"CertificateInjected\"", "\"StatusNotWritten\""]);
+    let mut told = world.reasons();
+    told.sort_by_key(Value::to_string);
+    assert_eq!(told, ["CertificateInjected", "StatusNotWritten"]);
     drop(world);
     let metrics = stage.metrics();
     assert!(metrics.contains("state=\"Managed\",reason=\"SecretInjected\""), "{metrics}");

@@ -5,43 +5,35 @@ use super::*;
 #[test]
 fn where_watch_and_server_differ_and_nobody_knows_who_is_behind_the_secret_is_read_again() {
     let (mut index, now) = knowing(&[route("1")]);
-    let (asked, facts) = (now + seconds(1), route("1").facts());
+    let (asked, shops) = (now + seconds(1), route("1"));
     index.event(&secret(), "1", now);
     index.secret_read(&secret(), Some(&read("2", usable())), asked, asked);
-    assert_eq!(
-        index.known_secret(&facts, &secret()),
-        KnownSecret::State(usable()),
-        "it asked later"
-    );
+    assert_eq!(known(&index, &shops), KnownSecret::State(usable()), "it asked later");
     assert_eq!(index.event(&secret(), "1", asked), [shop()], "whatever the watch says is news");
     // The watch brings 3 while a read is under way that was asked before and answers with 2.
     index.event(&secret(), "3", asked + seconds(1));
     index.secret_read(&secret(), Some(&read("2", usable())), asked, asked + seconds(2));
-    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread);
+    assert_eq!(known(&index, &shops), KnownSecret::Unread);
     index.event(&secret(), "3", asked + seconds(3));
     index.secret_read(&secret(), None, asked, asked + seconds(3));
-    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread, "a late 404 is none");
+    assert_eq!(known(&index, &shops), KnownSecret::Unread, "a late 404 is none");
     index.secret_read(&secret(), None, asked, asked + seconds(4));
-    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::Unread, "nor is a second one");
+    assert_eq!(known(&index, &shops), KnownSecret::Unread, "nor is a second one");
 }
 
 #[test]
 fn an_unusable_secret_is_known_to_a_route_until_one_of_the_two_changes() {
     let (mut index, now) = knowing(&[route("1")]);
-    let facts = route("1").facts();
+    let shops = route("1");
     index.event(&secret(), "1", now);
-    assert_eq!(
-        index.known_secret(&facts, &secret()),
-        KnownSecret::Unread,
-        "only the watch told of it"
-    );
+    assert_eq!(known(&index, &shops), KnownSecret::Unread, "only the watch told of it");
     index.secret_read(&secret(), Some(&read("1", opaque())), now + seconds(1), now + seconds(1));
-    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::State(opaque()));
+    assert_eq!(known(&index, &shops), KnownSecret::State(opaque()));
     index.route_written(route("2").facts(), Origin::OwnPair, now + seconds(2));
-    assert_eq!(index.known_secret(&facts, &secret()), KnownSecret::State(opaque()), "that was us");
+    assert_eq!(known(&index, &shops), KnownSecret::State(opaque()), "that was us");
     index.applied(changed("3").facts(), now + seconds(2));
-    let known = index.known_secret(&changed("3").facts(), &secret());
-    assert_eq!(known, KnownSecret::Unread, "whoever fixed it first must not hear of it");
+    let fixed = known(&index, &changed("3"));
+    assert_eq!(fixed, KnownSecret::Unread, "a user who fixed it first must not hear of it");
 }
 
 #[test]
@@ -67,7 +59,7 @@ fn a_route_that_was_listed_with_the_secrets_version_is_up_to_date_without_a_read
     let now = Instant::now();
     let mut index = Index::default();
     index.route_applied(injected("7", "1").facts(), Origin::FirstList, now);
-    let known = |index: &Index| index.known_secret(&injected("7", "1").facts(), &secret());
+    let known = |index: &Index| known(index, &injected("7", "1"));
     assert_eq!(known(&index), KnownSecret::Unread, "nobody has told of the Secret yet");
     let concerned = index.secret_applied(&secret(), revision("7"), Arrival::FirstList, now);
     assert_eq!(concerned, [shop()]);
@@ -89,21 +81,17 @@ fn a_foreign_change_of_pair_note_or_annotations_costs_a_read_and_our_own_write_d
             Origin::OwnPair => index.route_written(change.facts(), origin, now),
             _ => drop(index.applied(change.facts(), now)),
         }
-        index.known_secret(&change.facts(), &secret())
+        known(&index, change)
     };
-    // Whoever may edit the Route could fit all of it to a pair of their own.
+    // An editor of the Route could fit all of it to a pair of their own.
     let forged = injected("7", "2");
     assert_eq!(start(&forged, Origin::Server), KnownSecret::Unread);
     assert_eq!(start(&forged, Origin::OwnPair), KnownSecret::State(usable()));
 
     let (mut index, now) = knowing(&[injected("7", "1")]);
     index.event(&secret(), "7", now);
-    let known = index.known_secret(&injected("7", "1").facts(), &secret());
-    assert_eq!(
-        known,
-        KnownSecret::Unread,
-        "a Route that turns up later may have been edited unlisted"
-    );
+    let later = known(&index, &injected("7", "1"));
+    assert_eq!(later, KnownSecret::Unread, "a Route that turns up later may have been edited");
 }
 
 #[test]
@@ -114,7 +102,7 @@ fn what_does_not_touch_the_pair_leaves_a_route_as_trusted_as_it_was() {
     index.event(&secret(), "7", now);
     let moved = injected("7", "2").with("/spec", "host", serde_json::json!("other.example.com"));
     assert!(index.applied(moved.facts(), now).is_some());
-    assert_eq!(index.known_secret(&moved.facts(), &secret()), KnownSecret::State(usable()));
+    assert_eq!(known(&index, &moved), KnownSecret::State(usable()));
 }
 
 #[test]

@@ -5,14 +5,13 @@ use crate::tls::Warning;
 
 #[test]
 fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
-    let misspelt = |draft: Draft| {
-        let mut draft = draft;
-        draft.0["metadata"]["annotations"]["router.openshift.io/tls-secret-name"] =
-            json!("shop-tls");
+    let misspelt = |mut draft: Draft| {
+        let key = "router.openshift.io/tls-secret-name";
+        draft.0["metadata"]["annotations"][key] = json!("shop-tls");
         draft
     };
     let plan = decide(&misspelt(Draft::edge()), &ago(0));
-    assert_eq!(gist(&plan), ("14", None, Some(State::Default), Reason::NoCertificate));
+    assert_eq!(gist(&plan), ("14", None, DEFAULT, Reason::NoCertificate));
     let message = plan.verdict.clone().unwrap().message;
     assert_eq!(
         message,
@@ -31,11 +30,8 @@ fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
 #[test]
 fn the_managed_condition_names_the_kinds_of_warnings_and_no_date() {
     let mut facts = asking().holding("new certificate", "new key").marked().facts();
-    let validity = Validity {
-        not_before: noon() - TimeDelta::days(90),
-        not_after: noon(),
-        intermediates_until: None,
-    };
+    let (not_before, not_after) = (noon() - TimeDelta::days(90), noon());
+    let validity = Validity { not_before, not_after, intermediates_until: None };
     let warnings = [Warning::ChainIncomplete].into();
     let held = Description { serial: "1".into(), validity, warnings };
     facts.certificate = HeldCertificate::Read(Box::new(held));
@@ -57,9 +53,9 @@ fn while_a_write_has_to_wait_the_condition_says_what_is_served_now() {
         plan.verdict.map(|verdict| (verdict.state, verdict.reason))
     };
     let failed = |state| Some((state, Reason::InjectionFailed));
-    assert_eq!(said(ours(asking())), failed(Some(State::Managed)));
-    assert_eq!(said(theirs(asking())), failed(Some(State::Custom)));
-    assert_eq!(said(asking()), failed(Some(State::Default)));
+    assert_eq!(said(ours(asking())), failed(MANAGED));
+    assert_eq!(said(theirs(asking())), failed(CUSTOM));
+    assert_eq!(said(asking()), failed(DEFAULT));
     assert_eq!(said(Draft::plain().annotated("shop-tls")), failed(None), "no TLS, no certificate");
     let passthrough = asking().with("/spec", "tls", json!({ "termination": "passthrough" }));
     assert_eq!(said(passthrough), failed(None));
