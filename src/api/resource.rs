@@ -1,4 +1,4 @@
-//! Implements `kube::Resource` for types with a field `metadata`.
+//! Implements `kube::Resource` for types with a field `metadata`, or a field (`of`) that has one.
 
 macro_rules! resource {
     (
@@ -7,7 +7,7 @@ macro_rules! resource {
         $group:expr,
         $version:expr,
         $kind:expr,
-        $plural:expr $(, metadata_only: $metadata_only:literal)?
+        $plural:expr $(, metadata_only: $metadata_only:literal)? $(, of: $field:ident)?
     ) => {
         impl kube::Resource for $type {
             type DynamicType = ();
@@ -26,12 +26,12 @@ macro_rules! resource {
                 $plural.into()
             }
             fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &self.metadata
+                &self$(.$field)?.metadata
             }
             fn meta_mut(
                 &mut self,
             ) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &mut self.metadata
+                &mut self$(.$field)?.metadata
             }
             $(
                 /// Whether the API server is asked for the metadata only.

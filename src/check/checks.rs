@@ -28,19 +28,16 @@ pub const TESTED: (u32, u32) = (1, 36);
 /// How many names a line shows.
 const NAMES: usize = 5;
 
-/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// As it should be.
     Ok,
     /// It works, but somebody should look at it.
     Warning,
-    /// Not as it should be.
     Failed,
     /// It comes with the installation.
     NotYet,
-    /// Nothing to judge.
+    /// For information.
     Note,
 }
 
@@ -49,17 +46,14 @@ pub struct CheckResult {
     /// Names the check for scripts, and never changes.
     pub check: &'static str,
     pub result: Status,
-    /// The subject, for people.
     pub subject: &'static str,
     pub found: String,
-    /// What to do about it.
     #[serde(rename = "do")]
     pub todo: Option<String>,
-    /// A command that does it, to be copied.
+    /// To be copied.
     pub command: Option<String>,
 }
 
-/// A thing to be judged.
 #[derive(Clone, Copy)]
 struct Subject {
     check: &'static str,
@@ -88,7 +82,6 @@ impl Subject {
         self.line(Status::Note, found)
     }
 
-    /// The answer that was needed did not come.
     fn unanswered(self, error: &ApiError) -> CheckResult {
         match error {
             ApiError::Forbidden | ApiError::Unauthorized => self.warning(
@@ -124,33 +117,33 @@ pub fn is_installed(facts: &Facts, expect: Expect) -> bool {
 }
 
 pub fn evaluate(facts: &Facts, expect: Expect) -> Vec<CheckResult> {
-    let judge = Judge { facts, installed: is_installed(facts, expect) };
+    let evaluator = Evaluator { facts, installed: is_installed(facts, expect) };
     let mut lines = vec![
-        judge.api_server(),
-        judge.route_api(),
-        judge.status_field(),
-        judge.installer(),
-        judge.account(),
-        judge.policy(),
-        judge.deployment(),
-        judge.lease(),
-        judge.routes(),
-        judge.secrets(),
-        judge.dates(),
-        judge.hosts(),
-        judge.admission(),
+        evaluator.api_server(),
+        evaluator.route_api(),
+        evaluator.status_field(),
+        evaluator.installer(),
+        evaluator.account(),
+        evaluator.policy(),
+        evaluator.deployment(),
+        evaluator.lease(),
+        evaluator.routes(),
+        evaluator.secrets(),
+        evaluator.dates(),
+        evaluator.hosts(),
+        evaluator.admission(),
     ];
-    lines.extend(judge.federate());
-    lines.push(judge.encryption());
+    lines.extend(evaluator.federate());
+    lines.push(evaluator.encryption());
     lines
 }
 
-struct Judge<'a> {
+struct Evaluator<'a> {
     facts: &'a Facts,
     installed: bool,
 }
 
-impl Judge<'_> {
+impl Evaluator<'_> {
     fn api_server(&self) -> CheckResult {
         let it = Subject { check: "api-server", subject: "API server" };
         let server = &self.facts.server;

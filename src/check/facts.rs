@@ -12,7 +12,6 @@ use crate::{
     runtime::lease::holder::Holder,
 };
 
-/// Everything that is judged.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Where trustplane is installed, or is to be.
@@ -21,23 +20,19 @@ pub struct Facts {
     /// Whether it is that of `trustplane sandbox`, and who injects there.
     pub sandbox: Option<Injecting>,
     pub route_api: Answer<RouteApi>,
-    /// Whether `.status.certificate` is kept.
     pub status_field: Answer<StatusField>,
-    /// What whoever asks may do, of what installing needs.
+    /// The rights to install, of the user.
     pub installer: Answer<Reviewed>,
-    /// What the controller's account may do, of what it needs.
+    /// The rights of the controller's account.
     pub account: Answer<Reviewed>,
     /// The admission policy; none where the API server does not know the kind.
     pub policy: Answer<Option<PolicyFound>>,
-    /// Whether it is enforced.
     pub enforcement: Enforcement,
     pub deployment: Answer<Option<DeploymentFound>>,
     /// Other namespaces with such a Deployment, where it is not in this one.
     pub elsewhere: Vec<String>,
     pub lease: Answer<Holder>,
-    /// The Routes of the namespaces that are served.
     pub routes: Answer<RoutesFound>,
-    /// `trustplane federate`.
     pub federate: FederateFound,
 }
 

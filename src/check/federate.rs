@@ -1,5 +1,4 @@
-//! What a cluster has of `trustplane federate`: the controller, the APIs, and the SpireServer. Reading
-//! what the API server answered is pure.
+//! The installation of `trustplane federate`: the controller, the APIs, and the SpireServer.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -39,17 +38,15 @@ const SPIRE_KINDS: [(&str, &str); 3] = [
 pub struct FederateFound {
     /// Its Deployment, with what was asked about the installation if there is one.
     pub installation: Answer<Option<Installation>>,
-    /// The SpireServer, whoever keeps it; none where there is no such API.
+    /// The SpireServer, of any controller; none where there is no such API.
     pub server: Answer<Option<SpireServerFound>>,
 }
 
-/// An installation of `trustplane federate`.
 #[derive(Clone, Debug)]
 pub struct Installation {
     /// The Deployment. It serves one namespace: that of the SPIRE server.
     pub deployment: DeploymentFound,
     pub lease: Answer<Holder>,
-    /// What its account may do, of what it needs.
     pub account: Answer<Reviewed>,
     /// The policy for SpireServers; none where the API server does not know the kind.
     pub policy: Answer<Option<PolicyFound>>,
@@ -62,7 +59,6 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The namespace of the SPIRE server.
     pub fn spire_namespace(&self) -> &str {
         spire_namespace(&self.deployment)
     }
@@ -73,7 +69,6 @@ pub fn spire_namespace(deployment: &DeploymentFound) -> &str {
     deployment.served.first().map_or(SPIRE_NAMESPACE, String::as_str)
 }
 
-/// What a SpireServer says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpireServerFound {
     pub trust_domain: String,
@@ -84,17 +79,14 @@ pub struct SpireServerFound {
     pub peers: Vec<(String, bool)>,
 }
 
-/// One of `status.conditions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionFound {
-    /// What it is about.
     pub kind: String,
-    /// `True`, `False` or `Unknown`.
     pub status: String,
     pub reason: String,
 }
 
-pub async fn look(
+pub async fn gather(
     client: &Client,
     namespace: &str,
     clock: &Clock,
@@ -145,7 +137,6 @@ async fn installation(
     })
 }
 
-/// The Deployment of `trustplane federate`.
 pub async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
     const VARIABLE: &str = "TRUSTPLANE_SPIRE_NAMESPACE";
     questions::deployment(client, namespace, FEDERATE_DEPLOYMENT, VARIABLE).await

@@ -8,9 +8,8 @@ pub type Answer<T> = Result<T, ApiError>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub url: String,
-    /// As it calls its version.
     pub version: String,
-    /// The same, to compare.
+    /// Major and minor version.
     pub number: (u32, u32),
 }
 
@@ -26,11 +25,10 @@ pub enum RouteApi {
         /// Why it can't be reached, if so.
         unavailable: Option<String>,
     },
-    /// Somebody: which of the two can't be seen.
+    /// By one of the two: which can't be seen.
     Served,
 }
 
-/// Rights that were asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     pub asked: usize,
@@ -41,31 +39,25 @@ pub struct Reviewed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFound {
     pub policy: Installed,
-    /// Where it is in force.
     pub binding: Installed,
 }
 
-/// An object of deploy/, as it stands in the cluster.
+/// An object of deploy/ in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Installed {
-    /// It is not there.
     Missing,
-    /// These fields differ from what this version of trustplane brings along.
+    /// These fields differ from what this version of trustplane ships.
     Altered(Vec<String>),
-    /// As it is shipped.
     AsShipped,
 }
 
 /// The Deployment of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeploymentFound {
-    /// Of its first container.
     pub image: String,
-    /// How many replicas it asks for.
     pub replicas: i32,
-    /// How many are ready, of whatever version.
     pub ready: i32,
-    /// How many are of the version that it asks for now.
+    /// Replicas of the version that it asks for now.
     pub updated: i32,
     pub account: String,
     /// `--namespace`; none for all.
@@ -76,6 +68,5 @@ pub struct DeploymentFound {
     pub dry_run: bool,
     /// `--metrics-auth=token`.
     pub reviews_tokens: bool,
-    /// The helm release that it belongs to.
     pub release: Option<String>,
 }

@@ -12,7 +12,7 @@ use super::{
     facts::Facts,
     federate,
     found::{Answer, Reviewed, RouteApi, Server},
-    policy::{self},
+    policy,
     probe::Enforcement,
     questions,
     rights::{self, ManifestError, Right},
@@ -29,18 +29,15 @@ use crate::{
     runtime::{clock::Clock, lease::holder},
 };
 
-/// Why nothing can be said at all.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
-    /// No API server answers.
     #[error("{0}")]
     Call(#[from] ApiError),
-    /// The program itself is broken.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
 }
 
-/// Asks for everything. Fails where the API server does not answer at all.
+/// Fails only where the API server does not answer at all.
 pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts, GatherError> {
     let version = api_error::with_timeout(client.apiserver_version()).await?;
     let sandbox = sandbox::recognise(client, &version).await;
@@ -72,8 +69,8 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         questions::review(client, Some(&user), needed),
         questions::policy(client, policy::ROUTE_SECRETS),
         holder::read(client, namespace, INJECT_LEASE, &clock),
-        routes::look(client, &served, clock.now()),
-        federate::look(client, namespace, &clock),
+        routes::gather(client, &served, clock.now()),
+        federate::gather(client, namespace, &clock),
     );
     Ok(Facts {
         namespace: namespace.to_owned(),
@@ -145,8 +142,8 @@ async fn elsewhere(client: &Client) -> Vec<String> {
     found.into_iter().flatten().filter_map(|it| it.metadata.namespace).collect()
 }
 
-/// What whoever asks lacks to install. Who grants a role must have its rights, or be allowed to
-/// grant what they do not have.
+/// The rights that the user lacks to install. To grant a role, a user must have its rights or be
+/// allowed to grant others.
 async fn installer(client: &Client, namespace: &str, role: Vec<Right>) -> Answer<Reviewed> {
     let mut needed = rights::to_install(namespace);
     let grants = questions::review(client, None, rights::to_grant_any().into()).await?;

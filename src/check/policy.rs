@@ -1,4 +1,4 @@
-//! The admission policies as this version brings them along, to hold against what is installed. Pure.
+//! The admission policies that this version ships, compared with the installed ones. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,6 @@ use crate::names;
 /// A policy with its binding, which has the same name.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// What both are called.
     pub name: &'static str,
     manifest: &'static str,
 }
@@ -28,9 +27,7 @@ pub const ENDPOINT: Shipped = Shipped {
     manifest: include_str!("../../deploy/federate/endpoint-policy.yaml"),
 };
 
-/// The kind of the policy.
 pub const POLICY: &str = "ValidatingAdmissionPolicy";
-/// The kind of its binding.
 pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
 impl Shipped {
@@ -126,12 +123,7 @@ mod tests {
                 assert_eq!(policy.compare(kind, Some(&found)).unwrap(), Installed::AsShipped);
             }
             let all = documents(policy.manifest).unwrap();
-            assert_eq!(
-                all.len(),
-                2,
-                "{}: whatever else there is would not be compared",
-                policy.name
-            );
+            assert_eq!(all.len(), 2, "{}: anything else would not be compared", policy.name);
         }
     }
 

@@ -11,9 +11,9 @@ use crate::runtime::{
     terminal::{BAD, FAINT, GOOD, WARNING, command, wrapped},
 };
 
-/// Where what was found begins.
+/// The column in which the findings begin.
 const INDENT: usize = 29;
-/// In a terminal that is narrower, what was found has lines of its own.
+/// In narrower terminals the findings have lines of their own.
 const NARROW: usize = 72;
 const NARROW_INDENT: usize = 8;
 
@@ -25,7 +25,7 @@ pub enum Place {
     Sandbox,
 }
 
-/// The table, and what it comes to.
+/// The table and its summary.
 pub fn table(lines: &[CheckResult], place: Place, width: usize) -> String {
     let mut text = String::new();
     for line in lines {

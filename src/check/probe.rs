@@ -5,7 +5,7 @@
 //! runs, which pass the same admission and are not stored. The same Route without the annotation is
 //! the control, before and after: a refusal for any other reason is not taken for the policy's.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -19,6 +19,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
     core::GroupVersionKind,
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -30,39 +31,31 @@ use crate::{
     names::{FIELD_MANAGER, POLICY, SECRET_NAME_ANNOTATION},
 };
 
-/// What everything that is made here is called, and what the namespace's name starts with.
+/// The name of all objects made here, and the beginning of the namespace's name.
 pub const NAME: &str = "trustplane-probe";
-/// On everything that is made here: what a run that was killed left behind is found by it.
+/// On all objects made here: it finds what a killed run left behind.
 pub const LABEL: (&str, &str) = ("trustplane.dev/probe", "admission-policy");
 
 /// RBAC and admission policies are in force a moment after they were written.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Whether the policy is enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enforcement {
     NotTested,
-    /// Somebody asked for a test, and there is no policy to be tested.
+    /// A test was requested, and there is no policy to test.
     NothingToTest,
-    /// The user was refused.
     Enforced,
-    /// The user could ask for a Secret.
     NotEnforced,
-    /// It could not be tested.
     Unknown(ProbeError),
 }
 
-/// Why it could not be tested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// Something could not be made or removed.
     #[error("{step}: {cause}")]
     Call { step: &'static str, cause: ApiError },
-    /// Somebody asked for the end.
     #[error("stopped before its end")]
     Stopped,
-    /// The namespace is still there.
     #[error("namespace {namespace} could not be deleted: {cause}. The next run deletes it")]
     NotRemoved { namespace: String, cause: ApiError },
 }
@@ -84,7 +77,6 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// The user to impersonate.
     pub fn user(&self) -> &str {
         &self.name
     }
@@ -167,19 +159,16 @@ impl Probe {
         let rules = Some(vec![rule("routes"), rule("routes/custom-host")]);
         let roles: Api<Role> = Api::namespaced(admin.clone(), &self.name);
         let role = Role { metadata: named(NAME), rules };
-        api_error::with_timeout(roles.create(&params, &role))
-            .await
-            .map_err(at("creating a Role"))?;
+        let made = api_error::with_timeout(roles.create(&params, &role)).await;
+        made.map_err(at("creating a Role"))?;
 
         let group = "rbac.authorization.k8s.io".to_owned();
+        let (kind, name) = ("Role".into(), NAME.into());
+        let role_ref = RoleRef { api_group: Some(group.clone()), kind, name };
         let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), &self.name);
         let binding = RoleBinding {
             metadata: named(NAME),
-            role_ref: RoleRef {
-                api_group: Some(group.clone()),
-                kind: "Role".into(),
-                name: NAME.into(),
-            },
+            role_ref,
             subjects: Some(vec![Subject {
                 api_group: Some(group),
                 kind: "User".into(),
@@ -192,9 +181,12 @@ impl Probe {
     }
 
     fn routes(&self, user: &Client) -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, "Route"));
-        Api::namespaced_with(user.clone(), &self.name, &resource)
+        Api::namespaced_with(user.clone(), &self.name, &route_resource())
     }
+}
+
+fn route_resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, "Route"))
 }
 
 fn named(name: &str) -> ObjectMeta {
@@ -208,8 +200,7 @@ async fn create(routes: &Api<DynamicObject>, asks: bool) -> Answer<()> {
     if asks {
         metadata.annotations = Some([(SECRET_NAME_ANNOTATION.to_owned(), NAME.to_owned())].into());
     }
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, "Route"));
-    let mut route = DynamicObject::new(NAME, &resource).data(json!({
+    let mut route = DynamicObject::new(NAME, &route_resource()).data(json!({
         "spec": { "to": { "kind": "Service", "name": NAME }, "tls": { "termination": "edge" } },
     }));
     route.metadata = metadata;
@@ -217,8 +208,8 @@ async fn create(routes: &Api<DynamicObject>, asks: bool) -> Answer<()> {
     api_error::with_timeout(routes.create(&params, &route)).await.map(|_| ())
 }
 
-/// Namespaces of earlier runs. The label alone is not enough: whoever may label a namespace could
-/// have any other deleted.
+/// Namespaces of earlier runs. The label alone is not enough: a user who may label namespaces could
+/// have any of them deleted.
 async fn left_behind(admin: &Client) -> Answer<Vec<String>> {
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let labelled = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
@@ -230,15 +221,18 @@ async fn left_behind(admin: &Client) -> Answer<Vec<String>> {
 
 /// The binding first, so that its right ends before the namespace is emptied.
 async fn remove(admin: &Client, namespace: &str) -> Result<(), ProbeError> {
-    let params = DeleteParams::default();
-    let gone = |deleted: Answer<()>| match deleted {
-        Ok(()) | Err(ApiError::NotFound) => Ok(()),
-        Err(cause) => Err(ProbeError::NotRemoved { namespace: namespace.to_owned(), cause }),
-    };
+    let not_removed = |cause| ProbeError::NotRemoved { namespace: namespace.to_owned(), cause };
     let bindings: Api<RoleBinding> = Api::namespaced(admin.clone(), namespace);
-    gone(api_error::with_timeout(bindings.delete(NAME, &params)).await.map(|_| ()))?;
+    delete(&bindings, NAME).await.map_err(not_removed)?;
     let roles: Api<Role> = Api::namespaced(admin.clone(), namespace);
-    gone(api_error::with_timeout(roles.delete(NAME, &params)).await.map(|_| ()))?;
+    delete(&roles, NAME).await.map_err(not_removed)?;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
-    gone(api_error::with_timeout(namespaces.delete(namespace, &params)).await.map(|_| ()))
+    delete(&namespaces, namespace).await.map_err(not_removed)
+}
+
+async fn delete<K: Clone + Debug + DeserializeOwned>(api: &Api<K>, name: &str) -> Answer<()> {
+    match api_error::with_timeout(api.delete(name, &DeleteParams::default())).await {
+        Ok(_) | Err(ApiError::NotFound) => Ok(()),
+        Err(cause) => Err(cause),
+    }
 }

@@ -107,7 +107,7 @@ fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     variable.value.as_deref().filter(|value| !value.is_empty())
 }
 
-/// Asks about each right of this user, or of whoever asks.
+/// Asks about each right of this user, or of the user who asks.
 pub(super) async fn review(
     client: &Client,
     user: Option<&str>,

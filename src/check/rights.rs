@@ -16,33 +16,26 @@ const FEDERATE_ROLES: [&str; 3] = [
 ];
 
 /// One verb on one resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Right {
-    /// API group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// Plural name of the kind.
     pub resource: String,
     /// Such as `status`; empty for the object itself.
     pub subresource: String,
-    /// Such as `get`.
     pub verb: String,
     /// The one object that it is limited to; empty for all.
     pub name: String,
-    /// Where; empty for all namespaces.
+    /// Empty for all namespaces.
     pub namespace: String,
 }
 
 impl Right {
     fn to(verb: &str, group: &str, resource: &str, namespace: &str) -> Self {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        Self {
-            group: group.to_owned(),
-            resource: resource.to_owned(),
-            subresource: subresource.to_owned(),
-            verb: verb.to_owned(),
-            name: String::new(),
-            namespace: namespace.to_owned(),
-        }
+        let [group, resource, subresource, verb, namespace] =
+            [group, resource, subresource, verb, namespace].map(str::to_owned);
+        Self { group, resource, subresource, verb, namespace, name: String::new() }
     }
 
     /// As the API server is asked about it.
@@ -76,16 +69,12 @@ impl fmt::Display for Right {
     }
 }
 
-/// A manifest of deploy/ does not say what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It is no YAML.
     #[error("a manifest that is part of this program can't be read: {0}")]
     Yaml(#[from] serde_saphyr::Error),
-    /// It is not what its kind promises.
     #[error("a manifest that is part of this program can't be understood: {0}")]
     Shape(#[from] serde_json::Error),
-    /// What it was read for is not in it.
     #[error("a manifest that is part of this program holds no {0}")]
     Lacks(&'static str),
 }
@@ -102,14 +91,14 @@ pub fn of_controller(served: &[String]) -> Result<Vec<Right>, ManifestError> {
     let places = if served.is_empty() { &everywhere } else { served };
     let mut rights = Vec::new();
     for place in places {
-        rights.extend(granted(ROLE, place)?);
+        rights.extend(granted(&[ROLE], |_| place.clone())?);
     }
     Ok(rights)
 }
 
 /// The calls of its leader election, in the namespace where it is installed.
 pub fn of_election(namespace: &str) -> Result<Vec<Right>, ManifestError> {
-    granted(LEASE_ROLE, namespace)
+    granted(&[LEASE_ROLE], |_| namespace.to_owned())
 }
 
 /// The calls that authenticate and authorise readers of metrics.
@@ -121,25 +110,24 @@ pub fn of_metrics() -> [Right; 2] {
 /// What `trustplane federate` calls: in the cluster, in the namespace of the SPIRE server, where it is
 /// installed, and in `default`, where Events about a SpireServer are.
 pub fn of_federate(installed_in: &str, spire_namespace: &str) -> Result<Vec<Right>, ManifestError> {
-    let mut rights = Vec::new();
-    for manifest in FEDERATE_ROLES {
-        for object in documents(manifest)? {
-            let place = match object["metadata"]["namespace"].as_str() {
-                None => "",
-                Some(NAMESPACE) => installed_in,
-                Some(SPIRE_NAMESPACE) => spire_namespace,
-                Some(other) => other,
-            };
-            rights.extend(of_object(&object, place)?);
-        }
-    }
-    if rights.is_empty() { Err(ManifestError::Lacks("rules")) } else { Ok(rights) }
+    granted(&FEDERATE_ROLES, |object| match object["metadata"]["namespace"].as_str() {
+        None => String::new(),
+        Some(NAMESPACE) => installed_in.to_owned(),
+        Some(SPIRE_NAMESPACE) => spire_namespace.to_owned(),
+        Some(other) => other.to_owned(),
+    })
 }
 
-fn granted(manifest: &str, namespace: &str) -> Result<Vec<Right>, ManifestError> {
+/// The rights of these Roles, each in its place.
+fn granted(
+    manifests: &[&str],
+    place: impl Fn(&Value) -> String,
+) -> Result<Vec<Right>, ManifestError> {
     let mut rights = Vec::new();
-    for object in documents(manifest)? {
-        rights.extend(of_object(&object, namespace)?);
+    for manifest in manifests {
+        for object in documents(manifest)? {
+            rights.extend(of_object(&object, &place(&object))?);
+        }
     }
     if rights.is_empty() { Err(ManifestError::Lacks("rules")) } else { Ok(rights) }
 }

@@ -1,32 +1,30 @@
 //! The Routes and the Secrets that they ask for, read once and counted. `count` is pure; nothing of
 //! a certificate or key is kept but fingerprints and warnings.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::value::RawValue;
 
 use super::found::Answer;
 use crate::{
     api::{
-        route::Route,
+        resource::resource,
+        route::{GROUP, Route, VERSION},
         secret::{Secret, TLS_TYPE},
     },
-    inject::decide::{
-        condition::PublishedCondition,
-        facts::{RequestedSecret, RouteFacts, Tls, WriteAccess},
-        state::{Reason, State},
+    inject::{
+        decide::{
+            condition::PublishedCondition,
+            facts::{RequestedSecret, RouteFacts, Tls, WriteAccess, wildcard},
+            state::{Reason, State},
+        },
+        inventory::every,
     },
-    k8s::{
-        api_error::{self, ApiError},
-        decode::MaybeDecoded,
-        object_ref::ObjectRef,
-        pages::{Pages, Progress},
-    },
-    tls::{self, Fingerprint, Warning, Wildcard},
+    k8s::{api_error::ApiError, decode::MaybeDecoded, object_ref::ObjectRef},
+    tls::{self, Fingerprint, Warning},
 };
 
 /// Characters of a text that is not ours: it may be of any length.
@@ -35,7 +33,7 @@ const LONGEST: usize = 60;
 /// The TLS Secrets, each with the fingerprint of its pair; none where it is no text.
 pub type Secrets = HashMap<ObjectRef, Option<Fingerprint>>;
 
-/// The Routes, counted. Those that ask for a Secret and are ours to write are looked at.
+/// The Routes, counted. Only those that ask for a Secret and are ours to write are examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutesFound {
     pub all: usize,
@@ -53,23 +51,18 @@ pub struct RoutesFound {
     pub failing: Vec<(ObjectRef, Option<String>)>,
     /// Those that name a TLS Secret that is not there, with its name.
     pub without_secret: Answer<Vec<(ObjectRef, String)>>,
-    /// Those that can't be decoded.
     pub undecodable: Vec<ObjectRef>,
-    /// Those whose certificate can't be read, so nothing is known of its dates and hosts.
+    /// From here on by their certificates. If one can't be read, its dates and hosts are unknown.
     pub unreadable: Vec<ObjectRef>,
-    /// Those whose certificate has expired.
     pub expired: Vec<ObjectRef>,
-    /// Those whose certificate expires soon.
     pub expiring: Vec<ObjectRef>,
-    /// Those whose certificate is not valid yet.
     pub not_yet_valid: Vec<ObjectRef>,
-    /// Those whose certificate is for another host.
     pub wrong_host: Vec<ObjectRef>,
     /// Those that a router refuses, with the router and its reason.
     pub refused: Vec<(ObjectRef, String)>,
 }
 
-/// A Route as it is read here: what the injector knows of it, and what clients and routers object to.
+/// The injector's facts about a Route, and what clients and routers object to.
 #[derive(Clone, Debug)]
 pub struct RouteSeen {
     facts: RouteFacts,
@@ -79,7 +72,7 @@ pub struct RouteSeen {
 }
 
 /// Reads the Routes of these namespaces, or of all where none is named, and what they ask for.
-pub async fn look(
+pub async fn gather(
     client: &Client,
     namespaces: &[String],
     now: DateTime<Utc>,
@@ -116,29 +109,6 @@ fn fingerprint(secret: &Secret) -> Option<Fingerprint> {
     Some(Fingerprint::of(certificate?, key?))
 }
 
-/// Page by page, so that no answer is too large to arrive in time.
-async fn every<K>(
-    client: &Client,
-    namespaces: &[String],
-    fields: Option<&str>,
-    mut take: impl FnMut(MaybeDecoded<K>),
-) -> Answer<()>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + for<'de> Deserialize<'de>,
-{
-    let apis: Vec<Api<MaybeDecoded<K>>> = match namespaces {
-        [] => vec![Api::all(client.clone())],
-        some => some.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),
-    };
-    for api in apis {
-        let mut pages = Pages::new(&api, fields);
-        while api_error::with_timeout(pages.next(&mut take)).await? == Progress::More {}
-    }
-    Ok(())
-}
-
 impl RouteSeen {
     fn of(listed: &ListedRoute, now: DateTime<Utc>) -> Self {
         let ListedRoute { route, ingress } = listed;
@@ -147,10 +117,7 @@ impl RouteSeen {
         let terminated = matches!(facts.tls, Tls::Terminated { .. });
         let certificate = certificate.filter(|text| terminated && !text.is_empty());
         let host = route.spec.host.as_deref().unwrap_or_default();
-        let wildcard = match route.spec.wildcard_policy.as_deref() {
-            Some("Subdomain") => Wildcard::Subdomain,
-            _ => Wildcard::None,
-        };
+        let wildcard = wildcard(route.spec.wildcard_policy.as_deref());
         let warnings = match certificate.map(tls::describe) {
             None => Some(Vec::new()),
             Some(described) => described.map(|it| tls::warnings(&it, host, wildcard, now)),
@@ -163,7 +130,7 @@ impl RouteSeen {
         self.facts.holding().state() == State::Managed
     }
 
-    /// Whether it has what its Secret has now.
+    /// Whether it holds the current pair of its Secret.
     fn is_current(&self, secrets: &Secrets) -> bool {
         let wanted = self.facts.deciding_secret().and_then(|it| *secrets.get(&it)?);
         wanted.is_some() && wanted == self.facts.holding().pair()
@@ -185,10 +152,11 @@ impl RoutesFound {
         };
         let annotated: Vec<_> =
             of(WriteAccess::Free).filter(|it| it.facts.is_annotated()).collect();
-        let those = |wanted: fn(&Warning) -> bool| -> Vec<ObjectRef> {
-            let found = annotated.iter().filter(|route| route.warns(wanted));
+        let those = |wanted: &dyn Fn(&RouteSeen) -> bool| -> Vec<ObjectRef> {
+            let found = annotated.iter().filter(|route| wanted(route));
             found.map(|route| route.facts.at.clone()).collect()
         };
+        let warned = |kind: fn(&Warning) -> bool| those(&|route| route.warns(kind));
         let compared = secrets.as_ref().map_err(ApiError::clone);
         let holds = |route: &&&RouteSeen| match &compared {
             Ok(secrets) => route.is_current(secrets),
@@ -201,9 +169,7 @@ impl RoutesFound {
         };
         let misspelt = |route: &RouteSeen| match &route.facts.requested {
             RequestedSecret::Misspelt(key) => Some((route.facts.at.clone(), shown(key))),
-            RequestedSecret::Nothing | RequestedSecret::Secret(_) | RequestedSecret::Invalid(_) => {
-                None
-            }
+            _ => None,
         };
         let absent = |route: &&RouteSeen, secrets: &Secrets| {
             let secret = route.facts.deciding_secret().filter(|it| !secrets.contains_key(it))?;
@@ -224,15 +190,11 @@ impl RoutesFound {
             without_secret: compared
                 .map(|secrets| annotated.iter().filter_map(|it| absent(it, secrets)).collect()),
             undecodable,
-            unreadable: annotated
-                .iter()
-                .filter(|route| route.warnings.is_none())
-                .map(|route| route.facts.at.clone())
-                .collect(),
-            expired: those(|it| matches!(it, Warning::Expired { .. })),
-            expiring: those(|it| matches!(it, Warning::Expiring { .. })),
-            not_yet_valid: those(|it| matches!(it, Warning::NotYetValid { .. })),
-            wrong_host: those(|it| matches!(it, Warning::HostNotCovered { .. })),
+            unreadable: those(&|route| route.warnings.is_none()),
+            expired: warned(|it| matches!(it, Warning::Expired { .. })),
+            expiring: warned(|it| matches!(it, Warning::Expiring { .. })),
+            not_yet_valid: warned(|it| matches!(it, Warning::NotYetValid { .. })),
+            wrong_host: warned(|it| matches!(it, Warning::HostNotCovered { .. })),
             refused: annotated
                 .iter()
                 .filter_map(|route| Some((route.facts.at.clone(), route.refusal.clone()?)))
@@ -241,7 +203,7 @@ impl RoutesFound {
     }
 }
 
-/// What its condition says, where there is one of ours; that all is well is not believed here.
+/// The reason in its condition; that all is well is not believed here.
 fn reason(route: &RouteFacts) -> Option<String> {
     match route.conditions.first()?.reason? {
         Reason::SecretInjected => {
@@ -316,29 +278,7 @@ impl<'de> Deserialize<'de> for ListedRoute {
     }
 }
 
-impl Resource for ListedRoute {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Route::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        Route::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        Route::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        Route::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        self.route.meta()
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.route.meta_mut()
-    }
-}
+resource!(ListedRoute, NamespaceResourceScope, GROUP, VERSION, "Route", "routes", of: route);
 
 #[cfg(test)]
 mod tests;

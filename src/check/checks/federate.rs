@@ -1,7 +1,8 @@
 //! The lines about `trustplane federate`. Where it is not installed, one says so.
 
 use super::{
-    APPLY_FEDERATE, APPLY_TRUST_DOMAIN, CheckResult, Judge, NO_PERMISSIONS, Status, Subject, lacks,
+    APPLY_FEDERATE, APPLY_TRUST_DOMAIN, CheckResult, Evaluator, NO_PERMISSIONS, Status, Subject,
+    lacks,
 };
 use super::{leader, replicas, some};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     runtime::lease::holder::Holder,
 };
 
-impl Judge<'_> {
+impl Evaluator<'_> {
     pub(super) fn federate(&self) -> Vec<CheckResult> {
         let it = Subject { check: "federate", subject: "trustplane federate" };
         let federate = &self.facts.federate;
@@ -155,12 +156,12 @@ impl Judge<'_> {
         }
     }
 
-    /// Whoever keeps it: the sandbox has no Deployment, and OpenShift has an operator of its own.
+    /// Shown without a Deployment too: the sandbox has none, and OpenShift has its own operator.
     fn spire_server(&self) -> Option<CheckResult> {
         let it = Subject { check: "spire-server", subject: "SpireServer" };
         let installed = matches!(self.facts.federate.installation, Ok(Some(_)));
         match &self.facts.federate.server {
-            Ok(Some(server)) => Some(judge(it, server, installed)),
+            Ok(Some(server)) => Some(server_result(it, server, installed)),
             _ if !installed => None,
             Ok(None) => Some(it.note("none yet. docs/federate.md shows one")),
             Err(error) => Some(it.unanswered(error)),
@@ -178,14 +179,13 @@ impl Judge<'_> {
     }
 }
 
-fn judge(it: Subject, server: &SpireServerFound, installed: bool) -> CheckResult {
+fn server_result(it: Subject, server: &SpireServerFound, installed: bool) -> CheckResult {
     let ready = server.conditions.iter().find(|it| it.kind == "Ready");
     let Some(ready) = ready else {
         let found = format!("trust domain {}, without conditions", server.trust_domain);
+        let todo = "Wait a moment. If none come, the controller's log says why.";
         return match installed {
-            true => {
-                it.warning(found, "Wait a moment. If none come, the controller's log says why.")
-            }
+            true => it.warning(found, todo),
             false => it.note(format!("{found}: no controller keeps it")),
         };
     };
@@ -195,15 +195,14 @@ fn judge(it: Subject, server: &SpireServerFound, installed: bool) -> CheckResult
     );
     // False is the usual of CreateOnlyMode.
     let others =
-        server.conditions.iter().filter(|it| it.kind != "Ready" && it.kind != "CreateOnlyMode");
-    let others: Vec<_> = others.collect();
+        || server.conditions.iter().filter(|it| it.kind != "Ready" && it.kind != "CreateOnlyMode");
     let mut add = |title: &str, names: Vec<String>| {
         if !names.is_empty() {
             found = format!("{found}; {title}: {}", some(names.into_iter()));
         }
     };
     let that_are = |status: &str| -> Vec<String> {
-        let those = others.iter().filter(|it| it.status == status);
+        let those = others().filter(|it| it.status == status);
         those.map(|ConditionFound { kind, reason, .. }| format!("{kind} ({reason})")).collect()
     };
     let wrong = that_are("False");

@@ -1,24 +1,24 @@
 //! The lines about Routes, their certificates and their Secrets.
 
-use super::{CheckResult, Judge, Subject, named, some};
+use super::{CheckResult, Evaluator, Subject, named, some};
 use crate::{
     check::routes::RoutesFound,
     k8s::{api_error::ApiError, object_ref::ObjectRef, sandbox::Injecting},
 };
 
-/// Where Routes could not be listed, the first line says why and the others this.
-fn not_seen(error: &ApiError) -> &'static str {
-    match error {
-        ApiError::NotFound => "no Routes to look at",
-        _ => "cannot be seen: the Routes could not be listed",
+impl Evaluator<'_> {
+    /// Where Routes could not be listed, the first line says why and the others this.
+    fn not_seen(&self, it: Subject) -> CheckResult {
+        it.note(match &self.facts.routes {
+            Err(ApiError::NotFound) => "no Routes to look at",
+            _ => "cannot be seen: the Routes could not be listed",
+        })
     }
-}
 
-impl Judge<'_> {
     pub(super) fn routes(&self) -> CheckResult {
         let it = Subject { check: "routes", subject: "Routes" };
         let found = match &self.facts.routes {
-            Err(error @ ApiError::NotFound) => return it.note(not_seen(error)),
+            Err(ApiError::NotFound) => return self.not_seen(it),
             Err(error) => return it.unanswered(error),
             Ok(found) => found,
         };
@@ -61,13 +61,11 @@ impl Judge<'_> {
 
     pub(super) fn secrets(&self) -> CheckResult {
         let it = Subject { check: "secrets", subject: "Secrets of Routes" };
-        match self.facts.routes.as_ref().map(|found| &found.without_secret) {
-            Err(error) => it.note(not_seen(error)),
-            Ok(Err(error)) => it.unanswered(error),
-            Ok(Ok(absent)) if absent.is_empty() => {
-                it.ok("every TLS Secret that a Route names exists")
-            }
-            Ok(Ok(absent)) => {
+        let Ok(found) = &self.facts.routes else { return self.not_seen(it) };
+        match &found.without_secret {
+            Err(error) => it.unanswered(error),
+            Ok(absent) if absent.is_empty() => it.ok("every TLS Secret that a Route names exists"),
+            Ok(absent) => {
                 let names =
                     some(absent.iter().map(|(route, secret)| format!("{route} names {secret}")));
                 it.warning(
@@ -81,10 +79,7 @@ impl Judge<'_> {
     /// Only `list` on Routes is needed: the certificate is in the Route.
     pub(super) fn dates(&self) -> CheckResult {
         let it = Subject { check: "certificate-dates", subject: "certificate dates" };
-        let found = match &self.facts.routes {
-            Err(error) => return it.note(not_seen(error)),
-            Ok(found) => found,
-        };
+        let Ok(found) = &self.facts.routes else { return self.not_seen(it) };
         let kinds = [
             ("expired", &found.expired),
             ("not valid yet", &found.not_yet_valid),
@@ -101,10 +96,7 @@ impl Judge<'_> {
 
     pub(super) fn hosts(&self) -> CheckResult {
         let it = Subject { check: "certificate-hosts", subject: "certificate hosts" };
-        let found = match &self.facts.routes {
-            Err(error) => return it.note(not_seen(error)),
-            Ok(found) => found,
-        };
+        let Ok(found) = &self.facts.routes else { return self.not_seen(it) };
         if found.wrong_host.is_empty() {
             return it.ok("every one that a Route asked for is for its host");
         }
@@ -116,10 +108,7 @@ impl Judge<'_> {
 
     pub(super) fn admission(&self) -> CheckResult {
         let it = Subject { check: "router-admission", subject: "routers" };
-        let found = match &self.facts.routes {
-            Err(error) => return it.note(not_seen(error)),
-            Ok(found) => found,
-        };
+        let Ok(found) = &self.facts.routes else { return self.not_seen(it) };
         if found.refused.is_empty() {
             return it.ok("no router refuses a Route that asks for a Secret");
         }

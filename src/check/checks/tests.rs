@@ -1,13 +1,41 @@
 //! Every line, in each of its states.
 
 use super::*;
-use crate::check::{
-    federate::FederateFound, found::Server, probe::ProbeError, routes::RoutesFound,
+use crate::{
+    check::{
+        federate::FederateFound,
+        found::{Answer, Server},
+        probe::ProbeError,
+        routes::{RoutesFound, Secrets},
+    },
+    k8s::api_error::TIMEOUT,
 };
 
 fn server(number: (u32, u32)) -> Server {
     let version = format!("{}.{}.0", number.0, number.1);
     Server { url: "https://127.0.0.1:6443".into(), version, number }
+}
+
+pub(super) fn policy(policy: Installed, binding: Installed) -> Answer<Option<PolicyFound>> {
+    Ok(Some(PolicyFound { policy, binding }))
+}
+
+/// `in_order`, with this changed in the Deployment.
+fn with_deployment(change: impl FnOnce(&mut DeploymentFound)) -> Facts {
+    let mut facts = in_order();
+    change(facts.deployment.as_mut().unwrap().as_mut().unwrap());
+    facts
+}
+
+/// `in_order`, with this changed in what was found of Routes.
+fn with_routes(change: impl FnOnce(&mut RoutesFound)) -> Facts {
+    let mut facts = in_order();
+    change(facts.routes.as_mut().unwrap());
+    facts
+}
+
+fn shop() -> ObjectRef {
+    ObjectRef::new("web", "shop")
 }
 
 /// A cluster with everything in its place, and without `trustplane federate`.
@@ -21,10 +49,7 @@ pub(super) fn in_order() -> Facts {
         status_field: Ok(StatusField::Kept),
         installer: reviewed(22),
         account: reviewed(16),
-        policy: Ok(Some(PolicyFound {
-            policy: Installed::AsShipped,
-            binding: Installed::AsShipped,
-        })),
+        policy: policy(Installed::AsShipped, Installed::AsShipped),
         enforcement: Enforcement::Enforced,
         deployment: Ok(Some(DeploymentFound {
             image: "trustplane:0.1.0".into(),
@@ -45,17 +70,7 @@ pub(super) fn in_order() -> Facts {
             annotated: 2,
             current: Ok(2),
             injected: 2,
-            left_alone: 0,
-            misspelt: Vec::new(),
-            failing: Vec::new(),
-            without_secret: Ok(Vec::new()),
-            undecodable: Vec::new(),
-            unreadable: Vec::new(),
-            expired: Vec::new(),
-            expiring: Vec::new(),
-            not_yet_valid: Vec::new(),
-            wrong_host: Vec::new(),
-            refused: Vec::new(),
+            ..RoutesFound::count(&[], Vec::new(), Ok(Secrets::new()))
         }),
         federate: FederateFound { installation: Ok(None), server: Ok(None) },
     }
@@ -68,7 +83,7 @@ fn untouched() -> Facts {
         route_api: Ok(RouteApi::Missing),
         status_field: Err(ApiError::NotFound),
         account: Ok(Reviewed { asked: 16, missing: vec![right] }),
-        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
+        policy: policy(Installed::Missing, Installed::Missing),
         deployment: Ok(None),
         lease: Ok(Holder::NoLease),
         routes: Err(ApiError::NotFound),
@@ -78,15 +93,8 @@ fn untouched() -> Facts {
 
 pub(super) fn missing(right: &str) -> Right {
     let (verb, resource) = right.split_once(' ').unwrap();
-    let text = |text: &str| text.to_owned();
-    Right {
-        group: text(""),
-        resource: text(resource),
-        subresource: text(""),
-        verb: text(verb),
-        name: text(""),
-        namespace: text(""),
-    }
+    let (verb, resource) = (verb.to_owned(), resource.to_owned());
+    Right { verb, resource, ..Right::default() }
 }
 
 fn line(facts: &Facts, check: &str) -> CheckResult {
@@ -141,7 +149,7 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
     let forbidden = Facts {
         route_api: Err(ApiError::Forbidden),
         status_field: Err(ApiError::Forbidden),
-        installer: Err(ApiError::Timeout(call_timeout())),
+        installer: Err(ApiError::Timeout(TIMEOUT)),
         account: Err(ApiError::Forbidden),
         policy: Err(ApiError::Forbidden),
         deployment: Err(ApiError::Forbidden),
@@ -161,15 +169,11 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
     }
 }
 
-fn call_timeout() -> std::time::Duration {
-    crate::k8s::api_error::TIMEOUT
-}
-
 #[test]
 fn what_may_not_be_seen_is_a_warning_and_what_is_not_answered_a_failure() {
     let facts = Facts { policy: Err(ApiError::Forbidden), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Status::Warning);
-    let facts = Facts { policy: Err(ApiError::Timeout(call_timeout())), ..in_order() };
+    let facts = Facts { policy: Err(ApiError::Timeout(TIMEOUT)), ..in_order() };
     assert_eq!(line(&facts, "policy").result, Status::Failed);
 }
 
@@ -201,11 +205,9 @@ fn missing_rights_are_named_and_the_first_few_are_enough() {
 
 #[test]
 fn what_helm_installed_is_put_right_with_helm() {
-    let missing = vec![missing("get secrets")];
-    let mut facts = Facts { account: Ok(Reviewed { asked: 16, missing }), ..in_order() };
-    if let Ok(Some(deployment)) = &mut facts.deployment {
-        deployment.release = Some("routes".into());
-    }
+    let account = Ok(Reviewed { asked: 16, missing: vec![missing("get secrets")] });
+    let released = with_deployment(|it| it.release = Some("routes".into()));
+    let facts = Facts { account, ..released };
     let command = line(&facts, "account-rights").command;
     let expected = "helm upgrade routes deploy/chart -n trustplane --reuse-values";
     assert_eq!(command.as_deref(), Some(expected));
@@ -222,16 +224,14 @@ fn who_may_not_install_is_told_so_before_and_only_warned_after() {
 
 #[test]
 fn a_policy_that_is_not_bound_or_altered_fails() {
-    let facts =
-        |policy, binding| Facts { policy: Ok(Some(PolicyFound { policy, binding })), ..in_order() };
     let altered = || Installed::Altered(vec!["spec.matchConditions".into()]);
-    for (policy, binding, found) in [
-        (Installed::Missing, Installed::Missing, "missing"),
-        (Installed::AsShipped, Installed::Missing, "not bound"),
-        (altered(), Installed::AsShipped, "spec.matchConditions"),
-        (Installed::AsShipped, altered(), "its binding"),
+    for (policy, found) in [
+        (policy(Installed::Missing, Installed::Missing), "missing"),
+        (policy(Installed::AsShipped, Installed::Missing), "not bound"),
+        (policy(altered(), Installed::AsShipped), "spec.matchConditions"),
+        (policy(Installed::AsShipped, altered()), "its binding"),
     ] {
-        let line = line(&facts(policy, binding), "policy");
+        let line = line(&Facts { policy, ..in_order() }, "policy");
         assert_eq!(line.result, Status::Failed, "{line:?}");
         assert!(line.found.contains(found), "{line:?}");
     }
@@ -239,13 +239,8 @@ fn a_policy_that_is_not_bound_or_altered_fails() {
 
 #[test]
 fn a_controller_for_some_namespaces_may_do_without_the_policy() {
-    let mut facts = Facts {
-        policy: Ok(Some(PolicyFound { policy: Installed::Missing, binding: Installed::Missing })),
-        ..in_order()
-    };
-    if let Ok(Some(deployment)) = &mut facts.deployment {
-        deployment.served = vec!["shop".into()];
-    }
+    let limited = with_deployment(|it| it.served = vec!["shop".into()]);
+    let facts = Facts { policy: policy(Installed::Missing, Installed::Missing), ..limited };
     assert_eq!(line(&facts, "policy").result, Status::Warning);
     assert!(line(&facts, "account-rights").found.ends_with(", in shop"));
 }
@@ -323,12 +318,9 @@ fn a_test_that_was_asked_for_and_not_made_is_not_passed_over_in_silence() {
 
 #[test]
 fn a_misspelt_annotation_is_named_whoever_injects() {
-    for facts in [in_order(), Facts { routes: in_order().routes, ..untouched() }] {
-        let mut facts = facts;
-        if let Ok(found) = &mut facts.routes {
-            let route = ObjectRef::new("web", "shop");
-            found.misspelt = vec![(route, "route.openshift.io/tls-secret-nam".into())];
-        }
+    let key = "route.openshift.io/tls-secret-nam".to_owned();
+    let slip = with_routes(|it| it.misspelt = vec![(shop(), key)]);
+    for facts in [slip.clone(), Facts { routes: slip.routes, ..untouched() }] {
         let line = line(&facts, "routes");
         assert_eq!(line.result, Status::Warning);
         let named = "misspelt annotation: web/shop (route.openshift.io/tls-secret-nam)";
@@ -340,45 +332,46 @@ fn a_misspelt_annotation_is_named_whoever_injects() {
 #[test]
 fn bad_certificates_and_refused_routes_have_a_line_each() {
     let change = |change: fn(&mut RoutesFound, ObjectRef)| {
-        let mut facts = in_order();
-        change(facts.routes.as_mut().unwrap(), ObjectRef::new("web", "shop"));
+        let facts = with_routes(|it| change(it, shop()));
         let warned = that_are(&statuses(&facts, Expect::Whatever), Status::Warning);
         assert_eq!(warned.len(), 1, "{warned:?}");
         (warned[0], line(&facts, warned[0]).found)
     };
-    let dates = "certificate-dates";
-    assert_eq!(change(|it, at| it.expired.push(at)), (dates, "expired: web/shop".into()));
-    assert_eq!(change(|it, at| it.expiring.push(at)), (dates, "expiring soon: web/shop".into()));
-    assert_eq!(change(|it, at| it.unreadable.push(at)), (dates, "cannot be read: web/shop".into()));
-    assert_eq!(
-        change(|it, at| it.not_yet_valid.push(at)),
-        (dates, "not valid yet: web/shop".into())
-    );
-    assert_eq!(
-        change(|it, at| it.wrong_host.push(at)),
-        ("certificate-hosts", "not for the Route's host: web/shop".into())
-    );
-    assert_eq!(
-        change(|it, at| it.refused.push((at, "NoHostValue, router default".into()))),
-        ("router-admission", "refused: web/shop (NoHostValue, router default)".into())
-    );
+    let cases: [(fn(&mut RoutesFound, ObjectRef), &str, &str); 6] = [
+        (|it, at| it.expired.push(at), "certificate-dates", "expired: web/shop"),
+        (|it, at| it.expiring.push(at), "certificate-dates", "expiring soon: web/shop"),
+        (|it, at| it.unreadable.push(at), "certificate-dates", "cannot be read: web/shop"),
+        (|it, at| it.not_yet_valid.push(at), "certificate-dates", "not valid yet: web/shop"),
+        (
+            |it, at| it.wrong_host.push(at),
+            "certificate-hosts",
+            "not for the Route's host: web/shop",
+        ),
+        (
+            |it, at| it.refused.push((at, "NoHostValue, router default".into())),
+            "router-admission",
+            "refused: web/shop (NoHostValue, router default)",
+        ),
+    ];
+    for (case, check, found) in cases {
+        assert_eq!(change(case), (check, found.to_owned()));
+    }
 }
 
 #[test]
 fn routes_that_may_not_be_listed_are_not_called_absent() {
-    let found =
-        |cause| line(&Facts { routes: Err(cause), ..in_order() }, "certificate-dates").found;
+    let facts = |cause| Facts { routes: Err(cause), ..in_order() };
+    let found = |cause| line(&facts(cause), "certificate-dates").found;
     assert_eq!(found(ApiError::NotFound), "no Routes to look at");
     assert!(found(ApiError::Forbidden).starts_with("cannot be seen"));
 }
 
 #[test]
 fn where_secrets_may_not_be_read_it_says_so_and_claims_nothing() {
-    let mut facts = in_order();
-    if let Ok(found) = &mut facts.routes {
-        found.current = Err(ApiError::Forbidden);
-        found.without_secret = Err(ApiError::Forbidden);
-    }
+    let facts = with_routes(|it| {
+        it.current = Err(ApiError::Forbidden);
+        it.without_secret = Err(ApiError::Forbidden);
+    });
     let routes = line(&facts, "routes").found;
     assert!(routes.contains("cannot be seen whether that is current"), "{routes}");
     assert_eq!(line(&facts, "secrets").result, Status::Warning);
@@ -414,13 +407,7 @@ fn a_server_of_routes_that_is_down_fails() {
 
 #[test]
 fn replicas_that_are_not_ready_or_not_wanted_fail() {
-    let facts = |replicas, ready| {
-        let mut facts = in_order();
-        if let Ok(Some(deployment)) = &mut facts.deployment {
-            (deployment.replicas, deployment.ready) = (replicas, ready);
-        }
-        facts
-    };
+    let facts = |replicas, ready| with_deployment(|it| (it.replicas, it.ready) = (replicas, ready));
     assert_eq!(line(&facts(2, 1), "deployment").result, Status::Failed);
     assert!(line(&facts(2, 1), "deployment").found.starts_with("1 of 2 replicas ready"));
     assert_eq!(line(&facts(0, 0), "deployment").result, Status::Failed);
@@ -428,11 +415,7 @@ fn replicas_that_are_not_ready_or_not_wanted_fail() {
 
 #[test]
 fn old_replicas_that_are_ready_do_not_hide_new_ones_that_never_start() {
-    let mut facts = in_order();
-    if let Ok(Some(deployment)) = &mut facts.deployment {
-        deployment.updated = 1;
-    }
-    let line = line(&facts, "deployment");
+    let line = line(&with_deployment(|it| it.updated = 1), "deployment");
     assert_eq!(line.result, Status::Failed);
     assert!(line.found.ends_with("1 of 2 replaced by this version"), "{line:?}");
 }
@@ -456,10 +439,7 @@ fn a_controller_on_a_server_without_admission_policies_is_not_in_order() {
 
 #[test]
 fn a_controller_that_only_pretends_fails() {
-    let mut facts = in_order();
-    if let Ok(Some(deployment)) = &mut facts.deployment {
-        (deployment.dry_run, deployment.elects) = (true, false);
-    }
+    let facts = with_deployment(|it| (it.dry_run, it.elects) = (true, false));
     let line = line(&facts, "deployment");
     assert_eq!(line.result, Status::Failed);
     assert!(line.found.contains("nothing is injected"), "{line:?}");
@@ -474,23 +454,19 @@ fn a_lease_that_an_earlier_installation_left_behind_is_no_failure_before_the_nex
 
 #[test]
 fn a_lease_that_nobody_renews_fails_unless_none_is_asked_for() {
-    let gone = || Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
-    let mut facts = Facts { lease: gone(), ..in_order() };
-    assert_eq!(line(&facts, "lease").result, Status::Failed);
-    if let Ok(Some(deployment)) = &mut facts.deployment {
-        deployment.elects = false;
+    for (elects, result) in [(true, Status::Failed), (false, Status::Note)] {
+        let gone = Ok(Holder::Gone { identity: "pod-1".into(), renewed: None });
+        let facts = Facts { lease: gone, ..with_deployment(|it| it.elects = elects) };
+        assert_eq!(line(&facts, "lease").result, result);
     }
-    assert_eq!(line(&facts, "lease").result, Status::Note);
 }
 
 #[test]
 fn routes_that_fail_and_secrets_that_are_missing_are_warnings_with_names() {
-    let mut facts = in_order();
-    if let Ok(found) = &mut facts.routes {
-        let route = ObjectRef::new("web", "shop");
-        found.failing = vec![(route.clone(), Some("SecretNotFound".into()))];
-        found.without_secret = Ok(vec![(route, "shop-tls".into())]);
-    }
+    let facts = with_routes(|it| {
+        it.failing = vec![(shop(), Some("SecretNotFound".into()))];
+        it.without_secret = Ok(vec![(shop(), "shop-tls".into())]);
+    });
     let routes = line(&facts, "routes");
     assert_eq!(routes.result, Status::Warning);
     assert!(routes.found.ends_with("failing: web/shop (SecretNotFound)"), "{routes:?}");

@@ -4,7 +4,7 @@ use super::*;
 use crate::check::{
     checks::{
         Expect, evaluate,
-        tests::{in_order, missing},
+        tests::{in_order, missing, policy},
     },
     facts::Facts,
     federate::FederateFound,
@@ -38,10 +38,7 @@ fn installation() -> Installation {
         },
         lease: Ok(Holder::Alive { identity: "pod-1".into() }),
         account: Ok(Reviewed { asked: 100, missing: Vec::new() }),
-        policy: Ok(Some(PolicyFound {
-            policy: Installed::AsShipped,
-            binding: Installed::AsShipped,
-        })),
+        policy: policy(Installed::AsShipped, Installed::AsShipped),
         guarded: Some("spire".into()),
         spire_server_api: Ok(Installed::AsShipped),
         missing_kinds: Ok(Vec::new()),
@@ -136,14 +133,13 @@ fn rights_that_are_missing_are_named_and_come_back_the_way_they_came() {
 fn a_policy_that_is_missing_unbound_altered_or_for_another_namespace_fails() {
     let altered = || Installed::Altered(vec!["spec.validations".into()]);
     use Installed::{AsShipped, Missing};
-    for (policy, binding, found) in [
-        (Missing, Missing, "missing: everybody who may edit the SpireServer"),
-        (AsShipped, Missing, "not bound"),
-        (altered(), AsShipped, "spec.validations"),
-        (AsShipped, altered(), "its binding"),
+    for (policy, found) in [
+        (policy(Missing, Missing), "missing: everybody who may edit the SpireServer"),
+        (policy(AsShipped, Missing), "not bound"),
+        (policy(altered(), AsShipped), "spec.validations"),
+        (policy(AsShipped, altered()), "its binding"),
     ] {
-        let facts = but(|it| it.policy = Ok(Some(PolicyFound { policy, binding })));
-        let line = line(&facts, "federate-policy");
+        let line = line(&but(|it| it.policy = policy), "federate-policy");
         assert_eq!(line.result, Status::Failed, "{line:?}");
         assert!(line.found.contains(found), "{line:?}");
     }
@@ -176,10 +172,8 @@ fn conditions_and_peers_are_summed_up() {
         line(&facts(Some(installation()), Some(server)), "spire-server")
     };
     let well = server(|_| {});
-    assert_eq!(
-        well.found,
-        "trust domain a.test: Ready is True (Ready); peers without a problem: 2"
-    );
+    let summary = "trust domain a.test: Ready is True (Ready); peers without a problem: 2";
+    assert_eq!(well.found, summary);
 
     let unreachable = server(|it| {
         it.conditions[2] = condition("PeersReachable", "False", "PeerUnreachable");
