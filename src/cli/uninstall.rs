@@ -116,7 +116,6 @@ impl From<Choice> for Pairs {
 }
 
 impl Uninstall {
-    /// Shows what will happen, asks, and does it.
     pub fn run(self) -> anyhow::Result<()> {
         log::init(LogFormat::Text, Verbosity::Quiet);
         block_on(self.release())
@@ -130,7 +129,7 @@ impl Uninstall {
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
         let (sandbox, federate) =
-            tokio::join!(running::sandbox(&client), federate::look(&client, self.installed_in()));
+            tokio::join!(running::sandbox(&client), federate::find(&client, self.installed_in()));
         let found = Found { outlook, sandbox, federate };
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
@@ -141,8 +140,8 @@ impl Uninstall {
         }
         let runs = match (sandbox, &self.install_namespace) {
             (Some(Injecting::Itself), _) => Err(Running::Sandbox),
-            (_, Some(namespace)) => running::look(&client, namespace).await,
-            (_, None) => running::look_around(&client).await,
+            (_, Some(namespace)) => running::check(&client, namespace).await,
+            (_, None) => running::check_everywhere(&client).await,
         };
         let runs = runs.err();
         if self.dry_run {
@@ -151,8 +150,9 @@ impl Uninstall {
         if let Some(runs) = runs.filter(|_| !self.while_running) {
             bail!(Unable(runs.into()));
         }
-        if !found.outlook.is_nothing() {
-            self.confirm(&printer::question(&found.outlook, pairs))?;
+        if !self.yes && !found.outlook.is_nothing() {
+            let question = printer::question(&found.outlook, pairs);
+            confirm::confirm(&question, self.output, "Add --yes")?;
         }
         self.execute(&client, &found, Order { pairs, status }).await
     }
@@ -172,7 +172,7 @@ impl Uninstall {
             Output::Json => found.document(None, None, self.installed_in()),
         })?;
         if found.outlook.is_nothing() {
-            return self.say_farewell(found);
+            return self.print_next_steps(found);
         }
         let choose = "Choose what happens to the injected certificates and keys: --routes=keep or --routes=clear";
         if self.dry_run {
@@ -193,13 +193,6 @@ impl Uninstall {
         Ok(())
     }
 
-    fn confirm(&self, question: &str) -> anyhow::Result<()> {
-        if self.yes {
-            return Ok(());
-        }
-        confirm::confirm(question, self.output, "Add --yes")
-    }
-
     async fn execute(
         &self,
         client: &kube::Client,
@@ -210,10 +203,10 @@ impl Uninstall {
         let routes = found.outlook.routes();
         let mut progress = Progress::of(routes.len());
         let ended =
-            execute::execute(client, routes, order, &stop, |done| progress.tell(done)).await;
+            execute::execute(client, routes, order, &stop, |done| progress.print(done)).await;
         progress.end();
-        let is_done = |outcome: &Removal| matches!(outcome, Removal::Done | Removal::Gone);
-        let all_done = ended.iter().all(|(_, outcome)| is_done(outcome));
+        let is_done = |(_, it): &(_, Removal)| matches!(it, Removal::Done | Removal::Gone);
+        let all_done = ended.iter().all(is_done);
         let failed = ended.iter().any(|(_, outcome)| matches!(outcome, Removal::Failed(_)));
         match self.output {
             Output::Text if ended.is_empty() => {}
@@ -225,13 +218,13 @@ impl Uninstall {
             }
         }
         match (all_done, failed) {
-            (true, _) => self.say_farewell(found),
+            (true, _) => self.print_next_steps(found),
             (false, true) => bail!(Exit::Reported),
             (false, false) => bail!(Exit::Stopped),
         }
     }
 
-    fn say_farewell(&self, found: &Found) -> anyhow::Result<()> {
+    fn print_next_steps(&self, found: &Found) -> anyhow::Result<()> {
         match self.output {
             Output::Text if found.sandbox.is_some() => {
                 let text = "This is the trustplane sandbox: there is nothing else to remove.";
@@ -240,8 +233,8 @@ impl Uninstall {
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
                 let width = output::width();
-                let rest = printer::farewell(self.installed_in(), width);
-                print(&format!("{}{rest}", found.federate.farewell(width)))
+                let rest = printer::next_steps(self.installed_in(), width);
+                print(&format!("{}{rest}", found.federate.next_steps(width)))
             }
             Output::Text | Output::Json => Ok(()),
         }
@@ -282,20 +275,20 @@ fn no_routes(error: ApiError) -> anyhow::Error {
 struct Progress {
     all: usize,
     watched: bool,
-    told: Instant,
+    printed: Instant,
 }
 
 impl Progress {
     fn of(all: usize) -> Self {
-        Self { all, watched: io::stderr().is_terminal(), told: Instant::now() }
+        Self { all, watched: io::stderr().is_terminal(), printed: Instant::now() }
     }
 
-    fn tell(&mut self, done: usize) {
+    fn print(&mut self, done: usize) {
         let pause = Duration::from_millis(if self.watched { 200 } else { 5_000 });
-        if self.told.elapsed() < pause {
+        if self.printed.elapsed() < pause {
             return;
         }
-        self.told = Instant::now();
+        self.printed = Instant::now();
         let (start, end) = if self.watched { ("\r", "") } else { ("", "\n") };
         eprint!("{start}{done} of {} Routes{end}", self.all);
         let _ = io::stderr().flush();

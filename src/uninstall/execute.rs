@@ -18,35 +18,29 @@ use crate::{
     },
 };
 
-/// Routes that are worked on at once.
 const AT_ONCE: usize = 8;
-/// How often one Route is tried: somebody else may write it too.
+/// Tries of one Route: others may write it too.
 const ATTEMPTS: u32 = 6;
 
-/// What is to be done to every Route.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// What becomes of pairs that are ours.
     pub pairs: Pairs,
     /// Whether `.status.certificate` is there to be taken out.
     pub status: StatusField,
 }
 
-/// How one Route ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Everything is removed.
     Done,
     /// It was deleted in the meantime.
     Gone,
-    /// It is as it was.
     Failed(ApplyError),
     /// Asked to stop before it was tried.
     NotTried,
 }
 
-/// Does it to these Routes. Once asked to stop it finishes what is under way and begins nothing
-/// more; so it does when the API server can't be used any longer.
+/// When asked to stop, or when the API server can't be used any longer, it finishes the Routes under
+/// way and begins no other.
 pub async fn execute(
     client: &Client,
     routes: Vec<ObjectRef>,
@@ -58,7 +52,7 @@ pub async fn execute(
         if stop.is_cancelled() {
             return (at, Removal::NotTried);
         }
-        let outcome = patiently(client, &at, order, stop).await;
+        let outcome = with_retries(client, &at, order, stop).await;
         if let Removal::Failed(error) = &outcome
             && is_hopeless(error)
         {
@@ -75,22 +69,22 @@ pub async fn execute(
     outcomes
 }
 
-async fn patiently(
+async fn with_retries(
     client: &Client,
     at: &ObjectRef,
     order: Order,
     stop: &CancellationToken,
 ) -> Removal {
-    let mut attempt = 1;
+    let mut attempts = 1;
     loop {
-        match once(client, at, order).await {
+        match attempt(client, at, order).await {
             Ok(outcome) => return outcome,
-            Err(error) if attempt >= ATTEMPTS || !is_passing(&error) => {
+            Err(error) if attempts >= ATTEMPTS || !is_passing(&error) => {
                 return Removal::Failed(error);
             }
             Err(error) => {
                 tokio::select! {
-                    () = tokio::time::sleep(Backoff::OBJECT.after(attempt)) => attempt += 1,
+                    () = tokio::time::sleep(Backoff::OBJECT.after(attempts)) => attempts += 1,
                     () = stop.cancelled() => return Removal::Failed(error),
                 }
             }
@@ -99,7 +93,7 @@ async fn patiently(
 }
 
 /// Reads the Route, decides, writes. After a conflict the next read is decided on.
-async fn once(client: &Client, at: &ObjectRef, order: Order) -> Result<Removal, ApplyError> {
+async fn attempt(client: &Client, at: &ObjectRef, order: Order) -> Result<Removal, ApplyError> {
     let api: Api<Route> = Api::namespaced(client.clone(), &at.namespace);
     let read = api_error::with_timeout(api.get_opt(&at.name)).await;
     let read = read.map_err(|cause| ApplyError::Read { route: at.clone(), cause })?;

@@ -1,5 +1,5 @@
-//! `trustplane federate` and its trust domain. They are not touched: the keys of a trust domain can't be
-//! made again. What is there is told, with the commands that remove it.
+//! `trustplane federate` and its trust domain. They are not touched, because the keys of a trust domain
+//! can't be made again; the commands that remove them are shown.
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -22,14 +22,13 @@ pub struct Federate {
     runs: bool,
     /// Where the SPIRE server runs.
     spire_namespace: String,
-    /// The SpireServer's trust domain, if there is one.
     trust_domain: Option<String>,
 }
 
-/// Looks for it. Whoever may not see it can't remove it either, and is told nothing.
-pub async fn look(client: &Client, namespace: &str) -> Federate {
+/// Nothing for a user who may not see it: they can't remove it either.
+pub async fn find(client: &Client, namespace: &str) -> Federate {
     let (deployment, server) =
-        tokio::join!(federate::deployment(client, namespace), federate::spire_server(client),);
+        tokio::join!(federate::deployment(client, namespace), federate::spire_server(client));
     Federate::of(namespace, deployment.ok().flatten(), server.ok().flatten())
 }
 
@@ -50,7 +49,6 @@ impl Federate {
         }
     }
 
-    /// Whether there is anything to tell.
     fn is_nothing(&self) -> bool {
         self.installed_in.is_none() && self.trust_domain.is_none()
     }
@@ -60,7 +58,6 @@ impl Federate {
         self.installed_in.as_ref().map(|_| "kubectl delete --ignore-not-found -k deploy/federate")
     }
 
-    /// The commands that end the trust domain.
     fn destroys(&self) -> [String; 3] {
         [
             "kubectl delete --ignore-not-found spireserver cluster".to_owned(),
@@ -69,7 +66,7 @@ impl Federate {
         ]
     }
 
-    /// What is said before anything is done.
+    /// Shown before anything is done.
     pub fn notice(&self, outlook: &Outlook, width: usize) -> String {
         if self.is_nothing() {
             return String::new();
@@ -95,7 +92,7 @@ impl Federate {
     }
 
     /// How to remove it, before the rest is removed.
-    pub fn farewell(&self, width: usize) -> String {
+    pub fn next_steps(&self, width: usize) -> String {
         if self.is_nothing() {
             return String::new();
         }
@@ -157,7 +154,7 @@ mod tests {
     fn where_there_is_nothing_of_it_nothing_is_said() {
         let nothing = Federate::of("trustplane", None, None);
         assert_eq!(nothing.notice(&Outlook::default(), 80), "");
-        assert_eq!(nothing.farewell(80), "");
+        assert_eq!(nothing.next_steps(80), "");
         assert_eq!(nothing.document(), Value::Null);
     }
 
@@ -167,16 +164,16 @@ mod tests {
         let notice = federate.notice(&Outlook::default(), 200);
         let found = "Deployment trustplane/trustplane-federate and SpireServer cluster (trust domain a.test)";
         assert!(notice.contains(found), "{notice}");
-        let farewell = federate.farewell(200);
-        let (before, after) = farewell.split_once("Run these only").unwrap();
+        let next_steps = federate.next_steps(200);
+        let (before, after) = next_steps.split_once("Run these only").unwrap();
         assert!(before.contains("kubectl delete --ignore-not-found -k deploy/federate\n"));
-        assert!(!before.contains("spireserver") && after.contains("ITS KEYS"), "{farewell}");
-        assert!(after.contains("delete --ignore-not-found namespace spire\n"), "{farewell}");
+        assert!(!before.contains("spireserver") && after.contains("ITS KEYS"), "{next_steps}");
+        assert!(after.contains("delete --ignore-not-found namespace spire\n"), "{next_steps}");
         let document = federate.document();
         assert_eq!(document["next"].as_array().map(Vec::len), Some(1));
         assert_eq!(document["destroysKeys"].as_array().map(Vec::len), Some(3));
         for width in [50, 80] {
-            assert!(fits(&federate.farewell(width), width), "{}", federate.farewell(width));
+            assert!(fits(&federate.next_steps(width), width), "{}", federate.next_steps(width));
             let notice = federate.notice(&Outlook::default(), width);
             assert!(fits(&notice, width), "{notice}");
         }
@@ -185,8 +182,8 @@ mod tests {
     #[test]
     fn a_trust_domain_without_a_controller_is_told_of_too() {
         let left = Federate { installed_in: None, runs: false, ..installed() };
-        assert!(!left.farewell(80).contains("deploy/federate"), "{}", left.farewell(80));
-        assert!(left.farewell(80).contains("kubectl delete"));
+        assert!(!left.next_steps(80).contains("deploy/federate"), "{}", left.next_steps(80));
+        assert!(left.next_steps(80).contains("kubectl delete"));
         assert_eq!(left.document()["next"], json!([]));
     }
 

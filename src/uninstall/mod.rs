@@ -1,8 +1,7 @@
 //! Command uninstall: removes what we keep in Routes, as the administrator chooses.
 //!
-//! `plan` decides from a Route alone and is pure, `execute` does it, `running` knows whether a
-//! controller is still at work, `federate` what is left alone, `printer` shows it all. The writes themselves are `inject::apply`'s,
-//! the only writer of Routes.
+//! `plan` decides from a Route alone and is pure, `execute` does it, `running` finds controllers that
+//! still run, `federate` what is left alone, `printer` shows it all. Only `inject::act::apply` writes.
 
 pub mod execute;
 pub mod federate;

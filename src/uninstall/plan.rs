@@ -21,7 +21,6 @@ use crate::{
     k8s::object_ref::ObjectRef,
 };
 
-/// What becomes of the pairs that we injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pairs {
@@ -31,15 +30,12 @@ pub enum Pairs {
     Clear,
 }
 
-/// What becomes of one Route's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// The injected pair stays, as the Route's own.
     PairStays,
-    /// The injected pair goes.
     PairGoes,
-    /// A certificate that is not ours stays.
     OwnPairStays,
     /// An injected key that lost its certificate goes.
     KeyGoes,
@@ -47,7 +43,6 @@ pub enum Effect {
     NoPair,
 }
 
-/// What is to be done to one Route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Both annotations go, together with this; none where neither is there.
@@ -77,7 +72,7 @@ fn is_marked(route: &RouteFacts) -> bool {
     route.is_annotated() || route.has_marker
 }
 
-/// What the controller does where the annotation was removed: rows 11 to 13 of its table.
+/// As the controller does when the annotation is removed: rows 11 to 13 of its table.
 fn taking_out(route: &RouteFacts) -> Write {
     let removed =
         RouteFacts { requested: RequestedSecret::Nothing, has_marker: true, ..route.clone() };
@@ -87,7 +82,6 @@ fn taking_out(route: &RouteFacts) -> Write {
     decided.write.unwrap_or(Write::DropMarker)
 }
 
-/// What becomes of its certificate, to show before it is done.
 pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
     let holding = route.holding();
     match (holding.state(), pairs) {
@@ -103,11 +97,9 @@ pub fn effect(route: &RouteFacts, pairs: Pairs) -> Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
     pub at: ObjectRef,
-    /// What its annotation says; nothing where only our marker is left.
+    /// None if only our marker is left.
     pub asks_for: Option<String>,
-    /// With `keep`.
     pub keep: Effect,
-    /// With `clear`.
     pub clear: Effect,
     /// Whether `.status.certificate` goes.
     pub drops_status: bool,
@@ -129,7 +121,6 @@ impl Marked {
         }
     }
 
-    /// What becomes of its certificate.
     pub fn effect(&self, pairs: Pairs) -> Effect {
         match pairs {
             Pairs::Keep => self.keep,
@@ -138,7 +129,6 @@ impl Marked {
     }
 }
 
-/// What is to be done to all Routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// Those that ask, or asked, for a Secret.
@@ -152,7 +142,6 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Sorts what was found.
     pub fn of(inventory: Inventory, status: StatusField) -> Self {
         let mut outlook = Self { undecodable: inventory.undecodable, ..Self::default() };
         for route in &inventory.routes {
@@ -179,12 +168,10 @@ impl Outlook {
         self.marked.iter().filter(|marked| marked.drops_status).count() + self.status_only.len()
     }
 
-    /// Whether no Route has to be written.
     pub fn is_nothing(&self) -> bool {
         self.marked.is_empty() && self.status_only.is_empty()
     }
 
-    /// Every Route that has to be written.
     pub fn routes(&self) -> Vec<ObjectRef> {
         let marked = self.marked.iter().map(|marked| marked.at.clone());
         marked.chain(self.status_only.iter().cloned()).collect()

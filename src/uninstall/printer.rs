@@ -26,7 +26,7 @@ const LONGEST: usize = 253;
 /// How the Routes ended, by their place.
 pub type Ended = HashMap<ObjectRef, Removal>;
 
-fn words(effect: Effect) -> &'static str {
+fn describe(effect: Effect) -> &'static str {
     match effect {
         Effect::PairStays => "certificate and key stay",
         Effect::PairGoes => "certificate and key removed",
@@ -36,7 +36,7 @@ fn words(effect: Effect) -> &'static str {
     }
 }
 
-/// What would happen to each Route; with either choice where none was made.
+/// What would happen to each Route, with either choice if none was made.
 pub fn table(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
     let mut text = String::new();
     if !outlook.marked.is_empty() {
@@ -70,8 +70,7 @@ pub fn table(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
     text
 }
 
-/// What is asked before anything is written. Certificates, annotations and statuses are counted
-/// apart: most Routes lose a status and nothing else.
+/// Certificates, annotations and statuses are counted apart: most Routes lose a status only.
 pub fn question(outlook: &Outlook, pairs: Pairs) -> String {
     let routes = |count: usize| match count {
         1 => "1 Route".to_owned(),
@@ -112,10 +111,10 @@ fn stacked(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
         let _ = writeln!(text, "{BOLD}{title}{BOLD:#}");
         let effects = match pairs {
             None => vec![
-                format!("--routes=keep: {}", words(marked.keep)),
-                format!("--routes=clear: {}", words(marked.clear)),
+                format!("--routes=keep: {}", describe(marked.keep)),
+                format!("--routes=clear: {}", describe(marked.clear)),
             ],
-            Some(pairs) => vec![words(marked.effect(pairs)).to_owned()],
+            Some(pairs) => vec![describe(marked.effect(pairs)).to_owned()],
         };
         for line in effects.iter().flat_map(|effect| wrapped(effect, width - 2)) {
             let _ = writeln!(text, "  {line}");
@@ -126,8 +125,8 @@ fn stacked(outlook: &Outlook, pairs: Option<Pairs>, width: usize) -> String {
 
 fn row(marked: &Marked, pairs: Option<Pairs>) -> [String; 5] {
     let (first, second) = match pairs {
-        None => (words(marked.keep), words(marked.clear)),
-        Some(pairs) => (words(marked.effect(pairs)), ""),
+        None => (describe(marked.keep), describe(marked.clear)),
+        Some(pairs) => (describe(marked.effect(pairs)), ""),
     };
     let secret = shortened(marked.asks_for.as_deref().unwrap_or("-"));
     [&*marked.at.namespace, &*marked.at.name, &printable(&secret), first, second].map(str::to_owned)
@@ -155,8 +154,8 @@ fn aligned(rows: &[[String; 5]]) -> String {
 }
 
 pub fn result(ended: &[(ObjectRef, Removal)], width: usize) -> String {
-    let count = |wanted: fn(&Removal) -> bool| ended.iter().filter(|(_, it)| wanted(it)).count();
-    let done = count(|it| matches!(it, Removal::Done | Removal::Gone));
+    let is_done = |(_, it): &&(_, Removal)| matches!(it, Removal::Done | Removal::Gone);
+    let done = ended.iter().filter(is_done).count();
     let all = ended.len();
     let style = if done == all { GOOD } else { WARNING };
     let mut text = format!("{style}Routes done: {done} of {all}.{style:#}\n");
@@ -189,12 +188,13 @@ pub fn next(namespace: &str) -> [String; 2] {
 }
 
 /// The same, for people.
-pub fn farewell(namespace: &str, width: usize) -> String {
+pub fn next_steps(namespace: &str, width: usize) -> String {
     let text = |text: &str| paragraph(text, width);
-    let [kubectl, helm] = next(namespace)
-        .map(|line| command(&line, width - 2).iter().map(|part| format!("  {part}\n")).collect());
-    let kubectl: String = kubectl;
-    [
+    let indented = |line: String| -> String {
+        command(&line, width - 2).iter().map(|part| format!("  {part}\n")).collect()
+    };
+    let [kubectl, helm] = next(namespace).map(indented);
+    let parts = [
         text(
             "Now remove the rest. With kubectl, delete the overlay that you applied; if that was \
              deploy/overlays/kubernetes, delete deploy/overlays/openshift instead:",
@@ -206,9 +206,8 @@ pub fn farewell(namespace: &str, width: usize) -> String {
             "Deleting deploy/overlays/kubernetes or crds removes the Route API, and EVERY ROUTE with it. \
              Remove what you made yourself, such as RoleBindings in other namespaces, by hand.",
         ),
-    ]
-    .into_iter()
-    .fold("\n".to_owned(), |all, part| all + &part)
+    ];
+    format!("\n{}", parts.concat())
 }
 
 /// One object. Fields may be added; none is renamed or removed.
@@ -219,18 +218,19 @@ pub fn document(
     federate: &Federate,
     namespace: &str,
 ) -> String {
-    let marked: Vec<_> = outlook.marked.iter().map(|marked| entry(marked, ended)).collect();
-    let place = |at: &ObjectRef| json!({ "namespace": &*at.namespace, "route": &*at.name });
-    let status_only = outlook.status_only.iter().map(|at| {
-        let mut entry = place(at);
-        put_outcome(&mut entry, at, ended);
+    let marked = outlook.marked.iter().map(|marked| {
+        let mut entry = entry(&marked.at, ended);
+        entry["secret"] = json!(marked.asks_for);
+        entry["keep"] = json!(marked.keep);
+        entry["clear"] = json!(marked.clear);
         entry
     });
+    let status_only = outlook.status_only.iter().map(|at| entry(at, ended));
     let left_alone = outlook.left_alone.iter().map(|marked| place(&marked.at));
     let undecodable = outlook.undecodable.iter().map(place);
     let report = json!({
         "routes": pairs,
-        "plan": marked,
+        "plan": marked.collect::<Vec<_>>(),
         "statusOnly": status_only.collect::<Vec<_>>(),
         "leftAlone": left_alone.collect::<Vec<_>>(),
         "undecodable": undecodable.collect::<Vec<_>>(),
@@ -240,19 +240,12 @@ pub fn document(
     printable::json(&format!("{report}\n"))
 }
 
-fn entry(marked: &Marked, ended: Option<&Ended>) -> Value {
-    let mut entry = json!({
-        "namespace": &*marked.at.namespace,
-        "route": &*marked.at.name,
-        "secret": marked.asks_for,
-        "keep": marked.keep,
-        "clear": marked.clear,
-    });
-    put_outcome(&mut entry, &marked.at, ended);
-    entry
+fn place(at: &ObjectRef) -> Value {
+    json!({ "namespace": &*at.namespace, "route": &*at.name })
 }
 
-fn put_outcome(entry: &mut Value, at: &ObjectRef, ended: Option<&Ended>) {
+/// A Route that is to be written, and how that ended.
+fn entry(at: &ObjectRef, ended: Option<&Ended>) -> Value {
     let (result, error) = match ended.map(|ended| ended.get(at)) {
         None => ("planned", None),
         Some(Some(Removal::Done)) => ("done", None),
@@ -260,8 +253,10 @@ fn put_outcome(entry: &mut Value, at: &ObjectRef, ended: Option<&Ended>) {
         Some(Some(Removal::Failed(error))) => ("failed", Some(error.to_string())),
         Some(Some(Removal::NotTried) | None) => ("not-tried", None),
     };
+    let mut entry = place(at);
     entry["result"] = json!(result);
     entry["error"] = json!(error);
+    entry
 }
 
 #[cfg(test)]
@@ -339,7 +334,7 @@ Routes that lose .status.certificate and nothing else: 1
                 table(&outlook(), None, width),
                 table(&outlook(), Some(Pairs::Keep), width),
                 result(&ended, width),
-                farewell("trustplane", width),
+                next_steps("trustplane", width),
             ] {
                 let text = strip_str(&text).to_string();
                 assert!(fits(&text, width), "{width}:\n{text}");

@@ -1,4 +1,4 @@
-//! Whether a controller is still at work.
+//! Whether a controller still runs.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, api::ListParams};
@@ -15,34 +15,28 @@ use crate::{
     },
 };
 
-/// Why nothing is written yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Running {
-    /// The Deployment asks for replicas.
     #[error(
         "trustplane still runs: Deployment {namespace}/{INJECT_DEPLOYMENT} has {replicas} replicas. \
          Stop it first with: kubectl -n {namespace} scale deployment/{INJECT_DEPLOYMENT} --replicas=0"
     )]
     Scaled { namespace: String, replicas: i32 },
-    /// Somebody renews the Lease.
     #[error(
         "trustplane still runs: {identity} holds Lease {namespace}/{INJECT_LEASE}. Stop it, or wait \
          until it has stopped, and run this again"
     )]
     Leads { namespace: String, identity: String },
-    /// The sandbox injects by itself.
     #[error(
         "this is the trustplane sandbox, and its injector puts .status.certificate back at once. Start \
          it with trustplane sandbox --no-inject to try this, or add --while-running"
     )]
     Sandbox,
-    /// Nothing was installed where it usually is.
     #[error(
         "trustplane runs in namespace {namespace}, not in {NAMESPACE}. If you mean that one, add \
          --install-namespace {namespace}"
     )]
     Elsewhere { namespace: String },
-    /// It can't be seen.
     #[error(
         "whether trustplane still runs in namespace {namespace} cannot be seen: {cause}. Run this as \
          somebody who may read the Deployment and the Lease there, or add --while-running"
@@ -56,9 +50,9 @@ pub async fn sandbox(client: &Client) -> Option<Injecting> {
     sandbox::recognise(client, &version).await
 }
 
-/// Looks for a controller that was installed in this namespace. One that somebody runs by hand
-/// without a Lease can't be seen.
-pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
+/// Whether the controller that is installed in this namespace runs. One that is run by hand without a
+/// Lease can't be seen.
+pub async fn check(client: &Client, namespace: &str) -> Result<(), Running> {
     let unknown = |cause| Running::Unknown { namespace: namespace.to_owned(), cause };
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let deployment =
@@ -75,9 +69,9 @@ pub async fn look(client: &Client, namespace: &str) -> Result<(), Running> {
     }
 }
 
-/// Looks where it is usually installed, and where it is installed if not there.
-pub async fn look_around(client: &Client) -> Result<(), Running> {
-    look(client, NAMESPACE).await?;
+/// First where it is usually installed, then in all namespaces.
+pub async fn check_everywhere(client: &Client) -> Result<(), Running> {
+    check(client, NAMESPACE).await?;
     let deployments: Api<Deployment> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={INJECT_DEPLOYMENT}"));
     // A user without that right owns some namespaces only, and knows what runs there.
@@ -131,10 +125,10 @@ mod tests {
     #[tokio::test]
     async fn a_controller_that_runs_in_another_namespace_is_found() {
         let namespace = "infra".to_owned();
-        let found = look_around(&cluster("infra", 2)).await;
+        let found = check_everywhere(&cluster("infra", 2)).await;
         assert_eq!(found, Err(Running::Elsewhere { namespace }));
-        assert_eq!(look_around(&cluster("infra", 0)).await, Ok(()), "one that was stopped");
-        let here = look_around(&cluster(NAMESPACE, 2)).await;
+        assert_eq!(check_everywhere(&cluster("infra", 0)).await, Ok(()), "one that was stopped");
+        let here = check_everywhere(&cluster(NAMESPACE, 2)).await;
         assert!(matches!(here, Err(Running::Scaled { replicas: 2, .. })), "{here:?}");
     }
 }
