@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::{
     cli::{
         Exit,
-        cluster::block_on,
+        cluster::{SILENCE, block_on},
         output::{self, Output, print},
         sandbox::{NEW_PAIR, RENEW, Settings, until_stopped},
     },
@@ -29,9 +29,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Long enough to read a block.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A connection may be silent for this long.
-const SILENCE: Duration = Duration::from_secs(30);
-
 /// Shows in about 20 seconds what trustplane does, on this machine and without a cluster.
 ///
 /// It starts what trustplane sandbox starts, and then does what a user would do: create a Route,
@@ -79,7 +76,6 @@ enum Job {
 }
 
 impl Demo {
-    /// Takes the tour.
     pub fn run(self) -> anyhow::Result<()> {
         if let Some(Job::Federation(tour)) = self.job {
             return tour.run();
@@ -129,38 +125,37 @@ impl Demo {
             }
             until_stopped(session, &stop, self.settings.output).await?;
         }
-        verdict(&outcomes)
+        all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
     }
 
     async fn tour(&self, session: &Session, access: &Access) -> anyhow::Result<Tour> {
-        let watched = self.settings.output == Output::Text && std::io::stdout().is_terminal();
-        let pause = if watched { PAUSE } else { Duration::ZERO };
         let kubeconfig = Kubeconfig::read_from(&access.kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // What the environment has for the way out is no way to a port of this process.
+        // A proxy of the environment does not lead to a port of this process.
         config.proxy_url = None;
         Ok(Tour {
             client: client::connect(config, Gate::open(), SILENCE)?,
             edge: access.edge,
             default: session.default_certificate().clone(),
             patience: PATIENCE + self.settings.grace(),
-            pause: self.pause.unwrap_or(pause),
+            pause: pause(self.pause, self.settings.output),
         })
     }
 }
 
-/// Whether somebody is there who could go on by hand, and press Ctrl-C.
+/// Between two steps: time to read, if a person watches.
+fn pause(chosen: Option<Duration>, output: Output) -> Duration {
+    let watched = output == Output::Text && std::io::stdout().is_terminal();
+    chosen.unwrap_or(if watched { PAUSE } else { Duration::ZERO })
+}
+
+/// Whether a person can go on by hand, and press Ctrl-C.
 fn on_a_terminal() -> bool {
     std::io::stdin().is_terminal() || std::io::stdout().is_terminal()
 }
 
-/// A tour that did not show what it should is a failure.
-fn verdict(outcomes: &[StepResult]) -> anyhow::Result<()> {
-    all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
-}
-
-/// The numbers of steps, and whether each showed what it should.
+/// Fails unless each step showed what it should.
 fn all_hold(steps: impl IntoIterator<Item = (usize, bool)>) -> anyhow::Result<()> {
     let failed = steps.into_iter().filter(|(_, holds)| !holds);
     let failed: Vec<_> = failed.map(|(number, _)| number.to_string()).collect();

@@ -168,6 +168,9 @@ fn pod_user(text: &str) -> Result<PodUser, String> {
 
 impl Federate {
     pub fn run(self) -> anyhow::Result<()> {
+        if self.output == Output::Json && !self.controller.dry_run {
+            bail!(Unable(anyhow!("-o json belongs to --dry-run. Add --dry-run, or leave -o out")));
+        }
         let mode = match (self.controller.dry_run, self.create_only) {
             (true, true) => {
                 bail!(Unable(anyhow!("--create-only and --dry-run exclude each other")))
@@ -282,6 +285,14 @@ mod tests {
         for wrong in ["--max-peers=0", "--max-peers=51"] {
             assert!(parsed(wrong).unwrap_err().contains("1..=50"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_output_format_without_dry_run_is_refused_and_starts_nothing() {
+        let refused = parsed("--output=json").unwrap().run().unwrap_err();
+        assert!(refused.is::<Unable>(), "exit code 2");
+        let said = refused.to_string();
+        assert!(said.contains("belongs to --dry-run"), "{said}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 mod exchange;
 
 use anyhow::{Context, anyhow, bail};
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     cli::{
@@ -23,7 +24,7 @@ use crate::{
     k8s::{client, gate::Gate},
     runtime::{
         clock::Clock,
-        controller::Unable,
+        controller::{Unable, explain_kubeconfig},
         log::{self, LogFormat, Verbosity},
         printable::{self, printable},
     },
@@ -76,7 +77,11 @@ Examples:
     trustplane federation bootstrap a b
 
   In a script, with a fingerprint that was compared before:
-    trustplane federation bootstrap a b --yes --fingerprint 2c90:81e4:...")]
+    trustplane federation bootstrap a b --yes --fingerprint 2c90:81e4:...
+
+Exit codes: 0 done, or nothing to do; 1 something went wrong; 2 nothing was changed: the command line
+is wrong or incomplete, a cluster could not be reached, the fingerprint is a different one, or the
+SpireServer of TO does not list the trust domain.")]
 struct Bootstrap {
     /// The context of the kubeconfig to read the bundle from
     #[arg(value_name = "FROM")]
@@ -112,7 +117,10 @@ struct Bootstrap {
 Examples:
   For people, and for scripts:
     trustplane federation fingerprint a
-    trustplane federation fingerprint a -o json")]
+    trustplane federation fingerprint a -o json
+
+Exit codes: 0 shown, 1 something went wrong, 2 the command line is wrong, or the bundle could not be
+read.")]
 struct Fingerprint {
     /// The context of the kubeconfig
     #[arg(value_name = "CLUSTER")]
@@ -168,18 +176,7 @@ impl Bootstrap {
             )));
         }
         let plan = facts.plan(&offer).map_err(|error| Unable(error.into()))?;
-        for remark in remarks(&plan, &listing, &self.to, &offer.trust_domain) {
-            output::say(&remark);
-        }
-        let Some(what) = verb(&plan) else {
-            output::say(&format!("{} has this bundle already. Nothing was changed.", self.to));
-            return Ok(());
-        };
-        if self.dry_run {
-            output::say(&format!(
-                "It would {what} the ClusterFederatedTrustDomain in {}. Nothing was changed.",
-                self.to
-            ));
+        if !is_to_write(&plan, &listing, &self.to, &offer.trust_domain, self.dry_run) {
             return Ok(());
         }
         self.confirm(&offer, &listing)?;
@@ -213,6 +210,28 @@ impl Bootstrap {
         );
         confirm::confirm(&question, self.source.output, &instead)
     }
+}
+
+/// Prints the warnings about the planned write. Answers whether it is to be done, and says why not.
+fn is_to_write(
+    plan: &ImportPlan,
+    listing: &Listing,
+    to: &str,
+    trust_domain: &str,
+    dry_run: bool,
+) -> bool {
+    for remark in remarks(plan, listing, to, trust_domain) {
+        output::say(&remark);
+    }
+    let why_not = match verb(plan) {
+        None => format!("{to} has this bundle already. Nothing was changed."),
+        Some(what) if dry_run => {
+            format!("It would {what} the ClusterFederatedTrustDomain in {to}. Nothing was changed.")
+        }
+        Some(_) => return true,
+    };
+    output::say(&why_not);
+    false
 }
 
 /// The verb for the planned write, if there is one.
@@ -282,43 +301,63 @@ impl Source {
     }
 
     fn shown(&self, offer: &Offer, listing: Option<&Listing>) -> String {
-        let Offer { trust_domain, url, bundle, .. } = offer;
-        let fingerprint = bundle.fingerprint();
-        let expiry = bundle.earliest_expiry();
-        match self.output {
-            Output::Json => {
-                let mut page = json!({
-                    "trustDomain": trust_domain,
-                    "bundleEndpointUrl": url,
-                    "fingerprint": digits(&fingerprint),
-                    "x509Authorities": bundle.x509.len(),
-                    "jwtAuthorities": bundle.jwt.len(),
-                    "sequence": bundle.sequence,
-                    "earliestExpiry": expiry,
-                });
-                if let Some(listing) = listing {
-                    page["listed"] = json!(*listing != Listing::Unlisted);
-                }
-                printable::json(&format!("{page:#}\n"))
+        let listed = listing.map(|it| ("listed", json!(*it != Listing::Unlisted)));
+        shown(self.output, offer, &offer.bundle.fingerprint(), None, listed.as_slice())
+    }
+}
+
+/// An offer, for people or programs, with the time at which a file of it was made.
+fn shown(
+    output: Output,
+    offer: &Offer,
+    fingerprint: &str,
+    made_at: Option<DateTime<Utc>>,
+    more: &[(&str, Value)],
+) -> String {
+    let Offer { trust_domain, url, bundle, .. } = offer;
+    let (expiry, profile) = (bundle.earliest_expiry(), offer.profile.as_str());
+    match output {
+        Output::Json => {
+            let mut page = json!({
+                "trustDomain": trust_domain,
+                "bundleEndpointUrl": url,
+                "fingerprint": digits(fingerprint),
+                "x509Authorities": bundle.x509.len(),
+                "jwtAuthorities": bundle.jwt.len(),
+                "sequence": bundle.sequence,
+                "earliestExpiry": expiry,
+            });
+            if let Some(made_at) = made_at {
+                page["bundleEndpointProfile"] = json!(profile);
+                page["endpointSpiffeId"] = json!(offer.endpoint_id);
+                page["madeAt"] = json!(made_at);
             }
-            Output::Text => {
-                let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
-                format!(
-                    "trust domain  {}\nendpoint      {}\nauthorities   {} for X.509, the first expires {expiry}; {} for JWT\nfingerprint   {fingerprint}\n",
-                    printable(trust_domain),
-                    printable(url),
-                    bundle.x509.len(),
-                    bundle.jwt.len(),
-                )
+            for (name, value) in more {
+                page[*name] = value.clone();
             }
+            printable::json(&format!("{page:#}\n"))
+        }
+        Output::Text => {
+            let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
+            let profile = made_at.map_or_else(String::new, |_| format!(" ({profile})"));
+            let made_at = made_at
+                .map_or_else(String::new, |it| format!("made at       {}\n", it.to_rfc3339()));
+            format!(
+                "trust domain  {}\nendpoint      {}{profile}\nauthorities   {} for X.509, the first expires {expiry}; {} for JWT\n{made_at}fingerprint   {fingerprint}\n",
+                printable(trust_domain),
+                printable(url),
+                bundle.x509.len(),
+                bundle.jwt.len(),
+            )
         }
     }
 }
 
 /// The cluster of a context, or of the current one.
 async fn cluster(context: Option<&str>) -> anyhow::Result<Cluster> {
-    let read = Kubeconfig::read().context("no usable kubeconfig. Set KUBECONFIG");
-    let read = read.map_err(Unable)?;
+    let read = Kubeconfig::read().map_err(|error| {
+        Unable(anyhow!("no usable kubeconfig: {}. Set KUBECONFIG", explain_kubeconfig(&error)))
+    })?;
     let known = || read.contexts.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(context) = context.map(str::to_owned).or_else(|| read.current_context.clone()) else {
         bail!(Unable(anyhow!("the kubeconfig has no current context. Name one of: {}", known())));

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use clap::{
     Arg, ArgAction, Command, Error,
     builder::{BoolValueParser, FalseyValueParser, TypedValueParser},
+    error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
 
@@ -81,6 +82,17 @@ impl TypedValueParser for Switch {
             _ => self.parse_ref(cmd, arg, value),
         }
     }
+}
+
+/// Says where the flags of a command below another one go, if some were written before its name.
+pub(super) fn with_tip(mut error: Error) -> Error {
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+        && error.kind() == ErrorKind::ArgumentConflict
+    {
+        let tip = format!("write flags after '{name}'; --help there lists them");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 /// Orders the long help: first sentence, examples, rest of the description, flags, exit codes. The

@@ -9,20 +9,20 @@ use crate::runtime::{
     printable,
 };
 
-pub mod check;
+mod check;
 mod cluster;
 mod confirm;
 #[cfg(feature = "demo")]
-pub mod demo;
-pub mod federate;
-pub mod federation;
+mod demo;
+mod federate;
+mod federation;
 mod help;
-pub mod inject;
+mod inject;
 mod output;
 mod policy_args;
 #[cfg(feature = "demo")]
-pub mod sandbox;
-pub mod uninstall;
+mod sandbox;
+mod uninstall;
 
 #[cfg(feature = "demo")]
 const DEMO_EXAMPLE: &str = "  See it work, on this machine and without a cluster:
@@ -94,7 +94,8 @@ impl Exit {
 impl Cli {
     /// Ends the process if the command line is wrong or asks for help.
     pub fn from_arguments() -> Self {
-        let matches = help::finish(Self::command(), output::width()).get_matches();
+        let command = help::finish(Self::command(), output::width());
+        let matches = command.try_get_matches().unwrap_or_else(|it| help::with_tip(it).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 

@@ -86,15 +86,13 @@ pub struct Settings {
 
 impl Settings {
     pub(super) fn init_log(&self) {
-        let verbosity = if self.verbose { Verbosity::Normal } else { Verbosity::Quiet };
-        log::init(LogFormat::Text, verbosity);
+        init_log(self.verbose);
     }
 
     pub(super) fn grace(&self) -> Duration {
         self.rules.secret_missing_grace
     }
 
-    /// How the injector is to decide.
     pub(super) fn rules(&self) -> anyhow::Result<InjectorRules> {
         Ok(InjectorRules { policy: self.rules.policy()?, resync: self.rules.resync })
     }
@@ -114,7 +112,6 @@ impl Settings {
         Ok(session)
     }
 
-    /// The ports of API server and edge.
     fn ports(&self) -> anyhow::Result<(Port, Port)> {
         match (self.api_port, self.edge_port) {
             (Some(api), Some(edge)) if api == edge && api != 0 => {
@@ -133,8 +130,12 @@ impl Settings {
     }
 }
 
+pub(super) fn init_log(verbose: bool) {
+    let verbosity = if verbose { Verbosity::Normal } else { Verbosity::Quiet };
+    log::init(LogFormat::Text, verbosity);
+}
+
 impl Sandbox {
-    /// Runs the sandbox until it is asked to stop.
     pub fn run(self) -> anyhow::Result<()> {
         self.settings.init_log();
         block_on(self.serve())

@@ -10,6 +10,6 @@ pub mod cache;
 pub mod decide;
 #[cfg(test)]
 mod fixtures;
-pub mod inventory;
-pub mod metrics;
+pub(crate) mod inventory;
+pub(crate) mod metrics;
 pub mod run;

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use futures::future::BoxFuture;
-use kube::Client;
+use kube::{Client, config::KubeconfigError};
 use prometheus_client::registry::Registry;
 use tokio::{runtime::Runtime, sync::watch, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
@@ -268,9 +268,21 @@ pub(crate) fn no_cluster(error: kube::config::InferConfigError) -> anyhow::Error
         "Set KUBECONFIG, create or correct ~/.kube/config, or run in a Pod with a ServiceAccount";
     match std::error::Error::source(&error) {
         Some(kubeconfig) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
-            anyhow::anyhow!("no usable cluster: {kubeconfig}. {next}")
+            let why = kubeconfig.downcast_ref().map(explain_kubeconfig);
+            let why = why.unwrap_or_else(|| kubeconfig.to_string());
+            anyhow::anyhow!("no usable cluster: {why}. {next}")
         }
         _ => anyhow::anyhow!("no usable cluster: {error}. {next}"),
+    }
+}
+
+/// kube's own text has the path in two pairs of quotes.
+pub(crate) fn explain_kubeconfig(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(cause, path) => {
+            format!("kubeconfig {} can't be read: {cause}", path.display())
+        }
+        error => error.to_string(),
     }
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it like 500ms, 5s or 10m"))
+    humantime::parse_duration(text).map_err(|_| "write it like 500ms, 5s or 10m".to_owned())
 }
 
 pub(crate) fn at_least_a_second(text: &str) -> Result<Duration, String> {

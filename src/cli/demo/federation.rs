@@ -1,28 +1,25 @@
 //! `trustplane demo federation`.
 
-use std::{io::IsTerminal, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{PATIENCE, PAUSE, all_hold};
+use super::{PATIENCE, all_hold, pause};
 use crate::{
     cli::{
         Exit,
         cluster::block_on,
         output::{self, Output, print},
+        sandbox::init_log,
     },
     demo::tour::{
         federation::{FederationStepResult, Progress, Tour, clusters::Clusters, printer},
         printer::counted,
     },
-    runtime::{
-        flags::duration,
-        log::{self, LogFormat, Verbosity},
-        printable, shutdown, terminal as page,
-    },
+    runtime::{flags::duration, printable, shutdown, terminal as page},
 };
 
 /// Shows in about 20 seconds how two clusters come to trust each other's workloads, on this machine
@@ -67,10 +64,8 @@ workloads are trusted where, and what the SpireServers say of their peers.
 ";
 
 impl Federation {
-    /// Takes the tour.
     pub fn run(self) -> anyhow::Result<()> {
-        let verbosity = if self.verbose { Verbosity::Normal } else { Verbosity::Quiet };
-        log::init(LogFormat::Text, verbosity);
+        init_log(self.verbose);
         block_on(self.show())
     }
 
@@ -83,7 +78,7 @@ impl Federation {
             print(&page::paragraph(INTRODUCTION, width))?;
         }
         let (clusters, mut running) = Clusters::start().await?;
-        let tour = Tour::new(clusters, PATIENCE, self.pause());
+        let tour = Tour::new(clusters, PATIENCE, pause(self.pause, self.output));
         let walk = tour.walk(|progress| match progress {
             _ if !text => Ok(()),
             Progress::Begins(number, step) => print(&printer::begins(number, step, width)),
@@ -103,11 +98,6 @@ impl Federation {
             Output::Json => report(&outcomes, seconds),
         })?;
         all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
-    }
-
-    fn pause(&self) -> Duration {
-        let watched = self.output == Output::Text && std::io::stdout().is_terminal();
-        self.pause.unwrap_or(if watched { PAUSE } else { Duration::ZERO })
     }
 }
 

@@ -17,8 +17,9 @@ fn outcome(number: usize, differences: &[&str]) -> StepResult {
 
 #[test]
 fn a_step_that_did_not_show_what_it_should_fails_the_command() {
-    assert!(verdict(&[outcome(1, &[]), outcome(2, &[])]).is_ok());
-    let failed = verdict(&[outcome(1, &[]), outcome(2, &["no Event"]), outcome(3, &["no"])]);
+    assert!(all_hold([(1, true), (2, true)]).is_ok());
+    let steps = [outcome(1, &[]), outcome(2, &["no Event"]), outcome(3, &["no"])];
+    let failed = all_hold(steps.iter().map(|step| (step.number, step.holds())));
     let said = failed.unwrap_err().to_string();
     assert!(said.starts_with("not every step showed what it should: 2, 3."), "{said}");
 }

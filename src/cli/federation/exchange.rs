@@ -9,26 +9,21 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use chrono::{DateTime, Utc};
 use clap::Args;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::{Source, cluster, done, remarks, verb};
+use super::{Source, cluster, done, is_to_write, shown, verb};
 use crate::{
     cli::{
         confirm,
         output::{self, Output, print},
     },
     federate::decide::{
-        bootstrap::{Listing, Offer},
-        exchange::{self, FileImportPlan, ImportError, ImportRules, LONGEST, digits},
+        bootstrap::Listing,
+        exchange::{self, ImportError, ImportRules, LONGEST},
     },
-    runtime::{
-        clock::Clock,
-        controller::Unable,
-        flags::at_least_a_second,
-        printable::{self, printable},
-    },
+    runtime::{clock::Clock, controller::Unable, flags::at_least_a_second, printable::printable},
 };
 
 /// Writes the bundle of a cluster into a file, for another organisation to import.
@@ -128,8 +123,8 @@ impl Export {
         let written = write(out, &export.text());
         let written = written.with_context(|| format!("{} could not be written", out.display()));
         written.map_err(Unable)?;
-        let text = shown(self.source.output, &export.offer, export.made_at, &fingerprint, None);
-        print(&text)?;
+        let made_at = Some(export.made_at);
+        print(&shown(self.source.output, &export.offer, &fingerprint, made_at, &[]))?;
         output::say(&format!("Written to {}. {tell} {fingerprint}", out.display()));
         Ok(())
     }
@@ -137,8 +132,8 @@ impl Export {
 
 impl Import {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let export =
-            exchange::Export::read(&self.content()?, &self.fingerprint).map_err(refused)?;
+        let content = content(&self.file)?;
+        let export = exchange::Export::read(&content, &self.fingerprint).map_err(refused)?;
         let here = cluster(self.context.as_deref()).await?;
         let facts = here.facts().await.map_err(|error| Unable(error.into()))?;
         let Self { max_age, unlisted, older, .. } = self;
@@ -146,19 +141,13 @@ impl Import {
         let plan =
             exchange::plan(&export, &facts, rules, Clock::system().now()).map_err(refused)?;
         let (to, trust_domain) = (&here.context, &export.offer.trust_domain);
-        let fingerprint = export.fingerprint();
-        print(&shown(self.output, &export.offer, export.made_at, &fingerprint, Some(&plan)))?;
-        for remark in remarks(&plan.write, &plan.listing, to, trust_domain) {
-            output::say(&remark);
-        }
-        let Some(what) = verb(&plan.write) else {
-            output::say(&format!("{to} has this bundle already. Nothing was changed."));
-            return Ok(());
-        };
-        if self.dry_run {
-            output::say(&format!(
-                "It would {what} the ClusterFederatedTrustDomain in {to}. Nothing was changed."
-            ));
+        let more = [
+            ("listed", json!(plan.listing != Listing::Unlisted)),
+            ("action", json!(verb(&plan.write).unwrap_or("none"))),
+        ];
+        let (fingerprint, made_at) = (export.fingerprint(), Some(export.made_at));
+        print(&shown(self.output, &export.offer, &fingerprint, made_at, &more))?;
+        if !is_to_write(&plan.write, &plan.listing, to, trust_domain, self.dry_run) {
             return Ok(());
         }
         if !self.yes {
@@ -172,11 +161,24 @@ impl Import {
         output::say(&done(to, trust_domain, &plan.listing));
         Ok(())
     }
+}
 
-    fn content(&self) -> anyhow::Result<Vec<u8>> {
-        let read =
-            read(&self.file).with_context(|| format!("{} can't be read", self.file.display()));
-        Ok(read.map_err(Unable)?)
+/// The content of an exported file: JSON, or the beginning of it if it was cut.
+fn content(path: &Path) -> Result<Vec<u8>, Unable> {
+    const NAME: &str = "Name the file that trustplane federation export wrote";
+    let shown = match path == Path::new("-") {
+        true => "the standard input".into(),
+        false => path.display().to_string(),
+    };
+    if path.is_dir() {
+        return Err(Unable(anyhow!("{shown} is a folder. {NAME}")));
+    }
+    let content = read(path).with_context(|| format!("{shown} can't be read")).map_err(Unable)?;
+    let parsed = serde_json::from_slice::<IgnoredAny>(&content);
+    match parsed.map_or_else(|error| error.is_eof(), |_| true) {
+        _ if content.is_empty() => Err(Unable(anyhow!("{shown} is empty. Have it sent again"))),
+        false => Err(Unable(anyhow!("{shown} is not JSON. {NAME}, or have it sent again"))),
+        true => Ok(content),
     }
 }
 
@@ -216,51 +218,6 @@ fn refused(error: ImportError) -> Unable {
     Unable(anyhow!("nothing was changed: {error}"))
 }
 
-/// A file, for people or programs.
-fn shown(
-    output: Output,
-    offer: &Offer,
-    made_at: DateTime<Utc>,
-    fingerprint: &str,
-    plan: Option<&FileImportPlan>,
-) -> String {
-    let Offer { trust_domain, url, bundle, .. } = offer;
-    let expiry = bundle.earliest_expiry();
-    match output {
-        Output::Json => {
-            let mut page = json!({
-                "trustDomain": trust_domain,
-                "bundleEndpointUrl": url,
-                "bundleEndpointProfile": offer.profile.as_str(),
-                "endpointSpiffeId": offer.endpoint_id,
-                "madeAt": made_at,
-                "fingerprint": digits(fingerprint),
-                "x509Authorities": bundle.x509.len(),
-                "jwtAuthorities": bundle.jwt.len(),
-                "sequence": bundle.sequence,
-                "earliestExpiry": expiry,
-            });
-            if let Some(plan) = plan {
-                page["listed"] = json!(plan.listing != Listing::Unlisted);
-                page["action"] = json!(verb(&plan.write).unwrap_or("none"));
-            }
-            printable::json(&format!("{page:#}\n"))
-        }
-        Output::Text => {
-            let expiry = expiry.map_or_else(|| "never".to_owned(), |it| it.to_rfc3339());
-            format!(
-                "trust domain  {}\nendpoint      {} ({})\nauthorities   {} for X.509, the first expires {expiry}; {} for JWT\nmade at       {}\nfingerprint   {fingerprint}\n",
-                printable(trust_domain),
-                printable(url),
-                offer.profile.as_str(),
-                bundle.x509.len(),
-                bundle.jwt.len(),
-                made_at.to_rfc3339(),
-            )
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -278,6 +235,26 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         write(&folder.path().join("missing").join("a.json"), "after").unwrap_err();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_file_that_is_no_export_is_named_with_what_is_wrong_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let [empty, text, cut, none] =
+            ["empty", "text", "cut", "none"].map(|name| folder.path().join(name));
+        fs::write(&empty, "").unwrap();
+        fs::write(&text, "hello").unwrap();
+        fs::write(&cut, "{ \"kind\": ").unwrap();
+        for (path, why) in [
+            (&*empty, "is empty. Have it sent again"),
+            (&*text, "is not JSON. Name the file that trustplane federation export wrote, or"),
+            (folder.path(), "is a folder. Name the file that trustplane federation export wrote"),
+            (&*none, "can't be read"),
+        ] {
+            let said = content(path).unwrap_err().0.to_string();
+            assert!(said.starts_with(&format!("{} {why}", path.display())), "{said}");
+        }
+        assert!(content(&cut).is_ok(), "the fingerprint tells that it was cut");
     }
 
     #[test]

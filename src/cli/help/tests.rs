@@ -134,6 +134,30 @@ fn help_starts_with_a_sentence_and_then_shows_examples() {
 }
 
 #[test]
+fn every_command_that_does_something_names_its_exit_codes() {
+    walk(&finished(100), "trustplane", &mut |path, command| {
+        let help = command.clone().render_long_help().to_string();
+        let is_root = path == "trustplane";
+        assert!(is_root || help.contains("\nExit codes: 0 "), "{path}:\n{help}");
+    });
+}
+
+#[test]
+fn flags_before_a_command_below_are_answered_with_where_they_go() {
+    let line = "trustplane demo -o json federation".split(' ');
+    let refused = finish(Cli::command(), 100).try_get_matches_from(line).unwrap_err();
+    let said = with_tip(refused).to_string();
+    assert!(said.contains("tip: write flags after 'federation'"), "{said}");
+}
+
+#[test]
+fn a_duration_that_is_none_is_answered_with_its_form() {
+    let line = "trustplane demo --pause x".split(' ');
+    let refused = finish(Cli::command(), 100).try_get_matches_from(line).unwrap_err().to_string();
+    assert!(refused.contains("'--pause <DURATION>': write it like 500ms, 5s or 10m"), "{refused}");
+}
+
+#[test]
 fn the_first_line_of_all_says_what_the_program_does_as_the_readme_does() {
     // Read when it runs: what is compiled in has to be in the image's sources.
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");

@@ -2,4 +2,4 @@
 
 pub mod apply;
 pub mod capability;
-pub mod reconcile;
+pub(crate) mod reconcile;
