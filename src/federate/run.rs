@@ -264,10 +264,18 @@ impl Federator {
         let effective =
             effective::effective(&self.client, &setting.namespace, server, &federated, *max_peers)
                 .await;
-        let effective = match effective {
+        let mut effective = match effective {
             Ok(effective) => effective,
             Err(error) => return (self.failed("the last valid spec", &error), false),
         };
+        match self.announce(&mut effective).await {
+            // The SpireServer changed meanwhile, and the newer one will be reconciled.
+            Err(error @ ApiError::Conflict) => return (self.failed("status", &error), false),
+            Err(error) => {
+                self.failed("status", &error);
+            }
+            Ok(()) => {}
+        }
         let server = &effective.server;
         let federation = server.spec.federation.as_ref();
         let setting = match apps_domain::completed(setting, federation, &self.client).await {

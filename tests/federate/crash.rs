@@ -310,7 +310,7 @@ fn once_each(world: &World, what: &str) {
         commits.iter().filter(|it| !it.contains("/events") && !it.ends_with("/status")).collect();
     assert_eq!(objects.len(), 11, "{what}: one write an object: {objects:#?}");
     let statuses = commits.iter().filter(|it| it.ends_with("/status")).count();
-    assert!((1..=2).contains(&statuses), "{what}: {statuses} writes of the status");
+    assert!((2..=3).contains(&statuses), "{what}: {statuses} writes of the status");
 }
 
 #[tokio::test(start_paused = true)]

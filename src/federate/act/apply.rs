@@ -166,12 +166,13 @@ impl Writer {
         Ok(ApplyResult::Created)
     }
 
-    /// The write fails if the SpireServer changed since this version of it.
+    /// Writes the status that was decided from this version of the SpireServer, and returns the object that the
+    /// API server has then. Fails if the SpireServer changed since.
     pub async fn write_status(
         &self,
         server: &SpireServer,
         status: &SpireServerStatus,
-    ) -> Result<(), ApiError> {
+    ) -> Result<SpireServer, ApiError> {
         let meta = &server.metadata;
         let mut patch = json!({
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
@@ -189,9 +190,7 @@ impl Writer {
         }
         let api: Api<SpireServer> = Api::all(self.client.clone());
         let name = meta.name.as_deref().unwrap_or_default();
-        api_error::with_timeout(api.patch_status(name, &patch_params(), &Patch::Merge(patch)))
-            .await?;
-        Ok(())
+        api_error::with_timeout(api.patch_status(name, &patch_params(), &Patch::Merge(patch))).await
     }
 
     fn api(&self, part: Component) -> Api<DynamicObject> {

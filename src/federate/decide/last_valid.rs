@@ -4,9 +4,9 @@
 //! So drift is corrected and removed peers disappear although another field of the object is wrong.
 //!
 //! Writers of that ConfigMap must not gain what the admission policy guards, such as a Secret mounted into
-//! the Pod. So the status has a digest of the spec, except for its peers: those are removed while the spec is
-//! invalid, and nothing may depend on two writes. Such writers could change a peer only as any editor of the
-//! SpireServer can.
+//! the Pod. So the status has a digest of the spec, written before the annotation. Peers are not part of it:
+//! those are removed while the spec is invalid, and nothing may depend on two writes. Such writers could
+//! change a peer only as any editor of the SpireServer can.
 
 use serde_json::Value;
 
@@ -19,6 +19,9 @@ use crate::{
 /// Kubernetes allows 256 KiB of annotations per object. A longer spec is not stored: while a newer one is
 /// invalid, nothing is changed then.
 const LONGEST: usize = 192 * 1024;
+
+/// The status keeps at most this many digests while the ConfigMap can't be written.
+const MOST_ANNOUNCED: usize = 16;
 
 /// The annotation; none if it would be too long.
 pub fn written(spec: &SpireServerSpec) -> Option<String> {
@@ -34,6 +37,24 @@ pub fn digest(spec: &SpireServerSpec) -> Option<String> {
     serde_json::to_string(&spec).ok().map(|text| digest::digest(&text))
 }
 
+/// The digests that the status must have before the ConfigMap gets this spec: the new one, and those of specs
+/// that the ConfigMap may still have. So the annotation counts whatever happens between the two writes.
+/// None if the status has the digest already.
+pub fn announced(server: &SpireServer) -> Option<String> {
+    let new = digest(&server.spec).filter(|digest| !is_announced(server, digest))?;
+    let all: Vec<_> =
+        std::iter::once(&*new).chain(digests(server)).take(MOST_ANNOUNCED).collect();
+    Some(all.join(" "))
+}
+
+fn is_announced(server: &SpireServer, digest: &str) -> bool {
+    digests(server).any(|it| it == digest)
+}
+
+fn digests(server: &SpireServer) -> impl Iterator<Item = &str> {
+    server.status.last_valid_spec.as_deref().unwrap_or_default().split_whitespace()
+}
+
 /// None unless the ConfigMap is this SpireServer's and the annotation is ours.
 pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec> {
     let meta = &config_map["metadata"];
@@ -42,8 +63,7 @@ pub fn read(config_map: &Value, server: &SpireServer) -> Option<SpireServerSpec>
     let ours = owners.iter().any(|it| it["controller"] == true && it["uid"] == uid);
     let text = meta["annotations"][LAST_VALID_SPEC_ANNOTATION].as_str().filter(|_| ours)?;
     let spec: SpireServerSpec = serde_json::from_str(text).ok()?;
-    let told = server.status.last_valid_spec.as_ref()?;
-    let usable = digest(&spec).as_ref() == Some(told)
+    let usable = is_announced(server, &digest(&spec)?)
         && spec.trust_domain == server.spec.trust_domain
         && validate::problems(&spec).is_empty();
     usable.then_some(spec)
@@ -125,6 +145,25 @@ mod tests {
             read(&config_map(&fewer), &server).is_some(),
             "peers go before the status is written"
         );
+    }
+
+    #[test]
+    fn a_spec_is_announced_before_it_is_written_beside_the_one_in_place() {
+        let old = reported();
+        assert_eq!(announced(&old), None, "it is told already");
+        let mut new = old.clone();
+        new.spec.jwt_issuer = "https://new.td-a.test".to_owned();
+        new.status.last_valid_spec = announced(&new);
+        for written in [&old, &new] {
+            assert!(read(&config_map(written), &new).is_some(), "it counts before and after");
+        }
+        assert_eq!(announced(&new), None);
+        for number in 0..100 {
+            new.spec.jwt_issuer = format!("https://{number}.td-a.test");
+            new.status.last_valid_spec = announced(&new);
+        }
+        assert_eq!(digests(&new).count(), MOST_ANNOUNCED);
+        assert!(read(&config_map(&new), &new).is_some());
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use super::Federator;
 use crate::{
     api::spire_server::{FederationStatus, PeerStatus, SpireFetch, SpireServer, SpireServerStatus},
-    federate::decide::{
-        conditions::{self, ApplyResult, ConditionValue, Findings},
-        last_valid, own_endpoint,
-        render::Component,
-        spire_fetches,
+    federate::{
+        act::effective::Effective,
+        decide::{
+            conditions::{self, ApplyResult, ConditionValue, Findings},
+            last_valid, own_endpoint,
+            render::Component,
+            spire_fetches,
+        },
     },
     k8s::{
         api_error::ApiError,
@@ -46,6 +49,19 @@ impl Federator {
             self.writer.write_status(server, &status).await?;
         }
         self.warn(server, &values, &findings.peers).await.and(published)
+    }
+
+    /// Writes to the status which spec the ConfigMap is about to have.
+    pub(super) async fn announce(&self, effective: &mut Effective) -> Result<(), ApiError> {
+        let server = &effective.server;
+        // The last valid spec is announced already.
+        let new = last_valid::announced(server).filter(|_| effective.problems.is_empty());
+        let Some(new) = new else { return Ok(()) };
+        let status = SpireServerStatus { last_valid_spec: Some(new), ..server.status.clone() };
+        let written = self.writer.write_status(server, &status).await?;
+        effective.server.metadata.resource_version = written.metadata.resource_version;
+        effective.server.status = status;
+        Ok(())
     }
 
     /// A finalizer can keep a deleted SpireServer for ever. Nothing is reconciled then, so it must not look

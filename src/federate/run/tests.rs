@@ -11,7 +11,7 @@ use crate::{
     bundle::fetch::FetchError,
     federate::decide::{
         bootstrap_bundles::bootstrap_bundles,
-        conditions,
+        conditions, merge,
         render::{
             PodUser, Proxy,
             tests::{server, setting, spiffe},
@@ -216,6 +216,77 @@ async fn a_domain_of_routes_that_nobody_needs_and_that_cannot_be_read_stops_noth
     federator.reconcile().await;
     let asked = lock(&asked).clone();
     assert!(asked.iter().any(|path| path.ends_with("/configmaps/spire-server")), "{asked:?}");
+}
+
+/// An API server that keeps what it is sent, by path. What `meanwhile` does comes after each write of an object.
+fn keeping(
+    server: Value,
+    meanwhile: impl Fn(&str, &mut BTreeMap<String, Value>) + Send + Sync + 'static,
+) -> (Arc<Federator>, Arc<Mutex<BTreeMap<String, Value>>>) {
+    let objects = Arc::new(Mutex::new(BTreeMap::from([(SERVER_PATH.to_owned(), server)])));
+    let kept = objects.clone();
+    let federator = federator_reading(setting(), move |path, body| {
+        let mut kept = lock(&kept);
+        let absent = || (404, json!({ "code": 404, "reason": "NotFound", "status": "Failure" }));
+        let Ok(sent) = serde_json::from_str::<Value>(&body) else {
+            return kept.get(path).map_or_else(absent, |it| (200, it.clone()));
+        };
+        if path.ends_with("/events") {
+            return (201, json!({ "metadata": {} }));
+        }
+        let path = path.strip_suffix("/status").unwrap_or(path);
+        let (path, live) = match kept.get(path) {
+            Some(live) => (path.to_owned(), live.clone()),
+            None => match sent["metadata"]["name"].as_str() {
+                Some(name) => (format!("{path}/{name}"), json!({})),
+                None => return absent(),
+            },
+        };
+        let version = |it: &Value| it["metadata"]["resourceVersion"].clone();
+        if version(&sent) != version(&live) {
+            return (409, json!({ "code": 409, "reason": "Conflict", "status": "Failure" }));
+        }
+        let mut object = merge::patched(&live, &sent);
+        renew(&mut object);
+        kept.insert(path.clone(), object.clone());
+        meanwhile(&path, &mut kept);
+        (200, object)
+    });
+    lock(&federator.unlisted).clear();
+    (federator, objects)
+}
+
+const SERVER_PATH: &str = "/apis/operator.openshift.io/v1alpha1/spireservers/cluster";
+const CONFIG_PATH: &str = "/api/v1/namespaces/spire/configmaps/spire-server";
+
+/// Gives an object its next version.
+fn renew(object: &mut Value) {
+    let version = object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok());
+    let next = version.map_or(1, |it: u64| it + 1);
+    object["metadata"]["resourceVersion"] = json!(next.to_string());
+}
+
+#[tokio::test]
+async fn a_peer_goes_although_the_spec_became_invalid_before_the_status_told_of_the_valid_one() {
+    let mut server = json!(server(spiffe()));
+    renew(&mut server);
+    let (federator, objects) = keeping(server, |path, kept| {
+        if path != CONFIG_PATH {
+            return;
+        }
+        let Some(server) = kept.get_mut(SERVER_PATH) else { return };
+        // While the objects are written, somebody removes a peer and mistypes something else.
+        server["spec"]["federation"]["federatesWith"].as_array_mut().unwrap().remove(0);
+        server["spec"]["jwtIssuer"] = json!("https://");
+        server["metadata"]["generation"] = json!(2);
+        renew(server);
+    });
+    let configured = || lock(&objects)[CONFIG_PATH]["data"]["server.conf"].to_string();
+    federator.reconcile().await;
+    assert!(configured().contains("td-b.test"));
+    federator.reconcile().await;
+    assert!(!configured().contains("td-b.test"), "it is no longer listed: {}", configured());
+    assert!(configured().contains("https://oidc.td-a.test"), "the last valid spec counts");
 }
 
 #[tokio::test]
