@@ -16,11 +16,11 @@ pub fn bootstrap_bundles(domains: &BTreeMap<String, FederatedTrustDomain>) -> Bo
     let mut domains: Vec<_> = domains.values().filter(|it| trust::is_ours(it)).collect();
     // The last of several for a trust domain stays in the map.
     domains.sort_by_key(|it| Reverse(trust::seniority(it)));
-    let oldest: BTreeMap<_, _> =
-        domains.into_iter().map(|it| (&it.spec.trust_domain, &it.spec)).collect();
-    let bundle = |(name, spec): (&String, &FederatedTrustDomainSpec)| {
+    let named = |it: &FederatedTrustDomain| trust::trust_domain(&it.spec.trust_domain).to_owned();
+    let oldest: BTreeMap<_, _> = domains.into_iter().map(|it| (named(it), &it.spec)).collect();
+    let bundle = |(name, spec): (String, &FederatedTrustDomainSpec)| {
         let document = spec.trust_domain_bundle.as_deref()?;
-        Some((name.clone(), Arc::new(Bundle::parse(document.as_bytes()).ok()?)))
+        Some((name, Arc::new(Bundle::parse(document.as_bytes()).ok()?)))
     };
     oldest.into_iter().filter_map(bundle).collect()
 }

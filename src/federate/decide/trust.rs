@@ -47,9 +47,9 @@ pub fn federated(domains: &BTreeMap<String, FederatedTrustDomain>) -> Federated 
 }
 
 /// The controller manager also accepts a SPIFFE ID in place of its trust domain.
-fn trust_domain(text: &str) -> &str {
-    let rest = text.strip_prefix("spiffe://").unwrap_or(text);
-    rest.split_once('/').map_or(rest, |(domain, _)| domain)
+pub fn trust_domain(text: &str) -> &str {
+    let Some(id) = text.strip_prefix("spiffe://") else { return text };
+    id.split_once('/').map_or(id, |(domain, _)| domain)
 }
 
 /// SPIRE does not federate with itself, so its own trust domain does not count.

@@ -314,6 +314,17 @@ async fn a_secret_that_could_not_be_read_just_now_makes_no_configuration_invalid
 }
 
 #[test]
+fn a_bundle_is_found_by_the_spiffe_id_that_names_its_trust_domain_as_for_the_controller_manager() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let (name, mut by_id) = domain("a", 2025, Value::Null, &old);
+    by_id.spec.trust_domain = "spiffe://td-b.test/any".to_owned();
+    let mut domains = BTreeMap::from([(name, by_id), domain("b", 2026, Value::Null, &new)]);
+    assert_eq!(bootstrap_bundles(&domains)["td-b.test"].x509, testing::bundle(&[&old]).x509);
+    domains.remove("b");
+    assert!(bootstrap_bundles(&domains).contains_key("td-b.test"));
+}
+
+#[test]
 fn an_object_whose_class_is_empty_has_none_as_for_the_controller_manager() {
     let ca = Ca::new("b");
     let domains = BTreeMap::from([domain("b", 2025, json!(""), &ca)]);

@@ -75,6 +75,14 @@ async fn an_object_without_a_class_is_ours_as_is_one_of_our_class() {
     }
 }
 
+#[tokio::test]
+async fn an_object_that_names_the_trust_domain_by_a_spiffe_id_is_changed_and_none_made_beside_it() {
+    let mut standing = object("a", Value::Null);
+    standing["spec"]["trustDomain"] = json!("spiffe://td-a.test");
+    let plan = planned(standing).await;
+    assert!(matches!(plan, ImportPlan::Change { .. }), "it is the older one: {plan:?}");
+}
+
 #[test]
 fn a_document_that_spire_reads_otherwise_is_replaced_by_a_clean_one_of_the_same_authorities() {
     let offer = offered();

@@ -35,9 +35,8 @@ impl ImportPlan {
             .unwrap_or_else(|| digest_name(&wanted.trust_domain));
         match heeded(standing, &wanted.trust_domain) {
             None => {
-                let of_it =
-                    |it: &&FederatedTrustDomain| it.spec.trust_domain == wanted.trust_domain;
-                let others = standing.iter().filter(of_it).cloned().collect();
+                let others =
+                    standing.iter().filter(|it| is_of(it, &wanted.trust_domain)).cloned().collect();
                 Self::Create { name, wanted, others }
             }
             Some(standing) if says_the_same(&standing.spec, &wanted) => Self::Nothing,
@@ -51,8 +50,12 @@ pub(super) fn heeded<'a>(
     standing: &'a [FederatedTrustDomain],
     trust_domain: &str,
 ) -> Option<&'a FederatedTrustDomain> {
-    let ours = standing.iter().filter(|it| it.spec.trust_domain == trust_domain);
+    let ours = standing.iter().filter(|it| is_of(it, trust_domain));
     ours.filter(|it| trust::is_ours(it)).min_by_key(|it| trust::seniority(it))
+}
+
+fn is_of(domain: &FederatedTrustDomain, trust_domain: &str) -> bool {
+    trust::trust_domain(&domain.spec.trust_domain) == trust_domain
 }
 
 fn spec(offer: &Offer) -> FederatedTrustDomainSpec {
