@@ -263,8 +263,13 @@ fn taken(part: Component, owner: &str) -> String {
 /// Why the server can't be reached, as far as its StatefulSet shows.
 fn not_ready(outcome: &ApplyResult) -> Option<String> {
     const CHANGES: &str = "the server's Pod is being started or replaced";
-    let (ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live)) = outcome else {
-        return Some(CHANGES.to_owned());
+    let live = match outcome {
+        ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live) => live,
+        // Labels and notes of the StatefulSet itself replace no Pod.
+        ApplyResult::Updated(fields, live) if !fields.iter().any(|it| it.starts_with("spec")) => {
+            live
+        }
+        _ => return Some(CHANGES.to_owned()),
     };
     let number = |pointer: &str| live.pointer(pointer).and_then(Value::as_i64).unwrap_or_default();
     let (wanted, ready) = (number("/spec/replicas"), number("/status/readyReplicas"));

@@ -177,6 +177,9 @@ fn the_server_is_available_when_its_pod_runs_with_the_newest_configuration() {
     assert_eq!(set(ApplyResult::InPlace(running())), "True");
     assert_eq!(set(ApplyResult::Created), "False");
     assert_eq!(set(ApplyResult::Updated(vec!["spec".into()], running())), "False");
+    let label = vec!["metadata.labels.app".to_owned()];
+    assert_eq!(set(ApplyResult::Updated(label, running())), "True", "its Pod stays");
+    assert_eq!(set(ApplyResult::Updated(Vec::new(), running())), "True", "only our notes are new");
     let mut behind = running();
     behind["status"]["observedGeneration"] = json!(1);
     assert_eq!(set(ApplyResult::InPlace(behind)), "False");
