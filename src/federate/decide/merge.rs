@@ -262,12 +262,17 @@ fn quantity(value: &Value) -> Result<i128, String> {
         "G" => BILLION * BILLION,
         "T" => BILLION * BILLION * 1_000,
         "P" => BILLION * BILLION * 1_000_000,
+        "E" => BILLION * BILLION * BILLION,
         "Ki" => BILLION << 10,
         "Mi" => BILLION << 20,
         "Gi" => BILLION << 30,
         "Ti" => BILLION << 40,
         "Pi" => BILLION << 50,
-        _ => return Err(text),
+        "Ei" => BILLION << 60,
+        unit => match power_of_ten(unit) {
+            Some(power) => power,
+            None => return Err(text),
+        },
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).unwrap_or(u32::MAX));
@@ -277,6 +282,12 @@ fn quantity(value: &Value) -> Result<i128, String> {
         (Some(number), Some(scale)) => Ok((number / scale + 999_999) / 1_000_000),
         _ => Err(text),
     }
+}
+
+/// Of an exponent such as `e3`, in billionths; none where there is no whole number of them.
+fn power_of_ten(unit: &str) -> Option<i128> {
+    let exponent: i32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
+    10_i128.checked_pow(exponent.checked_add(9)?.try_into().ok()?)
 }
 
 fn take(value: &mut Value, pointer: &str) {

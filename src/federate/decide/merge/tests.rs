@@ -144,13 +144,23 @@ fn quantities_are_the_same_however_they_are_written() {
     assert_eq!(patch(&live, &with("1Gi", json!("1000m"))), None);
     assert_eq!(patch(&live, &with("1Gi", json!(1))), None);
     assert!(patch(&live, &with("1G", json!(1))).is_some());
-    for (wanted, kept) in [("1024Ti", "1Pi"), ("1000000u", "1"), ("0.5m", "1m")] {
+    for (wanted, kept) in [
+        ("1024Ti", "1Pi"),
+        ("1000000u", "1"),
+        ("0.5m", "1m"),
+        ("1E9", "1e9"),
+        ("1000e+6", "1e9"),
+        ("5e-1", "500e-3"),
+        ("1000P", "1E"),
+        ("1024Pi", "1Ei"),
+    ] {
         let wanted = with(wanted, json!(1));
         let mut live = stored(&wanted);
         live["spec"]["resources"]["limits"]["memory"] = json!(kept);
         assert_eq!(patch(&live, &wanted), None, "{wanted}");
     }
     assert!(patch(&live, &with("1Gi", json!("1.5"))).is_some());
+    assert!(patch(&live, &with("1e99", json!(1))).is_some(), "more than anybody has");
 }
 
 #[test]
