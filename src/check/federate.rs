@@ -168,7 +168,8 @@ impl SpireServerFound {
         let is_current = |it: &Value| it["observedGeneration"].as_i64() >= Some(generation);
         Self {
             trust_domain: text(&object["spec"]["trustDomain"]),
-            current: conditions.iter().all(is_current),
+            // Others may add conditions, and say nothing of the spec in them.
+            current: conditions.iter().filter(|it| it["type"] == "Ready").all(is_current),
             conditions: conditions
                 .iter()
                 .map(|it| ConditionFound {
@@ -272,6 +273,11 @@ mod tests {
         let failing = ["c.test", "d.test", "e.test"].map(|name| (name, false));
         assert_eq!(well, [&[("b.test", true)], &failing[..]].concat());
         assert!(!SpireServerFound::read(&object(2), 3).current);
+        let mut shared = object(3);
+        let theirs =
+            json!({ "type": "Audited", "status": "True", "reason": "Weekly", "message": "" });
+        shared["status"]["conditions"].as_array_mut().unwrap().push(theirs);
+        assert!(SpireServerFound::read(&shared, 3).current, "that of somebody else says nothing");
     }
 
     #[test]
