@@ -330,10 +330,11 @@ impl Federator {
         let before = bundle_cache::data(&cached);
         // Before peers are polled: a peer may be verifiable by these alone.
         self.peers.set_cached(cached);
-        self.peers.set_peers(peers);
+        let changed = self.peers.set_peers(peers);
         let names = peers.iter().map(|it| it.trust_domain.clone()).collect();
         let fetched = lock(&self.federated).keys().cloned().collect();
         self.server_metrics.set_peers(names, fetched);
+        changed.iter().for_each(|peer| self.server_metrics.endpoint_changed(peer));
         let after = bundle_cache::data(&self.peers.to_cache());
         if before == after || *mode != Mode::Full {
             return Ok(());

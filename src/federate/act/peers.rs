@@ -114,15 +114,16 @@ impl Peers {
         let _ = self.longest_pause.set(pause);
     }
 
-    /// Replaces the peers. Removed ones are forgotten, changed ones are polled at once.
-    pub fn set_peers(&self, peers: &[Peer]) {
+    /// Replaces the peers. Removed ones are forgotten, changed ones are polled at once. Answers which changed.
+    pub fn set_peers(&self, peers: &[Peer]) -> Vec<String> {
         let find = |peers: &[Peer], trust_domain: &str| {
             peers.iter().find(|it| it.trust_domain == trust_domain).cloned()
         };
         let mut wanted = lock(&self.peers);
         lock(&self.reported).retain(|it| find(peers, &it.trust_domain).is_some());
+        let mut changed = Vec::new();
         if *wanted == peers {
-            return;
+            return changed;
         }
         let mut all = lock(&self.states);
         all.retain(|trust_domain, _| find(peers, trust_domain).is_some());
@@ -130,12 +131,14 @@ impl Peers {
             // The state of the old endpoint says nothing about a new one.
             if find(peers, &peer.trust_domain).is_some_and(|it| it != *peer) {
                 all.insert(peer.trust_domain.clone(), PeerState::default());
+                changed.push(peer.trust_domain.clone());
             }
         }
         drop(all);
         *wanted = peers.to_vec();
         drop(wanted);
         self.targets_changed.notify_one();
+        changed
     }
 
     pub fn set_bootstrap_bundles(&self, bootstrap_bundles: BootstrapBundles) {

@@ -79,6 +79,11 @@ impl ServerMetrics {
         self.peers_changed.notify_one();
     }
 
+    /// The peer's endpoint changed.
+    pub fn endpoint_changed(&self, peer: &str) {
+        lock(&self.fetches).endpoint_changed(peer);
+    }
+
     /// For a replica that no longer leads.
     pub fn forget(&self) {
         *lock(&self.fetches) = Fetches::default();

@@ -137,6 +137,12 @@ impl Fetches {
         self.fetched = fetched;
     }
 
+    /// The peer's endpoint changed: fetches from the old one say nothing about it.
+    pub fn endpoint_changed(&mut self, peer: &str) {
+        let why = "its endpoint changed, and SPIRE's metrics show no fetch since";
+        self.known.insert(peer.to_owned(), Answer::Unseen(why.to_owned()));
+    }
+
     pub fn has_peers(&self) -> bool {
         !self.peers.is_empty()
     }

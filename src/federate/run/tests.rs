@@ -147,6 +147,31 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
 }
 
 #[tokio::test]
+async fn what_spire_fetched_from_the_old_endpoint_of_a_peer_says_nothing_about_a_new_one() {
+    let mut server = server(spiffe());
+    let peers = &server.spec.federation.as_ref().unwrap().federates_with;
+    let fetched = |peer: &Peer| PeerStatus {
+        trust_domain: peer.trust_domain.clone(),
+        spire_fetch: Some(SpireFetch::Ok),
+        ..PeerStatus::default()
+    };
+    let peers = peers.iter().map(fetched).collect();
+    server.status.federation = Some(FederationStatus { peers, ..FederationStatus::default() });
+    let absent = json!({ "code": 404, "reason": "NotFound", "status": "Failure" });
+    let federator = federator(setting(), move |_| (404, absent.clone()));
+    federator.update_peers(&server).await.unwrap();
+    let told = |server: &SpireServer| {
+        let status = federator.federation_status(server, &Findings::default()).unwrap();
+        status.peers.into_iter().map(|it| it.spire_fetch).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&server), [Some(SpireFetch::Ok), Some(SpireFetch::Ok)], "it was told before");
+    server.spec.federation.as_mut().unwrap().federates_with[0].bundle_endpoint_url =
+        "https://elsewhere.example".to_owned();
+    federator.update_peers(&server).await.unwrap();
+    assert_eq!(told(&server), [Some(SpireFetch::Unknown), Some(SpireFetch::Ok)]);
+}
+
+#[tokio::test]
 async fn a_lasting_problem_of_one_peer_is_not_told_anew_because_of_another_that_comes_and_goes() {
     let (federator, told) = counting_events(404, "NotFound");
     let server = server(spiffe());
