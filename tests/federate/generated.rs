@@ -228,7 +228,7 @@ fn at_the_bounds() -> Vec<Value> {
     let of = |(number, (ca, x509, jwt)): (usize, (&str, &str, &str))| {
         let mut spec = json!({
             "trustDomain": if number % 2 == 0 { "a" } else { &*long },
-            "clusterName": if number % 2 == 0 { &*long } else { "a" },
+            "clusterName": if number % 2 == 0 { &long[..218] } else { "a" },
             "jwtIssuer": "https://a.example./",
             "caValidity": ca, "defaultX509Validity": x509, "defaultJWTValidity": jwt,
             "caKeyType": keys[number % 4], "jwtKeyType": keys[(number + 1) % 4],

@@ -315,6 +315,7 @@ fn text(path: &str) -> Option<Text> {
             ("00001h0000001.000m", "0", "s", "1d")
         }
         "persistence.size" => ("", "1", "", "one"),
+        "persistence.storageClass" => ("", "a", "", "a/b"),
         "datastore.connectionString" => ("/run/spire/data/", "a", ".sqlite3", "/etc/a.sqlite3"),
         "datastore.tlsSecretName"
         | "federation.bundleEndpoint.httpsWeb.servingCert.externalSecretRef" => {

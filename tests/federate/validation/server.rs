@@ -104,11 +104,19 @@ async fn texts_are_explained(turn: Turn) {
             ["a/b", "a b", ".", ".."].map(Value::from),
             "clusterName is part of SPIFFE IDs",
         ),
+        // With a longer one the SPIRE server refuses every entry that the controller manager makes.
+        rule(spec("/clusterName"), [long(255 - 37)], [long(255 - 36)], "may not be more than 218"),
         rule(
             spec("/persistence/size"),
             ["1Gi", "512Mi", "1073741824"].map(Value::from),
             ["1 GB", "0Gi", "1.5Gi", "Gi"].map(Value::from),
             "write a size such as 1Gi",
+        ),
+        rule(
+            spec("/persistence/storageClass"),
+            ["", "standard", "gp3.encrypted"].map(Value::from),
+            ["Standard", "my class", "a/b", "-a"].map(Value::from),
+            "write the name of a StorageClass",
         ),
         rule(
             spec("/datastore/tlsSecretName"),
