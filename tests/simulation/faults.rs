@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use apiserver::faults::{Committed, Damage};
+use apiserver::faults::{EventFault, RequestFaults};
 use http::Method;
 use tokio::time::Instant;
 
@@ -21,9 +23,9 @@ pub enum What {
     /// The first replica's process dies at its nth call, counted from the start.
     Crash { call: u32, moment: Moment },
     /// Calls are refused with this code.
-    Refuse { which: Which, code: u16, done: Done, most: u32 },
+    Refuse { which: Which, code: u16, committed: Committed, most: u32 },
     /// Calls are not answered.
-    Lose { which: Which, done: Done, most: u32 },
+    Lose { which: Which, committed: Committed, most: u32 },
     /// Calls take this much longer.
     Slow { which: Which, by: Duration },
     /// Calls are carried out at once, and answered this much later.
@@ -46,13 +48,6 @@ pub enum What {
 pub enum Moment {
     BeforeSend,
     AfterCommit,
-}
-
-/// Whether the API server carries out what it does not answer properly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    No,
-    Yes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,44 +116,12 @@ impl Which {
     }
 }
 
-/// How an event of a watch is damaged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// The connection is reset.
-    Reset,
-    /// The connection stays, and nothing comes any more.
-    HalfOpen,
-    /// The stream ends in the middle of the event.
-    Truncated,
-    /// An event says that the version is gone.
-    Gone,
-    /// The object can't be decoded.
-    Undecodable,
-}
-
-impl Damage {
-    pub const ALL: [Self; 5] =
-        [Self::Reset, Self::HalfOpen, Self::Truncated, Self::Gone, Self::Undecodable];
-}
-
 /// What a call meets on its way.
 #[derive(Clone, Debug, Default)]
 pub struct Met {
     pub crash: Option<Moment>,
-    pub refused: Option<(u16, Done)>,
-    pub lost: Option<Done>,
-    pub slower: Duration,
-    pub answered_later: Duration,
-    pub held_until: Option<Instant>,
     pub lagging: bool,
-}
-
-/// What a watch's event meets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fate {
-    Arrives,
-    HeldUntil(Instant),
-    Damaged(Damage),
+    pub faults: RequestFaults,
 }
 
 struct Active {
@@ -216,36 +179,39 @@ impl Faults {
         target: &Target,
         now: Instant,
     ) -> Met {
-        let mut met = Met { crash: self.crash(replica, number), ..Met::default() };
+        let crash = self.crash(replica, number);
+        let crash_after_commit = crash == Some(Moment::AfterCommit);
+        let mut faults = RequestFaults { crash_after_commit, ..RequestFaults::default() };
+        let mut lagging = false;
         for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
         {
             match active.what {
-                What::Refuse { which, code, done, .. } if which.covers(method, target) => {
+                What::Refuse { which, code, committed, .. } if which.covers(method, target) => {
                     active.left -= 1;
-                    met.refused.get_or_insert((code, done));
+                    faults.refused.get_or_insert((code, committed));
                 }
-                What::Lose { which, done, .. } if which.covers(method, target) => {
+                What::Lose { which, committed, .. } if which.covers(method, target) => {
                     active.left -= 1;
-                    met.lost.get_or_insert(done);
+                    faults.lost.get_or_insert(committed);
                 }
-                What::Slow { which, by } if which.covers(method, target) => met.slower += by,
+                What::Slow { which, by } if which.covers(method, target) => faults.delay += by,
                 What::SlowAnswer { which, by } if which.covers(method, target) => {
-                    met.answered_later += by;
+                    faults.answer_delay += by;
                 }
                 What::Gap(watched) if Which::Watches(watched).covers(method, target) => {
-                    met.refused.get_or_insert((503, Done::No));
+                    faults.refused.get_or_insert((503, Committed::No));
                 }
                 What::Gap(watched) if Which::Lists(watched).covers(method, target) => {
-                    met.refused.get_or_insert((503, Done::No));
+                    faults.refused.get_or_insert((503, Committed::No));
                 }
-                What::Lag if method == Method::GET && target.name.is_none() => met.lagging = true,
+                What::Lag if method == Method::GET && target.name.is_none() => lagging = true,
                 What::Pause { replica: paused } if paused == replica => {
-                    met.held_until = met.held_until.max(Some(active.until));
+                    faults.held_until = faults.held_until.max(Some(active.until));
                 }
                 _ => {}
             }
         }
-        met
+        Met { crash, lagging, faults }
     }
 
     fn crash(&mut self, replica: usize, number: u32) -> Option<Moment> {
@@ -263,7 +229,13 @@ impl Faults {
         !self.active.is_empty()
     }
 
-    pub fn event(&mut self, replica: usize, watched: Watched, version: u64, now: Instant) -> Fate {
+    pub fn event(
+        &mut self,
+        replica: usize,
+        watched: Watched,
+        version: u64,
+        now: Instant,
+    ) -> EventFault {
         let mut held: Option<Instant> = None;
         for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
         {
@@ -272,11 +244,11 @@ impl Faults {
                     held = held.max(Some(active.until));
                 }
                 What::Gap(gap) if gap == watched && version > active.version => {
-                    return Fate::Damaged(Damage::Reset);
+                    return EventFault::Damaged(Damage::Reset);
                 }
                 What::Damage(damaged, damage) if damaged == watched => {
                     active.left = 0;
-                    return Fate::Damaged(damage);
+                    return EventFault::Damaged(damage);
                 }
                 What::Pause { replica: paused } if paused == replica => {
                     held = held.max(Some(active.until));
@@ -284,6 +256,6 @@ impl Faults {
                 _ => {}
             }
         }
-        held.map_or(Fate::Arrives, Fate::HeldUntil)
+        held.map_or(EventFault::None, EventFault::HeldUntil)
     }
 }

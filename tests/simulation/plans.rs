@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     case::{Case, run},
-    faults::{Damage, Done, Fault, Moment, Watched, What, Which},
+    faults::{Committed, Damage, Fault, Moment, Watched, What, Which},
     parallel,
     workloads::{BEAT, stories},
 };
@@ -69,35 +69,47 @@ pub fn unobserved() -> Vec<Case> {
 
 /// Everything that an API server can answer, or fail to.
 pub fn api_faults() -> Vec<Case> {
-    let refuse = |which, code, done, most| What::Refuse { which, code, done, most };
+    let refuse = |which, code, committed, most| What::Refuse { which, code, committed, most };
     let both = |what: fn(Watched) -> What| Watched::BOTH.map(what).to_vec();
     let faults: Vec<(&str, Duration, Vec<What>)> = vec![
-        ("50 conflicts in a row", 5 * MINUTE, vec![refuse(Which::PairPatches, 409, Done::No, 50)]),
+        (
+            "50 conflicts in a row",
+            5 * MINUTE,
+            vec![refuse(Which::PairPatches, 409, Committed::No, 50)],
+        ),
         (
             "a webhook is down",
             3 * MINUTE,
-            vec![refuse(Which::PairPatches, 500, Done::No, u32::MAX)],
+            vec![refuse(Which::PairPatches, 500, Committed::No, u32::MAX)],
         ),
-        ("pairs are denied", 3 * MINUTE, vec![refuse(Which::PairPatches, 403, Done::No, u32::MAX)]),
+        (
+            "pairs are denied",
+            3 * MINUTE,
+            vec![refuse(Which::PairPatches, 403, Committed::No, u32::MAX)],
+        ),
         (
             "pairs get no answer",
             3 * MINUTE,
-            vec![What::Lose { which: Which::PairPatches, done: Done::No, most: u32::MAX }],
+            vec![What::Lose {
+                which: Which::PairPatches,
+                committed: Committed::No,
+                most: u32::MAX,
+            }],
         ),
-        ("conflicts on status", MINUTE, vec![refuse(Which::Status, 409, Done::No, 10)]),
-        ("429 with Retry-After", A_WHILE, vec![refuse(Which::Everything, 429, Done::No, 20)]),
-        ("503", A_WHILE, vec![refuse(Which::Everything, 503, Done::No, 20)]),
-        ("503 after the commit", A_WHILE, vec![refuse(Which::Patches, 503, Done::Yes, 3)]),
-        ("504 after the commit", MINUTE, vec![refuse(Which::Everything, 504, Done::Yes, 5)]),
+        ("conflicts on status", MINUTE, vec![refuse(Which::Status, 409, Committed::No, 10)]),
+        ("429 with Retry-After", A_WHILE, vec![refuse(Which::Everything, 429, Committed::No, 20)]),
+        ("503", A_WHILE, vec![refuse(Which::Everything, 503, Committed::No, 20)]),
+        ("503 after the commit", A_WHILE, vec![refuse(Which::Patches, 503, Committed::Yes, 3)]),
+        ("504 after the commit", MINUTE, vec![refuse(Which::Everything, 504, Committed::Yes, 5)]),
         (
             "no answer, not done",
             MINUTE,
-            vec![What::Lose { which: Which::Everything, done: Done::No, most: 5 }],
+            vec![What::Lose { which: Which::Everything, committed: Committed::No, most: 5 }],
         ),
         (
             "no answer, but done",
             MINUTE,
-            vec![What::Lose { which: Which::Patches, done: Done::Yes, most: 3 }],
+            vec![What::Lose { which: Which::Patches, committed: Committed::Yes, most: 3 }],
         ),
         (
             "410 at the start of watches",
@@ -105,7 +117,7 @@ pub fn api_faults() -> Vec<Case> {
             both(|watched| What::Refuse {
                 which: Which::Watches(watched),
                 code: 410,
-                done: Done::No,
+                committed: Committed::No,
                 most: 3,
             }),
         ),
@@ -117,8 +129,8 @@ pub fn api_faults() -> Vec<Case> {
         ("undecodable Secret", MINUTE, vec![What::Damage(Watched::Secrets, Damage::Undecodable)]),
         ("403 on Routes", 3 * MINUTE, forbidden(Watched::Routes)),
         ("403 on Secrets", 3 * MINUTE, forbidden(Watched::Secrets)),
-        ("401", MINUTE, vec![refuse(Which::Everything, 401, Done::No, u32::MAX)]),
-        ("Events refused", MINUTE, vec![refuse(Which::Events, 403, Done::No, u32::MAX)]),
+        ("401", MINUTE, vec![refuse(Which::Everything, 401, Committed::No, u32::MAX)]),
+        ("Events refused", MINUTE, vec![refuse(Which::Events, 403, Committed::No, u32::MAX)]),
         (
             "10 s latency",
             MINUTE,
@@ -130,8 +142,16 @@ pub fn api_faults() -> Vec<Case> {
             vec![What::Slow { which: Which::Everything, by: Duration::from_secs(9) }],
         ),
         ("history forgotten", MINUTE, vec![What::Compact]),
-        ("Secrets can't be read", MINUTE, vec![refuse(Which::Secret, 503, Done::No, u32::MAX)]),
-        ("Secrets are forbidden", MINUTE, vec![refuse(Which::Secret, 403, Done::No, u32::MAX)]),
+        (
+            "Secrets can't be read",
+            MINUTE,
+            vec![refuse(Which::Secret, 503, Committed::No, u32::MAX)],
+        ),
+        (
+            "Secrets are forbidden",
+            MINUTE,
+            vec![refuse(Which::Secret, 403, Committed::No, u32::MAX)],
+        ),
         ("patches are answered late", MINUTE, late(Which::Patches)),
         ("Secrets are answered late", MINUTE, late(Which::Secret)),
     ];
@@ -171,7 +191,8 @@ pub fn hours() -> Vec<Case> {
 
 /// The watch breaks, and neither it nor a list is allowed any more.
 fn forbidden(watched: Watched) -> Vec<What> {
-    let refuse = |which| What::Refuse { which, code: 403, done: Done::No, most: u32::MAX };
+    let refuse =
+        |which| What::Refuse { which, code: 403, committed: Committed::No, most: u32::MAX };
     vec![
         What::Damage(watched, Damage::Reset),
         refuse(Which::Lists(watched)),
@@ -181,7 +202,8 @@ fn forbidden(watched: Watched) -> Vec<What> {
 
 /// Two replicas: the leader dies, is cut off, cannot renew, or is slow.
 pub fn replicas() -> Vec<Case> {
-    let no_lease = What::Refuse { which: Which::Leases, code: 503, done: Done::No, most: u32::MAX };
+    let no_lease =
+        What::Refuse { which: Which::Leases, code: 503, committed: Committed::No, most: u32::MAX };
     let slow = |which, seconds| What::Slow { which, by: Duration::from_secs(seconds) };
     let faults: Vec<(&str, Vec<What>)> = vec![
         ("nothing", vec![]),

@@ -3,6 +3,7 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
+use apiserver::faults::event_line;
 use bytes::Bytes;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -105,9 +106,7 @@ pub fn event(line: Bytes) -> Bytes {
     if event["object"] == before {
         return line;
     }
-    // The type comes first, as every API server writes it.
-    let (what, object) = (&event["type"], &event["object"]);
-    Bytes::from(format!("{{\"type\":{what},\"object\":{object}}}\n"))
+    event_line(&event)
 }
 
 /// Whether the Route came with the same spec before: its generation has not changed.

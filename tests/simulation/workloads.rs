@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::{
     case::{Case, Step},
-    faults::{Damage, Done, Fault, Moment, Watched, What, Which},
+    faults::{Committed, Damage, Fault, Moment, Watched, What, Which},
     ops::{Authority, Op, RouteId, SecretId, Shape},
     pool::Content,
 };
@@ -451,7 +451,7 @@ fn op(rng: &mut Rng, route: RouteId, secret: SecretId) -> Op {
 fn fault(rng: &mut Rng, steps: usize) -> Fault {
     let which = *rng.choice(&Which::ALL).expect("some");
     let watched = *rng.choice(&Watched::BOTH).expect("some");
-    let done = if rng.bool() { Done::Yes } else { Done::No };
+    let committed = if rng.bool() { Committed::Yes } else { Committed::No };
     let most = rng.u32(1..10);
     let what = match rng.u8(..15) {
         0..3 => {
@@ -460,11 +460,11 @@ fn fault(rng: &mut Rng, steps: usize) -> Fault {
         }
         3..5 => {
             let code = *rng.choice(&[401, 403, 409, 410, 429, 500, 503, 504]).expect("some");
-            // Only a server that lost its way in the middle answers 5xx to what it has done.
-            let done = if code >= 500 { done } else { Done::No };
-            What::Refuse { which, code, done, most }
+            // Only a 5xx may be answered to a request that was carried out.
+            let committed = if code >= 500 { committed } else { Committed::No };
+            What::Refuse { which, code, committed, most }
         }
-        5 => What::Lose { which, done, most },
+        5 => What::Lose { which, committed, most },
         6 => What::Slow { which, by: Duration::from_millis(rng.u64(..10_000)) },
         7..9 => What::Freeze(watched),
         9 => What::Damage(watched, *rng.choice(&Damage::ALL).expect("some")),

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use apiserver::api::ApiServer;
+use apiserver::{api::ApiServer, faults::FaultyTransport};
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt;
@@ -242,7 +242,7 @@ impl World {
         let gate = if elects { Gate::until(deadline.subscribe()) } else { Gate::open() };
         *lock(&self.replicas[replica].lease) = elects.then(|| deadline.subscribe());
         let wire = Wire { world: self.clone(), replica, life };
-        let client = client::over(wire, gate.clone());
+        let client = client::over(FaultyTransport(wire), gate.clone());
         // Nothing may rest on the clocks of two machines agreeing.
         let skew = TimeDelta::minutes(10) * i32::try_from(replica).expect("a few replicas");
         let clock = clock(self.start, skew);

@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod api_error;
+pub mod faults;
 pub mod kinds;
 mod name_rules;
 pub mod patch;
