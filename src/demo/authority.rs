@@ -1,5 +1,5 @@
 //! Certificates that the sandbox makes for itself: for its API server, its edge, its backend and
-//! the tours. Their keys are made at start and end with the process.
+//! the tours. Their keys are never written to disk.
 
 use chrono::{DateTime, Datelike, Days, Utc};
 use rcgen::{
@@ -10,19 +10,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::{runtime::redact::PrivateKeyPem, spiffe::id::SpiffeId};
 
-/// As long as a certificate of Let's Encrypt lives.
+/// The lifetime of a Let's Encrypt certificate.
 const LIFETIME: Days = Days::new(90);
 
 /// A certificate authority of one session.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
-/// A certificate and its key.
 pub struct Issued {
-    /// PEM.
     pub certificate: String,
-    /// PEM.
     pub key: PrivateKeyPem,
-    /// The same certificate in DER.
     pub der: CertificateDer<'static>,
     key_der: PrivateKeyDer<'static>,
 }
@@ -44,7 +40,6 @@ impl Issued {
 }
 
 impl Authority {
-    /// A new root with this common name.
     pub fn new(name: &str, now: DateTime<Utc>) -> Result<Self, rcgen::Error> {
         Self::root(named(name, &[], now)?)
     }
@@ -66,12 +61,10 @@ impl Authority {
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
-    /// The root, PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// The root, DER.
     pub fn der(&self) -> &CertificateDer<'static> {
         self.0.der()
     }
@@ -102,7 +95,7 @@ fn uri(id: &SpiffeId) -> Result<SanType, rcgen::Error> {
     Ok(SanType::URI(id.to_string().try_into()?))
 }
 
-/// A server's certificate that nobody vouches for.
+/// A self-signed server certificate.
 pub fn self_signed(name: &str, hosts: &[&str], now: DateTime<Utc>) -> Result<Issued, rcgen::Error> {
     let key = KeyPair::generate()?;
     Ok(Issued::new(&server(name, hosts, now)?.self_signed(&key)?, &key))

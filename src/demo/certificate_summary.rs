@@ -1,4 +1,4 @@
-//! A certificate as somebody sees it who connects. Pure.
+//! A certificate as a TLS client sees it. Pure.
 
 use std::fmt;
 
@@ -8,15 +8,14 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer, x509::X509Name
 
 use crate::runtime::printable::printable;
 
-/// A certificate in short, for people.
+/// The fields of a certificate that are shown to people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CertificateSummary {
     pub subject: String,
-    /// The issuer.
     pub issuer: String,
-    /// Its number, in hexadecimal digits.
+    /// In hexadecimal digits.
     pub serial: String,
-    /// The digest of its DER, in hexadecimal digits, as `openssl x509 -fingerprint -sha256` has it.
+    /// SHA-256 of the DER, in hexadecimal digits, as `openssl x509 -fingerprint -sha256` prints it.
     pub sha256: String,
 }
 
@@ -44,7 +43,7 @@ impl CertificateSummary {
     }
 }
 
-/// Names come from whoever made the certificate.
+/// The certificate's issuer controls these names.
 fn name(name: &X509Name<'_>) -> String {
     printable(&name.to_string()).into_owned()
 }

@@ -1,9 +1,9 @@
-//! A small TLS edge in the place of a router: it serves every Route's host with the certificate
-//! that stands in the Route, and says with every answer which Route and which certificate that was.
+//! A small TLS edge in place of a router: it serves every Route's host with the certificate in the
+//! Route, and names Route and certificate in every answer.
 //!
-//! Like a router it admits Routes and writes `.status.ingress`, and refuses what a router refuses.
-//! Unlike a router it speaks no plain HTTP, has one backend in this process, and is rustls, not
-//! HAProxy: where that makes a difference, it says so.
+//! Like a router it admits Routes, refuses the same ones, and writes `.status.ingress`. Unlike a
+//! router it speaks no plain HTTP, has one backend in this process, and uses rustls instead of
+//! HAProxy; it reports where that makes a difference.
 //!
 //! `admit.rs`, `table.rs` and `status.rs` decide, without client or clock. This file connects them
 //! with a watch; `connection.rs` serves clients.
@@ -62,29 +62,26 @@ use crate::{
 
 pub use status::ROUTER_NAME;
 
-/// On every answer: which Route it is for, as NAMESPACE/NAME.
+/// Response header with the Route, as NAMESPACE/NAME.
 pub const ROUTE_HEADER: HeaderName = HeaderName::from_static("x-trustplane-route");
-/// On every answer: which certificate the connection was opened with, as sha256:DIGEST.
+/// Response header with the certificate of the handshake, as sha256:DIGEST.
 pub const CERTIFICATE_HEADER: HeaderName = HeaderName::from_static("x-trustplane-certificate");
-/// On every request to a backend: the line that the edge would answer with.
+/// Request header for backends with the line that the edge would answer.
 const EDGE_HEADER: HeaderName = HeaderName::from_static("x-trustplane-edge");
 
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// Writers of status: enough that 10,000 Routes are soon admitted.
+/// Concurrent status writes. Enough to admit 10,000 Routes quickly.
 const WRITERS: usize = 4;
 
-/// Why there is no edge.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
-    /// The port is taken, or not ours to take.
     #[error("cannot listen on 127.0.0.1 port {port} for the edge. Choose another with --edge-port")]
     Listen { port: u16, source: io::Error },
-    /// No certificate could be made.
     #[error("cannot make the edge's certificates")]
     Certificate(#[source] BoxError),
 }
 
-/// An edge that serves. Dropping it ends it.
+/// A running edge. Dropping it stops it.
 #[derive(Debug)]
 pub struct RunningEdge {
     address: SocketAddr,
@@ -103,9 +100,9 @@ impl RunningEdge {
         let address = listener.local_addr().map_err(failed)?;
 
         let authority = Authority::new("trustplane sandbox services", clock.now());
-        let authority = authority.map_err(uncertified)?;
+        let authority = authority.map_err(certificate_error)?;
         let services = authority.pem();
-        let edge = Arc::new(Edge::new(client, authority, clock).map_err(uncertified)?);
+        let edge = Arc::new(Edge::new(client, authority, clock).map_err(certificate_error)?);
         let default = edge.default.summary.clone();
 
         let stop = CancellationToken::new();
@@ -124,24 +121,23 @@ impl RunningEdge {
         self.address
     }
 
-    /// The certificate that is served where a Route holds none.
+    /// The certificate for Routes without one.
     pub fn default_certificate(&self) -> &CertificateSummary {
         &self.default
     }
 
-    /// The authority of the backend in this process, PEM: for
-    /// `destinationCACertificate`.
+    /// CA of the backend in this process, in PEM, for `destinationCACertificate`.
     pub fn service_authority(&self) -> &str {
         &self.services
     }
 
-    /// Waits for the end, which comes only by a bug.
+    /// Resolves only if the edge stops by itself, which is a bug.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;
     }
 }
 
-fn uncertified(error: impl Into<BoxError>) -> EdgeError {
+fn certificate_error(error: impl Into<BoxError>) -> EdgeError {
     EdgeError::Certificate(error.into())
 }
 
@@ -172,7 +168,7 @@ impl Edge {
         })
     }
 
-    /// The configuration for a connection that gets this certificate.
+    /// TLS configuration that serves this certificate.
     fn config(&self, certificate: &Certificate) -> Arc<ServerConfig> {
         let mut config = self.config.clone();
         config.cert_resolver = Arc::new(SingleCertAndKey::from(certificate.certified.clone()));
@@ -204,7 +200,7 @@ impl Edge {
                         self.table_mut().listed(&listed)
                     }
                     Change::Failing(error, failures) => {
-                        tracing::debug!(%error, failures, "the edge opens its watch again");
+                        tracing::debug!(%error, failures, "edge: watch failed, reopening");
                         Vec::new()
                     }
                 };
@@ -220,13 +216,13 @@ impl Edge {
             route.metadata.namespace.clone().unwrap_or_default(),
             route.metadata.name.clone().unwrap_or_default(),
         );
-        // A status that changed is most of the news, and says nothing new about the certificate.
+        // Most changes are to the status and leave the certificate as it is.
         let known = self.table().get(&at).filter(|it| it.spec == route.spec).cloned();
         let offer = match known {
             Some(known) => known.offer.clone(),
             None => admit::offer(&route.spec, &self.services).map(Arc::new),
         };
-        // From here on every new handshake gets the new certificate; those under way keep theirs.
+        // From here on new handshakes get the new certificate; running ones keep theirs.
         self.table_mut().apply(Entry::new(route, offer))
     }
 
@@ -236,11 +232,11 @@ impl Edge {
             let (at, _) = self.unwritten.next().await;
             match self.write_one(&at).await {
                 Ok(()) => failures = 0,
-                // The watch brings the newer version, or that there is none, and another turn.
+                // The watch delivers the newer version or the deletion, which is processed then.
                 Err(ApiError::Conflict | ApiError::NotFound) => {}
                 Err(error) => {
                     failures += 1;
-                    tracing::warn!(route = %at, %error, "the edge cannot write .status.ingress");
+                    tracing::warn!(route = %at, %error, "edge: writing .status.ingress failed");
                     let again = Instant::now() + Backoff::WATCH.after(failures);
                     self.unwritten.add_at(at.clone(), again);
                 }
@@ -263,8 +259,8 @@ impl Edge {
     }
 }
 
-/// TLS as the edge and its backend speak it. No session is taken up again: a client that did so
-/// would not see the certificate that is served by then.
+/// TLS settings of the edge and its backend. Sessions can't be resumed: a client that resumes one
+/// would not see the current certificate.
 fn base_config(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)

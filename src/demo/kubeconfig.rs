@@ -1,5 +1,5 @@
-//! The file that lets kubectl in. Its readers can read every key in the sandbox, so it is
-//! its owner's alone from its first byte on, and goes when the sandbox goes.
+//! The sandbox's kubeconfig. Its readers can read every key in the sandbox, so only its owner can
+//! read the file, from the first byte on, and it is removed when the sandbox ends.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -11,44 +11,36 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use zeroize::Zeroizing;
 
-/// The name of cluster, user and context.
+/// Name of cluster, user and context.
 const NAME: &str = "trustplane-sandbox";
 
 /// A kubeconfig on disk. Dropping it removes it.
 #[derive(Debug)]
 pub struct Kubeconfig {
     path: PathBuf,
-    /// The folder that was made for it.
+    /// The temporary folder made for it.
     folder: Option<PathBuf>,
 }
 
-/// Why there is no kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The chosen path is taken.
     #[error(
         "{path} exists already. Choose another path with --kubeconfig, or remove the file if a \
          sandbox that was killed left it behind",
         path = .0.display()
     )]
     Exists(PathBuf),
-    /// The chosen path is a folder's.
     #[error("{path} is a folder: name a file in it with --kubeconfig", path = .0.display())]
     Folder(PathBuf),
-    /// It can't be written there.
     #[error(
         "cannot write the kubeconfig {path}. Choose a path in a folder of yours with --kubeconfig",
         path = .path.display()
     )]
-    Unwritable {
-        /// Where it was to be.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
 }
 
 impl Kubeconfig {
-    /// Writes the file at the path, or in a new folder for temporary files.
+    /// Writes the file at the path, or in a new temporary folder.
     pub fn write(
         path: Option<&Path>,
         server: &str,
@@ -64,7 +56,7 @@ impl Kubeconfig {
             }
         };
         let path = std::path::absolute(&path).unwrap_or(path);
-        // From here on the folder goes, whatever happens next.
+        // From here on the folder is removed on every error.
         let mut kubeconfig = Self { path: PathBuf::new(), folder };
         create(&path, content.as_bytes())?;
         kubeconfig.path = path;
@@ -89,7 +81,7 @@ impl Drop for Kubeconfig {
 
 fn private_folder() -> Result<PathBuf, KubeconfigError> {
     let folder = std::env::temp_dir().join(format!("{NAME}-{:016x}", fastrand::u64(..)));
-    // Not created with its parents: a folder that somebody else put there is an error.
+    // Must be new: a folder of somebody else is an error.
     match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => Ok(folder),
         Err(source) => Err(KubeconfigError::Unwritable { path: folder, source }),
@@ -98,7 +90,7 @@ fn private_folder() -> Result<PathBuf, KubeconfigError> {
 
 fn create(path: &Path, content: &[u8]) -> Result<(), KubeconfigError> {
     let unwritable = |source| KubeconfigError::Unwritable { path: path.to_owned(), source };
-    // `create_new` follows no link, so nobody can have the token written where they read it.
+    // `create_new` follows no link, so nobody can redirect the token to a file that they can read.
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => file,
         Err(_) if path.is_dir() => return Err(KubeconfigError::Folder(path.to_owned())),

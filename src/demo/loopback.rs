@@ -1,4 +1,4 @@
-//! Listens on 127.0.0.1, and nowhere else.
+//! Listens on 127.0.0.1 only.
 
 use std::{
     io,
@@ -12,12 +12,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Which port to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// This one; 0 stands for any that is free.
+    /// This port; 0 for any free one.
     Exactly(u16),
-    /// This one, or any other where it is taken.
+    /// This port, or any free one if it is taken.
     Rather(u16),
 }
 
@@ -32,7 +31,7 @@ pub async fn listen(port: Port) -> io::Result<TcpListener> {
     }
 }
 
-/// Gives every connection a task of its own, until asked to stop; then all of them end at once.
+/// Serves every connection in its own task, and aborts all of them when it stops.
 pub async fn accept<F>(
     listener: TcpListener,
     stop: CancellationToken,
@@ -40,7 +39,7 @@ pub async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    /// An accept fails mostly for lack of file descriptors, which takes time to mend.
+    /// Accepting fails mostly for lack of file descriptors, which takes time to recover from.
     const AFTER_FAILURE: Duration = Duration::from_millis(50);
     let mut connections = JoinSet::new();
     loop {
@@ -52,7 +51,7 @@ pub async fn accept<F>(
                     connections.spawn(serve(stream, peer));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "accepting a connection failed");
                     tokio::time::sleep(AFTER_FAILURE).await;
                 }
             },

@@ -1,7 +1,7 @@
-//! Serves an API on a loopback port, over TLS, to holders of the generated kubeconfig.
+//! Serves an API over TLS on a loopback port, to clients with the generated kubeconfig.
 //!
-//! The port is open to every user of the machine, and behind it are private keys. So each request
-//! must bring the token that was made at start and stands in the kubeconfig alone.
+//! Every user of the machine can reach the port, and the API holds private keys. So each request
+//! needs the token, which is made at start and written only to the kubeconfig.
 
 use std::{convert::Infallible, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -34,32 +34,27 @@ use crate::{
 
 /// The API server's own limit for a request.
 const LARGEST_REQUEST: usize = 3 * 1024 * 1024;
-/// A peer that connects and says nothing is let go.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For the TLS handshake and the headers of a request.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the API is to be found.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     pub port: Port,
-    /// Where the kubeconfig goes; nowhere in particular if none is given.
+    /// Path of the kubeconfig; a temporary folder if none.
     pub kubeconfig: Option<&'a Path>,
 }
 
-/// Why the API can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The port is taken, or not ours to take.
     #[error("cannot listen on 127.0.0.1 port {port} for the API. Choose another with --api-port")]
     Listen { port: u16, source: io::Error },
-    /// No certificate could be made.
     #[error("cannot make a certificate for the API")]
     Certificate(#[source] BoxError),
-    /// The kubeconfig could not be written.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
 }
 
-/// An API that is being served. Dropping it ends every connection and removes the kubeconfig.
+/// A served API. Dropping it ends every connection and removes the kubeconfig.
 #[derive(Debug)]
 pub struct RunningApi {
     address: SocketAddr,
@@ -84,10 +79,11 @@ impl RunningApi {
         let address = listener.local_addr().map_err(failed)?;
 
         let now = clock.now();
-        let authority = Authority::new("trustplane sandbox API", now).map_err(uncertified)?;
-        let issued = authority.issue(&["localhost", "127.0.0.1"], now).map_err(uncertified)?;
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&issued).map_err(uncertified)?));
-        let token = Token::random().map_err(uncertified)?;
+        let authority = Authority::new("trustplane sandbox API", now).map_err(certificate_error)?;
+        let issued =
+            authority.issue(&["localhost", "127.0.0.1"], now).map_err(certificate_error)?;
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&issued).map_err(certificate_error)?));
+        let token = Token::random().map_err(certificate_error)?;
         let kubeconfig = Kubeconfig::write(
             options.kubeconfig,
             &format!("https://{address}"),
@@ -107,18 +103,17 @@ impl RunningApi {
         self.address
     }
 
-    /// The file that lets kubectl in.
     pub fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
 
-    /// Waits for the end, which comes only by a bug.
+    /// Resolves only if serving ends by itself, which is a bug.
     pub async fn ended(&mut self) {
         let _ = (&mut self.task).await;
     }
 }
 
-/// An API as kube's client speaks to it.
+/// An API that kube's client can use.
 pub trait Api<B>:
     Service<Request<Body>, Response = Response<B>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -135,12 +130,12 @@ impl<B, S> Api<B> for S where
 {
 }
 
-/// The body of an answer, which may be a watch.
+/// Body of an answer; a stream for watches.
 pub trait ApiBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
 
 impl<B> ApiBody for B where B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
 
-fn uncertified(error: impl Into<BoxError>) -> ServeError {
+fn certificate_error(error: impl Into<BoxError>) -> ServeError {
     ServeError::Certificate(error.into())
 }
 
@@ -163,21 +158,21 @@ async fn connection<S, B>(
     S: Api<B>,
     B: ApiBody,
 {
-    let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await else {
-        tracing::debug!("a connection to the API brought no TLS handshake");
+    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else {
+        tracing::debug!("TLS handshake failed");
         return;
     };
-    // ALPN decides the protocol: detecting it from the first byte could wait for ever.
+    // By ALPN, because detecting the protocol from the first byte could block for ever.
     let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let server = auto::Builder::new(TokioExecutor::new());
     let mut server = if speaks_http2 { server.http2_only() } else { server.http1_only() };
-    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
     server.http2().timer(TokioTimer::new());
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (token_check, api) = (token_check.clone(), api.clone());
         async move { Ok::<_, Infallible>(answer(request, &token_check, api).await) }
     });
-    // Clients may go away at any time.
+    // Clients may disconnect at any time.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -217,7 +212,7 @@ where
     }
 }
 
-/// An error as Kubernetes words it.
+/// A Kubernetes Status.
 fn error_response<B>(
     code: StatusCode,
     reason: &str,
@@ -251,8 +246,7 @@ impl Token {
     }
 }
 
-/// Accepts requests with the token. It knows a digest only, so the time of a comparison tells
-/// nothing of the token.
+/// Accepts requests with the token. Comparing digests keeps timing from revealing the token.
 struct TokenCheck([u8; 32]);
 
 impl TokenCheck {

@@ -1,5 +1,4 @@
-//! API server, injector and edge in one process: the injector is the one that ships, and has the
-//! API server in place of a cluster.
+//! API server, injector and edge in one process. The injector is the production one.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
@@ -30,65 +29,55 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// How many changes a watch may fall behind.
+/// Changes that a watch may lag behind.
 const HISTORY: usize = 100_000;
-/// What is under way at the end gets this long.
-const LAST_WRITES: Duration = Duration::from_secs(1);
-/// The names under which OpenShift publishes the authority of its Services' certificates.
+/// Time for running work to finish at the end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// The ConfigMap and key in which OpenShift publishes its service CA.
 const SERVICE_AUTHORITY: (&str, &str) = ("openshift-service-ca.crt", "service-ca.crt");
 
-/// What the command line chose.
+/// Settings from the command line.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The API server's port.
     pub api_port: Port,
-    /// The edge's port.
     pub edge_port: Port,
-    /// Where the kubeconfig goes; nowhere in particular if none is given.
+    /// Path of the kubeconfig; a temporary folder if none.
     pub kubeconfig: Option<&'a Path>,
-    /// How the injector decides; none if somebody else is to inject.
+    /// None to run without the injector.
     pub injector: Option<InjectorRules>,
 }
 
-/// How the injector decides.
 #[derive(Clone, Debug)]
 pub struct InjectorRules {
-    /// What it writes.
     pub policy: Policy,
-    /// How often it looks at every Route although nothing changed.
+    /// Interval at which unchanged Routes are reconciled too.
     pub resync: Duration,
 }
 
-/// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The API server can't be reached from outside.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The edge can't start.
     #[error(transparent)]
     Edge(#[from] EdgeError),
-    /// The cluster in this process can't be prepared.
+    /// The initial objects could not be created.
     #[error("cannot prepare the sandbox's cluster")]
     Prepare(#[source] ApiError),
 }
 
-/// A part that was to run as long as the sandbox, and did not.
+/// A part that ended although the sandbox runs.
 #[derive(Debug, thiserror::Error)]
 #[error("the sandbox's {0} ended by itself")]
 pub struct PartEnded(&'static str);
 
-/// How to reach a sandbox.
 #[derive(Clone, Debug, Serialize)]
 pub struct Access {
-    /// The file for kubectl.
     pub kubeconfig: String,
-    /// The API server's URL.
     pub server: String,
-    /// Where the edge listens; its URL in JSON.
+    /// Address of the edge; in JSON its URL.
     #[serde(serialize_with = "as_url")]
     pub edge: SocketAddr,
-    /// Who runs it.
+    /// Process ID.
     pub pid: u32,
 }
 
@@ -97,14 +86,14 @@ fn as_url<S: Serializer>(address: &SocketAddr, serializer: S) -> Result<S::Ok, S
 }
 
 impl Access {
-    /// A command that asks the edge for this host.
+    /// A curl command that requests this host from the edge.
     pub fn curl(&self, host: &str) -> String {
         let port = self.edge.port();
         format!("curl --resolve {host}:{port}:127.0.0.1 -k https://{host}:{port}/")
     }
 }
 
-/// A sandbox that runs.
+/// A running sandbox.
 pub struct Session {
     api: serve::RunningApi,
     edge: edge::RunningEdge,
@@ -113,7 +102,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts all parts.
     pub async fn start(options: Options<'_>) -> Result<Self, StartError> {
         let clock = Clock::system();
         let api = api_server::server(api_server::store(HISTORY, fastrand::u64(..)), clock.clone());
@@ -141,7 +129,6 @@ impl Session {
         Ok(Self { api: serving, edge, injector, stop })
     }
 
-    /// How to reach it.
     pub fn access(&self) -> Access {
         Access {
             kubeconfig: self.api.kubeconfig().display().to_string(),
@@ -151,17 +138,17 @@ impl Session {
         }
     }
 
-    /// The ports of API server and edge.
+    /// Ports of API server and edge.
     pub fn ports(&self) -> (u16, u16) {
         (self.api.address().port(), self.edge.address().port())
     }
 
-    /// The certificate of Routes that hold none.
+    /// The certificate for Routes without one.
     pub fn default_certificate(&self) -> &CertificateSummary {
         self.edge.default_certificate()
     }
 
-    /// Waits until a part ends by itself, which comes only by a bug.
+    /// Resolves only if a part ends by itself, which is a bug.
     pub async fn failed(&mut self) -> PartEnded {
         let injector = async {
             match &mut self.injector {
@@ -176,16 +163,16 @@ impl Session {
         }
     }
 
-    /// Ends all parts, and removes the kubeconfig.
+    /// Stops all parts and removes the kubeconfig.
     pub async fn end(self) {
         self.stop.cancel();
         if let Some(injector) = self.injector {
-            let _ = timeout(LAST_WRITES, injector).await;
+            let _ = timeout(SHUTDOWN_TIMEOUT, injector).await;
         }
     }
 }
 
-/// As an installation has it, but for the rules.
+/// The defaults of an installation, with the given policy.
 fn injector_options(rules: InjectorRules) -> InjectorOptions {
     InjectorOptions {
         namespaces: Vec::new(),
@@ -200,7 +187,8 @@ fn injector_options(rules: InjectorRules) -> InjectorOptions {
     }
 }
 
-/// Lets users find something: what a `reencrypt` Route needs as destinationCACertificate, for one.
+/// Creates objects that users look for, such as the ConfigMap with the destinationCACertificate for
+/// `reencrypt` Routes.
 async fn publish(client: &Client, name: &str, key: &str, text: &str) -> Result<(), ApiError> {
     let config_map = ConfigMap {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },

@@ -1,10 +1,10 @@
 //! Stands in for a SPIRE server and its controller manager where no Pods run: a trust domain with a
-//! bundle endpoint of its own, and the bundles of others that its cluster tells it to trust.
+//! bundle endpoint, and the bundles of the trust domains that its cluster federates with.
 //!
-//! It reads what the real ones read: `federates_with` in the rendered server.conf, and the
-//! ClusterFederatedTrustDomains. As they do, it keeps the last bundle of a peer that does not answer,
-//! and that of a peer that nobody names any more, until somebody deletes it. It has no entries, no
-//! agents, no JWT keys, and knows the profile https_spiffe alone.
+//! Like the real ones it reads `federates_with` in the rendered server.conf and the
+//! ClusterFederatedTrustDomains, and keeps the last bundle of a peer that does not answer or is no
+//! longer configured until somebody deletes it. It has no entries, agents or JWT keys, and supports
+//! only the profile https_spiffe.
 
 pub mod trust_domain;
 
@@ -47,46 +47,41 @@ use crate::{
     },
 };
 
-/// The path of every SPIRE server's own ID.
+/// Path of the SPIFFE ID of every SPIRE server.
 const SERVER: &str = "/spire/server";
-/// How often everything is looked at. A real server asks peers four times in their refresh interval.
-const EVERY: Duration = Duration::from_millis(100);
-/// What a bundle says about that, in seconds.
+/// Interval between syncs. A real server polls peers four times per refresh hint.
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+/// Refresh hint of its bundle, in seconds.
 const REFRESH_HINT: u64 = 300;
-/// A port that was closed is free in a moment.
-const CLOSING: Duration = Duration::from_secs(5);
-/// Connections that may wait to be accepted.
+/// A closed port is free again within this.
+const PORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Backlog of the listener.
 const BACKLOG: u32 = 128;
 
-/// Why the stand-in can't do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum SpireError {
-    /// No certificate could be made.
     #[error(transparent)]
     TrustDomain(#[from] TrustDomainError),
-    /// The bundle can't be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The port can't be had.
     #[error("cannot listen on a port of 127.0.0.1 for the bundle endpoint")]
     Port(#[from] io::Error),
 }
 
-/// Why an SVID of another trust domain is not accepted here.
+/// Why an SVID of another trust domain is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// There is nothing to verify it with.
+    /// No bundle of its trust domain.
     #[error("there is no bundle of {0} here")]
     NoBundle(String),
-    /// It does not verify.
     #[error(transparent)]
     Svid(#[from] SvidError),
-    /// The endpoint was asked in vain.
+    /// The bundle endpoint did not answer.
     #[error(transparent)]
     Fetch(#[from] FetchError),
 }
 
-/// A SPIRE server's stand-in.
+/// Stand-in for a SPIRE server.
 pub struct Spire {
     client: Client,
     namespace: String,
@@ -95,30 +90,29 @@ pub struct Spire {
     own: Mutex<TrustDomain>,
     endpoint: tokio::sync::Mutex<Port>,
     held: Mutex<BTreeMap<String, Arc<Bundle>>>,
-    /// Which bundles ClusterFederatedTrustDomains brought: each is taken once, and kept current since.
-    brought: Mutex<BTreeMap<String, String>>,
-    /// Held while peers are asked, so that none is asked by what the cluster said earlier.
-    turn: tokio::sync::Mutex<()>,
+    /// Bundles imported from ClusterFederatedTrustDomains: each is imported once and then refreshed
+    /// from its endpoint.
+    imported: Mutex<BTreeMap<String, String>>,
+    /// Held while peers are polled, so that no poll uses an outdated configuration.
+    sync_lock: tokio::sync::Mutex<()>,
 }
 
-/// The port of the bundle endpoint.
 enum Port {
     Open(Endpoint),
-    /// Still ours, so that nobody else gets it; whoever connects is refused.
+    /// Bound but not listening: nobody else can take the port, and connections are refused.
     Closed(TcpSocket),
 }
 
-/// A trust domain to be asked for its bundle.
+/// A trust domain to poll for its bundle.
 struct Peer {
     trust_domain: String,
     url: Uri,
-    /// Its server.
+    /// SPIFFE ID of its server.
     id: SpiffeId,
 }
 
 impl Spire {
-    /// Makes the trust domain, and serves its bundle. What runs in the cluster is looked at by
-    /// [`Self::run`].
+    /// Creates the trust domain and serves its bundle. [`Self::run`] follows the cluster.
     pub async fn start(
         trust_domain: &str,
         client: Client,
@@ -137,33 +131,29 @@ impl Spire {
             own: Mutex::new(own),
             endpoint: tokio::sync::Mutex::new(Port::Open(endpoint)),
             held: Mutex::default(),
-            brought: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            imported: Mutex::default(),
+            sync_lock: tokio::sync::Mutex::default(),
         }))
     }
 
-    /// Its bundle endpoint.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The name of its trust domain.
     pub fn trust_domain(&self) -> String {
         lock(&self.own).name().to_owned()
     }
 
-    /// The ID of its server.
     pub fn server_id(&self) -> Result<SpiffeId, TrustDomainError> {
         lock(&self.own).id(SERVER)
     }
 
-    /// An SVID for a workload, and its ID.
     pub fn workload(&self, path: &str) -> Result<(SpiffeId, Issued), TrustDomainError> {
         let own = lock(&self.own);
         Ok((own.id(path)?, own.svid(path, self.clock.now())?))
     }
 
-    /// Whether a workload here would accept this one of another trust domain.
+    /// Whether a workload here accepts this SVID of another trust domain.
     pub fn judge(&self, id: &SpiffeId, chain: &[CertificateDer<'_>]) -> Result<(), Refused> {
         let name = id.trust_domain().as_str();
         let bundle = self.held(name).ok_or_else(|| Refused::NoBundle(name.to_owned()))?;
@@ -171,7 +161,7 @@ impl Spire {
         Ok(())
     }
 
-    /// What a client here gets from the bundle endpoint of another.
+    /// Fetches the bundle from another's endpoint.
     pub async fn fetch_from(&self, id: SpiffeId, url: Uri) -> Result<Fetched, Refused> {
         let name = id.trust_domain().to_string();
         let bundle = self.held(&name).ok_or(Refused::NoBundle(name))?;
@@ -185,23 +175,23 @@ impl Spire {
 
     /// `spire-server bundle delete -mode dissociate`.
     pub async fn delete_bundle(&self, trust_domain: &str) {
-        let _turn = self.turn.lock().await;
+        let _lock = self.sync_lock.lock().await;
         lock(&self.held).remove(trust_domain);
     }
 
-    /// A new authority is in the bundle, and does not sign yet.
+    /// Adds an authority to the bundle that does not sign yet.
     pub async fn prepare_authority(&self) -> Result<(), SpireError> {
         lock(&self.own).prepare_authority(self.clock.now())?;
-        self.serve_anew().await
+        self.update_endpoint().await
     }
 
-    /// The new authority signs, and the old one is no longer in the bundle.
+    /// Makes the new authority sign and removes the old one from the bundle.
     pub async fn activate_authority(&self) -> Result<(), SpireError> {
         lock(&self.own).activate_authority();
-        self.serve_anew().await
+        self.update_endpoint().await
     }
 
-    async fn serve_anew(&self) -> Result<(), SpireError> {
+    async fn update_endpoint(&self) -> Result<(), SpireError> {
         if let Port::Open(endpoint) = &*self.endpoint.lock().await {
             let (document, svid) = self.offer()?;
             endpoint.replace(document, svid)?;
@@ -209,19 +199,18 @@ impl Spire {
         Ok(())
     }
 
-    /// What the endpoint is to serve.
     fn offer(&self) -> Result<(String, ServerSvid), TrustDomainError> {
         let own = lock(&self.own);
         Ok((own.document(), server_svid(&own, &self.clock)?))
     }
 
-    /// The bundle endpoint goes dark.
+    /// Takes the bundle endpoint down.
     pub async fn close_endpoint(&self) -> Result<(), SpireError> {
         let mut port = self.endpoint.lock().await;
         if matches!(*port, Port::Closed(_)) {
             return Ok(());
         }
-        // The socket that takes its place is bound once the port is free.
+        // Another socket keeps the port as soon as it is free.
         let open = std::mem::replace(&mut *port, Port::Closed(TcpSocket::new_v4()?));
         if let Port::Open(endpoint) = open {
             endpoint.stop().await;
@@ -230,7 +219,7 @@ impl Spire {
         Ok(())
     }
 
-    /// It is back, at the same port.
+    /// Brings the endpoint back at the same port.
     pub async fn open_endpoint(&self) -> Result<(), SpireError> {
         let mut port = self.endpoint.lock().await;
         if matches!(*port, Port::Open(_)) {
@@ -244,26 +233,26 @@ impl Spire {
         Ok(())
     }
 
-    /// Follows what its cluster tells it. Ends only when it is dropped.
+    /// Follows the configuration in the cluster. Never returns.
     pub async fn run(self: Arc<Self>) {
         loop {
-            if let Err(error) = self.look().await {
-                tracing::debug!(%error, "the SPIRE stand-in could not read its cluster");
+            if let Err(error) = self.sync().await {
+                tracing::debug!(%error, "SPIRE stand-in: reading the cluster failed");
             }
-            sleep(EVERY).await;
+            sleep(SYNC_INTERVAL).await;
         }
     }
 
-    async fn look(&self) -> Result<(), ApiError> {
-        let _turn = self.turn.lock().await;
+    async fn sync(&self) -> Result<(), ApiError> {
+        let _lock = self.sync_lock.lock().await;
         self.publish().await?;
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let domains = api_error::with_timeout(api.list(&Default::default())).await?.items;
-        self.take_brought(&domains);
+        self.import_bundles(&domains);
         let mut peers = self.configured().await?;
         peers.extend(domains.iter().filter_map(relationship));
         for peer in peers {
-            // What is wrong with a peer is for `trustplane federate` to say.
+            // `trustplane federate` reports problems of peers.
             if let Ok(fetched) = self.fetch_from(peer.id, peer.url).await {
                 lock(&self.held).insert(peer.trust_domain, Arc::new(fetched.bundle));
             }
@@ -271,7 +260,7 @@ impl Spire {
         Ok(())
     }
 
-    /// The authorities into the ConfigMap for agents, once there is one.
+    /// Writes the authorities to the ConfigMap for agents, if there is one.
     async fn publish(&self) -> Result<(), ApiError> {
         const KEY: &str = "bundle.crt";
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -288,24 +277,24 @@ impl Spire {
             .map(drop)
     }
 
-    /// The bundles that an administrator brought.
-    fn take_brought(&self, domains: &[FederatedTrustDomain]) {
-        let mut brought = lock(&self.brought);
-        let stands = |name: &String| domains.iter().any(|it| it.spec.trust_domain == *name);
-        brought.retain(|name, _| stands(name));
+    /// Imports the bundles of ClusterFederatedTrustDomains.
+    fn import_bundles(&self, domains: &[FederatedTrustDomain]) {
+        let mut imported = lock(&self.imported);
+        let is_present = |name: &String| domains.iter().any(|it| it.spec.trust_domain == *name);
+        imported.retain(|name, _| is_present(name));
         for domain in domains {
             let name = &domain.spec.trust_domain;
             let Some(document) = &domain.spec.trust_domain_bundle else { continue };
-            if brought.get(name) != Some(document)
+            if imported.get(name) != Some(document)
                 && let Ok(bundle) = Bundle::parse(document.as_bytes())
             {
-                brought.insert(name.clone(), document.clone());
+                imported.insert(name.clone(), document.clone());
                 lock(&self.held).insert(name.clone(), Arc::new(bundle));
             }
         }
     }
 
-    /// The peers in the rendered configuration.
+    /// Peers in the rendered server.conf.
     async fn configured(&self) -> Result<Vec<Peer>, ApiError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let found = api_error::with_timeout(api.get_opt(render::SERVER)).await?;
@@ -327,7 +316,7 @@ fn relationship(domain: &FederatedTrustDomain) -> Option<Peer> {
 }
 
 fn peer_of(trust_domain: &str, url: &str, id: &str) -> Option<Peer> {
-    // Nobody sends a fragment.
+    // Fragments are never sent.
     let url = url.split('#').next()?.parse().ok()?;
     Some(Peer { trust_domain: trust_domain.to_owned(), url, id: SpiffeId::parse(id).ok()? })
 }
@@ -337,7 +326,7 @@ fn server_svid(own: &TrustDomain, clock: &Clock) -> Result<ServerSvid, TrustDoma
     Ok(ServerSvid { key: issued.key_der(), chain: vec![issued.der] })
 }
 
-/// Takes the port without listening on it.
+/// Binds the port without listening on it.
 async fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let start = Instant::now();
     loop {
@@ -345,8 +334,8 @@ async fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
         socket.set_reuseaddr(true)?;
         match socket.bind(address) {
             Ok(()) => return Ok(socket),
-            // The task that accepted connections has yet to end.
-            Err(error) if start.elapsed() > CLOSING => return Err(error),
+            // The task that accepts connections may not have ended yet.
+            Err(error) if start.elapsed() > PORT_TIMEOUT => return Err(error),
             Err(_) => sleep(Duration::from_millis(2)).await,
         }
     }
@@ -373,7 +362,7 @@ mod tests {
         by.fetch_from(from.server_id().unwrap(), from.url().parse().unwrap()).await
     }
 
-    async fn bring(to: &Spire, from: &Spire) {
+    async fn import(to: &Spire, from: &Spire) {
         let api: Api<FederatedTrustDomain> = Api::all(to.client.clone());
         let domain = serde_json::from_value(json!({
             "apiVersion": "spire.spiffe.io/v1alpha1", "kind": "ClusterFederatedTrustDomain",
@@ -401,27 +390,27 @@ mod tests {
             let (id, svid) = a.workload("/shop").unwrap();
             b.judge(&id, &[svid.der]).is_ok()
         };
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
         assert!(!trusted() && matches!(fetched(&b, &a).await, Err(Refused::NoBundle(_))));
 
-        bring(&b, &a).await;
-        b.look().await.unwrap();
+        import(&b, &a).await;
+        b.sync().await.unwrap();
         assert!(trusted() && fetched(&b, &a).await.is_ok());
 
         a.prepare_authority().await.unwrap();
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
         a.activate_authority().await.unwrap();
         assert!(trusted(), "b followed");
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
 
         let api: Api<FederatedTrustDomain> = Api::all(b.client.clone());
         api.delete("a.test", &Default::default()).await.unwrap();
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
         assert!(trusted(), "the bundle stays");
         a.prepare_authority().await.unwrap();
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
         a.activate_authority().await.unwrap();
-        b.look().await.unwrap();
+        b.sync().await.unwrap();
         assert!(!trusted(), "nobody asks any more");
         b.delete_bundle("a.test").await;
         assert!(matches!(fetched(&b, &a).await, Err(Refused::NoBundle(_))));
@@ -430,8 +419,8 @@ mod tests {
     #[tokio::test]
     async fn an_endpoint_goes_dark_and_comes_back_at_the_same_port() {
         let (a, b) = tokio::join!(spire("a.test"), spire("b.test"));
-        bring(&b, &a).await;
-        b.look().await.unwrap();
+        import(&b, &a).await;
+        b.sync().await.unwrap();
         for _ in 0..2 {
             a.close_endpoint().await.unwrap();
             a.close_endpoint().await.unwrap();
@@ -446,14 +435,14 @@ mod tests {
     #[tokio::test]
     async fn its_authorities_are_published_in_the_config_map_that_is_there_for_them() {
         let a = spire("a.test").await;
-        a.look().await.expect("nothing is there yet");
+        a.sync().await.expect("nothing is there yet");
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(a.client.clone());
         let namespace = serde_json::from_value(json!({ "metadata": { "name": "spire" } })).unwrap();
         namespaces.create(&Default::default(), &namespace).await.unwrap();
         let maps: Api<ConfigMap> = Api::namespaced(a.client.clone(), "spire");
         let map = serde_json::from_value(json!({ "metadata": { "name": "spire-bundle" } }));
         maps.create(&Default::default(), &map.unwrap()).await.unwrap();
-        a.look().await.unwrap();
+        a.sync().await.unwrap();
         let published = maps.get("spire-bundle").await.unwrap().data.unwrap();
         let published = Bundle::from_pem(&published["bundle.crt"]).unwrap();
         let own = lock(&a.own).document();

@@ -1,8 +1,8 @@
-//! A walk through the job: what a user would type, and what comes of it.
+//! A tour of `trustplane inject`: the commands of a user, and their effects.
 //!
-//! Every step acts through the API server's port, as kubectl would, and then looks until it sees
-//! what it should: the certificate that a TLS client gets from the edge, the Route's condition, its
-//! newest Event. It never looks at our own state.
+//! Every step acts through the API server's port, as kubectl would, and then polls until it sees
+//! the expected result: the certificate that a TLS client gets from the edge, the Route's
+//! condition, its newest Event. It never reads internal state.
 
 pub mod expect;
 pub mod federation;
@@ -28,59 +28,48 @@ use crate::{
     k8s::api_error::{self, ApiError},
 };
 
-/// The namespace of the tour.
 pub const NAMESPACE: &str = "shop";
-/// The Route of the tour.
 pub const ROUTE: &str = "shop";
 pub const HOST: &str = "shop.example.com";
-/// The Secret of the tour.
 pub const SECRET: &str = "shop-tls";
 
-/// The parts that a tour walks through.
+/// The parts that the tour uses.
 pub struct Tour {
-    /// A client as kubectl is one.
+    /// Connects to the port, as kubectl does.
     pub client: Client,
-    /// Where the edge listens.
+    /// Address of the edge.
     pub edge: SocketAddr,
-    /// The certificate of Routes that hold none.
+    /// The certificate for Routes without one.
     pub default: CertificateSummary,
-    /// How long a step may take to show what it should.
+    /// Timeout for a step's expected result.
     pub patience: Duration,
-    /// How long a visitor gets to read before the next step.
+    /// Time to read before the next step.
     pub pause: Duration,
 }
 
-/// Why the tour could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum TourError {
-    /// A step could not be done.
     #[error("step {number} could not be done")]
     Act { number: usize, source: ApiError },
-    /// There are no certificates to show.
+    /// The pairs could not be made.
     #[error("cannot make the certificates of the tour")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepResult {
-    /// Counted from 1.
     pub number: usize,
-    /// The title of the step.
     pub title: &'static str,
-    /// The commands that a user would type.
     pub commands: &'static [&'static str],
-    /// The last observation.
     #[serde(flatten)]
     pub seen: Seen,
-    /// How long it took until it was seen.
+    /// Time until the expected result was seen.
     pub seconds: f64,
-    /// The differences from the expectation.
+    /// Differences from the expectation; empty if it was met.
     pub differences: Vec<String>,
 }
 
 impl StepResult {
-    /// Whether the step showed what it should.
     pub fn holds(&self) -> bool {
         self.differences.is_empty()
     }
@@ -93,7 +82,7 @@ pub enum Progress<'a> {
 }
 
 impl Tour {
-    /// Walks through all steps, and tells about each.
+    /// Runs all steps and reports each.
     pub async fn walk<E: From<TourError>>(
         &self,
         mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
@@ -108,17 +97,17 @@ impl Tour {
             let start = Instant::now();
             let acted = step.act.carry_out(&self.client, &pairs).await;
             acted.map_err(|source| TourError::Act { number, source })?;
-            let outcome = self.look_until(number, &step, start).await;
+            let outcome = self.observe_until(number, &step, start).await;
             tell(Progress::Ends(&outcome))?;
             outcomes.push(outcome);
         }
         Ok(outcomes)
     }
 
-    async fn look_until(&self, number: usize, step: &Step, start: Instant) -> StepResult {
+    async fn observe_until(&self, number: usize, step: &Step, start: Instant) -> StepResult {
         let mut wait = Duration::from_millis(5);
         loop {
-            let seen = self.look().await;
+            let seen = self.observe().await;
             let seconds = start.elapsed().as_secs_f64();
             let differences = step.expected.differences(&seen);
             if differences.is_empty() || start.elapsed() > self.patience {
@@ -130,7 +119,7 @@ impl Tour {
         }
     }
 
-    async fn look(&self) -> Seen {
+    async fn observe(&self) -> Seen {
         let served = probe::probe(self.edge, HOST).await.map_err(|error| error.to_string());
         Seen {
             served,
@@ -157,7 +146,7 @@ impl Tour {
             let regarding = event.regarding.as_ref();
             regarding.is_some_and(|it| it.kind.as_deref() == Some("Route"))
         });
-        Ok(of_the_route.max_by_key(last_said).map(|event| Reported {
+        Ok(of_the_route.max_by_key(last_time).map(|event| Reported {
             r#type: event.type_.unwrap_or_default(),
             reason: event.reason.unwrap_or_default(),
             message: event.note.unwrap_or_default(),
@@ -165,7 +154,7 @@ impl Tour {
     }
 }
 
-fn last_said(event: &Event) -> Option<DateTime<Utc>> {
+fn last_time(event: &Event) -> Option<DateTime<Utc>> {
     let last = event.series.as_ref().map(|series| &series.last_observed_time);
     let time = last.or(event.event_time.as_ref())?;
     DateTime::from_timestamp_micros(time.0.as_microsecond())

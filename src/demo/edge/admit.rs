@@ -1,7 +1,7 @@
 //! Admission of a single Route: its offer, or the reason for refusing it. Pure.
 //!
-//! The rules are the router's, as [`crate::tls`] has them, and they are as strict as that room is.
-//! `table.rs` decides which of two Routes gets the host that both want.
+//! The rules are the router's, as [`crate::tls`] implements them.
+//! `table.rs` decides which of two Routes with the same host gets it.
 
 use std::sync::Arc;
 
@@ -25,14 +25,13 @@ use crate::{
 /// A certificate that can be served.
 #[derive(Debug)]
 pub struct Certificate {
-    /// Chain and key, as rustls takes them. Its `Debug` shows no key.
+    /// Chain and key. `Debug` of this type prints no key.
     pub certified: Arc<CertifiedKey>,
-    /// Its summary for clients.
     pub summary: CertificateSummary,
 }
 
 impl Certificate {
-    /// With its key; the leaf comes first.
+    /// The leaf comes first.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
@@ -43,32 +42,30 @@ impl Certificate {
     }
 }
 
-/// The service of the edge for an admitted Route.
+/// How the edge serves an admitted Route.
 #[derive(Debug)]
 pub struct Offer {
-    /// Where TLS ends.
     pub termination: Termination,
-    /// The certificate; the edge's default if none.
+    /// None for the edge's default certificate.
     pub certificate: Option<Arc<Certificate>>,
-    /// Differences from a router.
+    /// How a router would serve it differently.
     pub remark: Option<String>,
 }
 
-/// Where TLS ends.
 #[derive(Clone, Debug)]
 pub enum Termination {
-    /// The Route asks for none.
+    /// No TLS.
     None,
-    /// It ends at the edge.
+    /// TLS ends at the edge.
     Edge,
-    /// It ends at the edge, and another one begins there.
+    /// TLS ends at the edge, which opens another TLS connection to the backend.
     Reencrypt(Arc<ClientConfig>),
-    /// It ends behind the edge.
+    /// TLS ends at the backend.
     Passthrough,
 }
 
 impl Termination {
-    /// As `spec.tls.termination` has it.
+    /// The value in `spec.tls.termination`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::None => "no TLS",
@@ -79,8 +76,8 @@ impl Termination {
     }
 }
 
-/// The offer of the edge for the Route, or why it refuses. `services` is for `reencrypt` Routes
-/// that say nothing about whom to trust.
+/// How the edge serves the Route, or why it refuses it. `services` is trusted behind `reencrypt`
+/// Routes without a destinationCACertificate.
 pub fn offer(spec: &Spec, services: &Arc<ClientConfig>) -> Result<Offer, String> {
     let Some(tls) = &spec.tls else {
         let remark = "The sandbox's edge speaks TLS only, so a Route without spec.tls can't be reached there.";
@@ -111,7 +108,7 @@ fn plain(termination: Termination, remark: Option<&str>) -> Offer {
     Offer { termination, certificate: None, remark: remark.map(str::to_owned) }
 }
 
-/// The inner error is about rustls, which is not the router.
+/// The inner error means that rustls refuses a pair which the router would accept.
 fn certificate(tls: &Tls) -> Result<Result<Certificate, String>, String> {
     let key = tls.key.as_ref().map_or("", PrivateKeyPem::expose);
     let pair = tls::judge(tls.certificate.as_bytes(), key.as_bytes()).map_err(refusal)?;
@@ -119,7 +116,7 @@ fn certificate(tls: &Tls) -> Result<Result<Certificate, String>, String> {
     if !problems.is_empty() {
         return Err(refusal(problems));
     }
-    // HAProxy gets the two texts in one file, so both are in the chain that clients see.
+    // HAProxy gets both texts in one file, so clients see both in the chain.
     let texts = [tls.certificate.as_bytes(), tls.ca_certificate.as_bytes()];
     let chain = texts.into_iter().flat_map(CertificateDer::pem_slice_iter).flatten().collect();
     let loaded = PrivateKeyDer::from_pem_slice(key.as_bytes())
@@ -145,7 +142,7 @@ fn trusted(tls: &Tls, services: &Arc<ClientConfig>) -> Result<Arc<ClientConfig>,
     trust::in_any_name(text).map_err(|why| format!("spec.tls.destinationCACertificate: {why}."))
 }
 
-/// The problems in terms of the Route: their words are made for a Secret.
+/// Rewords problems, which are worded for a Secret, for the Route.
 fn refusal(problems: Vec<Problem>) -> String {
     let words = |problem: Problem| {
         let text = problem.to_string();

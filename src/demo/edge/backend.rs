@@ -1,5 +1,5 @@
-//! Backends of the edge: a Service that leads to a port of this machine, or else a small server
-//! in this process that says what reached it. Nothing beyond this machine is ever connected to.
+//! Backends of the edge: a port of this machine, or else a small server in this process that
+//! answers with the request it got. The edge never connects to another machine.
 
 use std::{
     collections::HashMap,
@@ -37,24 +37,21 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// A connection to a backend.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Where a Route's requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To the server in this process.
+    /// The server in this process.
     BuiltIn,
-    /// To this port.
+    /// This port of the machine.
     Local(SocketAddr),
 }
 
-/// The protocol between edge and backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaking {
     Plain,
-    /// TLS, whoever began it.
+    /// TLS of the client or of the edge.
     Tls,
 }
 
@@ -64,18 +61,16 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Those of the cluster behind this client; certificates of the one in this process are issued
-    /// by this authority.
+    /// `authority` issues the certificates of the server in this process.
     pub fn new(client: Client, authority: Authority, clock: Clock) -> Result<Self, rustls::Error> {
         let issuer = Issuer { authority, clock, issued: Mutex::default() };
         let tls: ServerConfig = base_config(Arc::new(issuer))?;
         Ok(Self { client, tls: TlsAcceptor::from(Arc::new(tls)) })
     }
 
-    /// Where the Route's Service leads.
     ///
-    /// A Service of type ExternalName that names this machine leads to a port of it. Any other, and
-    /// one that does not exist, stands for the server in this process.
+    /// A Service of type ExternalName for this machine leads to one of its ports. Any other, even
+    /// one that does not exist, leads to the server in this process.
     pub async fn destination(&self, route: &Entry) -> Destination {
         let services: Api<Service> = Api::namespaced(self.client.clone(), &route.at.namespace);
         let service = services.get_opt(&route.spec.to.name).await.ok().flatten();
@@ -106,7 +101,7 @@ impl Backends {
     }
 }
 
-/// The port of this machine that a Service leads to.
+/// The port of this machine that a Service points to.
 fn local_port(service: &ServiceSpec, target: Option<&IntOrString>) -> Option<u16> {
     let here = ["localhost", "127.0.0.1"];
     if service.type_.as_deref() != Some("ExternalName")
@@ -125,22 +120,22 @@ fn local_port(service: &ServiceSpec, target: Option<&IntOrString>) -> Option<u16
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
 
-/// The server in this process: one connection.
+/// Serves one connection to the server in this process.
 async fn serve(stream: DuplexStream, service: ObjectRef, speaking: Speaking, tls: TlsAcceptor) {
     match speaking {
-        Speaking::Plain => say(stream, format!("Service {service} over plain HTTP")).await,
+        Speaking::Plain => respond(stream, format!("Service {service} over plain HTTP")).await,
         Speaking::Tls => {
             let Ok(stream) = tls.accept(stream).await else { return };
             let connection = stream.get_ref().1;
             let name = connection.server_name().unwrap_or_default().to_owned();
-            say(stream, format!("Service {service} over TLS, as {name:?}")).await;
+            respond(stream, format!("Service {service} over TLS, as {name:?}")).await;
         }
     }
 }
 
-async fn say(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, who: String) {
+async fn respond(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, who: String) {
     let service = service_fn(move |request: Request<Incoming>| {
-        // Headers of the edge come first; a passthrough has none, because the edge does not decrypt it.
+        // Passthrough connections have no headers of the edge, which does not decrypt them.
         let line = match request.headers().get(EDGE_HEADER) {
             Some(edge) => format!("{} | {who}\n", String::from_utf8_lossy(edge.as_bytes())),
             None => format!("{who}\n"),
@@ -150,7 +145,7 @@ async fn say(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, who: 
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Issues a certificate for every name that is asked for, once.
+/// Issues one certificate for each requested name.
 struct Issuer {
     authority: Authority,
     clock: Clock,
@@ -158,15 +153,15 @@ struct Issuer {
 }
 
 impl Issuer {
-    /// A wildcard Route lets clients ask for any number of names.
-    const MOST: usize = 1000;
+    /// Bounded, because clients of a wildcard Route can request any number of names.
+    const MAX_CERTIFICATES: usize = 1000;
 
     fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = issued.get(name) {
             return Some(known.clone());
         }
-        if issued.len() >= Self::MOST {
+        if issued.len() >= Self::MAX_CERTIFICATES {
             issued.clear();
         }
         let new = self.authority.issue(&[name], self.clock.now()).ok()?;

@@ -25,12 +25,12 @@ use super::{
     table::{Connection, Entry, Found},
 };
 
-/// A client that connects and says nothing is let go.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For the ClientHello, each TLS handshake and the headers of a request.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Body = Either<Full<Bytes>, Incoming>;
 
-/// Which certificate a connection was opened with.
+/// The certificate of a connection's handshake.
 struct Opened {
     certificate: Arc<Certificate>,
     is_default: bool,
@@ -39,20 +39,21 @@ struct Opened {
 }
 
 impl Opened {
-    fn words(&self) -> String {
+    fn line(&self) -> String {
         let which = if self.is_default { "the edge's default certificate" } else { "certificate" };
         format!("{which} {}", self.certificate.summary)
     }
 }
 
-/// Serves a connection to its end.
 pub async fn serve(edge: Arc<Edge>, mut stream: TcpStream, client: SocketAddr) {
-    let Ok(Ok(Some(hello))) = timeout(PATIENCE, Hello::read(&mut stream)).await else { return };
+    let Ok(Ok(Some(hello))) = timeout(HANDSHAKE_TIMEOUT, Hello::read(&mut stream)).await else {
+        return;
+    };
     let host = hello.host();
     // The decision holds for the whole connection, even if the Route changes meanwhile.
     let decided = edge.table().connection(&host);
     match decided {
-        Connection::Pass(route) => pass(&edge, &route, stream, &hello.bytes).await,
+        Connection::Pass(route) => forward_passthrough(&edge, &route, stream, &hello.bytes).await,
         Connection::Terminate(own) => {
             let is_default = own.is_none();
             let certificate = own.unwrap_or_else(|| edge.default.clone());
@@ -62,8 +63,8 @@ pub async fn serve(edge: Arc<Edge>, mut stream: TcpStream, client: SocketAddr) {
     }
 }
 
-/// Hands the bytes on, the first message included, and never looks into them.
-async fn pass(edge: &Edge, route: &Entry, mut stream: TcpStream, hello: &[u8]) {
+/// Forwards the bytes undecrypted, including the ClientHello.
+async fn forward_passthrough(edge: &Edge, route: &Entry, mut stream: TcpStream, hello: &[u8]) {
     let destination = edge.backends.destination(route).await;
     let Ok(mut backend) = edge.backends.connect(route, destination, Speaking::Tls).await else {
         return;
@@ -76,25 +77,25 @@ async fn pass(edge: &Edge, route: &Entry, mut stream: TcpStream, hello: &[u8]) {
 async fn terminate(edge: Arc<Edge>, stream: TcpStream, hello: Hello, opened: Arc<Opened>) {
     let config = edge.config(&opened.certificate);
     let handshake = StartHandshake::from_parts(hello.accepted, stream).into_stream(config);
-    let Ok(Ok(stream)) = timeout(PATIENCE, handshake).await else { return };
+    let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, handshake).await else { return };
     let service = service_fn(move |request| {
         let (edge, opened) = (edge.clone(), opened.clone());
         async move { Ok::<_, Infallible>(answer(&edge, &opened, request).await) }
     });
     let _ = server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HANDSHAKE_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
 async fn answer(edge: &Edge, opened: &Opened, request: Request<Incoming>) -> Response<Body> {
-    // As with a router, the certificate follows the handshake, and the Route the request.
+    // As in a router, the handshake selects the certificate, and each request its Route.
     let host = asked_host(&request).unwrap_or_else(|| opened.host.clone());
-    let with = opened.words();
+    let with = opened.line();
     let found = edge.table().find(&host, request.uri().path());
     let (route, mut response) = match found {
-        Found::Nobody => {
+        Found::NoRoute => {
             let line = format!("No Route is served at {host}{} | {with}", request.uri().path());
             (None, line_response(StatusCode::SERVICE_UNAVAILABLE, &line))
         }
@@ -148,7 +149,7 @@ async fn serve_route(
     })
 }
 
-/// A connection to the backend, with TLS of the edge's own where somebody is to be trusted.
+/// Connects to the backend, over TLS of the edge's own for `reencrypt` Routes.
 async fn connect(
     edge: &Edge,
     route: &Entry,
@@ -162,7 +163,7 @@ async fn connect(
     let name = format!("{}.{}.svc", route.spec.to.name, route.at.namespace);
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
     let handshake = TlsConnector::from(trust.clone()).connect(name, stream);
-    match timeout(PATIENCE, handshake).await {
+    match timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no TLS handshake in time".to_owned()),
@@ -176,7 +177,7 @@ async fn forward(
     line: &str,
 ) -> Result<Response<Body>, hyper::Error> {
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer's body, which ends with the client's connection.
+    // This task ends with the answer's body, and that with the client's connection.
     tokio::spawn(connection);
     let headers = request.headers_mut();
     drop_hop_by_hop(headers);
@@ -210,7 +211,7 @@ fn line_response(status: StatusCode, line: &str) -> Response<Body> {
     response
 }
 
-/// Sets a header; one whose value can't stand in a header goes.
+/// Sets a header, or removes it if the value is not allowed in headers.
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     headers.remove(&name);
     if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {

@@ -1,4 +1,5 @@
-//! The first message of a TLS connection: it names the host, and must be kept for a passthrough.
+//! The ClientHello of a TLS connection: it names the host, and is kept to be forwarded for
+//! passthrough.
 
 use std::io;
 
@@ -8,24 +9,25 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A first message that was read whole.
+/// A complete ClientHello.
 pub struct Hello {
-    /// rustls's state, to continue the handshake from.
+    /// State of rustls, to continue the handshake.
     pub accepted: Accepted,
-    /// Everything that was read, to hand on.
+    /// All bytes that were read, to forward them.
     pub bytes: Vec<u8>,
 }
 
-/// The first byte of a TLS connection: a record of the handshake.
+/// First byte of a TLS connection: the record type of handshakes.
 const HANDSHAKE: u8 = 22;
 
-/// For those who forget the s of https.
+/// Sent to clients that speak plain HTTP.
 const NOT_TLS: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nThis port speaks TLS: use https, not http.\n";
 
 impl Hello {
-    /// Reads it. A client that sends something else is told so, and there is no hello.
+    /// Reads the ClientHello. Clients that send something else get an answer, and the result is
+    /// `None`.
     pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Self>> {
         let mut acceptor = Acceptor::default();
         let mut bytes = Vec::with_capacity(4096);
@@ -46,7 +48,7 @@ impl Hello {
                     Ok(Some(accepted)) if unread.is_empty() => {
                         return Ok(Some(Self { accepted, bytes }));
                     }
-                    // A client has nothing to say after its hello until it is answered.
+                    // Clients send nothing after their ClientHello until they are answered.
                     Ok(Some(_)) => return Ok(None),
                     Err((_, mut alert)) => {
                         let mut last = Vec::new();
@@ -59,7 +61,7 @@ impl Hello {
         }
     }
 
-    /// The host that it names; empty if it names none.
+    /// The server name; empty if there is none.
     pub fn host(&self) -> String {
         self.accepted.client_hello().server_name().unwrap_or_default().to_owned()
     }

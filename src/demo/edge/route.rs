@@ -14,15 +14,12 @@ use crate::{
     runtime::redact::PrivateKeyPem,
 };
 
-/// A Route, with what the injector has no use for.
+/// A Route with the fields that routers need and the injector does not.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Route {
-    /// The usual metadata.
     pub metadata: ObjectMeta,
-    /// The spec of the Route.
     #[serde(default)]
     pub spec: Spec,
-    /// The status that routers write.
     #[serde(default)]
     pub status: Status,
 }
@@ -31,17 +28,14 @@ pub struct Route {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
-    /// The host that clients ask for.
     pub host: Option<String>,
-    /// Only requests below it are the Route's.
+    /// The Route gets only requests below this path.
     pub path: Option<String>,
     /// `None` or `Subdomain`.
     pub wildcard_policy: Option<String>,
-    /// The Service behind it.
     pub to: To,
-    /// The Service's port.
     pub port: Option<Port>,
-    /// Absent when the Route is plain HTTP.
+    /// Absent for plain HTTP.
     pub tls: Option<Tls>,
 }
 
@@ -49,7 +43,6 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct To {
-    /// The Service's name.
     pub name: String,
 }
 
@@ -57,7 +50,7 @@ pub struct To {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Port {
-    /// A number, or a name.
+    /// A number or a name.
     pub target_port: IntOrString,
 }
 
@@ -67,16 +60,14 @@ pub struct Port {
 pub struct Tls {
     /// `edge`, `reencrypt` or `passthrough`.
     pub termination: String,
-    /// The certificate chain, PEM.
     pub certificate: String,
-    /// Its private key, PEM.
     pub key: Option<PrivateKeyPem>,
-    /// The pool that `certificate` must verify with, PEM.
+    /// PEM with the CAs that `certificate` must verify with.
     pub ca_certificate: String,
-    /// Whom to trust behind a `reencrypt` Route, PEM.
+    /// PEM with the CAs of the backend of a `reencrypt` Route.
     #[serde(rename = "destinationCACertificate")]
     pub destination_ca_certificate: String,
-    /// A Secret that OpenShift's router reads itself.
+    /// A Secret that OpenShift's router reads by itself.
     pub external_certificate: Option<ExternalCertificate>,
 }
 
@@ -84,22 +75,22 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// One entry a router. Others' are kept as they are.
+    /// One entry per router. Those of others are not touched.
     pub ingress: Vec<Value>,
 }
 
 impl Spec {
-    /// The host in the form in which hosts are compared; nothing if there is none.
+    /// The normalised host; empty if there is none.
     pub fn host(&self) -> Option<String> {
         self.host.as_deref().map(comparable).filter(|host| !host.is_empty())
     }
 
-    /// Whether the Route asks for every name beside its host.
+    /// Whether the Route claims every name in its host's domain.
     pub fn is_wildcard(&self) -> bool {
         self.wildcard_policy.as_deref() == Some("Subdomain")
     }
 
-    /// The name that the Route lays claim to: its host, or `*` and the domain that its host is in.
+    /// The name that the Route claims: its host, or `*.` with the domain of its host.
     pub fn claim(&self) -> Option<String> {
         let host = self.host()?;
         match host.split_once('.') {
@@ -108,13 +99,13 @@ impl Spec {
         }
     }
 
-    /// The path below which requests are the Route's; `/` is everything.
+    /// The path prefix of the Route's requests; `/` for all.
     pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or_default().trim_end_matches('/')
     }
 }
 
-/// A host as hosts are compared: in lower case, without the dot at the end.
+/// Normalises a host: lower case, no trailing dot.
 pub fn comparable(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }

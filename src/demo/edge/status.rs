@@ -1,19 +1,20 @@
-//! `.status.ingress`, as a router keeps it: one entry a router, written only when it changed. Pure.
+//! `.status.ingress`, as a router writes it: one entry per router, written only if it changed.
+//! Pure.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::table::{Admission, Entry};
 
-/// The name that the edge goes by.
+/// The edge's router name.
 pub const ROUTER_NAME: &str = "sandbox";
 /// The target for CNAME records.
 const CANONICAL_HOST: &str = "edge.sandbox.localhost";
 
-/// The patch that says this about the Route, unless its status says it already.
+/// The patch for this admission, unless the status has it already.
 ///
-/// Routers replace the whole status and so drop what they don't know of. This is a merge patch of
-/// `ingress` alone: what others keep there, `.status.certificate` above all, stays.
+/// Routers replace the whole status and drop fields that they don't know. This is a merge patch of
+/// `ingress` alone, so `.status.certificate` stays.
 pub fn patch(entry: &Entry, admission: &Admission, now: DateTime<Utc>) -> Option<Value> {
     let mine = |ingress: &&Value| ingress["routerName"] == ROUTER_NAME;
     let standing = entry.ingress.iter().find(mine);

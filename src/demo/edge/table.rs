@@ -1,8 +1,8 @@
 //! Which Route gets which host. Pure: no client, no clock, no log.
 //!
-//! A host belongs to the namespace of the oldest Route that lays claim to it. Within the namespace
-//! Routes share it by path; of two with the same path the older one wins. An older Route that is
-//! refused for its certificate keeps its claim, as with OpenShift's router.
+//! A host belongs to the namespace of the oldest Route that claims it. Within the namespace Routes
+//! share it by path; of two with the same path the older one wins. An older Route that is refused
+//! for its certificate keeps its claim, as in OpenShift's router.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,22 +17,20 @@ use super::{
 };
 use crate::k8s::object_ref::ObjectRef;
 
-/// A Route as the table keeps it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub at: ObjectRef,
-    /// The version that it was read from.
+    /// The resourceVersion.
     pub version: String,
-    /// The spec of the Route.
     pub spec: Spec,
-    /// The offer of the edge, or why it refuses.
+    /// How the edge serves it, or why it refuses it.
     pub offer: Result<Arc<Offer>, String>,
-    /// `.status.ingress`, of all routers.
+    /// `.status.ingress` of all routers.
     pub ingress: Vec<Value>,
     age: Age,
 }
 
-/// Orders Routes: the oldest first, and the same order every time among those of the same second.
+/// Orders Routes by age; those of the same second by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
     created: i64,
@@ -40,7 +38,6 @@ struct Age {
 }
 
 impl Entry {
-    /// A Route and what was made of it.
     pub fn new(route: Route, offer: Result<Arc<Offer>, String>) -> Self {
         let meta = route.metadata;
         let at = ObjectRef::new(meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
@@ -60,41 +57,40 @@ impl Entry {
     }
 }
 
-/// Whether the edge serves a Route, in the words of `.status.ingress`.
+/// Whether the edge serves a Route, as `.status.ingress` says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It does; a router might do so in another way.
-    Admitted { remark: Option<String> },
-    /// It does not.
+    /// Served, with how a router would do it differently.
+    Admitted {
+        remark: Option<String>,
+    },
     Refused {
-        /// Why, for machines.
         reason: &'static str,
-        /// Why, for people.
         message: String,
     },
 }
 
-/// The target of a connection, by the host that its first message names.
+/// Where a connection goes, by its server name.
 #[derive(Clone, Debug)]
 pub enum Connection {
-    /// TLS ends here, with this certificate; with the default one if none.
+    /// TLS ends here, with this certificate or the default one.
     Terminate(Option<Arc<Certificate>>),
-    /// The bytes go to the Route's Service as they are.
+    /// The bytes go to the Route's Service undecrypted.
     Pass(Arc<Entry>),
 }
 
-/// Whose a request is.
+/// Where a request goes.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// This Route's.
+    /// To this Route.
     Route(Arc<Entry>, Arc<Offer>),
-    /// A Route's that is not served.
+    /// To a Route that was refused.
     Refused(Arc<Entry>, String),
-    /// No Route has this host.
-    Nobody,
+    /// No Route claims this host.
+    NoRoute,
 }
 
-/// All Routes, and who lays claim to which host.
+/// All Routes, and their claims by host.
 #[derive(Debug, Default)]
 pub struct Table {
     routes: HashMap<ObjectRef, Arc<Entry>>,
@@ -102,7 +98,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A Route is there, in this version. Returns the Routes whose admission is to be looked at.
+    /// Adds or replaces a Route. Returns the Routes whose admission may have changed.
     pub fn apply(&mut self, entry: Entry) -> Vec<ObjectRef> {
         let at = entry.at.clone();
         let moved = self.routes.get(&at).is_none_or(|before| {
@@ -110,21 +106,21 @@ impl Table {
                 || before.spec.claim() != entry.spec.claim()
                 || before.spec.path() != entry.spec.path()
         });
-        let mut concerned = if moved { self.remove(&at) } else { Vec::new() };
+        let mut affected = if moved { self.remove(&at) } else { Vec::new() };
         let entry = Arc::new(entry);
         if let Some(claim) = entry.spec.claim() {
             let claims = self.claims.entry(claim).or_default();
             claims.insert(entry.age.clone(), entry.clone());
             if moved {
-                concerned.extend(claims.values().map(|entry| entry.at.clone()));
+                affected.extend(claims.values().map(|entry| entry.at.clone()));
             }
         }
         self.routes.insert(at.clone(), entry);
-        concerned.push(at);
-        concerned
+        affected.push(at);
+        affected
     }
 
-    /// A Route is gone. Returns the Routes whose admission is to be looked at.
+    /// Removes a Route. Returns the Routes whose admission may have changed.
     pub fn remove(&mut self, at: &ObjectRef) -> Vec<ObjectRef> {
         let Some(entry) = self.routes.remove(at) else { return Vec::new() };
         let Some(claim) = entry.spec.claim() else { return Vec::new() };
@@ -137,18 +133,16 @@ impl Table {
         left
     }
 
-    /// These are all Routes there are. Returns the Routes whose admission is to be looked at.
+    /// Removes all Routes but these. Returns the Routes whose admission may have changed.
     pub fn listed(&mut self, listed: &HashSet<ObjectRef>) -> Vec<ObjectRef> {
         let lost: Vec<_> = self.routes.keys().filter(|at| !listed.contains(*at)).cloned().collect();
         lost.iter().flat_map(|at| self.remove(at)).collect()
     }
 
-    /// The Route as it was last seen.
     pub fn get(&self, at: &ObjectRef) -> Option<&Arc<Entry>> {
         self.routes.get(at)
     }
 
-    /// Whether the edge serves this Route.
     pub fn admission(&self, entry: &Entry) -> Admission {
         let refused = |reason, message| Admission::Refused { reason, message };
         let Some(claim) = entry.spec.claim() else {
@@ -168,7 +162,7 @@ impl Table {
         }
     }
 
-    /// The Route that keeps this one from its claim.
+    /// The Route whose claim goes before this one's.
     fn older(&self, claim: &str, entry: &Entry) -> Option<&Arc<Entry>> {
         let claims = self.claims.get(claim)?;
         let (_, oldest) = claims.first_key_value()?;
@@ -181,8 +175,8 @@ impl Table {
             .find(|other| other.spec.path() == entry.spec.path())
     }
 
-    /// The Routes that share a host, the oldest first.
-    fn holders(&self, host: &str) -> Vec<&Arc<Entry>> {
+    /// The Routes that claim this host, oldest first.
+    fn claimants(&self, host: &str) -> Vec<&Arc<Entry>> {
         let host = comparable(host);
         let by_domain = || {
             let (_, domain) = host.split_once('.')?;
@@ -194,9 +188,8 @@ impl Table {
         claims.values().filter(|entry| self.older(claim, entry).is_none()).collect()
     }
 
-    /// The target of a connection that asks for this host.
     pub fn connection(&self, host: &str) -> Connection {
-        let holders = self.holders(host);
+        let holders = self.claimants(host);
         let passes = |entry: &&&Arc<Entry>| {
             entry.admitted().is_some_and(|it| matches!(it.termination, Termination::Passthrough))
         };
@@ -207,15 +200,14 @@ impl Table {
         Connection::Terminate(holders.iter().find_map(certificate))
     }
 
-    /// Whose a request for this host and path is.
     pub fn find(&self, host: &str, path: &str) -> Found {
         let below = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let holders = self.holders(host);
+        let holders = self.claimants(host);
         let candidates = holders.into_iter().filter(|entry| below(entry.spec.path()));
         let Some(entry) = candidates.max_by_key(|entry| entry.spec.path().len()) else {
-            return Found::Nobody;
+            return Found::NoRoute;
         };
         match &entry.offer {
             Ok(offer) => Found::Route(entry.clone(), offer.clone()),

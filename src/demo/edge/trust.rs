@@ -1,4 +1,4 @@
-//! Whom the edge trusts behind a `reencrypt` Route.
+//! CAs that the edge trusts for backends of `reencrypt` Routes.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tower::BoxError;
 
 use crate::runtime::server_verifier::server_verifier;
 
-/// Trusts certificates of this authority, for the name that is asked for.
+/// Trusts certificates of this CA for the requested name.
 pub fn in_services(authority: &CertificateDer<'static>) -> Result<Arc<ClientConfig>, BoxError> {
     config(verifier([authority.clone()])?)
 }
 
-/// Trusts certificates of the authorities in this text, whatever their names: with a
-/// destinationCACertificate the router does not ask for a name.
+/// Trusts certificates of the CAs in this PEM, for any name: with a destinationCACertificate the
+/// router does not check the name.
 pub fn in_any_name(authorities: &str) -> Result<Arc<ClientConfig>, BoxError> {
     let authorities = CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten();
     let verifier = verifier(authorities)?;
@@ -53,7 +53,7 @@ fn config(verifier: Arc<dyn ServerCertVerifier>) -> Result<Arc<ClientConfig>, Bo
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
-    // A session that is taken up again would bring no certificate to look at.
+    // A resumed session would bring no certificate to verify.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }

@@ -31,7 +31,7 @@ async fn serve<B: ApiBody>(api: impl Api<B>) -> RunningApi {
     RunningApi::start(api, options, &Clock::system()).await.unwrap()
 }
 
-/// A value of the kubeconfig, by its name.
+/// A value of the kubeconfig.
 fn value(serving: &RunningApi, name: &str) -> String {
     let text = std::fs::read_to_string(serving.kubeconfig()).unwrap();
     let found = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));

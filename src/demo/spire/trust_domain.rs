@@ -1,5 +1,5 @@
-//! A trust domain that lives as long as the process: authorities, the bundle that they are in, and the
-//! SVIDs that the current one signs.
+//! A trust domain in memory: its authorities, its bundle, and the SVIDs that the current authority
+//! signs.
 
 use base64::{
     Engine,
@@ -14,30 +14,27 @@ use crate::{
     spiffe::id::{self, IdError, SpiffeId},
 };
 
-/// Why there is no such trust domain, or no such SVID.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustDomainError {
-    /// The name is none.
     #[error("not the name of a trust domain or workload")]
     Name(#[from] IdError),
-    /// No certificate could be made.
     #[error("cannot make a certificate")]
     Certificate(#[from] rcgen::Error),
 }
 
-/// A trust domain. Its keys can't be printed.
+/// Has no `Debug`, so its keys can't be printed.
 pub struct TrustDomain {
     name: String,
-    /// All that are in the bundle, oldest first. One at least.
+    /// All in the bundle, oldest first; at least one.
     authorities: Vec<Authority>,
-    /// Which of them signs.
+    /// Index of the one that signs.
     signing: usize,
     sequence: u64,
     refresh_hint: u64,
 }
 
 impl TrustDomain {
-    /// A new one, with one authority. Clients are to ask for its bundle once in so many seconds.
+    /// Creates a trust domain with one authority. `refresh_hint` is in seconds.
     pub fn new(
         name: &str,
         refresh_hint: u64,
@@ -48,36 +45,35 @@ impl TrustDomain {
         Ok(Self { name, authorities, signing: 0, sequence: 1, refresh_hint })
     }
 
-    /// The bare name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The ID with this path, which begins with a slash.
+    /// The SPIFFE ID with this path, which starts with a slash.
     pub fn id(&self, path: &str) -> Result<SpiffeId, TrustDomainError> {
         Ok(SpiffeId::parse(&format!("spiffe://{}{path}", self.name))?)
     }
 
-    /// The first half of a rotation: a new authority is in the bundle, and does not sign yet.
+    /// First half of a rotation: adds an authority to the bundle that does not sign yet.
     pub fn prepare_authority(&mut self, now: DateTime<Utc>) -> Result<(), TrustDomainError> {
         self.sequence += 1;
         self.authorities.push(authority(&self.name, self.sequence, now)?);
         Ok(())
     }
 
-    /// The second half: the newest authority signs, and the others leave the bundle.
+    /// Second half: the newest authority signs, and the others leave the bundle.
     pub fn activate_authority(&mut self) {
         self.sequence += 1;
         self.authorities.drain(..self.authorities.len() - 1);
         self.signing = 0;
     }
 
-    /// An X509-SVID of the authority that signs now.
+    /// An X509-SVID signed by the current authority.
     pub fn svid(&self, path: &str, now: DateTime<Utc>) -> Result<Issued, TrustDomainError> {
         Ok(self.authorities[self.signing].issue_svid(&self.id(path)?, now)?)
     }
 
-    /// The bundle as a SPIFFE bundle document.
+    /// The SPIFFE bundle document.
     pub fn document(&self) -> String {
         json!({
             "keys": self.authorities.iter().map(jwk).collect::<Vec<_>>(),
@@ -98,13 +94,13 @@ fn authority(name: &str, number: u64, now: DateTime<Utc>) -> Result<Authority, T
     Ok(Authority::of_trust_domain(&id, &format!("{name} authority {number}"), now)?)
 }
 
-/// As SPIRE writes them: the key itself is there for those who read a JWK by its type.
+/// The same fields as SPIRE writes, including the public key.
 fn jwk(authority: &Authority) -> Value {
     let der = authority.der();
     let mut jwk = json!({
         "use": "x509-svid", "kty": "EC", "crv": "P-256", "x5c": [BASE64_STANDARD.encode(der)],
     });
-    // On P-256, as rcgen makes them: a byte that says how it is written, and two numbers.
+    // An uncompressed P-256 point, as rcgen makes it: a format byte and two coordinates.
     if let Ok((_, read)) = X509Certificate::from_der(der)
         && let [_, point @ ..] = &*read.public_key().subject_public_key.data
     {

@@ -5,25 +5,24 @@ use serde::{Serialize, Serializer};
 use super::probe::Served;
 use crate::inject::decide::state::{Reason, State};
 
-/// The expectation of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// The digest of the certificate that is served.
+    /// Digest of the served certificate.
     pub sha256: String,
-    /// The condition that is True, and its reason.
+    /// The True condition and its reason.
     pub condition: (State, Reason),
-    /// The reason of the Route's newest Event.
+    /// Reason of the newest Event.
     pub event: Option<Reason>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// By a TLS client at the edge, or why it got nothing.
+    /// The served certificate, or why the TLS client got none.
     #[serde(serialize_with = "or_error")]
     pub served: Result<Served, String>,
-    /// In the Route.
+    /// The Route's True condition.
     pub condition: Option<Reported>,
-    /// Of the Route's Events, the newest.
+    /// The Route's newest Event.
     pub event: Option<Reported>,
 }
 
@@ -40,16 +39,14 @@ fn or_error<S: Serializer>(
 /// A condition or an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reported {
-    /// The condition that is True, or whether the Event is a Warning.
+    /// Type of the condition or of the Event.
     pub r#type: String,
-    /// Why, for machines.
     pub reason: String,
-    /// Why, for people.
     pub message: String,
 }
 
 impl Expected {
-    /// The differences from the expectation; empty if it is met.
+    /// Differences from the expectation; empty if it is met.
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         match &seen.served {
@@ -97,7 +94,7 @@ mod tests {
         }
     }
 
-    fn told(r#type: &str, reason: &str) -> Option<Reported> {
+    fn reported(r#type: &str, reason: &str) -> Option<Reported> {
         Some(Reported { r#type: r#type.into(), reason: reason.into(), message: String::new() })
     }
 
@@ -111,8 +108,8 @@ mod tests {
         let line = format!("Route shop/shop (edge) | certificate {certificate}");
         Seen {
             served: Ok(Served { certificate, status: 200, line }),
-            condition: told("Managed", "SecretInjected"),
-            event: told("Normal", "CertificateInjected"),
+            condition: reported("Managed", "SecretInjected"),
+            event: reported("Normal", "CertificateInjected"),
         }
     }
 
@@ -137,10 +134,10 @@ mod tests {
             served(|it| it.line = "Route shop/shop (edge) | certificate of another".into()),
             Seen { served: Err("refused".into()), ..seen() },
             Seen { condition: None, ..seen() },
-            Seen { condition: told("Default", "SecretInjected"), ..seen() },
-            Seen { condition: told("Managed", "SecretNotFound"), ..seen() },
+            Seen { condition: reported("Default", "SecretInjected"), ..seen() },
+            Seen { condition: reported("Managed", "SecretNotFound"), ..seen() },
             Seen { event: None, ..seen() },
-            Seen { event: told("Normal", "CertificateUpdated"), ..seen() },
+            Seen { event: reported("Normal", "CertificateUpdated"), ..seen() },
         ];
         for seen in cases {
             assert_eq!(expected().differences(&seen).len(), 1, "{seen:?}");

@@ -1,9 +1,9 @@
-//! A walk through federation: two clusters in one process, each with an API server, the controller of
-//! `trustplane federate`, and a stand-in for SPIRE with a bundle endpoint on a port of its own.
+//! A tour of `trustplane federate`: two clusters in one process, each with an API server, the
+//! controller, and a stand-in for SPIRE with a bundle endpoint on its own port.
 //!
-//! Every step acts as an administrator would, and then looks until it sees what it should: what a
-//! client in cluster b gets from cluster a's endpoint over TCP, whether workloads accept each
-//! other's SVIDs, and what the SpireServers' status says.
+//! Every step acts as an administrator would, and then polls until it sees the expected result: the
+//! bundle that a client in cluster b gets from cluster a's endpoint over TCP, whether workloads
+//! accept each other's SVIDs, and the SpireServers' status.
 
 pub mod clusters;
 pub mod expect;
@@ -29,27 +29,24 @@ use crate::{
     spiffe::id::SpiffeId,
 };
 
-/// The path of the workload that each cluster has.
+/// Path of the workload in each cluster.
 pub const WORKLOAD: &str = "/shop";
-/// The conditions that are shown.
+/// Conditions that are shown.
 const CONDITIONS: [&str; 2] = [PEERS, TRUST];
 
-/// The parts that a tour walks through.
+/// The parts that the tour uses.
 pub struct Tour {
-    /// The two clusters.
     pub clusters: Clusters,
-    /// How long a step may take to show what it should.
+    /// Timeout for a step's expected result.
     pub patience: Duration,
-    /// How long a visitor gets to read before the next step.
+    /// Time to read before the next step.
     pub pause: Duration,
-    /// A workload's SVID from before the rotation, while that is what the step is about.
+    /// An SVID from before the rotation, in the steps after it.
     outdated: Mutex<Option<Outdated>>,
 }
 
-/// An ID and an SVID for it.
 type Outdated = (SpiffeId, CertificateDer<'static>);
 
-/// Why the tour could not go on.
 #[derive(Debug, thiserror::Error)]
 #[error("step {number} could not be done")]
 pub struct TourError {
@@ -57,26 +54,20 @@ pub struct TourError {
     pub source: ActError,
 }
 
-/// The outcome of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct FederationStepResult {
-    /// Counted from 1.
     pub number: usize,
-    /// The title of the step.
     pub title: &'static str,
-    /// What an administrator would type.
     pub commands: Vec<String>,
-    /// The last observation.
     #[serde(flatten)]
     pub seen: Seen,
-    /// How long it took until it was seen.
+    /// Time until the expected result was seen.
     pub seconds: f64,
-    /// The differences from the expectation.
+    /// Differences from the expectation; empty if it was met.
     pub differences: Vec<String>,
 }
 
 impl FederationStepResult {
-    /// Whether the step showed what it should.
     pub fn holds(&self) -> bool {
         self.differences.is_empty()
     }
@@ -89,12 +80,11 @@ pub enum Progress<'a> {
 }
 
 impl Tour {
-    /// A tour of these clusters.
     pub fn new(clusters: Clusters, patience: Duration, pause: Duration) -> Self {
         Self { clusters, patience, pause, outdated: Mutex::default() }
     }
 
-    /// Walks through all steps, and tells about each.
+    /// Runs all steps and reports each.
     pub async fn walk<E: From<TourError>>(
         &self,
         mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
@@ -108,16 +98,21 @@ impl Tour {
             let start = Instant::now();
             let acted = self.carry_out(step.act).await;
             acted.map_err(|source| TourError { number, source })?;
-            let outcome = self.look_until(number, step, start).await;
+            let outcome = self.observe_until(number, step, start).await;
             tell(Progress::Ends(&outcome))?;
             outcomes.push(outcome);
         }
         Ok(outcomes)
     }
 
-    async fn look_until(&self, number: usize, step: Step, start: Instant) -> FederationStepResult {
+    async fn observe_until(
+        &self,
+        number: usize,
+        step: Step,
+        start: Instant,
+    ) -> FederationStepResult {
         loop {
-            let seen = self.look().await;
+            let seen = self.observe().await;
             let seconds = start.elapsed().as_secs_f64();
             let differences = step.expected.differences(&seen);
             if differences.is_empty() || start.elapsed() > self.patience {
@@ -135,14 +130,14 @@ impl Tour {
         }
     }
 
-    async fn look(&self) -> Seen {
+    async fn observe(&self) -> Seen {
         let Clusters { a, b, .. } = &self.clusters;
         let outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (in_b, in_a) = tokio::join!(status(b, a), status(a, b));
         Seen {
             received: received(b, a).await,
-            a_in_b: judged(b, a),
-            b_in_a: judged(a, b),
+            a_in_b: acceptance(b, a),
+            b_in_a: acceptance(a, b),
             outdated: outdated.map(|(id, svid)| accepted(b, &id, svid)),
             peer_in_b: in_b.0,
             peer_in_a: in_a.0,
@@ -151,7 +146,7 @@ impl Tour {
     }
 }
 
-/// What a client in one cluster gets from the bundle endpoint of the other.
+/// Fetches the bundle of one cluster from the other.
 async fn received(by: &Side, from: &Side) -> Result<Received, String> {
     let id = from.spire.server_id().map_err(|error| error.to_string())?;
     let url = from.spire.url().parse().map_err(|_| "the endpoint has no URL".to_owned())?;
@@ -164,8 +159,8 @@ async fn received(by: &Side, from: &Side) -> Result<Received, String> {
     })
 }
 
-/// Whether a workload of one cluster accepts a new SVID of the other's.
-fn judged(by: &Side, of: &Side) -> Result<String, String> {
+/// Whether one cluster's workload accepts a new SVID of the other's.
+fn acceptance(by: &Side, of: &Side) -> Result<String, String> {
     let (id, svid) = of.spire.workload(WORKLOAD).map_err(|error| error.to_string())?;
     accepted(by, &id, svid.der)
 }
@@ -175,7 +170,7 @@ fn accepted(by: &Side, id: &SpiffeId, svid: CertificateDer<'static>) -> Result<S
     judged.map(|()| id.to_string())
 }
 
-/// What the SpireServer of one cluster says of the other, and its conditions.
+/// A SpireServer's status about the other cluster, and its conditions.
 async fn status(of: &Side, about: &Side) -> (Option<Peer>, Vec<Condition>) {
     let Ok(status) = of.status().await else { return (None, Vec::new()) };
     let name = about.spire.trust_domain();

@@ -1,5 +1,5 @@
-//! Prints the tour: a block a step, as wide as the terminal but at most 100 columns. Pure: text in, text out. What
-//! writes it takes the colours out where they don't belong.
+//! Prints the tour: one block per step, as wide as the terminal but at most 100 columns. Pure: text
+//! in, text out. The writer removes colours if they are not wanted.
 
 use std::fmt::Write;
 
@@ -8,19 +8,19 @@ use anstyle::Style;
 use super::{StepResult, expect::Reported, steps::Step};
 use crate::runtime::terminal::{BAD, BOLD, FAINT, GOOD, WARNING, command, wrapped};
 
-/// Where what was seen begins.
+/// Column of observations.
 const INDENT: usize = 25;
-/// In a terminal that is narrower, what was seen has lines of its own.
+/// In narrower terminals observations have lines of their own.
 const NARROW: usize = 72;
-/// Where these begin.
+/// Their column.
 const NARROW_INDENT: usize = 5;
 
-/// The text at the begin of a step.
+/// The text at the start of a step.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
     heading(number, step.title, step.commands.iter().copied(), width)
 }
 
-/// A step's number and title, and what a user would type. A comment says what nobody has to type.
+/// A step's number, title and commands. Comments describe what nobody has to type.
 pub fn heading<'a>(
     number: usize,
     title: &str,
@@ -46,7 +46,7 @@ pub fn ends(outcome: &StepResult, width: usize) -> String {
     match &outcome.seen.served {
         Ok(served) => {
             rows.add("served", state, &served.certificate.to_string());
-            // The rest of the line names the certificate again.
+            // The rest of the line repeats the certificate.
             let route = served.line.split(" | ").next().unwrap_or_default();
             rows.add("answer", Style::new(), &format!("{} {route}", served.status));
         }
@@ -71,12 +71,12 @@ pub fn ends(outcome: &StepResult, width: usize) -> String {
     rows.text
 }
 
-/// What is shown when all are over.
+/// The summary at the end.
 pub fn summary(outcomes: &[StepResult], seconds: f64, width: usize) -> String {
     counted(outcomes.iter().map(StepResult::holds), seconds, width)
 }
 
-/// How many steps showed what they should.
+/// How many steps met their expectation.
 pub fn counted(held: impl IntoIterator<Item = bool>, seconds: f64, width: usize) -> String {
     let outcomes: Vec<bool> = held.into_iter().collect();
     let (held, all) = (outcomes.iter().filter(|it| **it).count(), outcomes.len());
@@ -86,16 +86,15 @@ pub fn counted(held: impl IntoIterator<Item = bool>, seconds: f64, width: usize)
     format!("\n{style}{text}{style:#}\n")
 }
 
-/// What was seen, a row each.
+/// Observations, one row each.
 pub struct Rows {
-    /// The rows so far.
     pub text: String,
     first: String,
     width: usize,
 }
 
 impl Rows {
-    /// None yet. The first will say whether the step showed what it should, and how long it took.
+    /// The first row says whether the step met its expectation, and how long it took.
     pub fn new(holds: bool, seconds: f64, width: usize) -> Self {
         let (mark, style) = if holds { ("✓", GOOD) } else { ("✗", BAD) };
         let time = format!("{mark} {seconds:.2} s");
@@ -103,7 +102,7 @@ impl Rows {
         Self { text: String::new(), first, width }
     }
 
-    /// One more. Labels have ten letters at most.
+    /// Adds a row. Labels have at most ten letters.
     pub fn add(&mut self, label: &str, style: Style, value: &str) {
         if self.width < NARROW {
             return self.add_narrow(label, style, value);

@@ -1,5 +1,5 @@
-//! A client of the edge that wants to know one thing: which certificate it gets. It connects over
-//! TCP like any other, and trusts everybody.
+//! A TLS client that reports which certificate the edge serves. It connects over TCP and accepts
+//! every certificate.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,31 +18,30 @@ use crate::{
     demo::certificate_summary::CertificateSummary, runtime::server_verifier::server_verifier,
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server showed and said.
+/// Certificate and answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Served {
-    /// The certificate of the handshake.
     pub certificate: CertificateSummary,
     pub status: u16,
-    /// The first line of the answer.
+    /// First line of the answer.
     pub line: String,
 }
 
-/// Connects, and asks for `/` at this host.
+/// Requests `/` of this host.
 pub async fn probe(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
-    timeout(PATIENCE, ask(edge, host)).await?
+    timeout(TIMEOUT, request(edge, host)).await?
 }
 
-async fn ask(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
+async fn request(edge: SocketAddr, host: &str) -> Result<Served, BoxError> {
     let stream = TcpStream::connect(edge).await?;
-    // Else the request would wait 40 ms for the end of the handshake to be acknowledged.
+    // Else the request waits 40 ms for the acknowledgement of the handshake.
     stream.set_nodelay(true)?;
     let connector = TlsConnector::from(Arc::new(config()?));
     let stream = connector.connect(ServerName::try_from(host.to_owned())?, stream).await?;
-    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = CertificateSummary::of(shown.ok_or("no certificate was shown")?);
+    let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = CertificateSummary::of(leaf.ok_or("no certificate was shown")?);
 
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

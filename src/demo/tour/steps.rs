@@ -18,47 +18,42 @@ use crate::{
 };
 
 pub struct Step {
-    /// The title of the step.
     pub title: &'static str,
-    /// The commands that a user would type.
     pub commands: &'static [&'static str],
     pub act: Act,
-    /// The expectation.
     pub expected: Expected,
 }
 
-/// The pairs of the tour.
 pub struct Pairs {
     first: Issued,
     renewed: Issued,
 }
 
 impl Pairs {
-    /// New ones, from an authority that nobody keeps.
+    /// Issues the pairs, from a CA that is not kept.
     pub fn new(now: DateTime<Utc>) -> Result<Self, rcgen::Error> {
         let authority = Authority::new("demo CA", now)?;
         Ok(Self { first: authority.issue(&[HOST], now)?, renewed: authority.issue(&[HOST], now)? })
     }
 }
 
-/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A namespace and a Route in it.
+    /// Creates the namespace and the Route.
     CreateRoute,
-    /// The Secret with the first pair, and the annotation.
+    /// Creates the Secret with the first pair, and annotates the Route.
     Annotate,
-    /// The renewed pair into the Secret.
+    /// Writes the renewed pair to the Secret.
     Renew,
-    /// The Secret goes.
+    /// Deletes the Secret.
     DeleteSecret,
-    /// The Secret comes back.
+    /// Creates the Secret again.
     CreateSecret,
-    /// A key into the Secret that is not its certificate's.
+    /// Writes a key to the Secret that does not belong to the certificate.
     WrongKey,
-    /// The right key again.
+    /// Writes the right key again.
     RightKey,
-    /// The annotation goes.
+    /// Removes the annotation.
     RemoveAnnotation,
 }
 

@@ -3,7 +3,6 @@ use serde_json::json;
 use super::*;
 use crate::demo::edge::admit::offer;
 
-/// A Route to be put into the table.
 struct Given {
     at: (&'static str, &'static str),
     created: i64,
@@ -59,7 +58,7 @@ fn found(table: &Table, host: &str, path: &str) -> String {
     match table.find(host, path) {
         Found::Route(entry, _) => entry.at.to_string(),
         Found::Refused(entry, _) => format!("refused {}", entry.at),
-        Found::Nobody => "nobody".to_owned(),
+        Found::NoRoute => "nobody".to_owned(),
     }
 }
 

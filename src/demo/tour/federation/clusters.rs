@@ -1,5 +1,3 @@
-//! The two clusters of the tour.
-
 use std::{sync::Arc, time::Duration};
 
 use http::Request;
@@ -36,18 +34,17 @@ use crate::{
     runtime::clock::Clock,
 };
 
-/// Where SPIRE would run.
+/// SPIRE's namespace.
 pub const NAMESPACE: &str = "spire";
-/// How many changes a watch may fall behind.
+/// Changes that a watch may lag behind.
 const HISTORY: usize = 10_000;
-/// Peers are asked so often, so that nobody has to wait for what a cluster takes minutes for.
-const ASK_PEERS_EVERY: Duration = Duration::from_millis(250);
+/// Polling interval for peers: seconds, so that visitors need not wait minutes as in a cluster.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// One cluster, seen by its administrators.
+/// One cluster.
 pub struct Side {
-    /// API server, under the name that the commands have for it.
     pub cluster: Cluster,
-    /// The stand-in for its SPIRE server.
+    /// Stand-in for its SPIRE server.
     pub spire: Arc<Spire>,
 }
 
@@ -56,21 +53,19 @@ pub struct Clusters {
     pub b: Side,
 }
 
-/// The tasks of the clusters. Dropping it ends all of them.
+/// Tasks of the clusters. Dropping it aborts them.
 pub struct Running(JoinSet<&'static str>);
 
-/// Why there are no clusters.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No stand-in for SPIRE.
     #[error(transparent)]
     Spire(#[from] SpireError),
-    /// The cluster in this process can't be prepared.
+    /// The initial objects could not be created.
     #[error("cannot prepare the sandbox's cluster")]
     Prepare(#[from] ApiError),
 }
 
-/// A part that was to run as long as the tour, and did not.
+/// A part that ended although the tour runs.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} ended by itself")]
 pub struct PartEnded(&'static str);
@@ -85,7 +80,7 @@ impl Clusters {
 }
 
 impl Running {
-    /// Waits until a part ends by itself, which comes only by a bug.
+    /// Resolves only if a part ends by itself, which is a bug.
     pub async fn failed(&mut self) -> PartEnded {
         match self.0.join_next().await {
             Some(Ok(part)) => PartEnded(part),
@@ -138,7 +133,7 @@ impl Side {
                 "clusterName": format!("cluster-{}", self.cluster.context),
                 "jwtIssuer": format!("https://oidc.{trust_domain}"),
                 "federation": {
-                    // There is no router here: each endpoint has a port of this machine.
+                    // There is no router here: each endpoint is a port of this machine.
                     "managedRoute": "false",
                     "bundleEndpoint": { "profile": "https_spiffe" },
                     "federatesWith": [{
@@ -152,7 +147,7 @@ impl Side {
         })
     }
 
-    /// Takes all peers out of the SpireServer.
+    /// Removes all peers from the SpireServer.
     pub async fn remove_peers(&self) -> Result<(), ApiError> {
         let path = format!("{}/{}", servers(), spire_server::NAME);
         let patch = json!({ "spec": { "federation": { "federatesWith": null } } });
@@ -160,14 +155,13 @@ impl Side {
         send(&self.cluster.client, request, patch.to_string()).await
     }
 
-    /// The status of its SpireServer.
     pub async fn status(&self) -> Result<SpireServerStatus, ApiError> {
         let api: Api<SpireServer> = Api::all(self.cluster.client.clone());
         Ok(api_error::with_timeout(api.get(spire_server::NAME)).await?.status)
     }
 }
 
-/// As an installation has it, but for how often peers are asked.
+/// The defaults of an installation, but for the polling interval.
 fn federator(client: &Client, clock: Clock) -> Arc<Federator> {
     let options = Options {
         setting: RenderContext {
@@ -183,15 +177,15 @@ fn federator(client: &Client, clock: Clock) -> Arc<Federator> {
         watch_timeout: Duration::from_secs(60),
         instance: "sandbox".to_owned(),
         max_peers: validate::MOST_PEERS,
-        // The stand-in for SPIRE has none.
+        // The stand-in has none.
         server_metrics: None,
     };
-    // No peer here has a certificate of a public authority.
+    // No peer here has a certificate of a public CA.
     let roots = Arc::new(RootCertStore::empty());
-    // Nothing is private here: the visitor sees why a peer fails.
+    // Nothing is private here, and visitors should see why a peer fails.
     let detail = ErrorDetail::All;
     let peers = Peers::with_detail(detail, clock.clone(), Gate::open(), roots);
-    peers.ask_at_least_every(ASK_PEERS_EVERY);
+    peers.ask_at_least_every(POLL_INTERVAL);
     let metrics = Metrics::register(&mut Registry::default(), peers.clone(), clock.clone());
     Federator::new(client.clone(), Gate::open(), clock, options, peers, metrics)
 }

@@ -4,78 +4,72 @@ use serde::{Serialize, Serializer};
 
 use crate::federate::decide::conditions::{PEERS, TRUST};
 
-/// The expectation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Sequence and number of authorities of the bundle that a client in b gets from a; none where it
+    /// Sequence and number of authorities of the bundle that a client in b gets from a; None if it
     /// gets nothing.
     pub received: Option<(u64, usize)>,
     /// Whether b accepts workloads of a.
     pub a_in_b: bool,
     /// Whether a accepts workloads of b.
     pub b_in_a: bool,
-    /// The peer a in the status of b's SpireServer.
+    /// Peer a in the status of b's SpireServer.
     pub peer_in_b: State,
-    /// The peer b in the status of a's SpireServer.
+    /// Peer b in the status of a's SpireServer.
     pub peer_in_a: State,
-    /// The condition about all peers of b's SpireServer.
-    pub peers_reachable: PeersVerdict,
-    /// Whether it says that SPIRE trusts somebody whom it does not list.
+    /// The condition of b's SpireServer about all peers.
+    pub peers_reachable: PeersCondition,
+    /// Whether b's SpireServer says that SPIRE trusts a peer that is not listed.
     pub unlisted: bool,
 }
 
-/// An expected condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeersVerdict {
-    /// That something is wrong.
-    Wrong,
-    /// Nothing of the kind.
-    NothingWrong,
-    /// It should not be there.
+pub enum PeersCondition {
+    False,
+    NotFalse,
     Absent,
 }
 
-/// How a peer is, as a SpireServer's status has it.
+/// Expected state of a peer in a SpireServer's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its bundle was fetched, with this sequence.
-    Well(u64),
-    /// Its bundle can't be fetched.
+    /// Fetched, with this sequence.
+    Healthy(u64),
+    /// The bundle can't be fetched.
     Failing,
-    /// It is no peer.
+    /// Not listed.
     Unlisted,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
-    /// By a client in b, from a's endpoint; or why it got nothing.
+    /// The bundle that a client in b got from a's endpoint, or why it got none.
     #[serde(serialize_with = "or_error")]
     pub received: Result<Received, String>,
-    /// The workload of a that b accepts, or why it does not.
+    /// ID of a's workload if b accepts it, or why not.
     #[serde(serialize_with = "or_error")]
     pub a_in_b: Result<String, String>,
-    /// The workload of b that a accepts, or why it does not.
+    /// ID of b's workload if a accepts it, or why not.
     #[serde(serialize_with = "or_error")]
     pub b_in_a: Result<String, String>,
-    /// The same for an SVID of a from before the rotation, once there was one.
+    /// The same for an SVID of a from before the rotation, if there was one.
     #[serde(serialize_with = "some_or_error", skip_serializing_if = "Option::is_none")]
     pub outdated: Option<Result<String, String>>,
-    /// In the status of b's SpireServer.
+    /// Peer a in the status of b's SpireServer.
     pub peer_in_b: Option<Peer>,
-    /// In the status of a's.
+    /// Peer b in the status of a's SpireServer.
     pub peer_in_a: Option<Peer>,
-    /// Of b's SpireServer.
+    /// Conditions of b's SpireServer.
     pub conditions: Vec<Condition>,
 }
 
-/// A bundle that a client got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Received {
     pub trust_domain: String,
     pub sequence: u64,
-    /// How many CA certificates.
+    /// Number of CA certificates.
     pub authorities: usize,
-    /// The fingerprint of its keys.
+    /// Fingerprint of its keys.
     pub fingerprint: String,
 }
 
@@ -84,9 +78,9 @@ pub struct Received {
 pub struct Peer {
     pub trust_domain: String,
     pub reachable: bool,
-    /// Whether it proved who it is.
+    /// Whether its endpoint was authenticated.
     pub verified: bool,
-    /// The number of its bundle.
+    /// Sequence of its bundle.
     pub sequence: Option<u64>,
     pub error: Option<String>,
 }
@@ -97,9 +91,7 @@ pub struct Condition {
     pub r#type: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, for machines.
     pub reason: String,
-    /// Why, for people.
     pub message: String,
 }
 
@@ -124,7 +116,7 @@ fn some_or_error<S: Serializer, T: Serialize>(
 }
 
 impl Expected {
-    /// The differences from the expectation; empty if it is met.
+    /// Differences from the expectation; empty if it is met.
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         let received = seen.received.as_ref().ok().map(|it| (it.sequence, it.authorities));
@@ -174,7 +166,7 @@ impl State {
         match (self, seen) {
             (Self::Unlisted, seen) => seen.is_none(),
             (Self::Failing, Some(peer)) => peer.error.is_some(),
-            (Self::Well(sequence), Some(peer)) => {
+            (Self::Healthy(sequence), Some(peer)) => {
                 let proven = peer.reachable && peer.verified && peer.error.is_none();
                 proven && peer.sequence == Some(sequence)
             }
@@ -184,32 +176,31 @@ impl State {
 
     fn words(self) -> String {
         match self {
-            Self::Well(sequence) => format!("verified, with sequence {sequence}"),
+            Self::Healthy(sequence) => format!("verified, with sequence {sequence}"),
             Self::Failing => "failing".to_owned(),
             Self::Unlisted => "no such peer".to_owned(),
         }
     }
 }
 
-impl PeersVerdict {
+impl PeersCondition {
     fn is(self, seen: Option<&Condition>) -> bool {
         match self {
-            Self::Wrong => seen.is_some_and(|it| it.status == "False"),
-            Self::NothingWrong => seen.is_some_and(|it| it.status != "False"),
+            Self::False => seen.is_some_and(|it| it.status == "False"),
+            Self::NotFalse => seen.is_some_and(|it| it.status != "False"),
             Self::Absent => seen.is_none(),
         }
     }
 
     fn words(self) -> &'static str {
         match self {
-            Self::Wrong => "be False",
-            Self::NothingWrong => "be there and not be False",
+            Self::False => "be False",
+            Self::NotFalse => "be there and not be False",
             Self::Absent => "not be there",
         }
     }
 }
 
-/// So many authorities, in words.
 pub fn counted(authorities: usize) -> String {
     match authorities {
         1 => "1 authority".to_owned(),
@@ -226,9 +217,9 @@ pub(super) mod tests {
             received: Some((2, 1)),
             a_in_b: true,
             b_in_a: true,
-            peer_in_b: State::Well(2),
-            peer_in_a: State::Well(1),
-            peers_reachable: PeersVerdict::NothingWrong,
+            peer_in_b: State::Healthy(2),
+            peer_in_a: State::Healthy(1),
+            peers_reachable: PeersCondition::NotFalse,
             unlisted: false,
         }
     }
@@ -275,7 +266,7 @@ pub(super) mod tests {
             received: None,
             peer_in_b: State::Unlisted,
             peer_in_a: State::Failing,
-            peers_reachable: PeersVerdict::Wrong,
+            peers_reachable: PeersCondition::False,
             ..expected()
         };
         let failing = Peer { error: Some("refused".to_owned()), ..peer("cluster-b.example", 1) };
@@ -331,7 +322,7 @@ pub(super) mod tests {
             distrusted.differences(&seen()),
             ["a in b should be refused", "the status in b should be: failing"]
         );
-        for verdict in [PeersVerdict::Wrong, PeersVerdict::Absent] {
+        for verdict in [PeersCondition::False, PeersCondition::Absent] {
             let other = Expected { peers_reachable: verdict, ..expected() };
             assert_eq!(other.differences(&seen()).len(), 1, "{verdict:?}");
         }

@@ -1,4 +1,4 @@
-//! Prints the tour in the blocks of the other tour. Pure: text in, text out.
+//! Prints the tour in the same blocks as the tour of `inject`. Pure: text in, text out.
 
 use anstyle::Style;
 
@@ -13,10 +13,10 @@ use crate::{
     runtime::terminal::{BAD, FAINT, GOOD, WARNING},
 };
 
-/// Of a fingerprint, so many groups tell bundles apart.
+/// This many groups of a fingerprint are enough to tell bundles apart.
 const GROUPS: usize = 4;
 
-/// The text at the begin of a step.
+/// The text at the start of a step.
 pub fn begins(number: usize, step: &Step, width: usize) -> String {
     heading(number, step.title, step.commands.iter().map(String::as_str), width)
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Outdated, Tour, WORKLOAD,
     clusters::{Clusters, NAMESPACE, Side},
-    expect::{Expected, PeersVerdict, State},
+    expect::{Expected, PeersCondition, State},
 };
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
@@ -19,60 +19,48 @@ use crate::{
 };
 
 pub struct Step {
-    /// The title of the step.
     pub title: &'static str,
-    /// The commands of an administrator. Comment lines say what happens by itself.
+    /// The commands of an administrator. Comment lines describe what happens by itself.
     pub commands: Vec<String>,
     pub act: Act,
-    /// The expectation.
     pub expected: Expected,
 }
 
-/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A SpireServer in each cluster, with the other as its peer.
+    /// Creates a SpireServer in each cluster, with the other as its peer.
     Configure,
-    /// Cluster b gets the first bundle of a.
+    /// Imports a's first bundle into b.
     BootstrapB,
-    /// Cluster a gets the first bundle of b.
+    /// Imports b's first bundle into a.
     BootstrapA,
-    /// A new authority in a's bundle.
+    /// Adds an authority to a's bundle.
     PrepareAuthority,
-    /// It signs, and the old one goes.
+    /// Makes it sign, and removes the old one.
     ActivateAuthority,
-    /// The endpoint of a goes dark.
+    /// Takes a's endpoint down.
     CloseEndpoint,
-    /// And comes back.
+    /// Brings it back.
     OpenEndpoint,
-    /// Cluster b no longer lists a.
+    /// Removes a from b's peers.
     RemovePeer,
-    /// The ClusterFederatedTrustDomain and the bundle of a in b go.
+    /// Removes the ClusterFederatedTrustDomain and the bundle of a from b.
     EndTrust,
 }
 
-/// Why a step can't be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
-    /// The API server refused.
     #[error(transparent)]
     Call(#[from] ApiError),
-    /// No first bundle.
     #[error(transparent)]
     Bootstrap(#[from] Box<BootstrapError>),
-    /// The stand-in for SPIRE.
     #[error(transparent)]
     Spire(#[from] SpireError),
-    /// No SVID.
     #[error(transparent)]
     TrustDomain(#[from] TrustDomainError),
-    /// Somebody changed the bundle on its way.
+    /// The bundle was changed on its way.
     #[error("the bundle has the fingerprint {found}, and not {told}")]
-    Fingerprint {
-        /// What the administrators of its cluster see.
-        told: String,
-        found: String,
-    },
+    Fingerprint { told: String, found: String },
 }
 
 pub fn all(clusters: &Clusters) -> Vec<Step> {
@@ -91,21 +79,21 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
         b_in_a: false,
         peer_in_b: State::Failing,
         peer_in_a: State::Failing,
-        peers_reachable: PeersVerdict::Wrong,
+        peers_reachable: PeersCondition::False,
         unlisted: false,
     };
     let well = Expected {
         received: Some((1, 1)),
         a_in_b: true,
         b_in_a: true,
-        peer_in_b: State::Well(1),
-        peer_in_a: State::Well(1),
-        peers_reachable: PeersVerdict::NothingWrong,
+        peer_in_b: State::Healthy(1),
+        peer_in_a: State::Healthy(1),
+        peers_reachable: PeersCondition::NotFalse,
         unlisted: false,
     };
-    let rotated = Expected { received: Some((3, 1)), peer_in_b: State::Well(3), ..well };
+    let rotated = Expected { received: Some((3, 1)), peer_in_b: State::Healthy(3), ..well };
     let removed =
-        Expected { peer_in_b: State::Unlisted, peers_reachable: PeersVerdict::Absent, ..rotated };
+        Expected { peer_in_b: State::Unlisted, peers_reachable: PeersCondition::Absent, ..rotated };
     vec![
         Step {
             title: "Two clusters list each other as peers. Neither knows the other yet",
@@ -132,7 +120,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
             title: "a prepares a new authority: it is in the bundle before it signs",
             commands: own(&["# The SPIRE server of a does it by itself, about twice a day."]),
             act: Act::PrepareAuthority,
-            expected: Expected { received: Some((2, 2)), peer_in_b: State::Well(2), ..well },
+            expected: Expected { received: Some((2, 2)), peer_in_b: State::Healthy(2), ..well },
         },
         Step {
             title: "The new authority signs, the old one is gone, and b has followed",
@@ -147,7 +135,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
             expected: Expected {
                 received: None,
                 peer_in_b: State::Failing,
-                peers_reachable: PeersVerdict::Wrong,
+                peers_reachable: PeersCondition::False,
                 ..rotated
             },
         },
@@ -180,7 +168,6 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
 }
 
 impl Tour {
-    /// Does what a step is about.
     pub(super) async fn carry_out(&self, act: Act) -> Result<(), ActError> {
         let Clusters { a, b } = &self.clusters;
         self.remember(None);
@@ -211,12 +198,12 @@ impl Tour {
         }
     }
 
-    /// The step after a rotation shows that an SVID from before it is of no use.
+    /// The step after a rotation shows that an SVID from before it is refused.
     fn remember(&self, outdated: Option<Outdated>) {
         *self.outdated.lock().unwrap_or_else(PoisonError::into_inner) = outdated;
     }
 
-    /// What `trustplane federation bootstrap` does, with a person in between who compares.
+    /// Does what `trustplane federation bootstrap` and the comparison by a person do.
     async fn bootstrap(&self, from: &Side, to: &Side) -> Result<(), ActError> {
         let told = self.offer(from).await?.bundle.fingerprint();
         let offer = self.offer(from).await?;
@@ -228,7 +215,7 @@ impl Tour {
         Ok(to.cluster.apply(&plan).await.map_err(Box::new)?)
     }
 
-    /// The SPIRE server publishes its authorities soon after it has a ConfigMap for them.
+    /// The SPIRE server publishes its authorities shortly after the ConfigMap for them exists.
     async fn offer(&self, from: &Side) -> Result<Offer, ActError> {
         let start = Instant::now();
         loop {
