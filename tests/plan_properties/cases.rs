@@ -1,5 +1,5 @@
-//! Random Routes, Secrets, policies and times. A case is made of choices, never of key material,
-//! so that proptest can shrink and print it.
+//! Random Routes, Secrets, policies and times. A case holds choices, never key material, so
+//! proptest can shrink and print it.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use proptest::{option, prelude::*, sample::select};
@@ -13,7 +13,7 @@ use trustplane::tls::Pair;
 use crate::pool::{POOL, Texts};
 use testkit::route_table::{ASKS, MARKER, Model, Requested, SOURCE, marker, source};
 
-/// The uid and the resourceVersion of the Secret.
+/// uid and resourceVersion of the Secret.
 pub const SECRET: (&str, &str) = ("s-1", "7");
 const PAIRS: usize = 10;
 const INVALID: usize = 7;
@@ -42,7 +42,7 @@ pub enum Owner {
     Ref { api_version: &'static str, kind: &'static str, controller: Option<bool> },
 }
 
-/// The annotation's value: one that can be a Secret's name, or one that can't.
+/// The annotation's value: a possible Secret name, or an impossible one.
 #[derive(Clone, Debug)]
 pub enum Name {
     Good(String),
@@ -76,17 +76,17 @@ pub enum Holds {
 pub enum MarkerIs {
     Absent,
     Agrees,
-    /// Agrees, but was written for the Route that this one is a copy of.
+    /// Agrees, but was written for the Route that this one was copied from.
     OfTheOriginal,
     OfPair(usize),
-    /// The half about the key agrees, the one about the pair does not.
+    /// The half for the key agrees, the half for the pair does not.
     KeyHalf,
-    /// As the last, and not even hexadecimal digits.
+    /// The same, and not even hexadecimal digits.
     Forged,
     Text(&'static str),
 }
 
-/// The annotation that says where the pair came from. No decision may depend on it.
+/// The annotation with the source of the pair. No decision may depend on it.
 #[derive(Clone, Copy, Debug)]
 pub enum SourceIs {
     Absent,
@@ -97,7 +97,7 @@ pub enum SourceIs {
 #[derive(Clone, Debug)]
 pub enum Seen {
     Usable(usize),
-    /// Missing for so many milliseconds.
+    /// Missing for this many milliseconds.
     Missing(i64),
     WrongType(&'static str),
     Invalid(usize),
@@ -108,12 +108,12 @@ pub enum Seen {
 pub enum Status {
     Absent,
     Empty,
-    /// What the plan wants to say, said so many seconds ago.
+    /// The plan's own condition, written this many seconds ago.
     AlreadySaid(u32),
     Conditions(Vec<(&'static str, &'static str, Option<u32>)>),
 }
 
-/// Fields that are none of our business.
+/// Fields that the controller must not touch.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
     ca_certificate: Option<bool>,
@@ -255,7 +255,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// Mostly while the certificates of the pool live, sometimes centuries before or after.
+/// Mostly while the pool's certificates are valid, sometimes centuries before or after.
 fn time() -> impl Strategy<Value = DateTime<Utc>> {
     let seconds = prop_oneof![
         9 => 1_577_836_800i64..2_400_000_000,
@@ -324,7 +324,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    /// The pair in the Secret, where the router would serve it.
+    /// The pair in the Secret, if the router would serve it.
     pub fn pair(&self) -> Option<&'static Pair> {
         match self.secret {
             Seen::Usable(number) => Some(&POOL.pairs[number]),
@@ -332,7 +332,7 @@ impl Case {
         }
     }
 
-    /// What is in the Secret, where it is text that the router would refuse.
+    /// The texts in the Secret, if the router would refuse them.
     fn refused(&self) -> Option<&'static Texts> {
         match self.secret {
             Seen::Invalid(number) => POOL.invalid[number].texts.as_ref(),

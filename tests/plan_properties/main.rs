@@ -1,8 +1,8 @@
-//! What holds of every decision, whatever the Route, the Secret, the policy and the time.
+//! Properties of every decision, for any Route, Secret, policy and time.
 //!
-//! `cases` makes them up, `model` is a second, independent reading of the table in docs/inject.md,
-//! `writer` holds what `apply.rs` really sends against that model. No assertion prints a Route:
-//! its key would be in the log.
+//! `cases` generates them, `model` is a second, independent implementation of the table in
+//! docs/inject.md, `writer` compares the requests of `apply.rs` with that model. No assertion
+//! prints a Route, because its key would be in the log.
 
 mod cases;
 mod pool;
@@ -52,7 +52,7 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
 }
 
-/// A case, its answer, and the Route before and after it was carried out.
+/// A case, its plan, and the Route before and after the plan was applied.
 struct Done<'a> {
     case: &'a Case,
     seen: &'a SecretState,
@@ -65,7 +65,7 @@ struct Done<'a> {
 
 type Holds = Result<(), TestCaseError>;
 
-/// What one worker remembers from case to case.
+/// State of one worker between cases.
 #[derive(Default)]
 struct Memory {
     met: [u32; ROWS.len()],
@@ -95,7 +95,7 @@ fn every_decision_keeps_every_promise_and_every_row_is_met_a_thousand_times() {
     assert!(rare.is_empty(), "rows {rare:?} were met less than {LEAST_PER_ROW} times");
 }
 
-/// Answers how often each row was met.
+/// Returns how often each row was met.
 fn check(count: u32) -> [u32; ROWS.len()] {
     let memory = RefCell::new(Memory::default());
     let outcome = runner(count).run(&cases(), |case| {
@@ -174,13 +174,13 @@ impl<'a> Done<'a> {
     fn is_nothing_the_second_time(&self) -> Holds {
         let decide =
             |route: &Model| plan(&route.facts(), self.seen, self.case.now, &self.case.policy);
-        // A condition is decided of the Route as the write left it.
+        // Conditions are decided from the Route as the write left it.
         let written = self.before.after(self.plan.write, self.case.pair(), SECRET, None);
         let said = decide(&written);
         prop_assert_eq!(said.write, None, "row {} is followed by another write", self.plan.row);
         let again = decide(&written.after(None, None, SECRET, said.conditions.as_deref()));
         prop_assert!(again.is_nothing(), "row {} leads to {again:?}", self.plan.row);
-        // What is wrong with a pair is said once it is in the Route.
+        // Problems of a pair are reported once it is in the Route.
         if !matches!(self.plan.row, "6" | "7") {
             prop_assert_eq!(&again.verdict, &self.plan.verdict);
             prop_assert_eq!(&again.warnings, &self.plan.warnings);
@@ -290,7 +290,7 @@ impl<'a> Done<'a> {
         prop_assert_eq!(event.is_some(), self.plan.event.is_some(), "a write without its Event");
         let notices = self.plan.warnings.iter().chain(&event).map(note);
         let mut texts: Vec<String> = verdict.chain(notices).collect();
-        // What a log at any level could print; the same few hundred shapes over and over.
+        // Everything a log could print at any level. The same few hundred texts repeat.
         if self.case.now.timestamp() % 16 == 0 {
             texts.push(format!("{:?} {:?}", self.plan, self.facts));
         }
@@ -325,7 +325,7 @@ impl<'a> Done<'a> {
     }
 }
 
-/// A time moves only when the status does.
+/// lastTransitionTime changes only with the status.
 fn time_of_last_change(
     before: &[CertificateCondition],
     condition: &CertificateCondition,

@@ -1,6 +1,6 @@
-//! Keys and certificates, made when the tests start, and what `tls` says of them.
+//! Keys and certificates, made when the tests start, and the judgement of `tls` about them.
 //!
-//! A generated case names its texts by number, so that a failing case can be printed.
+//! Cases refer to texts by number, so that a failing case can be printed.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -28,7 +28,7 @@ impl Texts {
 pub struct Pool {
     /// Pairs that the router serves. The last two share one key, as a renewal may.
     pub pairs: Vec<Pair>,
-    /// What the router would refuse, each for another reason.
+    /// Texts that the router would refuse, each for another reason.
     pub invalid: Vec<Refused>,
     /// A good pair in a Route with somebody else's caCertificate.
     pub ca_mismatch: Vec<Problem>,
@@ -36,7 +36,7 @@ pub struct Pool {
     windows: HashSet<String>,
 }
 
-/// So many characters in a row that a key has too are no accident.
+/// A shared run of this many characters with a key is no coincidence.
 const WINDOW: usize = 12;
 
 impl Pool {
@@ -121,10 +121,10 @@ fn issued(authority: &CertifiedIssuer<'static, KeyPair>) -> Texts {
     Texts { certificate: leaf.pem() + &authority.pem(), key: key.serialize_pem() }
 }
 
-/// What the router would refuse.
+/// A pair that the router would refuse.
 pub struct Refused {
     problems: Vec<Problem>,
-    /// Where it is text.
+    /// None unless it is UTF-8.
     pub texts: Option<Texts>,
 }
 

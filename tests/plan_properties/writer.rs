@@ -1,4 +1,4 @@
-//! What `apply.rs` really sends, held against the model: a server that knows only merge patches.
+//! Compares the requests of `apply.rs` with the model, on a server that knows only merge patches.
 
 use std::{
     cell::RefCell,
@@ -34,7 +34,8 @@ struct Server {
 }
 
 impl Server {
-    /// Takes a patch as the API server does: spec and metadata at one door, status at the other.
+    /// Applies a patch as the API server does: spec and metadata on the object, status on its
+    /// subresource.
     fn patch(&mut self, path: &str, patch: &Value) -> Result<(), String> {
         for field in ["uid", "resourceVersion"] {
             let (sent, stands) = (&patch["metadata"][field], &self.route["metadata"][field]);
@@ -76,7 +77,7 @@ fn client(server: Arc<Mutex<Server>>) -> Client {
     Client::new(service, "default")
 }
 
-/// Plans, writes, and answers what the server has then, and what it was asked.
+/// Plans and writes. Returns the object in the server, and the requests it got.
 async fn carry_out(
     case: &Case,
     writer: &Writer,

@@ -1,4 +1,4 @@
-//! Bugs that controllers really had, switched on one at a time: each must be caught.
+//! Bugs that real controllers had, switched on one at a time: each must be caught.
 
 use trustplane::runtime::failpoints::Bug;
 
@@ -7,19 +7,19 @@ use crate::{
     parallel, plans, workloads,
 };
 
-/// Random cases that are tried where no plan catches a bug.
+/// Random cases to try if no plan catches a bug.
 const SEEDS: u64 = 300;
 
-/// What caught a bug.
+/// How a bug was caught.
 pub struct Catch {
     pub bug: Bug,
-    /// The case and what it found; none where the bug got away.
+    /// The case and its violation; None if the bug escaped.
     pub by: Option<(Case, String)>,
-    /// What the same case finds without the bug: nothing.
+    /// Violations of the same case without the bug: should be empty.
     pub without: Vec<String>,
 }
 
-/// Tries every bug on the plans, the cheapest first, until one of them catches it.
+/// Runs every bug through the plans, cheapest first, until one catches it.
 pub fn hunt() -> Vec<Catch> {
     let plans: Vec<Case> = workloads::stories()
         .into_iter()

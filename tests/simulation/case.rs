@@ -1,4 +1,4 @@
-//! What a simulation consists of, and how it is run on a thread of its own.
+//! A simulation's inputs, and how it runs.
 
 use std::{
     io::Write,
@@ -10,31 +10,31 @@ use trustplane::runtime::failpoints::{self, Bug};
 
 use crate::{faults::Fault, ops::Op, oracle, pool::Content, tamper, world::World};
 
-/// Everything that a simulation depends on.
+/// All inputs of a simulation.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
-    /// Latencies, names and whatever else is left to chance.
+    /// For latencies, names and other random choices.
     pub seed: u64,
     pub replicas: usize,
     /// `--on-invalid-secret=keep`.
     pub keep: bool,
-    /// Whether the faults end; where they do not, a resync must do.
-    pub mended: bool,
-    /// Whether the quiet at the end lasts for two resyncs.
+    /// Whether the faults end. If not, a resync must suffice.
+    pub faults_end: bool,
+    /// Whether the quiet period at the end lasts for two resyncs.
     pub sees_resyncs: bool,
-    /// How much longer it is watched: problems that last are said again every hour.
-    pub afterwards: Duration,
-    /// Whether what is logged is read.
+    /// How much longer the simulation runs, because lasting problems are reported every hour.
+    pub extra_time: Duration,
+    /// Whether the log is searched for keys.
     pub logs: bool,
     pub steps: Vec<Step>,
     pub faults: Vec<Fault>,
 }
 
 impl Case {
-    /// Whether something happens that may be noticed at the daily comparison alone, as
-    /// docs/inject.md says: Secrets of other types are not watched, and where a pair came from is
-    /// believed by a process that starts.
+    /// Whether a change may go unnoticed until the daily comparison, as docs/inject.md says:
+    /// Secrets of other types are not watched, and a starting process trusts the injected-from
+    /// annotation.
     pub fn needs_comparison(&self) -> bool {
         self.steps.iter().any(|step| match step.op {
             Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) => {
@@ -46,7 +46,7 @@ impl Case {
     }
 }
 
-/// A wait, and then something that somebody does.
+/// A wait, then an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub wait: Duration,
@@ -54,7 +54,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Puts a Secret that the router would refuse in the place of one that nobody watches.
+    /// Replaces Secrets that are not watched by Secrets that the router would refuse.
     pub fn without_opaque_secrets(&mut self) {
         if let Op::PutSecret(_, _, content) | Op::RecreateSecret(_, _, content) = &mut self.op
             && *content == Content::Opaque
@@ -64,18 +64,17 @@ impl Step {
     }
 }
 
-/// What became of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct RunResult {
     pub violations: Vec<String>,
-    /// How many calls the first replica made until the last step and a little longer. What comes
-    /// after is watches that are opened anew, all alike.
+    /// Calls of the first replica until shortly after the last step. Later calls only reopen
+    /// watches.
     pub busy_calls: u32,
-    /// What happened, in one number.
+    /// Hash of the history.
     pub digest: u64,
 }
 
-/// Runs a case with a bug switched on, or none.
+/// Runs a case, with a bug switched on if given.
 pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     failpoints::switch(bug);
     tamper::reset();
@@ -108,7 +107,7 @@ pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     outcome
 }
 
-/// Where the log lines of one simulation go.
+/// Collects the log lines of one simulation.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

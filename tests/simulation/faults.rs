@@ -1,4 +1,4 @@
-//! What goes wrong between a controller and its API server, and when.
+//! The faults of a simulation, and when they happen.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use tokio::time::Instant;
 
 use crate::journal::Target;
 
-/// Something that goes wrong from one step of the workload on, for a while.
+/// A fault that starts at a step of the workload and lasts for a while.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// The step before which it begins.
+    /// It starts before this step.
     pub at: usize,
     pub lasts: Duration,
-    pub what: What,
+    pub kind: FaultKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
-    /// The first replica's process dies at its nth call, counted from the start.
+pub enum FaultKind {
+    /// The first replica's process dies at its nth call.
     Crash { call: u32, moment: Moment },
     /// Calls are refused with this code.
-    Refuse { which: Which, code: u16, committed: Committed, most: u32 },
+    Refuse { which: Calls, code: u16, committed: Committed, most: u32 },
     /// Calls are not answered.
-    Lose { which: Which, committed: Committed, most: u32 },
+    Lose { which: Calls, committed: Committed, most: u32 },
     /// Calls take this much longer.
-    Slow { which: Which, by: Duration },
-    /// Calls are carried out at once, and answered this much later.
-    SlowAnswer { which: Which, by: Duration },
-    /// What changes from now on reaches the watch only afterwards.
+    Slow { which: Calls, by: Duration },
+    /// Calls are carried out at once, but answered this much later.
+    SlowAnswer { which: Calls, by: Duration },
+    /// Later changes reach the watch only after the fault.
     Freeze(Watched),
     /// The watch's next event arrives damaged.
     Damage(Watched, Damage),
-    /// The process dies and comes back to an API server that lags: its lists and watches end here.
+    /// The process dies and restarts with an API server that lags: its lists and watches end here.
     Lag,
-    /// The watch breaks and can't be opened; afterwards the changes in between are gone (410).
+    /// The watch breaks and can't be reopened; afterwards the missed changes are gone (410).
     Gap(Watched),
-    /// History is forgotten: a watch that begins at an old version meets a 410.
+    /// History is compacted: a watch from an old version gets a 410.
     Compact,
-    /// Nothing goes in or out of this replica.
+    /// This replica is cut off.
     Pause { replica: usize },
 }
 
@@ -67,9 +67,9 @@ impl Watched {
     }
 }
 
-/// Which calls of the controllers are meant.
+/// Selects calls of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Calls {
     Everything,
     Patches,
     PairPatches,
@@ -82,7 +82,7 @@ pub enum Which {
     OpenApi,
 }
 
-impl Which {
+impl Calls {
     pub const ALL: [Self; 12] = [
         Self::Everything,
         Self::Patches,
@@ -116,24 +116,24 @@ impl Which {
     }
 }
 
-/// What a call meets on its way.
+/// Faults of one call.
 #[derive(Clone, Debug, Default)]
-pub struct Met {
+pub struct CallFaults {
     pub crash: Option<Moment>,
     pub lagging: bool,
-    pub faults: RequestFaults,
+    pub request: RequestFaults,
 }
 
 struct Active {
-    what: What,
+    kind: FaultKind,
     until: Instant,
-    /// The store's version when it began.
+    /// The store's version when it started.
     version: u64,
-    /// How many calls it still meets.
+    /// How many more calls it affects.
     left: u32,
 }
 
-/// The faults of one simulation: armed, active, over.
+/// The faults of one simulation, before and after they started.
 pub struct Faults {
     armed: Vec<Fault>,
     active: Vec<Active>,
@@ -144,87 +144,92 @@ impl Faults {
         Self { armed: faults.to_vec(), active: Vec::new() }
     }
 
-    /// Those that begin before this step; crashes are armed from the start.
+    /// Removes and returns the faults that start before this step. Crashes are armed from the
+    /// start.
     pub fn due(&mut self, step: usize) -> Vec<Fault> {
-        let begins = |fault: &Fault| fault.at == step && !matches!(fault.what, What::Crash { .. });
+        let begins =
+            |fault: &Fault| fault.at == step && !matches!(fault.kind, FaultKind::Crash { .. });
         let (due, rest) = std::mem::take(&mut self.armed).into_iter().partition(begins);
         self.armed = rest;
         due
     }
 
     pub fn begin(&mut self, fault: Fault, now: Instant, version: u64) {
-        let left = match fault.what {
-            What::Refuse { most, .. } | What::Lose { most, .. } => most,
+        let left = match fault.kind {
+            FaultKind::Refuse { most, .. } | FaultKind::Lose { most, .. } => most,
             _ => u32::MAX,
         };
-        self.active.push(Active { what: fault.what, until: now + fault.lasts, version, left });
+        self.active.push(Active { kind: fault.kind, until: now + fault.lasts, version, left });
     }
 
-    /// When the last of them ends.
+    /// When the last fault ends.
     pub fn end(&self) -> Option<Instant> {
         self.active.iter().map(|active| active.until).max()
     }
 
-    /// No more of them.
     pub fn heal(&mut self) {
         self.armed.clear();
         self.active.clear();
     }
 
-    pub fn meet(
+    pub fn on_call(
         &mut self,
         replica: usize,
         number: u32,
         method: &Method,
         target: &Target,
         now: Instant,
-    ) -> Met {
+    ) -> CallFaults {
         let crash = self.crash(replica, number);
         let crash_after_commit = crash == Some(Moment::AfterCommit);
-        let mut faults = RequestFaults { crash_after_commit, ..RequestFaults::default() };
+        let mut request = RequestFaults { crash_after_commit, ..RequestFaults::default() };
         let mut lagging = false;
         for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
         {
-            match active.what {
-                What::Refuse { which, code, committed, .. } if which.covers(method, target) => {
+            match active.kind {
+                FaultKind::Refuse { which, code, committed, .. }
+                    if which.covers(method, target) =>
+                {
                     active.left -= 1;
-                    faults.refused.get_or_insert((code, committed));
+                    request.refused.get_or_insert((code, committed));
                 }
-                What::Lose { which, committed, .. } if which.covers(method, target) => {
+                FaultKind::Lose { which, committed, .. } if which.covers(method, target) => {
                     active.left -= 1;
-                    faults.lost.get_or_insert(committed);
+                    request.lost.get_or_insert(committed);
                 }
-                What::Slow { which, by } if which.covers(method, target) => faults.delay += by,
-                What::SlowAnswer { which, by } if which.covers(method, target) => {
-                    faults.answer_delay += by;
+                FaultKind::Slow { which, by } if which.covers(method, target) => {
+                    request.delay += by
                 }
-                What::Gap(watched) if Which::Watches(watched).covers(method, target) => {
-                    faults.refused.get_or_insert((503, Committed::No));
+                FaultKind::SlowAnswer { which, by } if which.covers(method, target) => {
+                    request.answer_delay += by;
                 }
-                What::Gap(watched) if Which::Lists(watched).covers(method, target) => {
-                    faults.refused.get_or_insert((503, Committed::No));
+                FaultKind::Gap(watched) if Calls::Watches(watched).covers(method, target) => {
+                    request.refused.get_or_insert((503, Committed::No));
                 }
-                What::Lag if method == Method::GET && target.name.is_none() => lagging = true,
-                What::Pause { replica: paused } if paused == replica => {
-                    faults.held_until = faults.held_until.max(Some(active.until));
+                FaultKind::Gap(watched) if Calls::Lists(watched).covers(method, target) => {
+                    request.refused.get_or_insert((503, Committed::No));
+                }
+                FaultKind::Lag if method == Method::GET && target.name.is_none() => lagging = true,
+                FaultKind::Pause { replica: paused } if paused == replica => {
+                    request.held_until = request.held_until.max(Some(active.until));
                 }
                 _ => {}
             }
         }
-        Met { crash, lagging, faults }
+        CallFaults { crash, lagging, request }
     }
 
     fn crash(&mut self, replica: usize, number: u32) -> Option<Moment> {
         let at = self.armed.iter().position(|fault| {
-            replica == 0 && matches!(fault.what, What::Crash { call, .. } if call == number)
+            replica == 0 && matches!(fault.kind, FaultKind::Crash { call, .. } if call == number)
         })?;
-        match self.armed.swap_remove(at).what {
-            What::Crash { moment, .. } => Some(moment),
+        match self.armed.swap_remove(at).kind {
+            FaultKind::Crash { moment, .. } => Some(moment),
             _ => None,
         }
     }
 
-    /// Whether any event of a watch could meet something: most simulations never ask further.
+    /// False in most simulations, which then need not parse watch events.
     pub fn concern_events(&self) -> bool {
         !self.active.is_empty()
     }
@@ -239,18 +244,18 @@ impl Faults {
         let mut held: Option<Instant> = None;
         for active in self.active.iter_mut().filter(|active| now < active.until && active.left > 0)
         {
-            match active.what {
-                What::Freeze(frozen) if frozen == watched && version > active.version => {
+            match active.kind {
+                FaultKind::Freeze(frozen) if frozen == watched && version > active.version => {
                     held = held.max(Some(active.until));
                 }
-                What::Gap(gap) if gap == watched && version > active.version => {
+                FaultKind::Gap(gap) if gap == watched && version > active.version => {
                     return EventFault::Damaged(Damage::Reset);
                 }
-                What::Damage(damaged, damage) if damaged == watched => {
+                FaultKind::Damage(damaged, damage) if damaged == watched => {
                     active.left = 0;
                     return EventFault::Damaged(damage);
                 }
-                What::Pause { replica: paused } if paused == replica => {
+                FaultKind::Pause { replica: paused } if paused == replica => {
                     held = held.max(Some(active.until));
                 }
                 _ => {}

@@ -1,4 +1,4 @@
-//! Everything that happened: who sent what when, and what it made of the store.
+//! The history of a simulation: requests and changes of the store.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Who acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Actor {
     User,
     CertManager,
     GitOps,
     Router,
-    /// The controller: which replica, and which process of it.
+    /// A process of the controller.
     Ours {
         replica: usize,
         life: u32,
@@ -27,7 +26,7 @@ impl Actor {
     }
 }
 
-/// What a request is about, read off its path.
+/// A request's target, parsed from its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     pub resource: String,
@@ -58,7 +57,6 @@ impl Target {
     }
 }
 
-/// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub by: Actor,
@@ -66,7 +64,7 @@ pub struct Call {
     pub path: String,
     pub target: Target,
     pub sent: Instant,
-    /// When the answer came, its code, and for a single object what it was.
+    /// Time and code of the answer, and the object if it was a single Secret.
     pub answered: Option<(Instant, u16, Option<Arc<Value>>)>,
 }
 
@@ -76,21 +74,19 @@ impl Call {
     }
 }
 
-/// One change of the store.
 #[derive(Clone)]
 pub struct Commit {
     pub at: Instant,
     pub by: Actor,
-    /// Which call made it.
+    /// Index of the call that made it.
     pub call: usize,
     pub change: Change,
 }
 
-/// The whole history of one simulation.
 #[derive(Default)]
 pub struct Journal {
     pub calls: Vec<Call>,
     pub commits: Vec<Commit>,
-    /// What was found wrong while it happened.
-    pub wrongs: Vec<String>,
+    /// Violations found while the simulation ran.
+    pub violations: Vec<String>,
 }

@@ -1,14 +1,16 @@
-//! The fault simulator: the production controller, unchanged, against an API server in the same
-//! process, over wires that fail by plan, on a clock that only moves when everybody waits.
+//! The fault simulator: the unchanged production controller against an API server in the same
+//! process, over a connection that fails by plan, on a clock that only advances while every task
+//! waits.
 //!
-//! - `workloads`: what users, cert-manager, GitOps tools and routers do
-//! - `faults`, `plans`: what goes wrong, and all the points at which it does
-//! - `world`, `wire`: one simulation
-//! - `oracle`: what must hold of the whole history; `table` is the decision read a second time
-//! - `bugs`: the simulator must catch each of them
+//! - `workloads`, `ops`: actions of users, cert-manager, GitOps tools and routers
+//! - `faults`, `plans`: the faults, and every point at which they happen
+//! - `world`, `wire`: one simulation, over the fault layer of `apiserver`
+//! - `oracle`: the invariants of every history; `testkit::route_table` is a second implementation
+//! of the decisions
+//! - `bugs`, `tamper`: seeded bugs, each of which must be caught
 //!
-//! `make simulate` runs it all. A case that fails is printed with what reproduces it:
-//! `TRUSTPLANE_SEED=4711 make simulate` runs one seed alone, `TRUSTPLANE_CASE='...'` one plan.
+//! `make simulate` runs everything. A failing case is printed with the command that reproduces it:
+//! `TRUSTPLANE_SEED=4711 make simulate` runs one seed, `TRUSTPLANE_CASE='...'` one plan.
 
 mod bugs;
 mod case;
@@ -29,12 +31,11 @@ use std::{process::ExitCode, time::Instant};
 
 use case::{Case, RunResult, run};
 
-/// So many random cases in `make test`; `make simulate` asks for more.
+/// Random cases in `make test`; `make simulate` runs more.
 const SEEDS: u64 = 2_000;
-/// A failure is shown in full this many times.
+/// This many failures are shown in full.
 const SHOWN: usize = 3;
 
-/// What is counted.
 #[derive(Default)]
 struct Totals {
     plans: usize,
@@ -104,7 +105,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))
 }
 
-/// Runs them all; answers how many do not hold.
+/// Runs the cases. Returns how many have violations.
 fn all_hold(name: &str, cases: &[Case]) -> usize {
     let start = Instant::now();
     let outcomes = parallel::map(cases, |case| run(case, None));
@@ -141,7 +142,7 @@ fn show(case: &Case, outcome: &RunResult) {
     }
 }
 
-/// A seed that does not bring the same history twice would reproduce nothing.
+/// A failure can only be reproduced if the same seed makes the same history.
 fn repeats_itself() -> usize {
     let cases: Vec<Case> = (0..40).map(workloads::random).collect();
     let digests = || parallel::map(&cases, |case| run(case, None).digest);

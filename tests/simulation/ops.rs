@@ -1,4 +1,4 @@
-//! What users, cert-manager, GitOps tools and routers do to Routes and Secrets.
+//! Operations of users, cert-manager, GitOps tools and routers on Routes and Secrets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     world::World,
 };
 
-/// One of four Routes; the third lives in another namespace than the rest.
+/// One of four Routes; the third is in another namespace than the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RouteId(pub u8);
 
@@ -33,22 +33,22 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     Nothing,
-    /// The first replica's process is ended and started again.
+    /// Restarts the first replica's process.
     Restart,
     CreateRoute(RouteId, Shape, Option<SecretId>),
     DeleteRoute(RouteId),
     RecreateRoute(RouteId, Option<SecretId>),
-    /// From a backup: with its pair and its note, but another uid.
+    /// From a backup: with its pair and its marker, but another uid.
     RestoreRoute(RouteId),
     Annotate(RouteId, Option<SecretId>),
     AnnotateBadly(RouteId),
-    /// Takes the pair over: both annotations go.
+    /// Removes both annotations, so that the pair is the user's own.
     Detach(RouteId),
-    StripNote(RouteId),
-    ForgeNote(RouteId),
-    /// A pair with the note that fits it, as an earlier version with laxer rules may have left it.
-    FitNote(RouteId, Content),
-    /// The same, and where it came from still names the Secret's version.
+    StripMarker(RouteId),
+    ForgeMarker(RouteId),
+    /// Writes a pair with its marker, as an earlier version with laxer rules may have done.
+    FitMarker(RouteId, Content),
+    /// The same, and the injected-from annotation still names the Secret's version.
     FitSource(RouteId, Content),
     SetPair(RouteId, Content),
     DropPair(RouteId),
@@ -56,20 +56,20 @@ pub enum Op {
     Terminate(RouteId, Shape),
     SetExternal(RouteId),
     DropExternal(RouteId),
-    /// The Route's own caCertificate: one that signed the pairs, or one that did not.
+    /// Sets the Route's own caCertificate: the CA that signed the pairs, or another.
     SetAuthority(RouteId, Option<Authority>),
     OwnByIngress(RouteId),
     Disown(RouteId),
     Label(RouteId),
     ChangeHost(RouteId),
-    /// Deleted, but a finalizer holds it.
+    /// Deleted, but kept by a finalizer.
     DeleteSlowly(RouteId),
     FinishDeletion(RouteId),
-    /// The GitOps tool puts its manifest back.
+    /// The GitOps tool applies its manifest.
     Reapply(RouteId),
-    /// The same, whenever anybody changes it, for a while.
+    /// The same twice a second for a while.
     Fight(RouteId, Duration),
-    /// The router writes its status, and drops what it does not know.
+    /// The router writes its status and drops fields that it does not know.
     Admit(RouteId),
     PutSecret(RouteId, SecretId, Content),
     DeleteSecret(RouteId, SecretId),
@@ -155,7 +155,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json";
 
 impl World {
-    /// Does it, as whoever does such things. What the API server refuses is not done.
+    /// Sends the operation's requests as its usual actor, and ignores refusals.
     pub fn perform(self: &Arc<Self>, op: &Op) {
         use Actor::{CertManager, GitOps, Router, User};
         match *op {
@@ -181,12 +181,12 @@ impl World {
                 route,
                 json!({ SECRET_NAME_ANNOTATION: null, INJECTED_ANNOTATION: null }),
             ),
-            Op::StripNote(route) => self.annotate(route, json!({ INJECTED_ANNOTATION: null })),
-            Op::ForgeNote(route) => {
+            Op::StripMarker(route) => self.annotate(route, json!({ INJECTED_ANNOTATION: null })),
+            Op::ForgeMarker(route) => {
                 let forged = format!("v1:{}:{}", "0".repeat(64), "f".repeat(64));
                 self.annotate(route, json!({ INJECTED_ANNOTATION: forged }));
             }
-            Op::FitNote(route, content) => self.fit(route, content, false),
+            Op::FitMarker(route, content) => self.fit(route, content, false),
             Op::FitSource(route, content) => self.fit(route, content, true),
             Op::SetPair(route, content) => {
                 let (certificate, key) = content.texts();
@@ -266,7 +266,7 @@ impl World {
         self.merge(Actor::User, path, json!({ "metadata": { "labels": { "touched": value } } }));
     }
 
-    /// Touches an object that arrived damaged, so that it is told of once more.
+    /// Changes a label of an object that arrived damaged, so that the watch delivers it again.
     pub fn touch(&self, watched: Watched, object: &Value) {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
@@ -279,14 +279,14 @@ impl World {
     }
 
     fn fit(&self, route: RouteId, content: Content, keeps_source: bool) {
-        let Some(stands) = self.read(&route.path()) else { return };
+        let Some(current) = self.read(&route.path()) else { return };
         let (certificate, key) = content.texts();
         let marker = testkit::route_table::marker(
-            stands["metadata"]["uid"].as_str().unwrap_or_default(),
+            current["metadata"]["uid"].as_str().unwrap_or_default(),
             certificate,
             key,
         );
-        let source = stands["metadata"]["annotations"][INJECTED_FROM_ANNOTATION].as_str();
+        let source = current["metadata"]["annotations"][INJECTED_FROM_ANNOTATION].as_str();
         let source = source
             .filter(|_| keeps_source)
             .and_then(|source| Some(format!("{}:{}", source.rsplit_once(':')?.0, &marker[3..19])));
@@ -310,37 +310,37 @@ impl World {
     }
 
     fn terminate(&self, route: RouteId, shape: Shape) {
-        // A merge would keep what the new termination forbids.
-        let Some(mut stands) = self.read(&route.path()) else { return };
-        stands["spec"]["tls"] = shape.tls();
+        // A merge patch would keep fields that the new termination forbids.
+        let Some(mut current) = self.read(&route.path()) else { return };
+        current["spec"]["tls"] = shape.tls();
         if shape == Shape::Plain {
-            stands["spec"].as_object_mut().map(|spec| spec.remove("tls"));
+            current["spec"].as_object_mut().map(|spec| spec.remove("tls"));
         }
-        self.act(Actor::User, Method::PUT, &route.path(), JSON, stands);
+        self.act(Actor::User, Method::PUT, &route.path(), JSON, current);
     }
 
     fn restore(&self, route: RouteId) {
-        let Some(mut stands) = self.read(&route.path()) else { return };
-        if let Some(metadata) = stands["metadata"].as_object_mut() {
+        let Some(mut current) = self.read(&route.path()) else { return };
+        if let Some(metadata) = current["metadata"].as_object_mut() {
             metadata
                 .retain(|name, _| ["name", "namespace", "annotations"].contains(&name.as_str()));
         }
         self.delete(Actor::User, &route.path());
-        self.post(Actor::User, &route.collection(), stands);
+        self.post(Actor::User, &route.collection(), current);
     }
 
-    /// As a tool that knows nothing of us: spec and annotations as in its manifest.
+    /// Restores spec and annotations of its manifest, which has none of ours.
     fn reapply(&self, actor: Actor, route: RouteId) {
-        let Some(mut stands) = self.read(&route.path()) else { return };
-        if let Some(tls) = stands["spec"]["tls"].as_object_mut() {
+        let Some(mut current) = self.read(&route.path()) else { return };
+        if let Some(tls) = current["spec"]["tls"].as_object_mut() {
             tls.remove("certificate");
             tls.remove("key");
         }
-        if let Some(annotations) = stands["metadata"]["annotations"].as_object_mut() {
+        if let Some(annotations) = current["metadata"]["annotations"].as_object_mut() {
             annotations.remove(INJECTED_ANNOTATION);
             annotations.remove(INJECTED_FROM_ANNOTATION);
         }
-        self.act(actor, Method::PUT, &route.path(), JSON, stands);
+        self.act(actor, Method::PUT, &route.path(), JSON, current);
     }
 
     fn fight(self: &Arc<Self>, route: RouteId, lasts: Duration) {
@@ -355,22 +355,22 @@ impl World {
     }
 
     fn admit(&self, actor: Actor, route: RouteId) {
-        let Some(mut stands) = self.read(&route.path()) else { return };
+        let Some(mut current) = self.read(&route.path()) else { return };
         let number = self.roll(1_000_000);
-        stands["status"] = json!({ "ingress": [{
+        current["status"] = json!({ "ingress": [{
             "host": HOSTS[0], "routerName": format!("router-{number}"), "wildcardPolicy": "None",
         }] });
-        self.act(actor, Method::PUT, &format!("{}/status", route.path()), JSON, stands);
+        self.act(actor, Method::PUT, &format!("{}/status", route.path()), JSON, current);
     }
 
     fn put_secret(&self, actor: Actor, route: RouteId, secret: SecretId, content: Content) {
         let path = secret.path(route);
         match self.read(&path) {
-            Some(stands) if stands["type"] == content.kind() => {
+            Some(current) if current["type"] == content.kind() => {
                 self.merge(actor, &path, json!({ "data": content.data() }));
                 return;
             }
-            // The type of a Secret can't be changed.
+            // A Secret's type is immutable.
             Some(_) => self.delete(actor, &path),
             None => {}
         }

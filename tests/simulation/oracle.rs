@@ -1,9 +1,9 @@
-//! What must hold of every history: the invariants I1 to I8 of the injector, and that what it says
-//! is so. The decisions are held against the table read a second time (`table`).
+//! Checks every history: the invariants I1 to I8 of the injector, and that its Events and
+//! conditions are true. Decisions are compared with a second implementation of the table (`table`).
 
+mod behaviour;
 mod claims;
 mod events;
-mod habits;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,16 +32,17 @@ use crate::{
 };
 use testkit::route_table::{self as table, Model, Requested};
 
-/// What is written was read so shortly before: two calls take no longer.
+/// Longest time between a read and the write that is based on it: two calls take no longer.
 const FRESH: Duration = Duration::from_secs(25);
-/// More writes of the same to one Route within ten minutes are a fight that nobody backs off from.
+/// More identical writes to one Route within ten minutes mean that the revert back-off does not
+/// work.
 const FIGHT: usize = 15;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// Everything that is wrong with this history.
+/// All violations in this history.
 pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let journal = world.journal();
-    let mut found = journal.wrongs.clone();
+    let mut found = journal.violations.clone();
     let history = History { journal: &journal, policy: &world.policy, faults: &case.faults };
     if case.faults.is_empty() {
         found.extend(history.unreported());
@@ -58,16 +59,16 @@ pub fn violations(world: &World, case: &Case) -> Vec<String> {
     found.extend(history.false_claims(Instant::now()));
     let quiet_from = world.calls_until_quiet.load(Ordering::Relaxed) as usize;
     found.extend(history.writes_in_the_quiet(quiet_from));
-    if !case.afterwards.is_zero() {
+    if !case.extra_time.is_zero() {
         found.extend(history.not_renewed(Instant::now()));
     }
-    let died_unheard = history.died_unheard();
+    let lost_an_event = history.lost_an_event();
     drop(journal);
-    found.extend(not_converged(world, died_unheard));
+    found.extend(not_converged(world, lost_an_event));
     found
 }
 
-/// Keys in what is logged, told or counted (I6).
+/// Keys in logs, Events, conditions or metrics (I6).
 pub fn leaks(world: &World, log: &str) -> Vec<String> {
     let journal = world.journal();
     let events = journal.commits.iter().filter(|commit| commit.change.kind.plural == "events");
@@ -84,7 +85,7 @@ pub fn leaks(world: &World, log: &str) -> Vec<String> {
         .collect()
 }
 
-/// What happened, in one number: two runs of the same case must agree on it.
+/// Hash of the history, which must be the same in two runs of a case.
 pub fn digest(world: &World) -> u64 {
     let journal = world.journal();
     let mut hasher = DefaultHasher::new();
@@ -98,7 +99,7 @@ pub fn digest(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// Shows what happened, call by call: `TRUSTPLANE_TRACE=1` together with one seed or one plan.
+/// Prints the history call by call: `TRUSTPLANE_TRACE=1` together with one seed or one plan.
 pub fn print(world: &World) {
     let journal = world.journal();
     let start = journal.calls[0].sent;
@@ -124,7 +125,7 @@ impl History<'_> {
         &self.journal.calls[commit.call]
     }
 
-    /// Times as the table has them.
+    /// Converts to the table's times.
     fn time(&self, at: Instant) -> DateTime<Utc> {
         let start = self.journal.calls[0].sent;
         DateTime::<Utc>::UNIX_EPOCH + (at - start)
@@ -143,7 +144,7 @@ impl History<'_> {
         wrong.then(|| format!("I2: {} {} is none of our business", call.method, call.path))
     }
 
-    /// Secrets that no Route of their namespace ever asked for (I4).
+    /// Reads of Secrets that no Route of the namespace ever named (I4).
     fn strange_reads(&self) -> Vec<String> {
         let states = self.journal.commits.iter().filter_map(|commit| commit.change.after.as_ref());
         let asked_for: HashSet<(&str, &str)> = states
@@ -181,8 +182,8 @@ impl History<'_> {
         wrong.map(|wrong| format!("{wrong} ({place}, version {})", change.version))
     }
 
-    /// Whether the write is the one that the table asks for, of the Route as it was at that moment
-    /// and of a Secret as the API server had told it shortly before (I2, I3, I5).
+    /// Whether the write is the table's, for the Route at that moment and the Secret as it was read
+    /// shortly before (I2, I3, I5).
     fn unjustified(&self, commit: &Commit, before: &Value, after: &Value) -> Option<String> {
         let route = Model(before.clone());
         if !matches(after) {
@@ -211,7 +212,8 @@ impl History<'_> {
         })
     }
 
-    /// What the process was told about the Route's Secret; one answer where it does not matter.
+    /// The process's reads of the Route's Secret; a single arbitrary one if the Secret does not
+    /// matter.
     fn reads(&self, write: &Call, route: &Model) -> Vec<Seen> {
         let nothing = Seen::new(None, DateTime::<Utc>::MIN_UTC);
         let Some(name) = deciding_secret(route) else { return vec![nothing] };
@@ -244,7 +246,7 @@ impl History<'_> {
         seen
     }
 
-    /// Two writes in a row although neither the Route nor its Secret changed in between (I5).
+    /// Two writes in a row without a change of the Route or its Secret in between (I5).
     fn repeated_writes(&self) -> Vec<String> {
         let mut last_write: HashMap<&str, usize> = HashMap::new();
         let mut found = Vec::new();
@@ -261,7 +263,7 @@ impl History<'_> {
                     && !between.by.is_ours()
                     && between.change.kind.plural == "routes"
                     && between.change.name == commit.change.name;
-                // A Secret may have changed while the first of the two was on its way.
+                // A Secret may have changed while the first write was on its way.
                 foreign || (between.at >= decided && between.change.kind.plural == "secrets")
             });
             if !changed {
@@ -279,7 +281,7 @@ impl History<'_> {
             && self.call(commit).target.subresource.is_none()
     }
 
-    /// Patches that were carried out and changed nothing (I5).
+    /// Patches that changed nothing (I5).
     fn empty_writes(&self) -> Vec<String> {
         let committed: HashSet<usize> = self.journal.commits.iter().map(|one| one.call).collect();
         let calls = self.journal.calls.iter().enumerate();
@@ -293,7 +295,7 @@ impl History<'_> {
     }
 
     fn fights(&self) -> Vec<String> {
-        // A process that starts anew has forgotten the fight.
+        // A restarted process has lost its back-off.
         let mut series: HashMap<(&str, Actor), Vec<(&Value, Instant)>> = HashMap::new();
         for commit in self.journal.commits.iter().filter(|commit| self.is_pair(commit)) {
             let Some(after) = &commit.change.after else { continue };
@@ -310,10 +312,10 @@ impl History<'_> {
     }
 }
 
-/// What a process knew of a Secret.
+/// A Secret as a process read it.
 struct Seen {
     secret: Option<Arc<Value>>,
-    /// As far as the table asks: whether it is there, and if not, since when.
+    /// For the table: its content, or since when it is missing.
     seen: SecretState,
 }
 
@@ -341,7 +343,7 @@ impl Seen {
         self.content().and_then(Content::pair).filter(|_| !refused)
     }
 
-    /// The Secret's uid and version.
+    /// uid and resourceVersion.
     fn identity(&self) -> (&str, &str) {
         let text = |name: &str| {
             let secret = self.secret.as_ref()?;
@@ -365,7 +367,7 @@ fn is_named(route: &Model) -> bool {
     route.0["metadata"]["annotations"][table::ASKS].as_str().is_some_and(|name| !name.contains('/'))
 }
 
-/// The Secret that the table's answer depends on.
+/// The Secret that the table's decision depends on.
 fn deciding_secret(route: &Model) -> Option<&str> {
     let nothing = SecretState::WrongType("".into());
     let asked = Requested { seen: &nothing, pair: None, refused: None, named: is_named(route) };
@@ -374,13 +376,13 @@ fn deciding_secret(route: &Model) -> Option<&str> {
     (matches!(row, "8" | "9" | "10") && is_named(route)).then_some(name)
 }
 
-/// Whether a Route that we wrote holds no pair, or one that belongs together.
+/// Whether a Route that we wrote holds no pair or a matching one.
 fn matches(route: &Value) -> bool {
     let text = |name: &str| route["spec"]["tls"][name].as_str().unwrap_or_default();
     let pair = (text("certificate"), text("key"));
     let known = Content::ALL.into_iter().filter(|content| content.pair().is_some());
     let noted = route["metadata"]["annotations"].get(table::MARKER).is_some();
-    // What is not ours may be as odd as its owner likes.
+    // Pairs of users may be anything.
     !noted || known.into_iter().any(|content| content.texts() == pair)
 }
 
@@ -400,7 +402,7 @@ fn same(expected: &Value, after: &Value) -> bool {
     plain(expected) == plain(after)
 }
 
-/// Whether the condition speaks of another Route than the one that it stands in.
+/// Whether the condition contradicts the Route.
 fn untrue_status(before: &Value, after: &Value) -> Option<String> {
     let (route, now) = (Model(before.clone()), Model(after.clone()));
     let mut untouched = now.clone();
@@ -435,7 +437,7 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
         .then(|| "I5: the condition got a new time, and says the same".to_owned())
 }
 
-/// The type that is to be True, by what the Route has.
+/// The condition that must be True for this Route.
 fn held_state(route: &Model) -> Option<&'static str> {
     let holds = !route.certificate().is_empty();
     match (route.0["spec"].get("tls"), holds) {
@@ -448,7 +450,7 @@ fn held_state(route: &Model) -> Option<&'static str> {
     }
 }
 
-/// The type that is True, and the reason.
+/// The True condition and its reason.
 fn condition(route: &Value) -> (Option<String>, String) {
     let all = route["status"]["certificate"].as_array().cloned().unwrap_or_default();
     let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
@@ -460,8 +462,8 @@ fn condition(route: &Value) -> (Option<String>, String) {
     }
 }
 
-/// Routes that are not what the table makes of them and of their Secrets (I1).
-fn not_converged(world: &World, died_unheard: bool) -> Vec<String> {
+/// Routes that differ from what the table demands for them and their Secrets (I1).
+fn not_converged(world: &World, lost_an_event: bool) -> Vec<String> {
     world.api.with(|store| {
         let routes: Vec<Arc<Value>> = store.all(api_server::route()).cloned().collect();
         let warned: HashSet<(String, String)> = store
@@ -484,7 +486,7 @@ fn not_converged(world: &World, died_unheard: bool) -> Vec<String> {
             });
             let seen = Seen::new(secret, DateTime::<Utc>::MIN_UTC);
             let wrong = wrong_end(&route, &seen, &world.policy)
-                .or_else(|| silence(&route, &seen, &warned).filter(|_| !died_unheard))?;
+                .or_else(|| silence(&route, &seen, &warned).filter(|_| !lost_an_event))?;
             Some(format!("I1: Route {place}: {wrong}"))
         };
         routes.iter().filter_map(check).collect()
@@ -519,7 +521,7 @@ fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
     None
 }
 
-/// A problem that no Event tells of.
+/// A problem without an Event.
 fn silence(route: &Model, seen: &Seen, warned: &HashSet<(String, String)>) -> Option<String> {
     let row = route.row(seen.requested(route));
     let warning = match row {

@@ -1,11 +1,11 @@
-//! Simulations are many, and each has a thread to itself while it runs.
+//! Runs simulations on all cores, each on one thread.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
-/// Applies a function to all of them on all cores, and keeps their order.
+/// Applies a function to all items in parallel, and keeps their order.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let worker = || {

@@ -1,10 +1,10 @@
-//! Every story with every fault at every point, as far as that can be counted.
+//! Combines every story with every fault at every point.
 
 use std::time::Duration;
 
 use crate::{
     case::{Case, run},
-    faults::{Committed, Damage, Fault, Moment, Watched, What, Which},
+    faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
     workloads::{BEAT, stories},
 };
@@ -17,7 +17,7 @@ fn with(story: &Case, name: String, faults: Vec<Fault>) -> Case {
     Case { name: format!("{name}: {}", story.name), faults, ..story.clone() }
 }
 
-/// The process dies before it sends its nth call, and after the API server has carried it out.
+/// The process dies before its nth call is sent, or after the API server carried it out.
 pub fn crash_everywhere() -> Vec<Case> {
     let stories = stories();
     let calls = parallel::map(&stories, |story| run(story, None).busy_calls);
@@ -26,7 +26,7 @@ pub fn crash_everywhere() -> Vec<Case> {
         for call in 0..calls {
             for moment in [Moment::BeforeSend, Moment::AfterCommit] {
                 let fault =
-                    Fault { at: 0, lasts: Duration::ZERO, what: What::Crash { call, moment } };
+                    Fault { at: 0, lasts: Duration::ZERO, kind: FaultKind::Crash { call, moment } };
                 plans.push(with(story, format!("crash at call {call}, {moment:?}"), vec![fault]));
             }
         }
@@ -34,21 +34,25 @@ pub fn crash_everywhere() -> Vec<Case> {
     plans
 }
 
-/// Each watch stands still from each step on; and the process comes back to a server that lags.
+/// Each watch freezes from each step on, or the process restarts with a server that lags.
 pub fn stale() -> Vec<Case> {
     let mut plans = Vec::new();
     for story in stories() {
         for at in 1..=story.steps.len() {
-            for what in [What::Freeze(Watched::Routes), What::Freeze(Watched::Secrets), What::Lag] {
-                let name = format!("{what:?} from step {at}");
-                plans.push(with(&story, name, vec![Fault { at, lasts: A_WHILE, what }]));
+            for kind in [
+                FaultKind::Freeze(Watched::Routes),
+                FaultKind::Freeze(Watched::Secrets),
+                FaultKind::Lag,
+            ] {
+                let name = format!("{kind:?} from step {at}");
+                plans.push(with(&story, name, vec![Fault { at, lasts: A_WHILE, kind }]));
             }
         }
     }
     plans
 }
 
-/// A watch sees nothing of one, two or three steps, and then finds their history gone.
+/// A watch misses one, two or three steps, and then finds their history gone.
 pub fn unobserved() -> Vec<Case> {
     let mut plans = Vec::new();
     for story in stories() {
@@ -58,8 +62,8 @@ pub fn unobserved() -> Vec<Case> {
                 let lasts = waits.sum::<Duration>() + BEAT / 2;
                 for watched in Watched::BOTH {
                     let name = format!("{watched:?} unlisted, {hidden} steps from {at}");
-                    let what = What::Gap(watched);
-                    plans.push(with(&story, name, vec![Fault { at, lasts, what }]));
+                    let kind = FaultKind::Gap(watched);
+                    plans.push(with(&story, name, vec![Fault { at, lasts, kind }]));
                 }
             }
         }
@@ -67,105 +71,113 @@ pub fn unobserved() -> Vec<Case> {
     plans
 }
 
-/// Everything that an API server can answer, or fail to.
+/// Errors and missing answers of the API server.
 pub fn api_faults() -> Vec<Case> {
-    let refuse = |which, code, committed, most| What::Refuse { which, code, committed, most };
-    let both = |what: fn(Watched) -> What| Watched::BOTH.map(what).to_vec();
-    let faults: Vec<(&str, Duration, Vec<What>)> = vec![
+    let refuse = |which, code, committed, most| FaultKind::Refuse { which, code, committed, most };
+    let both = |kind: fn(Watched) -> FaultKind| Watched::BOTH.map(kind).to_vec();
+    let faults: Vec<(&str, Duration, Vec<FaultKind>)> = vec![
         (
             "50 conflicts in a row",
             5 * MINUTE,
-            vec![refuse(Which::PairPatches, 409, Committed::No, 50)],
+            vec![refuse(Calls::PairPatches, 409, Committed::No, 50)],
         ),
         (
             "a webhook is down",
             3 * MINUTE,
-            vec![refuse(Which::PairPatches, 500, Committed::No, u32::MAX)],
+            vec![refuse(Calls::PairPatches, 500, Committed::No, u32::MAX)],
         ),
         (
             "pairs are denied",
             3 * MINUTE,
-            vec![refuse(Which::PairPatches, 403, Committed::No, u32::MAX)],
+            vec![refuse(Calls::PairPatches, 403, Committed::No, u32::MAX)],
         ),
         (
             "pairs get no answer",
             3 * MINUTE,
-            vec![What::Lose {
-                which: Which::PairPatches,
+            vec![FaultKind::Lose {
+                which: Calls::PairPatches,
                 committed: Committed::No,
                 most: u32::MAX,
             }],
         ),
-        ("conflicts on status", MINUTE, vec![refuse(Which::Status, 409, Committed::No, 10)]),
-        ("429 with Retry-After", A_WHILE, vec![refuse(Which::Everything, 429, Committed::No, 20)]),
-        ("503", A_WHILE, vec![refuse(Which::Everything, 503, Committed::No, 20)]),
-        ("503 after the commit", A_WHILE, vec![refuse(Which::Patches, 503, Committed::Yes, 3)]),
-        ("504 after the commit", MINUTE, vec![refuse(Which::Everything, 504, Committed::Yes, 5)]),
+        ("conflicts on status", MINUTE, vec![refuse(Calls::Status, 409, Committed::No, 10)]),
+        ("429 with Retry-After", A_WHILE, vec![refuse(Calls::Everything, 429, Committed::No, 20)]),
+        ("503", A_WHILE, vec![refuse(Calls::Everything, 503, Committed::No, 20)]),
+        ("503 after the commit", A_WHILE, vec![refuse(Calls::Patches, 503, Committed::Yes, 3)]),
+        ("504 after the commit", MINUTE, vec![refuse(Calls::Everything, 504, Committed::Yes, 5)]),
         (
             "no answer, not done",
             MINUTE,
-            vec![What::Lose { which: Which::Everything, committed: Committed::No, most: 5 }],
+            vec![FaultKind::Lose { which: Calls::Everything, committed: Committed::No, most: 5 }],
         ),
         (
             "no answer, but done",
             MINUTE,
-            vec![What::Lose { which: Which::Patches, committed: Committed::Yes, most: 3 }],
+            vec![FaultKind::Lose { which: Calls::Patches, committed: Committed::Yes, most: 3 }],
         ),
         (
             "410 at the start of watches",
             2 * MINUTE,
-            both(|watched| What::Refuse {
-                which: Which::Watches(watched),
+            both(|watched| FaultKind::Refuse {
+                which: Calls::Watches(watched),
                 code: 410,
                 committed: Committed::No,
                 most: 3,
             }),
         ),
-        ("410 as an event", MINUTE, both(|watched| What::Damage(watched, Damage::Gone))),
-        ("half-open watches", MINUTE, both(|watched| What::Damage(watched, Damage::HalfOpen))),
-        ("watches reset", MINUTE, both(|watched| What::Damage(watched, Damage::Reset))),
-        ("truncated chunks", MINUTE, both(|watched| What::Damage(watched, Damage::Truncated))),
-        ("undecodable Route", MINUTE, vec![What::Damage(Watched::Routes, Damage::Undecodable)]),
-        ("undecodable Secret", MINUTE, vec![What::Damage(Watched::Secrets, Damage::Undecodable)]),
+        ("410 as an event", MINUTE, both(|watched| FaultKind::Damage(watched, Damage::Gone))),
+        ("half-open watches", MINUTE, both(|watched| FaultKind::Damage(watched, Damage::HalfOpen))),
+        ("watches reset", MINUTE, both(|watched| FaultKind::Damage(watched, Damage::Reset))),
+        ("truncated chunks", MINUTE, both(|watched| FaultKind::Damage(watched, Damage::Truncated))),
+        (
+            "undecodable Route",
+            MINUTE,
+            vec![FaultKind::Damage(Watched::Routes, Damage::Undecodable)],
+        ),
+        (
+            "undecodable Secret",
+            MINUTE,
+            vec![FaultKind::Damage(Watched::Secrets, Damage::Undecodable)],
+        ),
         ("403 on Routes", 3 * MINUTE, forbidden(Watched::Routes)),
         ("403 on Secrets", 3 * MINUTE, forbidden(Watched::Secrets)),
-        ("401", MINUTE, vec![refuse(Which::Everything, 401, Committed::No, u32::MAX)]),
-        ("Events refused", MINUTE, vec![refuse(Which::Events, 403, Committed::No, u32::MAX)]),
+        ("401", MINUTE, vec![refuse(Calls::Everything, 401, Committed::No, u32::MAX)]),
+        ("Events refused", MINUTE, vec![refuse(Calls::Events, 403, Committed::No, u32::MAX)]),
         (
             "10 s latency",
             MINUTE,
-            vec![What::Slow { which: Which::Everything, by: Duration::from_secs(10) }],
+            vec![FaultKind::Slow { which: Calls::Everything, by: Duration::from_secs(10) }],
         ),
         (
             "9 s latency",
             MINUTE,
-            vec![What::Slow { which: Which::Everything, by: Duration::from_secs(9) }],
+            vec![FaultKind::Slow { which: Calls::Everything, by: Duration::from_secs(9) }],
         ),
-        ("history forgotten", MINUTE, vec![What::Compact]),
+        ("history forgotten", MINUTE, vec![FaultKind::Compact]),
         (
             "Secrets can't be read",
             MINUTE,
-            vec![refuse(Which::Secret, 503, Committed::No, u32::MAX)],
+            vec![refuse(Calls::Secret, 503, Committed::No, u32::MAX)],
         ),
         (
             "Secrets are forbidden",
             MINUTE,
-            vec![refuse(Which::Secret, 403, Committed::No, u32::MAX)],
+            vec![refuse(Calls::Secret, 403, Committed::No, u32::MAX)],
         ),
-        ("patches are answered late", MINUTE, late(Which::Patches)),
-        ("Secrets are answered late", MINUTE, late(Which::Secret)),
+        ("patches are answered late", MINUTE, late(Calls::Patches)),
+        ("Secrets are answered late", MINUTE, late(Calls::Secret)),
     ];
     let mut plans = Vec::new();
     for story in stories() {
-        let fault = |what| Fault { at: 2, lasts: FOR_EVER, what };
+        let fault = |kind| Fault { at: 2, lasts: FOR_EVER, kind };
         let faults_for_good = forbidden(Watched::Secrets).into_iter().map(fault).collect();
         let case = with(&story, "403 on Secrets for good".to_owned(), faults_for_good);
-        plans.push(Case { mended: false, ..case });
-        for (name, lasts, whats) in &faults {
-            // From the beginning, and in the middle of it.
+        plans.push(Case { faults_end: false, ..case });
+        for (name, lasts, kinds) in &faults {
+            // From the start, and from the middle.
             for at in [0, 2] {
                 let faults =
-                    whats.iter().map(|what| Fault { at, lasts: *lasts, what: what.clone() });
+                    kinds.iter().map(|kind| Fault { at, lasts: *lasts, kind: kind.clone() });
                 plans.push(with(&story, format!("{name} from step {at}"), faults.collect()));
             }
         }
@@ -173,8 +185,8 @@ pub fn api_faults() -> Vec<Case> {
     plans
 }
 
-fn late(which: Which) -> Vec<What> {
-    vec![What::SlowAnswer { which, by: Duration::from_secs(5) }]
+fn late(which: Calls) -> Vec<FaultKind> {
+    vec![FaultKind::SlowAnswer { which, by: Duration::from_secs(5) }]
 }
 
 /// Problems that last for hours.
@@ -183,44 +195,48 @@ pub fn hours() -> Vec<Case> {
     let stories = stories().into_iter().filter(|story| lasting.contains(&story.name.as_str()));
     let long = |story: Case| Case {
         name: format!("for hours: {}", story.name),
-        afterwards: Duration::from_secs(3 * 60 * 60),
+        extra_time: Duration::from_secs(3 * 60 * 60),
         ..story
     };
     stories.map(long).collect()
 }
 
-/// The watch breaks, and neither it nor a list is allowed any more.
-fn forbidden(watched: Watched) -> Vec<What> {
+/// The watch breaks, and neither watch nor list is allowed any more.
+fn forbidden(watched: Watched) -> Vec<FaultKind> {
     let refuse =
-        |which| What::Refuse { which, code: 403, committed: Committed::No, most: u32::MAX };
+        |which| FaultKind::Refuse { which, code: 403, committed: Committed::No, most: u32::MAX };
     vec![
-        What::Damage(watched, Damage::Reset),
-        refuse(Which::Lists(watched)),
-        refuse(Which::Watches(watched)),
+        FaultKind::Damage(watched, Damage::Reset),
+        refuse(Calls::Lists(watched)),
+        refuse(Calls::Watches(watched)),
     ]
 }
 
 /// Two replicas: the leader dies, is cut off, cannot renew, or is slow.
 pub fn replicas() -> Vec<Case> {
-    let no_lease =
-        What::Refuse { which: Which::Leases, code: 503, committed: Committed::No, most: u32::MAX };
-    let slow = |which, seconds| What::Slow { which, by: Duration::from_secs(seconds) };
-    let faults: Vec<(&str, Vec<What>)> = vec![
+    let no_lease = FaultKind::Refuse {
+        which: Calls::Leases,
+        code: 503,
+        committed: Committed::No,
+        most: u32::MAX,
+    };
+    let slow = |which, seconds| FaultKind::Slow { which, by: Duration::from_secs(seconds) };
+    let faults: Vec<(&str, Vec<FaultKind>)> = vec![
         ("nothing", vec![]),
-        ("the first is cut off", vec![What::Pause { replica: 0 }]),
-        ("the second is cut off", vec![What::Pause { replica: 1 }]),
-        ("no lease can be written, Secrets are slow", vec![no_lease, slow(Which::Secret, 9)]),
-        ("everything takes 4 s", vec![slow(Which::Everything, 4)]),
-        ("the first dies", vec![What::Crash { call: 14, moment: Moment::AfterCommit }]),
-        ("the first comes back to a server that lags", vec![What::Lag]),
+        ("the first is cut off", vec![FaultKind::Pause { replica: 0 }]),
+        ("the second is cut off", vec![FaultKind::Pause { replica: 1 }]),
+        ("no lease can be written, Secrets are slow", vec![no_lease, slow(Calls::Secret, 9)]),
+        ("everything takes 4 s", vec![slow(Calls::Everything, 4)]),
+        ("the first dies", vec![FaultKind::Crash { call: 14, moment: Moment::AfterCommit }]),
+        ("the first comes back to a server that lags", vec![FaultKind::Lag]),
     ];
     let lasts = Duration::from_secs(40);
     let mut plans = Vec::new();
     for story in stories() {
         let story = Case { replicas: 2, sees_resyncs: false, ..story };
-        for (name, whats) in &faults {
+        for (name, kinds) in &faults {
             for at in [1, 2] {
-                let faults = whats.iter().map(|what| Fault { at, lasts, what: what.clone() });
+                let faults = kinds.iter().map(|kind| Fault { at, lasts, kind: kind.clone() });
                 let name = format!("two replicas, {name} from step {at}");
                 plans.push(with(&story, name, faults.collect()));
             }

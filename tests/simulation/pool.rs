@@ -1,4 +1,4 @@
-//! Certificates and Secrets' contents, made once a run: what is good and what is bad is known.
+//! Certificates and contents of Secrets, made once per run, each known to be good or bad.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -12,11 +12,11 @@ const PAIRS: usize = 6;
 
 pub struct Pool {
     pub pairs: Vec<Pair>,
-    /// Signed all pairs.
+    /// CA that signed all pairs.
     pub authority: String,
-    /// Signed none of them.
+    /// CA that signed none of them.
     pub stranger: String,
-    /// Pieces of the private keys: what must not turn up anywhere.
+    /// Pieces of the private keys, which must not be found anywhere.
     pub needles: Vec<String>,
 }
 
@@ -50,8 +50,8 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(parameters, key).expect("it can be signed")
 }
 
-/// The key's second line, which is its own (the first begins like every key's), and a part of it
-/// as a Secret encodes it.
+/// The key's second line (the first starts like that of every key), and a part of its base64 form
+/// in a Secret.
 fn needles(key: &str) -> [String; 2] {
     let lines: Vec<&str> = key.lines().filter(|line| !line.starts_with("-----")).collect();
     let encoded = STANDARD.encode(key);
@@ -59,7 +59,7 @@ fn needles(key: &str) -> [String; 2] {
     [lines[1].to_owned(), encoded[middle..middle + 48].to_owned()]
 }
 
-/// What a user or cert-manager puts into a Secret.
+/// Content of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     /// A pair that the router would serve.
@@ -110,7 +110,7 @@ impl Content {
         json!({ "tls.crt": STANDARD.encode(certificate), "tls.key": STANDARD.encode(key) })
     }
 
-    /// What a Secret in the store holds.
+    /// The content of a Secret in the store.
     pub fn of(secret: &Value) -> Self {
         static HELD: OnceLock<HashMap<(&str, String), Content>> = OnceLock::new();
         let held = HELD.get_or_init(|| {
@@ -123,7 +123,7 @@ impl Content {
             .expect("every Secret's content is of the pool")
     }
 
-    /// Whether the router would refuse it, whatever the Route is.
+    /// Whether the router would refuse it for any Route.
     pub fn is_refused(self) -> bool {
         matches!(self, Self::Mismatched | Self::Garbage | Self::Empty)
     }

@@ -1,13 +1,13 @@
-//! Makes a case that fails as small as it can be.
+//! Shrinks a failing case.
 
 use trustplane::runtime::failpoints::Bug;
 
 use crate::case::{Case, RunResult, run};
 
-/// Enough for a case of 200 steps; a person waits for this.
+/// Enough for a case of 200 steps, and soon done.
 const TRIES: usize = 400;
 
-/// The smallest case found that still fails, and how.
+/// The smallest case found that still fails, and its result.
 pub fn shrink(case: &Case, bug: Option<Bug>) -> (Case, RunResult) {
     let mut tries = 0;
     let mut smallest = (case.clone(), run(case, bug));
@@ -34,7 +34,7 @@ pub fn shrink(case: &Case, bug: Option<Bug>) -> (Case, RunResult) {
     }
 }
 
-/// The case without one of its faults, or without so many steps in a row.
+/// The case without one of its faults, or without `piece` steps in a row.
 fn candidates(case: &Case, piece: usize) -> Vec<Case> {
     let without_fault = (0..case.faults.len()).map(|number| {
         let mut smaller = case.clone();

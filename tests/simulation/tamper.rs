@@ -1,5 +1,5 @@
-//! Seeded bugs that the product's code has no switch for: the wire and the configuration make the
-//! controller behave as if it had them.
+//! Seeded bugs without a failpoint in the product's code: changed requests, answers and
+//! configuration make the controller behave as if it had them.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -13,11 +13,11 @@ use trustplane::{
 };
 
 thread_local! {
-    /// The spec of every Route as an event brought it last.
+    /// The last spec of every Route in an event.
     static SPECS: RefCell<HashMap<String, Value>> = RefCell::default();
 }
 
-/// Forgets what earlier simulations on this thread saw.
+/// Forgets earlier simulations on this thread.
 pub fn reset() {
     SPECS.take();
 }
@@ -31,7 +31,7 @@ pub fn policy(policy: &Policy) -> Policy {
     policy
 }
 
-/// What a patch of a Route becomes on its way: one request, or two.
+/// Changes a patch of a Route, or splits it in two.
 pub fn patches(body: &Bytes) -> Vec<Bytes> {
     let Ok(patch) = serde_json::from_slice::<Value>(body) else { return vec![body.clone()] };
     let split = split(&patch).unwrap_or_else(|| vec![changed(patch)]);
@@ -53,7 +53,7 @@ fn changed(mut patch: Value) -> Value {
     patch
 }
 
-/// Parts what belongs together.
+/// Splits a patch that must be atomic.
 fn split(patch: &Value) -> Option<Vec<Value>> {
     let (mut first, mut second) = (patch.clone(), patch.clone());
     without_preconditions(&mut second);
@@ -75,7 +75,7 @@ fn without_preconditions(patch: &mut Value) {
     }
 }
 
-/// What a Route, or a list of them, looks like to the controller.
+/// Changes a Route, or a list of them, before the controller sees it.
 pub fn answer(bytes: Bytes) -> Bytes {
     let hides = [
         Bug::RestampsStatus,
@@ -94,7 +94,7 @@ pub fn answer(bytes: Bytes) -> Bytes {
     Bytes::from(answer.to_string())
 }
 
-/// The same for an event of a watch; empty where the controller does not see it.
+/// The same for an event of a watch; empty to drop it.
 pub fn event(line: Bytes) -> Bytes {
     let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return line };
     if failpoints::has(Bug::GenerationFilter) && is_seen(&event) && event["type"] == "MODIFIED" {
@@ -109,7 +109,7 @@ pub fn event(line: Bytes) -> Bytes {
     event_line(&event)
 }
 
-/// Whether the Route came with the same spec before: its generation has not changed.
+/// Whether the Route's last event had the same spec, so that its generation is the same.
 fn is_seen(event: &Value) -> bool {
     let object = &event["object"];
     let at = format!("{}/{}", object["metadata"]["namespace"], object["metadata"]["name"]);

@@ -1,7 +1,5 @@
-//! The connection of one replica's process to the API server: [`FaultyTransport`] with the faults of
-//! the case, everything noted in the journal.
-//!
-//! [`FaultyTransport`]: apiserver::faults::FaultyTransport
+//! Connects one replica's process with the API server: injects the faults of the case through the
+//! fault layer of `apiserver`, and records everything in the journal.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +30,7 @@ pub struct Wire {
 
 #[derive(Clone)]
 pub struct SentCall {
-    /// Its place in the journal.
+    /// Index in the journal.
     number: usize,
     target: Target,
     lagging: bool,
@@ -52,19 +50,20 @@ impl FaultPlan for Wire {
     type Call = SentCall;
 
     fn send(&self, request: &Parts) -> Option<(SentCall, RequestFaults)> {
-        if !self.world.lives(self.replica, self.life) {
+        if !self.world.is_alive(self.replica, self.life) {
             return None;
         }
         let target = Target::of(request.uri.path(), request.uri.query().unwrap_or_default());
         let number = self.world.count_call(self.replica);
         let now = Instant::now();
-        let met = self.world.faults().meet(self.replica, number, &request.method, &target, now);
-        if met.crash == Some(Moment::BeforeSend) {
+        let faults =
+            self.world.faults().on_call(self.replica, number, &request.method, &target, now);
+        if faults.crash == Some(Moment::BeforeSend) {
             self.world.crash(self.replica);
             return None;
         }
         let number = self.world.record_sent(self.actor(), request, &target);
-        Some((SentCall { number, target, lagging: met.lagging }, met.faults))
+        Some((SentCall { number, target, lagging: faults.lagging }, faults.request))
     }
 
     fn latency(&self) -> (Duration, Duration) {

@@ -1,4 +1,4 @@
-//! What happens to Routes and Secrets in a simulation: stories with a name, and random ones.
+//! Workloads of simulations: named stories and random ones.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::{
     case::{Case, Step},
-    faults::{Committed, Damage, Fault, Moment, Watched, What, Which},
+    faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     ops::{Authority, Op, RouteId, SecretId, Shape},
     pool::Content,
 };
@@ -19,20 +19,20 @@ const DOCS: RouteId = RouteId(3);
 const FIRST: SecretId = SecretId(0);
 const SECOND: SecretId = SecretId(1);
 
-/// Long enough for the controller to come to rest between two steps, where nothing goes wrong.
+/// Long enough for the controller to settle between two steps without faults.
 pub const BEAT: Duration = Duration::from_secs(3);
-/// Longer than the grace of a missing Secret.
+/// Longer than the grace period for missing Secrets.
 const LONG: Duration = Duration::from_secs(12);
 
-/// Stories, each of which moves one part of the table.
+/// Stories, each for one part of the table.
 pub fn stories() -> Vec<Case> {
     use Content::{Empty, Garbage, Good, Mismatched, Opaque};
     use Op::{
         Admit, Annotate, AnnotateBadly, ChangeHost, CreateRoute, DeleteRoute, DeleteSecret,
         DeleteSlowly, Detach, Disown, DropCertificate, DropExternal, DropPair, Fight,
-        FinishDeletion, FitNote, FitSource, ForgeNote, Label, LabelSecret, Nothing, OwnByIngress,
-        PutSecret, Reapply, RecreateRoute, RecreateSecret, Restart, RestoreRoute, SetAuthority,
-        SetExternal, SetPair, StripNote, Terminate,
+        FinishDeletion, FitMarker, FitSource, ForgeMarker, Label, LabelSecret, Nothing,
+        OwnByIngress, PutSecret, Reapply, RecreateRoute, RecreateSecret, Restart, RestoreRoute,
+        SetAuthority, SetExternal, SetPair, StripMarker, Terminate,
     };
     let put = |content| PutSecret(SHOP, FIRST, content);
     let annotated = |route| CreateRoute(route, Shape::Edge, Some(FIRST));
@@ -242,8 +242,8 @@ pub fn stories() -> Vec<Case> {
             vec![
                 put(Good(0)),
                 annotated(SHOP),
-                StripNote(SHOP),
-                ForgeNote(SHOP),
+                StripMarker(SHOP),
+                ForgeMarker(SHOP),
                 DeleteSecret(SHOP, FIRST),
                 Nothing,
             ],
@@ -264,7 +264,7 @@ pub fn stories() -> Vec<Case> {
             vec![
                 put(Mismatched),
                 annotated(SHOP),
-                FitNote(SHOP, Mismatched),
+                FitMarker(SHOP, Mismatched),
                 Nothing,
                 LabelSecret(SHOP, FIRST),
                 put(Good(1)),
@@ -277,7 +277,7 @@ pub fn stories() -> Vec<Case> {
                 put(Good(0)),
                 annotated(SHOP),
                 LabelSecret(SHOP, FIRST),
-                FitNote(SHOP, Good(0)),
+                FitMarker(SHOP, Good(0)),
                 LabelSecret(SHOP, FIRST),
                 put(Good(1)),
             ],
@@ -305,8 +305,8 @@ fn story(number: usize, name: &str, ops: Vec<Op>) -> Case {
         seed: number as u64,
         replicas: 1,
         keep: false,
-        mended: true,
-        afterwards: Duration::ZERO,
+        faults_end: true,
+        extra_time: Duration::ZERO,
         sees_resyncs: true,
         logs: true,
         steps,
@@ -314,7 +314,7 @@ fn story(number: usize, name: &str, ops: Vec<Op>) -> Case {
     }
 }
 
-/// Whatever this seed brings.
+/// The random case of this seed.
 pub fn random(seed: u64) -> Case {
     let mut rng = Rng::with_seed(seed);
     let number = match rng.u8(..10) {
@@ -336,7 +336,8 @@ pub fn random(seed: u64) -> Case {
         let (route, asked) = secret(&mut rng);
         Step { wait: wait(&mut rng), op: op(&mut rng, route, asked) }
     }));
-    // What Secrets of other types do is noticed at a resync, which would mend other things too.
+    // Changes of Secrets of other types are noticed at a resync, which would repair other faults
+    // too.
     if rng.u8(..12) > 0 {
         steps.iter_mut().for_each(Step::without_opaque_secrets);
     }
@@ -346,8 +347,8 @@ pub fn random(seed: u64) -> Case {
         seed,
         replicas: if rng.u8(..8) == 0 { 2 } else { 1 },
         keep: rng.u8(..5) == 0,
-        mended: true,
-        afterwards: Duration::ZERO,
+        faults_end: true,
+        extra_time: Duration::ZERO,
         sees_resyncs: rng.u8(..4) == 0,
         logs: rng.u8(..8) == 0,
         steps,
@@ -394,8 +395,8 @@ fn op(rng: &mut Rng, route: RouteId, secret: SecretId) -> Op {
         21..24 => Op::Annotate(route, (rng.u8(..3) > 0).then_some(secret)),
         24 => Op::AnnotateBadly(route),
         25 => Op::Detach(route),
-        26 => Op::StripNote(route),
-        27 => Op::ForgeNote(route),
+        26 => Op::StripMarker(route),
+        27 => Op::ForgeMarker(route),
         28 => Op::SetPair(route, content(rng)),
         29 => {
             if rng.bool() {
@@ -442,37 +443,37 @@ fn op(rng: &mut Rng, route: RouteId, secret: SecretId) -> Op {
         38 => Op::Admit(route),
         _ => match rng.u8(..3) {
             0 => Op::Nothing,
-            1 => Op::FitNote(route, content(rng)),
+            1 => Op::FitMarker(route, content(rng)),
             _ => Op::FitSource(route, content(rng)),
         },
     }
 }
 
 fn fault(rng: &mut Rng, steps: usize) -> Fault {
-    let which = *rng.choice(&Which::ALL).expect("some");
+    let which = *rng.choice(&Calls::ALL).expect("some");
     let watched = *rng.choice(&Watched::BOTH).expect("some");
     let committed = if rng.bool() { Committed::Yes } else { Committed::No };
     let most = rng.u32(1..10);
-    let what = match rng.u8(..15) {
+    let kind = match rng.u8(..15) {
         0..3 => {
             let moment = if rng.bool() { Moment::BeforeSend } else { Moment::AfterCommit };
-            What::Crash { call: rng.u32(..80), moment }
+            FaultKind::Crash { call: rng.u32(..80), moment }
         }
         3..5 => {
             let code = *rng.choice(&[401, 403, 409, 410, 429, 500, 503, 504]).expect("some");
             // Only a 5xx may be answered to a request that was carried out.
             let committed = if code >= 500 { committed } else { Committed::No };
-            What::Refuse { which, code, committed, most }
+            FaultKind::Refuse { which, code, committed, most }
         }
-        5 => What::Lose { which, committed, most },
-        6 => What::Slow { which, by: Duration::from_millis(rng.u64(..10_000)) },
-        7..9 => What::Freeze(watched),
-        9 => What::Damage(watched, *rng.choice(&Damage::ALL).expect("some")),
-        10 => What::Lag,
-        11 => What::Gap(watched),
-        12 => What::Compact,
-        13 => What::SlowAnswer { which, by: Duration::from_millis(rng.u64(..9_000)) },
-        _ => What::Pause { replica: rng.usize(..2) },
+        5 => FaultKind::Lose { which, committed, most },
+        6 => FaultKind::Slow { which, by: Duration::from_millis(rng.u64(..10_000)) },
+        7..9 => FaultKind::Freeze(watched),
+        9 => FaultKind::Damage(watched, *rng.choice(&Damage::ALL).expect("some")),
+        10 => FaultKind::Lag,
+        11 => FaultKind::Gap(watched),
+        12 => FaultKind::Compact,
+        13 => FaultKind::SlowAnswer { which, by: Duration::from_millis(rng.u64(..9_000)) },
+        _ => FaultKind::Pause { replica: rng.usize(..2) },
     };
-    Fault { at: rng.usize(..steps), lasts: Duration::from_millis(rng.u64(100..60_000)), what }
+    Fault { at: rng.usize(..steps), lasts: Duration::from_millis(rng.u64(100..60_000)), kind }
 }

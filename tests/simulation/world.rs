@@ -1,6 +1,6 @@
-//! One simulation: an API server, the production controller on wires that fail by plan, and the
-//! people and programs around it. One thread, no socket, and a clock that only moves when everybody
-//! waits.
+//! One simulation: an API server, the production controller on a connection that fails by plan, and
+//! the users and programs around it. One thread, no socket, and a clock that only advances while
+//! every task waits.
 
 use std::{
     future::Future,
@@ -43,27 +43,28 @@ use trustplane::{
 
 use crate::{
     case::Case,
-    faults::{Fault, Faults, Watched, What},
+    faults::{Fault, FaultKind, Faults, Watched},
     journal::{Actor, Call, Commit, Journal, Target},
     tamper,
     wire::Wire,
 };
 
 pub const RESYNC: Duration = Duration::from_secs(900);
-/// Longer than everything else takes: what only the daily comparison puts right is wrong until then.
+/// Longer than everything else: repairs by the daily comparison alone come only then.
 const COMPARE: Duration = Duration::from_secs(4 * 60 * 60);
-/// Longer than any back-off, and shorter than a resync: what only a resync mends is not mended.
+/// Longer than any back-off and shorter than a resync, so that repairs by a resync alone come too
+/// late.
 const SETTLE: Duration = Duration::from_secs(660);
-/// Long enough for what the last step asked for, where nothing goes wrong.
+/// Long enough to reconcile the last step without faults.
 const REST: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(1);
-/// More than any simulation makes; the plans that need a short memory take it away themselves.
+/// More changes than any simulation makes; plans that need a shorter history compact it.
 const HISTORY: usize = 100_000;
 
 pub struct World {
     pub api: ApiServer,
     pub policy: Policy,
-    /// When the quiet at the end began: the number of calls until then.
+    /// Number of calls before the quiet period at the end.
     pub calls_until_quiet: AtomicU32,
     busy_calls: AtomicU32,
     lagging: Mutex<Option<ApiServer>>,
@@ -80,7 +81,7 @@ pub struct World {
 
 #[derive(Default)]
 struct Replica {
-    /// Which process it is in; odd while it runs.
+    /// Number of its process; odd while it runs.
     life: AtomicU32,
     calls: AtomicU32,
     crash: Notify,
@@ -136,7 +137,7 @@ impl World {
         Arc::new(world)
     }
 
-    /// Runs the case to its end, and the controllers until they have come to rest.
+    /// Runs the case to its end, and the controllers until they have settled.
     pub async fn run(case: &Case) -> Arc<Self> {
         let world = Self::new(case);
         let supervisors: Vec<_> = (0..case.replicas)
@@ -148,7 +149,7 @@ impl World {
             world.perform(&step.op);
         }
         world.begin_faults(case.steps.len());
-        let end = world.faults().end().filter(|_| case.mended);
+        let end = world.faults().end().filter(|_| case.faults_end);
         if let Some(end) = end {
             sleep_until(end).await;
         }
@@ -159,10 +160,10 @@ impl World {
         sleep(REST).await;
         let busy = world.replicas[0].calls.load(Ordering::Relaxed);
         world.busy_calls.store(busy, Ordering::Relaxed);
-        if case.mended {
+        if case.faults_end {
             world.faults().heal();
         }
-        if !case.mended {
+        if !case.faults_end {
             sleep(RESYNC).await;
         }
         if case.needs_comparison() {
@@ -178,7 +179,7 @@ impl World {
         if case.sees_resyncs {
             sleep(2 * RESYNC).await;
         }
-        sleep(case.afterwards).await;
+        sleep(case.extra_time).await;
         for supervisor in supervisors {
             supervisor.abort();
         }
@@ -194,15 +195,15 @@ impl World {
 
     fn begin(self: &Arc<Self>, fault: Fault) {
         let (now, version) = (Instant::now(), self.api.with(|store| store.version()));
-        match &fault.what {
-            What::Lag => {
+        match &fault.kind {
+            FaultKind::Lag => {
                 let frozen = self.api.with(|store| store.clone());
                 *lock(&self.lagging) =
                     Some(api_server::server(frozen, clock(self.start, TimeDelta::zero())));
                 self.crash(0);
             }
-            What::Compact => self.forget_history(),
-            What::Gap(_) => {
+            FaultKind::Compact => self.forget_history(),
+            FaultKind::Gap(_) => {
                 let (world, until) = (self.clone(), now + fault.lasts);
                 self.background(async move {
                     sleep_until(until).await;
@@ -218,24 +219,24 @@ impl World {
         self.api.with(|store| store.compact(store.version()));
     }
 
-    /// One replica: started again, whenever it dies.
+    /// Runs one replica and restarts it when it dies.
     async fn keep_alive(self: Arc<Self>, replica: usize) {
         loop {
             let place = &self.replicas[replica];
             let life = place.life.fetch_add(1, Ordering::Relaxed) + 1;
             let process = tokio::spawn(self.clone().process(replica, life));
-            let _kills = Kill(process.abort_handle());
+            let kill = Kill(process.abort_handle());
             tokio::select! {
                 biased;
                 () = place.crash.notified() => {}
-                _ = process => self.wrong("a controller ended by itself".to_owned()),
+                _ = process => self.violation("a controller ended by itself".to_owned()),
             }
-            drop(_kills);
+            drop(kill);
             sleep(RESTART).await;
         }
     }
 
-    /// What `trustplane inject` does, without flags, signals and listeners.
+    /// Like `trustplane inject`, without flags, signals and listeners.
     async fn process(self: Arc<Self>, replica: usize, life: u32) {
         let elects = self.replicas.len() > 1;
         let deadline = Arc::new(watch::Sender::new(None));
@@ -243,7 +244,7 @@ impl World {
         *lock(&self.replicas[replica].lease) = elects.then(|| deadline.subscribe());
         let wire = Wire { world: self.clone(), replica, life };
         let client = client::over(FaultyTransport(wire), gate.clone());
-        // Nothing may rest on the clocks of two machines agreeing.
+        // Nothing may depend on synchronised clocks.
         let skew = TimeDelta::minutes(10) * i32::try_from(replica).expect("a few replicas");
         let clock = clock(self.start, skew);
         let mut registry = Registry::default();
@@ -287,13 +288,13 @@ impl World {
         }
     }
 
-    /// The process dies now: nothing more leaves it.
+    /// Kills the process: it sends nothing more.
     pub fn crash(&self, replica: usize) {
         self.replicas[replica].life.fetch_add(1, Ordering::Relaxed);
         self.replicas[replica].crash.notify_one();
     }
 
-    pub fn lives(&self, replica: usize, life: u32) -> bool {
+    pub fn is_alive(&self, replica: usize, life: u32) -> bool {
         self.replicas[replica].life.load(Ordering::Relaxed) == life
     }
 
@@ -301,12 +302,12 @@ impl World {
         self.replicas[replica].calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many calls the first replica made while anything happened.
+    /// Calls of the first replica until shortly after the last step.
     pub fn busy_calls(&self) -> u32 {
         self.busy_calls.load(Ordering::Relaxed)
     }
 
-    /// To the API server and back.
+    /// Travel time to the API server and back.
     pub fn latency(&self) -> (Duration, Duration) {
         let mut random = lock(&self.random);
         let mut some = || Duration::from_millis(random.u64(1..20));
@@ -325,8 +326,8 @@ impl World {
         lock(&self.journal)
     }
 
-    pub fn wrong(&self, what: String) {
-        self.journal().wrongs.push(what);
+    pub fn violation(&self, what: String) {
+        self.journal().violations.push(what);
     }
 
     pub fn record_undecodable(&self, watched: Watched, object: &Value) {
@@ -342,7 +343,7 @@ impl World {
         behind.filter(|_| lagging).unwrap_or_else(|| self.api.clone())
     }
 
-    /// Of a version that is forgotten some servers tell with an event, others refuse to begin.
+    /// For a compacted version some servers answer with an error event, others refuse the watch.
     pub fn refuses_lost_version(&self, uri: &http::Uri) -> bool {
         let mut parameters = uri.query().unwrap_or_default().split('&');
         let version = parameters.find_map(|one| one.strip_prefix("resourceVersion="));
@@ -350,7 +351,7 @@ impl World {
         self.refuses_lost_versions && self.api.with(|store| store.changes_since(version).is_err())
     }
 
-    /// All metrics of all processes, as they would be scraped.
+    /// Metrics of all processes, in the text format.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         for registry in lock(&self.registries).iter() {
@@ -359,7 +360,7 @@ impl World {
         text
     }
 
-    /// Writes a request down as it leaves, and holds it against the lease.
+    /// Records a request when it is sent, and checks that its sender holds the lease.
     pub fn record_sent(&self, by: Actor, parts: &Parts, target: &Target) -> usize {
         let call = Call {
             by,
@@ -384,11 +385,11 @@ impl World {
             lease.map(|lease| lease.borrow().is_some_and(|deadline| call.sent < deadline))
         };
         if holds(&self.replicas[replica]) == Some(false) {
-            self.wrong(format!("I7: {} {} was sent without the lease", call.method, call.path));
+            self.violation(format!("I7: {} {} was sent without the lease", call.method, call.path));
         }
         for (other, place) in self.replicas.iter().enumerate() {
             if other != replica && holds(place) == Some(true) {
-                self.wrong(format!("I7: {} was sent while two replicas lead", call.path));
+                self.violation(format!("I7: {} was sent while two replicas lead", call.path));
             }
         }
     }
@@ -401,7 +402,7 @@ impl World {
         call.answered = Some((Instant::now(), code, object));
     }
 
-    /// Does something to the store, and writes down what changed and by whom.
+    /// Runs `work`, and records its changes of the store.
     pub fn watch_commits<T>(&self, by: Actor, call: usize, work: impl FnOnce() -> T) -> T {
         let before = self.api.with(|store| store.version());
         let outcome = work();
@@ -416,7 +417,7 @@ impl World {
         outcome
     }
 
-    /// A request of somebody else's: it always arrives.
+    /// Sends a request of another actor, without faults.
     pub fn act(
         &self,
         by: Actor,
@@ -441,7 +442,7 @@ impl World {
     }
 }
 
-/// Aborts a task when dropped: the death of a process, or the end of the simulation.
+/// Aborts a task when dropped.
 struct Kill(tokio::task::AbortHandle);
 
 impl Drop for Kill {

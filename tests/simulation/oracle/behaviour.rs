@@ -1,4 +1,5 @@
-//! How it behaves over time: that it is quiet, tells what it did, is patient, and does not hammer.
+//! Behaviour over time: no needless writes, every change reported, grace periods kept, no hot
+//! loops.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -15,13 +16,12 @@ use crate::journal::{Actor, Call, Commit};
 use testkit::route_table::Model;
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// What is late by less is not late.
+/// Tolerance.
 const SLACK: Duration = Duration::from_secs(60);
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 
 impl History<'_> {
-    /// Once everything is in its place, nothing is written any more (I1), but what is still wrong
-    /// is said again every hour.
+    /// Writes after everything has settled (I1). Lasting problems may be reported again every hour.
     pub fn writes_in_the_quiet(&self, from: usize) -> Vec<String> {
         let late = self.journal.calls.iter().enumerate().skip(from);
         late.filter(|(_, call)| call.by.is_ours() && call.is_write())
@@ -43,7 +43,7 @@ impl History<'_> {
             && last.is_some_and(|last| call.sent - last.at > HOUR - SLACK)
     }
 
-    /// Whether something is said that the server would not take a minute ago.
+    /// Whether this is an Event that the server refused up to two minutes ago.
     fn is_published_late(&self, number: usize, call: &Call) -> bool {
         let earlier = self.journal.calls[..number].iter().rev();
         call.target.is_about("events")
@@ -57,7 +57,7 @@ impl History<'_> {
             })
     }
 
-    /// Warnings that stand and were not renewed.
+    /// Warnings that are still true and were not renewed.
     pub fn not_renewed(&self, end: Instant) -> Vec<String> {
         let mut last: HashMap<&str, (&Value, Instant)> = HashMap::new();
         for commit in self.journal.commits.iter().filter(|one| one.change.kind.plural == "events") {
@@ -73,7 +73,7 @@ impl History<'_> {
         old.map(|(event, _)| format!("{} was not said again", event["reason"])).collect()
     }
 
-    /// What the conditions of all Routes say in the end.
+    /// Messages of all conditions at the end.
     fn status_messages(&self) -> HashSet<&str> {
         let mut last: HashMap<&str, &Value> = HashMap::new();
         for commit in self.journal.commits.iter().filter(|one| one.change.kind.plural == "routes") {
@@ -87,7 +87,7 @@ impl History<'_> {
         conditions.flatten().filter_map(|one| one["message"].as_str()).collect()
     }
 
-    /// Pairs that went in without a word about it.
+    /// Injected pairs without an Event.
     pub fn unreported(&self) -> Vec<String> {
         let commits = &self.journal.commits;
         let uid = |commit: &Commit| {
@@ -100,7 +100,7 @@ impl History<'_> {
             object.as_ref().map(|route| route["spec"]["tls"]["certificate"].clone())
         };
         let changes = commits.iter().filter(|commit| self.is_pair(commit)).filter(|commit| {
-            // What goes out may be told by a Warning of the last hour, which is not repeated.
+            // Clearing may be covered by a Warning of the last hour, which is not repeated.
             let after = certificate(&commit.change.after);
             after != certificate(&commit.change.before)
                 && after.is_some_and(|text| text.is_string())
@@ -112,7 +112,7 @@ impl History<'_> {
                     && event.at - commit.at < SLACK / 2
                     && uid(event) == uid(commit)
             });
-            // What somebody changed before it could be told is no longer so.
+            // No Event is needed for a state that somebody has already changed.
             let overtaken = commits.iter().any(|later| {
                 later.change.kind.plural == "routes"
                     && later.change.version > commit.change.version
@@ -127,7 +127,7 @@ impl History<'_> {
             .collect()
     }
 
-    /// Pairs that went out although their Secret had just been there, whoever asked when.
+    /// Pairs that were cleared within the grace period after their Secret was deleted.
     pub fn hasty_clears(&self) -> Vec<String> {
         let commits = &self.journal.commits;
         let grace = self.policy.missing_grace.to_std().expect("a grace is not negative");
@@ -147,7 +147,7 @@ impl History<'_> {
             let held = route.is_ours() && !route.certificate().is_empty();
             let clears = held && Model(Value::clone(after)).certificate().is_empty();
             let write = self.call(commit);
-            // One that was there and unusable is cleared at once, even if it goes meanwhile.
+            // An unusable Secret clears at once, even if it is deleted meanwhile.
             let was_told_so = self.reads(write, &route).last().is_none_or(Seen::is_missing);
             clears && was_told_so && gone.is_some_and(|change| write.sent - change.at < grace)
         });
@@ -156,9 +156,9 @@ impl History<'_> {
             .collect()
     }
 
-    /// Whether a process ended that had not been allowed to say something. The next one finds it
-    /// said in the condition, and repeats it within the hour.
-    pub fn died_unheard(&self) -> bool {
+    /// Whether a process ended after one of its Events was refused. The next process finds the
+    /// condition in place, and repeats the Event only within the hour.
+    pub fn lost_an_event(&self) -> bool {
         self.journal.calls.iter().any(|call| {
             let refused = call.answered.as_ref().is_some_and(|(_, code, _)| *code >= 400);
             call.target.is_about("events") && refused && self.has_successor(call.by)
@@ -172,7 +172,7 @@ impl History<'_> {
             .any(|by| matches!(by, Actor::Ours { replica: r, life: l } if r != replica || l > life))
     }
 
-    /// The same call over and over, as if nobody had failed.
+    /// Calls that are repeated without back-off.
     pub fn hot_loops(&self, steps: usize) -> Vec<String> {
         let most = 40 + 4 * steps;
         let mut recent: HashMap<(Actor, &Method, &str), VecDeque<Instant>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Whether a condition goes on to claim what is not so.
+//! Finds conditions that stay untrue.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -8,27 +8,27 @@ use tokio::time::Instant;
 
 use super::{History, condition, held_state};
 use crate::{
-    faults::{What, Which},
+    faults::{Calls, FaultKind},
     journal::Commit,
 };
 use testkit::route_table::{self as table, Model};
 
-/// A failing write is told within 30 s, and the telling takes its time.
+/// A failing write is reported within 30 s, and writing the status takes time.
 const TOLERATED: Duration = Duration::from_secs(60);
 
 type Place = (Arc<str>, Arc<str>);
 
-/// A Route and since when its condition is untrue.
+/// A Route with an untrue condition, and since when.
 struct Claim {
     route: Arc<Value>,
-    /// Whether the condition was written by us: others may write what they like.
+    /// Whether we wrote the condition: others may write anything.
     is_ours: bool,
     untrue_since: Option<Instant>,
 }
 
 impl History<'_> {
-    /// Conditions that claimed for longer than a minute what the Route did not have, while a leader
-    /// ran and could write the status.
+    /// Conditions that were untrue for longer than a minute while a leader ran and could write the
+    /// status.
     pub fn false_claims(&self, end: Instant) -> Vec<String> {
         if !self.status_can_be_written() {
             return Vec::new();
@@ -59,14 +59,13 @@ impl History<'_> {
         found
     }
 
-    /// Only faults that leave the leader and the status alone. A server that is busy or away is no
-    /// reason to tell anybody.
+    /// Only faults that affect neither the leader nor status writes.
     fn status_can_be_written(&self) -> bool {
         let is_narrow =
-            |which: Which| matches!(which, Which::PairPatches | Which::Secret | Which::Events);
-        self.faults.iter().all(|fault| match fault.what {
-            What::Refuse { which, code, .. } => is_narrow(which) && code != 429,
-            What::Lose { which, .. } => is_narrow(which),
+            |which: Calls| matches!(which, Calls::PairPatches | Calls::Secret | Calls::Events);
+        self.faults.iter().all(|fault| match fault.kind {
+            FaultKind::Refuse { which, code, .. } => is_narrow(which) && code != 429,
+            FaultKind::Lose { which, .. } => is_narrow(which),
             _ => false,
         })
     }

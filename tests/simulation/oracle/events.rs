@@ -1,4 +1,4 @@
-//! Whether what an Event says is so.
+//! Checks that Events are true.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use super::{FRESH, History, Seen, is_named, why_unusable};
 use crate::{
-    faults::{Watched, What, Which},
+    faults::{Calls, FaultKind, Watched},
     journal::Commit,
     pool::pool,
 };
 use testkit::route_table::{self as table, Model};
 
 impl History<'_> {
-    /// An Event about a Route that never was (I8), or that says what was not so when it was sent.
+    /// An Event about a Route that never existed (I8), or that was untrue when it was sent.
     pub fn mistaken_event(&self, event: &Value, commit: &Commit) -> Option<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let about = if event["regarding"].is_object() { "regarding" } else { "involvedObject" };
@@ -30,7 +30,7 @@ impl History<'_> {
             .collect();
         let so = routes.iter().any(|route| {
             let secrets = self.secrets_of(route, sent, commit.at);
-            secrets.into_iter().any(|secret| is_so(&text(&event["reason"]), &note, route, secret))
+            secrets.into_iter().any(|secret| is_true(&text(&event["reason"]), &note, route, secret))
         });
         (!so).then(|| format!("an Event says what was not so, or of no Route: {note}"))
     }
@@ -49,9 +49,8 @@ impl History<'_> {
         states
     }
 
-    /// What the controller may have taken for the state of these objects: a little older than the
-    /// Event, or as old as it likes where something kept the news from it. An object that is gone,
-    /// or not there yet, is none.
+    /// States of these objects that the controller may have known: recent ones, or all earlier ones
+    /// if a fault delayed its watch. `None` stands for an object that is gone or not yet created.
     fn states(
         &self,
         kind: &str,
@@ -60,7 +59,7 @@ impl History<'_> {
         sent: Instant,
         taken: Instant,
     ) -> Vec<Option<Arc<Value>>> {
-        let since = if self.is_kept_from(watched) { None } else { sent.checked_sub(FRESH) };
+        let since = if self.is_delayed(watched) { None } else { sent.checked_sub(FRESH) };
         let mut last = std::collections::BTreeMap::new();
         let mut states = Vec::new();
         let commits = self.journal.commits.iter().filter(|commit| {
@@ -82,28 +81,30 @@ impl History<'_> {
         states
     }
 
-    /// Whether a fault keeps what happens to these objects from the controller.
-    fn is_kept_from(&self, watched: Watched) -> bool {
-        self.faults.iter().any(|fault| match fault.what {
-            What::Freeze(one) | What::Damage(one, _) | What::Gap(one) => one == watched,
-            What::Lag | What::Pause { .. } => true,
-            What::Refuse { which, .. }
-            | What::Lose { which, .. }
-            | What::Slow { which, .. }
-            | What::SlowAnswer { which, .. } => match which {
-                Which::Everything => true,
-                Which::Lists(one) | Which::Watches(one) => one == watched,
-                Which::Secret => watched == Watched::Secrets,
+    /// Whether a fault delays changes of these objects on their way to the controller.
+    fn is_delayed(&self, watched: Watched) -> bool {
+        self.faults.iter().any(|fault| match fault.kind {
+            FaultKind::Freeze(one) | FaultKind::Damage(one, _) | FaultKind::Gap(one) => {
+                one == watched
+            }
+            FaultKind::Lag | FaultKind::Pause { .. } => true,
+            FaultKind::Refuse { which, .. }
+            | FaultKind::Lose { which, .. }
+            | FaultKind::Slow { which, .. }
+            | FaultKind::SlowAnswer { which, .. } => match which {
+                Calls::Everything => true,
+                Calls::Lists(one) | Calls::Watches(one) => one == watched,
+                Calls::Secret => watched == Watched::Secrets,
                 _ => false,
             },
-            What::Crash { .. } | What::Compact => false,
+            FaultKind::Crash { .. } | FaultKind::Compact => false,
         })
     }
 }
 
-fn is_so(reason: &str, note: &str, route: &Model, secret: Option<Arc<Value>>) -> bool {
+fn is_true(reason: &str, note: &str, route: &Model, secret: Option<Arc<Value>>) -> bool {
     let asks = route.0["metadata"]["annotations"][table::ASKS].as_str();
-    // What can't be a name is quoted.
+    // Impossible names are quoted.
     let spelt = |name: &str| [format!("Secret {name}"), format!("Secret {name:?}")];
     let names_it = asks.is_some_and(|name| spelt(name).iter().any(|name| note.contains(name)));
     let tls = route.0["spec"].get("tls");
@@ -124,7 +125,7 @@ fn is_so(reason: &str, note: &str, route: &Model, secret: Option<Arc<Value>>) ->
         "SecretNotFound" | "SecretWrongType" | "SecretInvalid" | "CACertificateMismatch" => {
             names_it && why_unusable(route, &Seen::new(secret, Default::default())) == reason
         }
-        // What the certificate itself says, and what the API server answered, is not judged here.
+        // Warnings about certificates and API errors are not checked here.
         _ => true,
     }
 }
