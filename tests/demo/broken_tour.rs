@@ -1,4 +1,4 @@
-//! A tour through a sandbox in which nobody injects.
+//! A tour of a sandbox without an injector.
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ async fn a_host_that_no_route_has_gets_the_default_certificate_and_503() {
     let stage = Stage::new().await;
     let served = stage.eventually_default("unknown.example.com", 503).await;
     assert!(served.line.starts_with("No Route is served at"), "{}", served.line);
-    // An address is no name that could be sent.
+    // Clients send no server name for an address.
     stage.eventually_default("127.0.0.1", 503).await;
 }
 
@@ -180,7 +180,7 @@ impl Client {
         Self(sender)
     }
 
-    /// Asks for this host; returns the two headers.
+    /// Requests this host and returns the two headers.
     async fn get(&mut self, host: &str) -> (String, String) {
         let request = Request::get("/").header(header::HOST, host).body(Empty::new()).unwrap();
         let response = self.0.send_request(request).await.unwrap();

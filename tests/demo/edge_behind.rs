@@ -1,4 +1,4 @@
-//! What is behind the edge: reencrypt, passthrough, and Services that lead to this machine.
+//! Backends of the edge: reencrypt, passthrough, and Services for ports of this machine.
 
 use std::convert::Infallible;
 
@@ -25,7 +25,7 @@ async fn passthrough_brings_the_certificate_of_the_backend() {
     let served = stage.eventually("shop.example.com", |it| it.status == 200).await;
     assert_eq!(served.certificate.subject, "CN=shop.example.com");
     assert_eq!(served.certificate.issuer, SERVICES);
-    // The edge has no part in the answer: it can't see it.
+    // The edge adds nothing to the answer, which it can't decrypt.
     assert_eq!(served.line, "Service default/backend over TLS, as \"shop.example.com\"");
     assert_eq!(stage.served("shop.example.com").await, served, "the same certificate every time");
     stage.eventually_admitted(&route, "True").await;

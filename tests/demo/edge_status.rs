@@ -1,4 +1,4 @@
-//! What the edge admits, what it refuses, and what it writes about it.
+//! Admission by the edge, and the status that it writes.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ async fn of_two_routes_with_one_host_the_older_is_served_until_it_goes() {
     let younger = RouteFixture::edge("a-younger").host("shop.example.com").namespace("other");
     stage.create(&older.clone().holding(&first)).await;
     stage.eventually_admitted(&older, "True").await;
-    // Ages are told in whole seconds.
+    // Timestamps have whole seconds.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     stage.create(&younger.clone().holding(&second)).await;
     let ingress = stage.eventually_admitted(&younger, "False").await;

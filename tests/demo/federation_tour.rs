@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
-/// Nobody waits for minutes to see a rotation.
+/// Visitors should not wait minutes for a rotation.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -22,8 +22,8 @@ fn text(output: &[u8]) -> String {
     String::from_utf8(output.to_vec()).unwrap()
 }
 
-/// What a step is about, and what came of it: the bundle that b's client got, whether b trusts a, and a
-/// trusts b, and what b's SpireServer says of a.
+/// A step and its results: the bundle that b's client got, whether b trusts a and a trusts b, and
+/// a's entry in b's SpireServer.
 type Told<'a> = (&'a str, Option<(u64, u64)>, bool, bool, &'a str);
 
 fn told(step: &Value) -> Told<'_> {
@@ -142,7 +142,7 @@ fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_col
 
 #[test]
 fn who_wants_colours_gets_them_and_a_proxy_is_not_asked_for_the_way_to_this_machine() {
-    // Nobody listens there.
+    // A port without a listener.
     let proxy = [("HTTPS_PROXY", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")];
     let colours = [("CLICOLOR_FORCE", "1")];
     let ended = run(&[], &[&colours[..], &proxy].concat());

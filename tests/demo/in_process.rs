@@ -1,17 +1,13 @@
-//! The production controller, unchanged, in a world of no sockets and no waiting.
+//! The unchanged production controller on the API server in the same process, with paused time.
 
 use std::time::Duration;
 
 use apiserver::{api::ApiServer, kinds, store::Call};
 use chrono::{DateTime, Utc};
-use futures::FutureExt;
-use http::{Method, Request};
-use http_body_util::BodyExt;
-use kube::client::Body;
+use http::Method;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 use trustplane::{
     demo::api_server,
     inject::{
@@ -39,22 +35,8 @@ fn server() -> ApiServer {
     server
 }
 
-/// The body of the answer, which must be there at the first poll.
 fn ask(server: &ApiServer, method: Method, path: &str, body: Value) -> Value {
-    let content_type = match method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", content_type)
-        .body(Body::from(body))
-        .unwrap();
-    let response = server.clone().call(request).now_or_never().expect("at the first poll").unwrap();
-    let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
-    serde_json::from_slice(&body).unwrap_or_default()
+    server.request(method, path, &body).1
 }
 
 fn get(server: &ApiServer, path: &str) -> Value {
@@ -98,7 +80,7 @@ fn injector(server: &ApiServer) -> std::sync::Arc<Injector> {
     Injector::new(server.client(), Gate::open(), Clock::from_fn(noon), options, registry)
 }
 
-/// What the Route holds, and which condition is True for which reason.
+/// The Route's pair, and its True condition with the reason.
 fn state(server: &ApiServer) -> (Option<Value>, String) {
     let route = get(server, &format!("{ROUTES}/shop"));
     let conditions = route["status"]["certificate"].as_array().cloned().unwrap_or_default();

@@ -25,7 +25,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
 const PATIENCE: Duration = Duration::from_secs(20);
 const STEPS: usize = 8;
 
-/// The program, with what it prints in a file. It dies with the test.
+/// The running program, with its output in a file. It is killed with the test.
 struct Running {
     tied: Tied,
     folder: TempDir,
@@ -36,7 +36,7 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let mut command =
             tied::command(Path::new("/usr/bin/env"), &folder.path().join("output"), None);
-        // Tests may run under `nohup`, which would hand an ignored SIGHUP down to the program.
+        // Tests may run under `nohup`, and the program would inherit its ignored SIGHUP.
         command.args(["--default-signal=HUP", PROGRAM]);
         command.args(arguments).args(["--api-port", "0", "--edge-port", "0", "--kubeconfig"]);
         command.arg(folder.path().join("kubeconfig")).env_remove("RUST_LOG");
@@ -47,7 +47,7 @@ impl Running {
         self.folder.path().join("kubeconfig")
     }
 
-    /// What it printed; nothing if it has not got so far.
+    /// Its output so far.
     fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("output")).unwrap_or_default()
     }
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Asks it to end; returns its exit code and how long it took.
+    /// Stops it. Returns its exit code and how long it took.
     async fn stop(&mut self, signal: Signal) -> (Option<i32>, Duration) {
         let start = Instant::now();
         self.tied.signal(signal);
@@ -196,14 +196,14 @@ async fn the_sandbox_says_how_to_reach_it_and_what_it_does_not_do() {
     ] {
         assert!(output.contains(said), "{said:?} is not in: {output}");
     }
-    // Indented, it would not end what the shell reads.
+    // Indented, the delimiter would not end the here-document.
     assert!(output.lines().any(|line| line == "EOF"), "{output}");
     let (code, took) = sandbox.stop(Signal::INT).await;
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// Where the edge listens, from the JSON for scripts.
+/// Address of the edge, from the JSON for scripts.
 fn edge_of(access: &Value) -> SocketAddr {
     let url = access["edge"].as_str().expect("an address");
     url.strip_prefix("https://").expect("a URL").parse().unwrap()
@@ -338,7 +338,7 @@ fn a_file_that_is_there_is_not_overwritten_with_a_kubeconfig() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
 
-/// Whatever a library logs at its most talkative.
+/// With libraries logging at trace level.
 #[tokio::test]
 async fn neither_a_key_nor_the_token_reaches_the_log_at_any_level() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! An API server and an edge in this process, with users who act on Routes.
+//! An API server and an edge in this process, and helpers to change Routes.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use trustplane::runtime::clock::Clock;
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// API server and edge, and an authority for certificates.
+/// API server, edge, and a CA.
 pub struct Stage {
     pub api: ApiServer,
     pub client: Client,
@@ -40,7 +40,7 @@ impl Stage {
         self.authority.issue(&[host], Utc::now()).expect("a certificate")
     }
 
-    /// How many writes there were to anything.
+    /// Number of writes so far.
     pub fn version(&self) -> u64 {
         self.api.with(|store| store.version())
     }
@@ -54,7 +54,7 @@ impl Stage {
             Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let answer = self.client.request(request.body(body).expect("a request")).await;
-        // What was refused may hold a key, so the error is not shown.
+        // The refused object may hold a key, so the error is not shown.
         answer.unwrap_or_else(|_| panic!("the API refused a request to {path}"))
     }
 
@@ -103,7 +103,7 @@ impl Stage {
         self.eventually(host, |it| it.certificate.sha256 == *sha256 && it.status == status).await
     }
 
-    /// The Route's Admitted condition by this edge, once it says this status.
+    /// The Route's Admitted condition by this edge, once it has this status.
     pub async fn eventually_admitted(&self, route: &RouteFixture, status: &str) -> Value {
         let start = Instant::now();
         loop {
@@ -129,7 +129,6 @@ impl Stage {
     }
 }
 
-/// A Route to be created.
 #[derive(Clone)]
 pub struct RouteFixture(Value);
 
@@ -176,7 +175,7 @@ impl RouteFixture {
         self
     }
 
-    /// Takes a field of the spec out.
+    /// Removes a field of the spec.
     pub fn without(mut self, field: &str) -> Self {
         self.0["spec"].as_object_mut().expect("a spec").remove(field);
         self
@@ -192,7 +191,7 @@ impl RouteFixture {
     }
 }
 
-/// A patch that puts a pair into a Route.
+/// A patch that sets a Route's pair.
 pub fn holding(pair: &Issued) -> Value {
     json!({ "spec": { "tls": { "certificate": pair.certificate, "key": pair.key.expose() } } })
 }

@@ -151,9 +151,6 @@ impl SecretId {
     }
 }
 
-const MERGE: &str = "application/merge-patch+json";
-const JSON: &str = "application/json";
-
 impl World {
     /// Sends the operation's requests as its usual actor, and ignores refusals.
     pub fn perform(self: &Arc<Self>, op: &Op) {
@@ -236,19 +233,19 @@ impl World {
     }
 
     fn post(&self, actor: Actor, path: &str, object: Value) {
-        self.act(actor, Method::POST, path, JSON, object);
+        self.act(actor, Method::POST, path, &object);
     }
 
     fn merge(&self, actor: Actor, path: &str, patch: Value) {
-        self.act(actor, Method::PATCH, path, MERGE, patch);
+        self.act(actor, Method::PATCH, path, &patch);
     }
 
     fn delete(&self, actor: Actor, path: &str) {
-        self.act(actor, Method::DELETE, path, JSON, Value::Null);
+        self.act(actor, Method::DELETE, path, &Value::Null);
     }
 
     fn read(&self, path: &str) -> Option<Value> {
-        let (code, object) = self.act(Actor::User, Method::GET, path, JSON, Value::Null);
+        let (code, object) = self.act(Actor::User, Method::GET, path, &Value::Null);
         (code == 200).then_some(object)
     }
 
@@ -316,7 +313,7 @@ impl World {
         if shape == Shape::Plain {
             current["spec"].as_object_mut().map(|spec| spec.remove("tls"));
         }
-        self.act(Actor::User, Method::PUT, &route.path(), JSON, current);
+        self.act(Actor::User, Method::PUT, &route.path(), &current);
     }
 
     fn restore(&self, route: RouteId) {
@@ -340,7 +337,7 @@ impl World {
             annotations.remove(INJECTED_ANNOTATION);
             annotations.remove(INJECTED_FROM_ANNOTATION);
         }
-        self.act(actor, Method::PUT, &route.path(), JSON, current);
+        self.act(actor, Method::PUT, &route.path(), &current);
     }
 
     fn fight(self: &Arc<Self>, route: RouteId, lasts: Duration) {
@@ -360,7 +357,7 @@ impl World {
         current["status"] = json!({ "ingress": [{
             "host": HOSTS[0], "routerName": format!("router-{number}"), "wildcardPolicy": "None",
         }] });
-        self.act(actor, Method::PUT, &format!("{}/status", route.path()), JSON, current);
+        self.act(actor, Method::PUT, &format!("{}/status", route.path()), &current);
     }
 
     fn put_secret(&self, actor: Actor, route: RouteId, secret: SecretId, content: Content) {

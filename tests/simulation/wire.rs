@@ -62,7 +62,8 @@ impl FaultPlan for Wire {
             self.world.crash(self.replica);
             return None;
         }
-        let number = self.world.record_sent(self.actor(), request, &target);
+        let number =
+            self.world.record_sent(self.actor(), &request.method, request.uri.path(), &target);
         Some((SentCall { number, target, lagging: faults.lagging }, faults.request))
     }
 

@@ -14,10 +14,7 @@ use std::{
 use apiserver::{api::ApiServer, faults::FaultyTransport};
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta, Utc};
-use futures::FutureExt;
-use http::{Method, Request, request::Parts};
-use http_body_util::BodyExt;
-use kube::client::Body;
+use http::Method;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::{
@@ -26,7 +23,6 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use tower::Service;
 use trustplane::{
     demo::api_server,
     inject::{
@@ -130,8 +126,7 @@ impl World {
                 "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
             });
             let path = "/api/v1/namespaces";
-            let (code, _) =
-                world.act(Actor::User, Method::POST, path, "application/json", namespace);
+            let (code, _) = world.act(Actor::User, Method::POST, path, &namespace);
             assert_eq!(code, 201, "namespace {name}");
         }
         Arc::new(world)
@@ -361,11 +356,11 @@ impl World {
     }
 
     /// Records a request when it is sent, and checks that its sender holds the lease.
-    pub fn record_sent(&self, by: Actor, parts: &Parts, target: &Target) -> usize {
+    pub fn record_sent(&self, by: Actor, method: &Method, path: &str, target: &Target) -> usize {
         let call = Call {
             by,
-            method: parts.method.clone(),
-            path: parts.uri.path().to_owned(),
+            method: method.clone(),
+            path: path.to_owned(),
             target: target.clone(),
             sent: Instant::now(),
             answered: None,
@@ -418,27 +413,9 @@ impl World {
     }
 
     /// Sends a request of another actor, without faults.
-    pub fn act(
-        &self,
-        by: Actor,
-        method: Method,
-        path: &str,
-        content: &str,
-        body: Value,
-    ) -> (u16, Value) {
-        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request::builder().method(method).uri(path).header("content-type", content);
-        let request = request.body(Body::from(bytes)).expect("a plain request");
-        let (parts, body) = request.into_parts();
-        let call = self.record_sent(by, &parts, &Target::of(path, ""));
-        let request = Request::from_parts(parts, body);
-        let answer = self.watch_commits(by, call, || {
-            self.api.clone().call(request).now_or_never().expect("the sandbox answers at once")
-        });
-        let (head, body) = answer.expect("it can't fail").into_parts();
-        let bytes = body.collect().now_or_never().and_then(Result::ok).expect("all at once");
-        let object = serde_json::from_slice(&bytes.to_bytes()).unwrap_or_default();
-        (head.status.as_u16(), object)
+    pub fn act(&self, by: Actor, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let call = self.record_sent(by, &method, path, &Target::of(path, ""));
+        self.watch_commits(by, call, || self.api.request(method, path, body))
     }
 }
 

@@ -28,9 +28,10 @@ use std::{
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures::FutureExt;
 use http::{Method, Request, Response, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::json;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 pub use self::body::Body;
@@ -41,7 +42,7 @@ use crate::{
     store::{Call, Store},
 };
 
-/// As much as kube-apiserver reads.
+/// kube-apiserver's limit.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 /// The namespaces that every cluster has.
@@ -54,7 +55,7 @@ pub struct ApiServer {
 }
 
 struct Inner {
-    /// Of the product, for `/version` and OpenAPI documents.
+    /// Product name for `/version` and OpenAPI documents.
     name: &'static str,
     kinds: &'static Kinds,
     documents: Documents,
@@ -65,8 +66,8 @@ struct Inner {
 }
 
 impl ApiServer {
-    /// A cluster with the kinds of the store and the namespaces that every cluster has. Clients
-    /// read its name in `/version`.
+    /// A server with the kinds of the store and the namespaces that every cluster has. Clients read
+    /// `name` in `/version`.
     pub fn new(
         name: &'static str,
         store: Store,
@@ -86,7 +87,7 @@ impl ApiServer {
         let mut call = Call::at(server.now());
         server.with(|store| {
             for name in NAMESPACES {
-                // It is there already where the store was filled before.
+                // Fails if the store has it already.
                 let namespace = json!({ "metadata": { "name": name } });
                 let _ = store.create(kinds::namespace(), "", namespace, &mut call);
             }
@@ -103,9 +104,31 @@ impl ApiServer {
         kube::Client::new(self.clone(), "default")
     }
 
+    /// Sends a request with a JSON body (none if null; a merge patch for PATCH). Returns code and body
+    /// of the answer. Panics for watches, which are not answered at once.
+    pub fn request(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let content_type = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(Full::new(body))
+            .expect("the path is a URI");
+        let at_once = "only watches wait";
+        let answer = self.clone().answer(request).now_or_never().expect(at_once);
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().now_or_never().expect(at_once);
+        let body = body.unwrap_or_else(|never| match never {}).to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
     /// Reads or changes the store and wakes the watches.
     pub fn with<T>(&self, work: impl FnOnce(&mut Store) -> T) -> T {
-        // A panic in `work` of a test must not hide what it was about.
+        // A poisoned lock must not hide the panic in `work` that caused it.
         let mut store = self.inner.store.lock().unwrap_or_else(PoisonError::into_inner);
         let before = store.version();
         let outcome = work(&mut store);

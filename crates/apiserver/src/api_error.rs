@@ -1,23 +1,21 @@
-//! Refused requests, in the words of Kubernetes. Pure.
+//! Errors of Kubernetes. Pure.
 //!
-//! Codes, reasons and causes are those of Kubernetes. Values of Secrets and custom resources are not
-//! quoted, even where Kubernetes does: an error ends up in logs.
+//! Codes, reasons, causes and messages are those of Kubernetes, but values of Secrets and custom
+//! resources are never quoted, because errors end up in logs.
 
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// An error as Kubernetes words it; becomes a Status object.
+/// Becomes a Status object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     pub code: u16,
-    /// For machines, such as `NotFound`; empty where Kubernetes gives none.
+    /// Such as `NotFound`; empty where Kubernetes has none.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
     pub details: Option<Box<Details>>,
-    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
 
@@ -27,28 +25,26 @@ pub struct Details {
     /// Name of the object.
     pub name: String,
     pub group: String,
-    /// Its plural, or its kind where it is invalid.
+    /// Its plural; its kind for invalid objects.
     pub kind: String,
     pub uid: String,
-    /// The single causes.
     pub causes: Vec<Cause>,
-    /// When to try again.
+    /// Seconds until a retry.
     pub retry_after: u32,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Such as `FieldValueInvalid`.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
     /// Path of the field.
     pub field: String,
 }
 
 impl Cause {
-    /// The value is not a valid one; `shown` is the value as JSON, left out where it may be secret.
+    /// The value is invalid; `shown` is its JSON, or None if it may be secret.
     pub fn invalid(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
         let message = if shown.is_empty() {
             format!("Invalid value: {why}")
@@ -58,7 +54,7 @@ impl Cause {
         Self { reason: "FieldValueInvalid", message, field: field.into() }
     }
 
-    /// A value is needed.
+    /// A required value is missing.
     pub fn required(field: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let why = why.to_string();
         let message = if why.is_empty() {
@@ -82,25 +78,25 @@ impl Cause {
         Self { reason: "FieldValueForbidden", message, field: field.into() }
     }
 
-    /// The value occurs twice.
+    /// The value is a duplicate.
     pub fn duplicate(field: impl Into<String>, shown: &str) -> Self {
         let message = format!("Duplicate value: {shown}");
         Self { reason: "FieldValueDuplicate", message, field: field.into() }
     }
 
-    /// The value has another type.
+    /// The value has the wrong type.
     pub fn wrong_type(field: impl Into<String>, shown: &str, why: impl std::fmt::Display) -> Self {
         let Self { message, field, .. } = Self::invalid(field, shown, why);
         Self { reason: "FieldValueTypeInvalid", message, field }
     }
 
-    /// Too much of it.
+    /// The value is too long.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let message = format!("Too long: may not be more than {limit} bytes");
         Self { reason: "FieldValueTooLong", message, field: field.into() }
     }
 
-    /// Too many of them.
+    /// There are too many values.
     pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         let message = format!("Too many: {actual}: must have at most {limit} items");
         Self { reason: "FieldValueTooMany", message, field: field.into() }
@@ -122,20 +118,20 @@ impl ApiError {
         Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
     }
 
-    /// There is no such object.
+    /// The object does not exist.
     pub fn not_found(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", kind.resource());
         Self::about(404, "NotFound", message, kind, name)
     }
 
-    /// There is no such path.
+    /// The path does not exist.
     pub fn no_such_path() -> Self {
         let details = Some(Box::default());
         let message = "the server could not find the requested resource".to_owned();
         Self { code: 404, reason: "NotFound", message, details, warnings: Vec::new() }
     }
 
-    /// There is nothing at all below that path.
+    /// Nothing exists below that path.
     pub fn nothing_there() -> Self {
         Self {
             code: 404,
@@ -146,7 +142,7 @@ impl ApiError {
         }
     }
 
-    /// Whether it is told as plain text.
+    /// Whether it is sent as plain text.
     pub fn is_plain_text(&self) -> bool {
         self.code == 404 && self.reason.is_empty()
     }
@@ -157,7 +153,7 @@ impl ApiError {
         Self::about(409, "AlreadyExists", message, kind, name)
     }
 
-    /// The name was taken, and it looks as if it had been generated.
+    /// A generated name was taken.
     pub fn no_unique_name(kind: &Kind, name: &str) -> Self {
         let Self { message, .. } = Self::already_exists(kind, name);
         let why = "the server was not able to generate a unique name for the object";
@@ -168,14 +164,14 @@ impl ApiError {
         error
     }
 
-    /// The object is not what the request took it for.
+    /// The object is in conflict with the request.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::about(409, "Conflict", message, kind, name)
     }
 
-    /// The same where Kubernetes names the kind instead of the plural.
+    /// The same with the kind instead of the plural.
     pub fn unmet_precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let mut error = Self::conflict(kind, name, why);
         error.message = error.message.replacen(kind.plural, kind.kind, 1);
@@ -185,19 +181,19 @@ impl ApiError {
         error
     }
 
-    /// The object changed since the version that the request names.
+    /// The object changed since the request's version.
     pub fn outdated(kind: &Kind, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(kind, name, why)
     }
 
-    /// It may not be done.
+    /// The request is not allowed.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::about(403, "Forbidden", message, kind, name)
     }
 
-    /// The object breaks rules.
+    /// The object is invalid.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
         let causes_text = join_causes(&causes);
         let of_group = if kind.group.is_empty() {
@@ -214,7 +210,7 @@ impl ApiError {
         error
     }
 
-    /// The same where Kubernetes names the plural instead of the kind.
+    /// The same with the plural instead of the kind.
     pub fn invalid_resource(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
         let mut error = Self::invalid(kind, name, causes);
         error.message = error.message.replacen(kind.kind, kind.plural, 1);
@@ -224,7 +220,7 @@ impl ApiError {
         error
     }
 
-    /// The options of a request break rules.
+    /// The options of a request are invalid.
     pub fn invalid_options(options: &str, causes: Vec<Cause>) -> Self {
         let details = Details {
             group: "meta.k8s.io".to_owned(),
@@ -257,7 +253,7 @@ impl ApiError {
         }
     }
 
-    /// A patch that does not fit the object.
+    /// The patch can't be applied to the object.
     pub fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request".to_owned();
         Self {
@@ -269,24 +265,24 @@ impl ApiError {
         }
     }
 
-    /// The request makes no sense.
+    /// The request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(400, "BadRequest", message)
     }
 
-    /// The object has no name, though the path has.
+    /// The path has a name but the object has none.
     pub fn nameless(name: &str) -> Self {
         Self::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         ))
     }
 
-    /// The version is no longer remembered.
+    /// The version was compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::plain(410, "Expired", message)
     }
 
-    /// The version is not there yet.
+    /// The version is in the future.
     pub fn too_large_version(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let cause = Cause {
@@ -305,7 +301,7 @@ impl ApiError {
         }
     }
 
-    /// The path exists, the method does not fit it.
+    /// The path does not support the method.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let details = Some(Box::default());
@@ -318,19 +314,19 @@ impl ApiError {
         }
     }
 
-    /// The same of a custom resource, which tells the verb.
+    /// The same for a custom resource, with the verb in the message.
     pub fn verb_not_supported(kind: &Kind, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
         Self::about(405, "MethodNotAllowed", message, kind, "")
     }
 
-    /// None of the asked for formats is spoken here.
+    /// None of the accepted formats is supported.
     pub fn not_acceptable() -> Self {
         let message = "only the following media types are accepted: application/json";
         Self::plain(406, "NotAcceptable", message)
     }
 
-    /// The format of the body is not spoken here.
+    /// The format of the body is not supported.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::plain(415, "UnsupportedMediaType", message)
     }
@@ -343,23 +339,23 @@ impl ApiError {
         ))
     }
 
-    /// As the part of Kubernetes says it that serves the built-in kinds.
+    /// The wording for built-in kinds.
     pub fn unsupported_patch_type() -> Self {
         let error = Self::unsupported_media_type("415: Unsupported Media Type");
         Self { details: Some(Box::default()), ..error }
     }
 
-    /// A new object has no version yet.
+    /// A new object must have no version.
     pub fn version_on_create() -> Self {
         Self::plain(500, "", "resourceVersion should not be set on objects to be created")
     }
 
-    /// A version that is none.
+    /// An invalid version.
     pub fn unreadable_version(text: &str) -> Self {
         Self::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
     }
 
-    /// A watch from a version that is none.
+    /// An invalid version in a watch.
     pub fn bad_watch_version(text: &str) -> Self {
         let message = format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
@@ -367,23 +363,23 @@ impl ApiError {
         Self::plain(500, "", message)
     }
 
-    /// A list of a version that is none.
+    /// An invalid version in a list.
     pub fn bad_list_version(text: &str) -> Self {
         let Self { message, .. } = Self::bad_watch_version(text);
         Self::bad_request(format!("invalid resource version: {message}"))
     }
 
-    /// etcd would not take it.
+    /// Too large for etcd.
     pub fn too_large_for_store() -> Self {
         Self::plain(500, "", "etcdserver: request is too large")
     }
 
-    /// The body is too big.
+    /// Too large for a request.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::plain(413, "RequestEntityTooLarge", message)
     }
 
-    /// A failure that Kubernetes, too, answers with 500.
+    /// A request that Kubernetes answers with 500 too.
     pub fn internal(message: &str) -> Self {
         let details = Details {
             causes: vec![Cause { reason: "", message: message.into(), field: String::new() }],
@@ -399,13 +395,13 @@ impl ApiError {
         }
     }
 
-    /// A failure that Kubernetes answers with 500 and nothing but a message.
+    /// The same with only a message.
     pub fn unexplained(message: &str) -> Self {
         Self::plain(500, "", message)
     }
 
-    /// The same about a kind that the client made up.
-    pub fn told_of(mut self, kind: &Kind, name: &str) -> Self {
+    /// Names another kind in the message and details.
+    pub fn with_kind_name(mut self, kind: &Kind, name: &str) -> Self {
         self.message = self.message.replacen(kind.kind, name, 1);
         if let Some(details) = &mut self.details {
             details.kind = name.to_owned();
@@ -413,7 +409,7 @@ impl ApiError {
         self
     }
 
-    /// With one more cause that belongs to no field.
+    /// Adds a cause without a field.
     pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
         let cause = Cause { reason, message: message.to_owned(), field: field.to_owned() };
         self.details.get_or_insert_default().causes.push(cause);

@@ -15,9 +15,8 @@ pub use self::{
 };
 use crate::{name_rules::Syntax, schema::Schema};
 
-/// One kind of objects in one version.
+/// One version of a kind.
 pub struct Kind {
-    /// API group; empty for the core group.
     pub group: &'static str,
     /// Version of the group.
     pub version: &'static str,
@@ -25,13 +24,13 @@ pub struct Kind {
     pub kind: &'static str,
     /// As in paths, such as `secrets`.
     pub plural: &'static str,
-    /// As kubectl may say it.
+    /// Singular for kubectl.
     pub singular: &'static str,
     /// Abbreviations for kubectl.
     pub short_names: &'static [&'static str],
     /// Groups of kinds for kubectl.
     pub categories: &'static [&'static str],
-    /// Whether its objects live in namespaces.
+    /// Whether it is namespaced.
     pub namespaced: bool,
     /// Whether it has `/status`.
     pub status: bool,
@@ -39,20 +38,19 @@ pub struct Kind {
     pub generation: bool,
     /// Whether a PUT without resourceVersion overwrites.
     pub unconditional_update: bool,
-    /// Whether a PUT makes what is not there.
+    /// Whether a PUT creates missing objects.
     pub create_on_update: bool,
     /// Whether a deletion answers with the object.
     pub returns_deleted: bool,
     pub names: Syntax,
-    /// Fields that can be selected by, apart from name and namespace.
+    /// Selectable fields, besides name and namespace.
     pub fields: Vec<String>,
-    /// The schema of its objects.
     pub schema: Schema,
     /// Name of the schema in the OpenAPI documents.
     pub definition: String,
-    /// Where a CRD says more.
+    /// None for built-in kinds.
     pub crd: Option<Crd>,
-    /// Which objects: kinds with the same number are views of the same ones.
+    /// Kinds with the same slot are views of the same objects.
     pub(crate) slot: usize,
 }
 
@@ -81,7 +79,7 @@ impl Kinds {
         built_in_slots() + self.custom.len()
     }
 
-    /// The kind in whose form the objects of a slot are stored.
+    /// The kind in whose shape the objects of a slot are stored.
     pub(crate) fn stored_in(&self, slot: usize) -> Option<&Kind> {
         self.all().find(|kind| kind.slot == slot)
     }
@@ -152,7 +150,7 @@ fn describe_built_in() -> Vec<Kind> {
         };
         kind
     };
-    // Kept and shown; nobody is asked for rights here.
+    // Stored and shown, but without effect on permissions.
     let rights = |kind, plural, namespaced| Kind {
         namespaced,
         create_on_update: true,
@@ -238,7 +236,7 @@ known! {
 }
 
 impl Kind {
-    /// As `apiVersion` says it.
+    /// The value of `apiVersion`.
     pub fn api_version(&self) -> String {
         match self.group {
             "" => self.version.to_owned(),
@@ -250,7 +248,7 @@ impl Kind {
         self.kind == kind && self.api_version() == api_version
     }
 
-    /// Plural and group, as messages name it.
+    /// Plural and group, as in messages.
     pub fn resource(&self) -> String {
         match self.group {
             "" => self.plural.to_owned(),
@@ -263,8 +261,7 @@ impl Kind {
         self.crd.is_some()
     }
 
-    /// Where the field is, in the stored shape, that a field selector names: the first of these
-    /// places that holds a text.
+    /// Paths of a selectable field in the stored shape; the first one with a text counts.
     pub fn selectable(&self, field: &str) -> Option<Vec<String>> {
         let known = match field {
             "metadata.name" => true,
@@ -286,7 +283,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// The error message for a field that can't be selected by.
+    /// The error message for a field that is not selectable.
     pub fn unselectable(&self, field: &str) -> String {
         if self.fields.is_empty() {
             format!(
@@ -312,7 +309,7 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// The text at a place of an object, empty where there is none.
+/// The text at a path, empty if there is none.
 pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     let found = path.iter().try_fold(object, |value, step| value.get(step));
     found.and_then(Value::as_str).unwrap_or_default()

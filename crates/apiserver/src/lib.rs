@@ -1,9 +1,10 @@
-//! A Kubernetes API server in the process: no etcd, no sockets, no waiting.
+//! A Kubernetes API server in the process, without etcd or sockets.
 //!
 //! `store` is pure: objects, versions, history and the rules of Kubernetes about them; the time is
-//! an argument. `api` speaks HTTP over it, as a `tower::Service`. The caller chooses the CRDs.
-//! Server-side apply, RBAC and admission webhooks are not supported and refused.
-//! `metadata.managedFields` are not kept.
+//! an argument. `api` serves it over HTTP, as a `tower::Service`. `faults` makes the way there
+//! unreliable. The caller chooses the CRDs.
+//!
+//! Not supported: server-side apply, RBAC, admission webhooks and `metadata.managedFields`.
 
 pub mod api;
 pub mod api_error;

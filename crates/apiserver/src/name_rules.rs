@@ -1,4 +1,4 @@
-//! The syntax of names, labels and keys. Pure. Each function answers what is wrong, in words.
+//! The syntax of names, labels and keys. Pure. Each function returns the problems as messages.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const DATA_KEY: &str = "[-._a-zA-Z0-9]+";
 
-/// How a kind's names look.
+/// The syntax of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// Labels with dots between them, up to 253 letters.
@@ -24,7 +24,7 @@ pub enum Syntax {
 macro_rules! whole {
     ($name:ident, $pattern:expr) => {
         static $name: LazyLock<Regex> = LazyLock::new(|| {
-            // The patterns are constants of this file, and the tests use each of them.
+            // The patterns are constants, and the tests use each of them.
             #[allow(clippy::unwrap_used)]
             Regex::new(&format!("^(?:{})$", $pattern)).unwrap()
         });
@@ -46,7 +46,7 @@ impl Syntax {
         }
     }
 
-    /// The problems of a prefix that will be completed.
+    /// The problems of a `generateName`.
     pub fn prefix_problems(self, prefix: &str) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment(prefix),
@@ -64,7 +64,7 @@ fn too_long(limit: usize, unit: &str) -> String {
 
 fn explain(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|one| format!("'{one}'")).collect();
-    // Two blanks, as Kubernetes has them.
+    // Two blanks, as in Kubernetes.
     let examples = examples.join(",  or ");
     format!("{message} (e.g. {examples}, regex used for validation is '{pattern}')")
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 pub use self::json::Operation;
 use super::{api_error::ApiError, kinds::Kind};
 
-/// A patch that does not fit the object.
+/// A patch that can't be applied to the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// An operation of a JSON patch.
@@ -17,7 +17,7 @@ pub enum PatchError {
     /// A directive of the wrong form.
     #[error("invalid patch format of {0}")]
     Format(String),
-    /// Kubernetes, too, takes it for a failure of its own.
+    /// Kubernetes answers it with 500 too.
     #[error("{0}")]
     Failed(String),
 }
@@ -67,7 +67,7 @@ pub fn apply(object: &mut Value, operations: &[Operation]) -> Result<(), PatchEr
     json::apply(object, operations)
 }
 
-/// Kubernetes' own, for built-in kinds.
+/// A strategic merge patch, for built-in kinds.
 pub fn strategic(kind: &Kind, object: &mut Value, change: &Value) -> Result<(), PatchError> {
     match (object, change) {
         (Value::Object(object), Value::Object(change)) => {

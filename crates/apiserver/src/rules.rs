@@ -17,7 +17,7 @@ use super::{
     store::Part,
 };
 
-/// Defaults of an object that was just decoded, in the kind's own shape.
+/// Sets defaults of a decoded object, in the kind's own shape.
 pub(super) fn default(kind: &Kind, object: &mut Value) {
     match kind.kind {
         "Secret" => secret::default(object),
@@ -43,7 +43,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Undoes what this kind of update may not touch; counts the generation.
+/// Reverts fields that this update may not change, and counts the generation.
 pub(super) fn prepare_update(kind: &Kind, part: Part, object: &mut Value, current: &Value) {
     match (kind.kind, part) {
         ("Namespace", Part::Main) => {
@@ -94,7 +94,7 @@ fn differs(object: &Value, current: &Value) -> bool {
 
 fn restore(object: &mut Value, current: &Value, field: &str) {
     match current.get(field) {
-        // Mostly it is, and comparing takes less than copying.
+        // Usually equal, and comparing is cheaper than copying.
         Some(value) if object.get(field) == Some(value) => {}
         Some(value) => object[field] = value.clone(),
         None => remove(object, field),
@@ -107,7 +107,7 @@ fn remove(object: &mut Value, field: &str) {
     }
 }
 
-/// Adds what is wrong with a new object.
+/// Validates a new object.
 pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     if kind.is_custom() {
         return schema::validate(&kind.schema, object, None, causes);
@@ -158,7 +158,7 @@ pub(super) fn complete(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Adds what is wrong with a changed object.
+/// Validates a changed object.
 pub(super) fn validate_update(
     kind: &Kind,
     part: Part,
@@ -185,7 +185,7 @@ pub(super) fn validate_update(
     });
 }
 
-/// Whether nothing holds an object any more that is to be deleted.
+/// Whether an object under deletion can be removed.
 pub(super) fn may_go(kind: &Kind, object: &Value) -> bool {
     let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     none(&object["metadata"]["finalizers"])
@@ -206,7 +206,7 @@ fn finalizer_names(finalizers: &Value, path: &str) -> Vec<Cause> {
     unknown.map(cause).collect()
 }
 
-/// Keys of `data` and the like, and how many bytes the values have.
+/// Validates keys of `data` and the like, and returns the size of the values.
 fn data_keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
     for key in data.as_object().into_iter().flat_map(|data| data.keys()) {
         for why in name_rules::data_key(key) {
@@ -215,7 +215,7 @@ fn data_keys(data: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// How many bytes a text in base64 stands for.
+/// Decoded size of base64.
 fn decoded_length(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
@@ -223,7 +223,7 @@ fn decoded_length(text: &str) -> usize {
 
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// As much data as a Secret or ConfigMap holds.
+/// Limit of data in a Secret or ConfigMap.
 const LARGEST: usize = 1024 * 1024;
 
 fn unchanged(object: &Value, current: &Value, field: &str, told_as: &str) -> Option<Cause> {

@@ -1,8 +1,8 @@
 //! Schemas of objects: read from CRDs, and for the built-in kinds from k8s-openapi. Pure.
 //!
-//! Two ways to use one tree. `decode` reads a built-in kind as Go's decoder does: unknown fields
-//! go, zero values of optional fields go, a wrong type is a bad request. A custom resource is
-//! pruned, defaulted and validated instead, and a wrong type is an invalid object.
+//! `decode` reads built-in kinds like Go's decoder: unknown fields and zero values of optional
+//! fields are dropped, and a wrong type is a bad request. Custom resources are pruned, defaulted
+//! and validated instead, and a wrong type is an invalid object.
 
 mod cel;
 mod decode;
@@ -21,25 +21,25 @@ pub use self::{
     validate::validate,
 };
 
-/// One value's shape and limits.
+/// Type and limits of a value.
 #[derive(Debug, Default)]
 pub struct Schema {
     pub shape: Shape,
-    /// Whether null is a value.
+    /// Whether null is allowed.
     pub nullable: bool,
     /// How a zero value is encoded.
     pub zero: Zero,
-    /// Stands in for an absent value.
+    /// The default.
     pub default: Option<Value>,
-    /// The only values.
+    /// Allowed values.
     pub enumeration: Vec<Value>,
-    /// The pattern of texts.
+    /// Pattern of strings.
     pub pattern: Option<Regex>,
     /// `date-time`, `int32` and the like.
     pub format: String,
-    /// Least and most letters, items or properties.
+    /// Minimum and maximum of characters, items or properties.
     pub size: (Option<u64>, Option<u64>),
-    /// Least and greatest number.
+    /// Minimum and maximum of numbers.
     pub range: (Option<f64>, Option<f64>),
     /// CEL rules.
     pub rules: Vec<Rule>,
@@ -52,7 +52,7 @@ pub enum Shape {
     Any,
     /// Named fields.
     Object(Fields),
-    /// Any keys, alike values.
+    /// A map with values of one type.
     Map(Box<Schema>),
     Array(Box<Schema>, List),
     Text,
@@ -65,7 +65,7 @@ pub enum Shape {
     Integer,
     Number,
     Boolean,
-    /// A whole number or a text.
+    /// An integer or a string.
     IntOrString,
 }
 
@@ -73,9 +73,9 @@ pub enum Shape {
 #[derive(Debug, Default)]
 pub struct Fields {
     pub known: BTreeMap<String, Schema>,
-    /// Which must be there.
+    /// Required fields.
     pub required: Vec<String>,
-    /// Whether others stay.
+    /// Whether unknown fields are kept.
     pub keeps_unknown: bool,
 }
 
@@ -85,34 +85,34 @@ pub enum List {
     /// Replaced as a whole.
     #[default]
     Atomic,
-    /// No value twice.
+    /// Unique values.
     Set,
-    /// No combination of these keys twice.
+    /// Unique combinations of these keys.
     Map(Vec<String>),
 }
 
 /// How Go's encoder treats a zero value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Zero {
-    /// Leaves it out, as of a field with `omitempty`.
+    /// Omitted, as with `omitempty`.
     #[default]
     Dropped,
-    /// Shows it if it was given, as of a pointer.
+    /// Kept if it was given, as for a pointer.
     Kept,
-    /// Shows it always.
+    /// Always encoded.
     Shown,
 }
 
-/// Definitions that `$ref` points to, and how zero values of their fields are told apart.
+/// Definitions for `$ref`, and Go properties of their fields.
 pub struct Library<'a> {
     pub definitions: &'a Map<String, Value>,
-    /// Answers for a definition and one of its fields.
+    /// How a field of a definition encodes its zero value.
     pub zero: fn(&str, &str) -> Option<Zero>,
-    /// How a field that is a list is merged; answers for a definition and one of its fields.
+    /// How a list field of a definition is merged.
     pub list: fn(&str, &str) -> List,
 }
 
-/// A schema that we ship and can't read.
+/// An unsupported schema.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the schema: {0}")]
 pub struct SchemaError(String);
@@ -133,7 +133,7 @@ impl Schema {
     }
 
     fn read(source: &Value, within: &str, library: &Library<'_>) -> Result<Self, SchemaError> {
-        // A reference that has a description beside it stands in an `allOf`.
+        // A reference with a description is inside an `allOf`.
         let reference = source["$ref"].as_str().or_else(|| source["allOf"][0]["$ref"].as_str());
         if let Some(name) = reference.and_then(|path| path.rsplit('/').next()) {
             return match name.rsplit('.').next() {
@@ -220,7 +220,7 @@ impl Fields {
             }
             known.insert(name.clone(), schema);
         }
-        // An object without a word about its fields is open in a library, and empty in a CRD.
+        // An object without properties is open in k8s-openapi, and empty in a CRD.
         let open = source.get("properties").is_none() && !library.definitions.is_empty();
         let keeps_unknown = open || source["x-kubernetes-preserve-unknown-fields"] == true;
         Ok(Self { known, required, keeps_unknown })

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{api_error::ApiError, kinds::Kind};
 
-/// Which objects a list or watch is about.
+/// The selection of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Vec<Requirement>,
@@ -33,20 +33,20 @@ enum Test {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldRequirement {
-    /// Dotted; the first that holds a text counts.
+    /// Paths; the first with a text counts.
     places: Vec<String>,
     equal: bool,
     value: String,
 }
 
 impl Selector {
-    /// Reads `labelSelector` and `fieldSelector` of a request.
+    /// Parses `labelSelector` and `fieldSelector` of a request.
     pub fn parse(labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = labels::parse(labels).map_err(ApiError::bad_request)?;
         Ok(Self { labels, fields: parse_fields(fields)? })
     }
 
-    /// For objects of this kind, if they can be selected by these fields.
+    /// Resolves it for a kind, if its fields are selectable.
     pub fn of(mut self, kind: &Kind) -> Result<Self, ApiError> {
         for requirement in &mut self.fields {
             let field = requirement.places.join("");
@@ -63,14 +63,14 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether the object, in the shape that it is stored in, is selected.
+    /// Whether the object, in its stored shape, is selected.
     pub fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.labels.iter().all(|one| one.matches(labels))
             && self.fields.iter().all(|one| one.matches(object))
     }
 
-    /// The name that a field selector narrows to, if it does.
+    /// The name in the field selector, if any.
     pub fn only_name(&self) -> Option<&str> {
         let name = |one: &&FieldRequirement| one.equal && one.places == ["metadata.name"];
         self.fields.iter().find(name).map(|one| one.value.as_str())
@@ -119,7 +119,7 @@ fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, ApiError> {
         Ok(FieldRequirement { places: vec![field.to_owned()], equal: operator != "!=", value })
     };
     let mut requirements = terms.map(parse).collect::<Result<Vec<_>, _>>()?;
-    // A lone operator asks for nothing.
+    // A lone operator selects everything.
     requirements.retain(|one| one.places != [""] || !one.value.is_empty());
     Ok(requirements)
 }

@@ -1,10 +1,10 @@
 //! Objects, versions and history. Pure and synchronous: no clock (the time is an argument), no
 //! log, no async.
 //!
-//! This file holds what etcd would: objects by kind, namespace and name, one counter of versions,
-//! the last changes. The additions of the API server (defaults, rules, patches, finalizers) are in the
-//! rooms below: `write` for create, update and patch, `delete` for deletion, and `gc` for what
-//! controllers make of a deletion.
+//! This file holds what etcd would: objects by kind, namespace and name, a version counter and
+//! recent changes. The API server's part (defaults, rules, patches, finalizers) is in the modules
+//! below: `write` for create, update and patch, `delete` for deletion, and `gc` for the work of
+//! controllers after a deletion.
 
 mod address;
 mod decode;
@@ -34,13 +34,14 @@ use crate::kinds::{self, Kind, Kinds};
 
 type Objects = BTreeMap<Arc<str>, Arc<Value>>;
 
-/// Objects by kind, namespace and name, with a bounded history. A clone is cheap: a frozen replica.
+/// Objects by kind, namespace and name, with a bounded history. Cloning is cheap and makes a
+/// snapshot.
 #[derive(Clone)]
 pub struct Store {
     kinds: &'static Kinds,
     version: u64,
-    /// By slot of the kind; keys are `namespace/name`, or `name` of what has no namespace. Lists
-    /// are in the order of the keys, as etcd's are.
+    /// By slot of the kind; keys are `namespace/name`, or `name` for cluster-scoped kinds. Lists
+    /// are in the order of the keys, as in etcd.
     objects: Vec<Arc<Objects>>,
     /// One for each version, without gaps.
     changes: Arc<VecDeque<Change>>,
@@ -50,35 +51,33 @@ pub struct Store {
     random: fastrand::Rng,
 }
 
-/// One change of one object.
 #[derive(Clone)]
 pub struct Change {
-    /// The version that it made.
+    /// The new version.
     pub version: u64,
-    /// Of what kind, as it is stored: Events are of the core group.
+    /// The stored kind: Events are of the core group.
     pub kind: &'static Kind,
-    /// Where; empty for cluster-scoped kinds.
+    /// Empty for cluster-scoped kinds.
     pub namespace: Box<str>,
     pub name: Box<str>,
-    /// None: it was created.
+    /// None for a create.
     pub before: Option<Arc<Value>>,
-    /// None: it was deleted.
+    /// None for a delete.
     pub after: Option<Arc<Value>>,
 }
 
-/// That version is no longer remembered.
+/// The version was compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {asked} ({oldest})")]
 pub struct Gone {
-    /// The version asked for.
     pub asked: u64,
     /// The oldest that a watch may start from.
     pub oldest: u64,
 }
 
 impl Store {
-    /// An empty store. `history` is how many changes are remembered for watches; uids and generated
-    /// names follow from `seed`.
+    /// An empty store. `history` is the number of changes kept for watches; uids and generated
+    /// names depend on `seed`.
     pub fn new(kinds: &'static Kinds, history: usize, seed: u64) -> Self {
         Self {
             kinds,
@@ -92,7 +91,6 @@ impl Store {
         }
     }
 
-    /// The kinds of its objects.
     pub fn kinds(&self) -> &'static Kinds {
         self.kinds
     }
@@ -112,7 +110,7 @@ impl Store {
         self.of_kind(kind).values()
     }
 
-    /// The remembered changes, oldest first. Compaction takes nothing away here.
+    /// All kept changes, oldest first, even compacted ones.
     pub fn history(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter()
     }
@@ -125,7 +123,7 @@ impl Store {
         self.unlisted(version)
     }
 
-    /// The same for a watch that is open already: compaction does not touch it.
+    /// The same for an open watch, which compaction does not affect.
     pub(super) fn unlisted(&self, version: u64) -> Result<impl Iterator<Item = &Change>, Gone> {
         let oldest = self.changes.front().map_or(self.version, |change| change.version - 1);
         let seen = version.checked_sub(oldest).ok_or(Gone { asked: version, oldest })?;
@@ -133,8 +131,8 @@ impl Store {
         Ok(self.changes.range(seen..))
     }
 
-    /// Forgets changes up to and including that version: watches from before it get a 410. Those
-    /// that are open stay open, as with etcd.
+    /// Compacts changes up to and including that version: new watches from before it get a 410.
+    /// Open watches go on, as with etcd.
     pub fn compact(&mut self, through: u64) {
         self.compacted = self.compacted.max(through.min(self.version));
     }
@@ -154,7 +152,7 @@ impl Store {
         after
     }
 
-    /// Takes the object out, under the next version.
+    /// Removes the object under the next version.
     fn remove(&mut self, kind: &Kind, namespace: &str, name: &str) {
         let objects = Arc::make_mut(&mut self.objects[kind.slot]);
         if let Some(before) = objects.remove(&*key(namespace, name)) {
@@ -173,7 +171,7 @@ impl Store {
     ) {
         let change = Change {
             version: self.version,
-            // The store has no slot for any other kind.
+            // Every kind has a slot.
             kind: self.kinds.stored_in(kind.slot).unwrap_or(kinds::event()),
             namespace: namespace.into(),
             name: name.into(),
@@ -203,14 +201,14 @@ impl Store {
         parts.join("-")
     }
 
-    /// The end that makes a name of a prefix.
+    /// The random suffix of a generated name.
     fn new_suffix(&mut self) -> String {
         const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(LETTERS[self.random.usize(..LETTERS.len())])).collect()
     }
 }
 
-/// Where and when; what stands in the object may be a key.
+/// Without objects, which may hold keys.
 impl std::fmt::Debug for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let what = match (&self.before, &self.after) {
@@ -239,7 +237,7 @@ pub(super) fn stored_as(kind: &Kind) -> &Kind {
     if kind == kinds::new_event() { kinds::event() } else { kind }
 }
 
-/// A time as `metadata` has it.
+/// A time in the format of `metadata`.
 fn timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }

@@ -1,10 +1,10 @@
-//! In which format an answer is wanted.
+//! The format that a client accepts.
 
 use http::{HeaderMap, header::ACCEPT};
 
 use crate::api_error::ApiError;
 
-/// A format that is spoken here: always JSON, of different content.
+/// A supported format: always JSON, with different content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// The objects themselves.
@@ -20,7 +20,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The first format that the client accepts and that is spoken here.
+    /// The first supported format that the client accepts.
     pub fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         let accepted: Vec<&str> =
             headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -1,4 +1,4 @@
-//! From objects to bytes.
+//! Encodes answers.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -18,12 +18,11 @@ use crate::{
     store::{List, from_stored},
 };
 
-/// The answer to a request.
 pub(super) struct Answer {
     code: StatusCode,
     content_type: &'static str,
     content: Content,
-    /// Told in `Warning` headers.
+    /// For `Warning` headers.
     pub warnings: Vec<String>,
 }
 
@@ -67,7 +66,7 @@ impl Answer {
         Self::new(Content::Body(body))
     }
 
-    /// In the format that the client wants. Answers that are no objects stay as they are.
+    /// Converts objects to the format that the client accepts.
     pub fn shown_as(mut self, format: Format, table: Table) -> Result<Self, ApiError> {
         self.content = match (format, self.content) {
             (Format::Table, Content::Object(_, object)) => Content::Value(table.of_object(&object)),
@@ -127,7 +126,7 @@ fn warn(headers: &mut HeaderMap, warnings: &[String]) {
     }
 }
 
-/// The answer to what is not done.
+/// The answer for an error.
 pub(super) fn error(error: &ApiError) -> Response<Body> {
     let (text, content_type) = if error.is_plain_text() {
         (error.message.clone(), "text/plain; charset=utf-8")
@@ -184,12 +183,12 @@ fn list_text(kind: &Kind, list: &List) -> String {
     text
 }
 
-/// An object of a built-in kind in a list: the list says of what kind it is.
+/// An item of a built-in kind in a list has no kind of its own.
 fn push_untyped(text: &mut String, fields: &Map<String, Value>) {
     let fields = fields.iter().filter(|(name, _)| *name != "apiVersion" && *name != "kind");
     text.push('{');
     for (at, (name, value)) in fields.enumerate() {
-        // The schema knows the name, so there is nothing in it to escape.
+        // Names from the schema need no escaping.
         text.push_str(if at > 0 { ",\"" } else { "\"" });
         text.push_str(name);
         text.push_str("\":");
@@ -198,12 +197,11 @@ fn push_untyped(text: &mut String, fields: &Map<String, Value>) {
     text.push('}');
 }
 
-/// Writing to a text can't fail.
+/// Writing to a String can't fail.
 pub(super) fn push(text: &mut String, value: &Value) {
     let _ = write!(text, "{value}");
 }
 
-/// The metadata of a list.
 pub(super) fn list_meta(list: &List) -> Value {
     let mut metadata = serde_json::json!({ "resourceVersion": list.version.to_string() });
     if !list.continued.is_empty() {

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use futures::{Stream, stream::BoxStream};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-/// The body of an answer.
 pub struct Body(Content);
 
 enum Content {

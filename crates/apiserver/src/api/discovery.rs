@@ -1,4 +1,4 @@
-//! Which kinds there are, for clients that do not know: group by group, or all at once.
+//! Discovery of kinds: group by group, or all at once.
 
 use http::request::Parts;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
     all.into_iter().filter(|verb| kind.namespaced || *verb != "deletecollection").collect()
 }
 
-/// Name and verbs of what there is below an object.
+/// Name and verbs of subresources.
 fn subresources(kind: &Kind) -> Vec<(&'static str, Vec<&'static str>)> {
     let status = kind.status.then(|| ("status", vec!["get", "patch", "update"]));
     let finalize = (kind == kinds::namespace()).then(|| ("finalize", vec!["update"]));

@@ -1,19 +1,19 @@
-//! JSON whose doubled fields are noticed: of two with the same name only the last one counts.
+//! JSON parser that reports duplicate fields, of which only the last one counts.
 
 use std::cell::RefCell;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The value, and the paths of fields that occur twice.
+/// The value, and the paths of duplicate fields.
 pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
-    // Bytes that are not UTF-8 go to the slower reader, which words the error.
+    // For bytes that are not UTF-8 the slower reader makes the error.
     let Ok(text) = std::str::from_utf8(bytes) else { return read(bytes) };
     let value = text.parse::<Value>()?;
     if fields_of(&value) == colons(text) { Ok((value, Vec::new())) } else { read(bytes) }
 }
 
-/// How many fields there are in all.
+/// Number of fields in the value.
 fn fields_of(value: &Value) -> usize {
     match value {
         Value::Object(map) => map.len() + map.values().map(fields_of).sum::<usize>(),
@@ -22,7 +22,7 @@ fn fields_of(value: &Value) -> usize {
     }
 }
 
-/// How many colons stand outside of strings: one a field, whether it is doubled or not.
+/// Number of colons outside of strings: one for each field, duplicates included.
 fn colons(text: &str) -> usize {
     let (mut count, mut inside) = (0, false);
     for part in text.split('"') {
@@ -60,7 +60,7 @@ impl Notes {
         self.here.borrow_mut().pop();
     }
 
-    /// The field that was just entered is there already.
+    /// Notes that the current field is a duplicate.
     fn twice(&self) {
         let path = self.here.borrow().concat();
         self.twice.borrow_mut().push(path.trim_start_matches('.').to_owned());

@@ -1,4 +1,4 @@
-//! The query of a list or watch: read once, and refused as Kubernetes refuses it.
+//! Parses and validates the query of a list or watch.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::{
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// How much of a list is wanted, and how current.
+/// Options of a list.
 pub(super) struct ListOptions {
     pub limit: usize,
     pub continued: String,
     pub version: VersionMatch,
 }
 
-/// Where a watch starts and when it ends.
+/// Options of a watch.
 pub(super) struct WatchOptions {
     pub start: Start,
     pub bookmarks: bool,
@@ -29,7 +29,7 @@ pub(super) struct WatchOptions {
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// With what is there now.
+    /// With the existing objects.
     Now,
     /// After that version.
     After(u64),
@@ -98,17 +98,17 @@ fn version_match(
     };
     match wanted {
         _ if number == 0 => Ok(VersionMatch::Latest),
-        // The version is the token's own; the store refuses another.
+        // The token holds the version; the store refuses another.
         _ if !continued.is_empty() => Ok(VersionMatch::Exact(number)),
         "Exact" => Ok(VersionMatch::Exact(number)),
-        // A page of a version is of exactly that version.
+        // A page of a version shows exactly that version.
         "" if limit > 0 => Ok(VersionMatch::Page(number)),
         _ => Ok(VersionMatch::NotOlderThan(number)),
     }
 }
 
 impl WatchOptions {
-    /// Whether the options fit each other.
+    /// Checks that the options are consistent.
     pub fn check(params: &Params) -> Result<(), ApiError> {
         check_numbers(params)?;
         let wanted = params.text(MATCH);

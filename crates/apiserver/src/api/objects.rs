@@ -26,7 +26,6 @@ use crate::{
     store::{Call, Deleted, Part, Query},
 };
 
-/// Serves a request about objects.
 pub(super) fn serve(
     server: &ApiServer,
     target: &Target,
@@ -44,7 +43,7 @@ pub(super) fn serve(
         (&Method::POST, None) if target.kind.namespaced != target.namespace.is_empty() => {
             request.create(&body)
         }
-        // The name on the path is not looked at.
+        // The name in the path is ignored.
         (&Method::POST, Some(_)) if target.kind.is_custom() && target.subresource.is_none() => {
             request.create(&body)
         }
@@ -98,7 +97,7 @@ impl Request<'_> {
         }
     }
 
-    /// `options` is what Kubernetes calls the query of this verb.
+    /// `options` is the Kubernetes kind of the verb's query.
     fn call(&self, options: &str) -> Result<Call, ApiError> {
         let mut call = Call::at(self.server.now());
         self.params.write_options(options, &mut call)?;
@@ -114,7 +113,7 @@ impl Request<'_> {
         self.shown(Answer::object(self.kind(), object), format)
     }
 
-    /// A get may name a version that the object must not be older than.
+    /// A get may name a minimum version.
     fn check_version(&self) -> Result<(), ApiError> {
         let text = self.params.text("resourceVersion");
         let current = self.server.with(|store| store.version());
@@ -122,7 +121,7 @@ impl Request<'_> {
             Ok(asked) if asked > current => Err(ApiError::too_large_version(asked, current)),
             Ok(_) => Ok(()),
             Err(_) if text.is_empty() => Ok(()),
-            // Events are the only ones that the API server keeps no cache of.
+            // The API server caches all kinds but Events.
             Err(_) if self.kind().kind == "Event" => Err(ApiError::bad_list_version(text)),
             Err(_) => Err(ApiError::bad_watch_version(text)),
         }
@@ -208,7 +207,7 @@ impl Request<'_> {
                 Answer::json(success(self.kind(), &object))
             }
             Deleted::Gone(object) => self.answer(object),
-            // Clients that use this old form are told that the deletion is not finished.
+            // Clients that use this old form get a 202 while the deletion is not finished.
             Deleted::Waiting(object) if kept => self.answer(object).accepted(),
             Deleted::Waiting(object) => self.answer(object),
         };
@@ -231,7 +230,7 @@ impl Request<'_> {
         self.written(list.map(|list| Answer::list(self.kind(), list)), call, format)
     }
 
-    /// From the body, or from the query where there is no body.
+    /// From the body, or from the query if there is no body.
     fn delete_options(&self, body: &[u8], call: &mut Call) -> Result<Value, ApiError> {
         if body.is_empty() {
             return self.params.delete_options();
@@ -307,7 +306,7 @@ impl Request<'_> {
         Format::of(&self.parts.headers)
     }
 
-    /// In the format that the client wants.
+    /// In the format that the client accepts.
     fn shown(&self, answer: Answer, format: Format) -> Result<Answer, ApiError> {
         answer.shown_as(format, self.table(format)?)
     }
@@ -320,7 +319,7 @@ impl Request<'_> {
         Ok(Table { kind: self.kind(), now: self.server.now(), include })
     }
 
-    /// Warnings are told whether or not the write was done.
+    /// Warnings are sent even if the write failed.
     fn written(
         &self,
         outcome: Result<Answer, ApiError>,
@@ -337,7 +336,7 @@ impl Request<'_> {
     }
 }
 
-/// Where a text stops being JSON; what stands there may be a key.
+/// Only the position of a JSON error, because the text may be a key.
 pub(super) fn place_of(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     match error.classify() {

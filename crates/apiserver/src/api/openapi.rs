@@ -1,4 +1,4 @@
-//! OpenAPI documents: what kubectl explains, validates with and merges by. Version 3 by group, and
+//! OpenAPI documents, with which kubectl explains, validates and merges: version 3 by group,
 //! version 2 as one.
 
 use std::{collections::BTreeSet, sync::OnceLock};
@@ -15,12 +15,10 @@ use crate::{
 
 const V2: &str = "application/json";
 
-/// The OpenAPI documents of one server.
 pub(super) struct Documents {
     kinds: &'static Kinds,
-    /// The title of the documents.
     name: &'static str,
-    /// Large, and the same for every client.
+    /// Cached, because it is large and the same for every client.
     version_2: OnceLock<Value>,
 }
 
@@ -98,7 +96,7 @@ fn object_path(kind: &Kind) -> String {
     format!("/{}/{namespaces}{}/{{name}}", group_path(kind), kind.plural)
 }
 
-/// The verbs, and the parameters by which kubectl finds out what the server can do.
+/// Verbs, and the parameters that kubectl checks for features.
 fn operations(kind: &Kind) -> Value {
     let parameter =
         |name: &str| json!({ "name": name, "in": "query", "schema": { "type": "string" } });
@@ -122,12 +120,12 @@ fn group_version_kind(kind: &Kind) -> Value {
     json!({ "group": kind.group, "version": kind.version, "kind": kind.kind })
 }
 
-/// The kind's schema and every one that it refers to.
+/// The kind's schema and all that it refers to.
 fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
     let schema = match &kind.crd {
         Some(crd) => {
             let mut schema = crd.source.clone();
-            // All kinds describe these fields alike.
+            // These fields are the same in all kinds.
             let described = library_schema(&kinds::secret().definition);
             for field in ["apiVersion", "kind", "metadata"] {
                 schema["properties"][field] = described["properties"][field].clone();
@@ -152,7 +150,7 @@ fn add_definitions(kind: &Kind, schemas: &mut Map<String, Value>) {
 /// A definition of the library, with how its lists are merged.
 fn library_schema(name: &str) -> Value {
     let mut schema = kinds::definitions().get(name).cloned().unwrap_or_default();
-    // The library has no object without metadata. In Kubernetes it may be left out.
+    // k8s-openapi requires metadata, Kubernetes does not.
     if let Some(Value::Array(required)) = schema.get_mut("required") {
         required.retain(|field| field != "metadata");
     }
@@ -183,7 +181,7 @@ fn references(schema: &Value) -> BTreeSet<String> {
     }
 }
 
-/// References point elsewhere, and stand alone.
+/// Rewrites references, which have no fields beside them.
 fn as_version_2(value: Value) -> Value {
     match value {
         Value::Object(mut map) => {

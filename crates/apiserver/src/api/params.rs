@@ -1,4 +1,4 @@
-//! The query of a request, and what Kubernetes calls the options of a verb.
+//! The query of a request, and the options of a verb in it.
 
 use http::request::Parts;
 use serde_json::{Value, json};
@@ -9,7 +9,6 @@ use crate::{
     store::{Call, DeleteOptions, FieldValidation, Propagation},
 };
 
-/// The query of a request.
 pub(super) struct Params(Vec<(String, String)>);
 
 impl Params {
@@ -31,7 +30,7 @@ impl Params {
         self.given(name).is_some()
     }
 
-    /// Empty where it is not given.
+    /// Empty if absent.
     pub fn text(&self, name: &str) -> &str {
         self.given(name).unwrap_or_default()
     }
@@ -53,7 +52,7 @@ impl Params {
         self.given(name).map(parse).transpose()
     }
 
-    /// The options of a write into the call; `options` is their kind.
+    /// Copies the options of a write into the call; `options` is their kind.
     pub fn write_options(&self, options: &str, call: &mut Call) -> Result<(), ApiError> {
         let mut causes = Vec::new();
         if options == "PatchOptions" && self.given("force").is_some() {
@@ -100,7 +99,7 @@ fn dry_run(values: &[&str], call: &mut Call) -> Option<Cause> {
     (!known).then(|| Cause::unsupported("dryRun", &json!(values).to_string(), &["All"]))
 }
 
-/// Reads DeleteOptions, wherever they come from.
+/// Parses DeleteOptions from body or query.
 pub(super) fn read_delete_options(
     options: &Value,
     call: &mut Call,

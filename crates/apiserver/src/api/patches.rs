@@ -1,4 +1,4 @@
-//! Patches as they come in: which kinds are spoken here, and what becomes of those that can't be read.
+//! Parses patches, and words the errors for unreadable ones.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ const JSON: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MOST_OPERATIONS: usize = 10_000;
 
-/// Whether patches of that type can be read for this kind.
+/// Whether the kind supports patches of that type.
 pub(super) fn check_type(kind: &Kind, content_type: &str) -> Result<(), ApiError> {
     match content_type {
         MERGE | JSON => Ok(()),
@@ -32,7 +32,7 @@ pub(super) fn check_type(kind: &Kind, content_type: &str) -> Result<(), ApiError
     }
 }
 
-/// Reads a patch of one of those types.
+/// Parses a patch.
 pub(super) fn read(content_type: &str, body: &[u8], call: &mut Call) -> Result<Patch, ApiError> {
     match content_type {
         MERGE => merge(body, call),
@@ -60,7 +60,7 @@ fn merge(body: &[u8], call: &mut Call) -> Result<Patch, ApiError> {
             Ok(Patch::Merge(change))
         }
         Value::Null => Err(no_patch()),
-        // The list takes the place of the object, which it can't be.
+        // A list would replace the object.
         Value::Array(_) if is_lenient(call) => {
             Err(ApiError::invalid_patch("couldn't get version/kind; json parse error"))
         }
@@ -76,7 +76,7 @@ fn operations(body: &[u8], call: &Call) -> Result<Patch, ApiError> {
             let why = format!("error decoding patch: {}", place_of(&error));
             return Err(ApiError::bad_request(why));
         }
-        // An operation that makes no sense is met when it is applied.
+        // Invalid operations are reported when they are applied.
         Err(_) if serde_json::from_slice::<Vec<Map<String, Value>>>(body).is_ok() => {
             return Err(ApiError::unprocessable());
         }

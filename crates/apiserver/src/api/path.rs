@@ -32,7 +32,7 @@ pub(super) struct Target {
 
 impl Path {
     pub fn parse(kinds: &'static Kinds, path: &str) -> Result<Self, ApiError> {
-        // Decoded first, as Kubernetes does it: an escaped slash is a slash.
+        // Decoded first, as in Kubernetes: an escaped slash is a slash.
         let path = percent_decode_str(path).decode_utf8_lossy();
         let steps = path.split('/').filter(|step| !step.is_empty());
         let steps: Vec<String> = steps.map(str::to_owned).collect();
@@ -68,7 +68,7 @@ impl Path {
     }
 }
 
-/// Of a custom resource's parts the object is missed, whether or not it is there.
+/// For unknown subresources of custom resources Kubernetes says that the object is missing.
 fn no_such_custom_path(kinds: &Kinds, group: &str, version: &str, rest: &[&str]) -> ApiError {
     match rest {
         ["namespaces", _, plural, name, _] => match kinds.kind(group, version, plural) {

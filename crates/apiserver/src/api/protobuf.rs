@@ -1,10 +1,10 @@
-//! Objects as kubectl's own commands send them: `kubectl create secret` and its like speak nothing
-//! but protobuf. Only the kinds that such a command makes here are read; answers are always JSON.
+//! Protobuf bodies, which commands such as `kubectl create secret` send. Only the kinds of such
+//! commands are supported; answers are always JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
-/// Begins every body.
+/// Magic number of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// The type of a field.
@@ -19,11 +19,11 @@ enum Field {
     Message(Message),
     Messages(Message),
     IntOrString,
-    /// Of no use in a request that makes something.
+    /// Ignored in a create.
     Ignored,
 }
 
-/// Number, name and content of the fields.
+/// Number, name and type of the fields.
 type Message = &'static [(u64, &'static str, Field)];
 
 const OWNER: Message = &[
@@ -111,7 +111,7 @@ const SERVICE: Message = &[
 ];
 const TYPE: Message = &[(1, "apiVersion", Field::Text), (2, "kind", Field::Text)];
 
-/// The object in the body; None where it is not one of those that are read here.
+/// The object in the body; None for unsupported kinds.
 pub(super) fn decode(body: &[u8]) -> Option<Value> {
     let mut envelope = Reader(body.strip_prefix(MAGIC)?);
     let (mut types, mut raw) = (json!({}), &[][..]);
@@ -221,7 +221,7 @@ enum Content<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Reads field after field; ends at the end or where the bytes make no sense.
+/// Iterates over fields; ends at the end or at invalid bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

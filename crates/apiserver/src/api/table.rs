@@ -1,4 +1,4 @@
-//! Rows and columns, for people: what `kubectl get` shows.
+//! Tables, which `kubectl get` prints.
 
 mod cells;
 mod json_path;
@@ -21,7 +21,7 @@ pub(super) struct Table {
     pub include: Include,
 }
 
-/// The part of an object that goes along with its row.
+/// The part of an object that is sent with its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Include {
     Nothing,
@@ -56,7 +56,7 @@ impl Table {
         self.of_event(object, true)
     }
 
-    /// A watch tells the columns once.
+    /// A watch sends the columns once.
     pub fn of_event(self, object: &Value, with_columns: bool) -> Value {
         let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
         self.table(metadata, vec![self.row(object)], with_columns)
@@ -108,7 +108,7 @@ pub(super) fn partial(object: &Value) -> Value {
     })
 }
 
-/// A list of nothing but metadata.
+/// A list of metadata alone.
 pub(super) fn partial_list(list: &List) -> Value {
     let items: Vec<Value> = list.items.iter().map(|object| partial(object)).collect();
     json!({
@@ -134,7 +134,7 @@ fn documented(place: &str) -> String {
     let (name, field) = place.split_once('.').unwrap_or((place, ""));
     let mut all = definitions().iter();
     let wanted = |full: &&String| full.rsplit('.').next() == Some(name);
-    // Events are shown as those of the core group, whose definition comes first.
+    // Events are described as in the core group.
     let found = all.find(|(full, _)| wanted(full)).map(|(_, schema)| schema);
     let description = found.and_then(|schema| schema["properties"][field]["description"].as_str());
     description.unwrap_or_default().to_owned()

@@ -1,7 +1,6 @@
 //! The API as clients see it.
 
 use chrono::{DateTime, Utc};
-use futures::FutureExt;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body as ClientBody;
@@ -33,23 +32,8 @@ fn route(name: &str) -> Value {
     })
 }
 
-/// Code and body of the answer, which must be there at the first poll.
 fn ask(server: &ApiServer, method: Method, path: &str, body: Value) -> (u16, Value) {
-    let content_type = match method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", content_type)
-        .body(ClientBody::from(body))
-        .unwrap();
-    let response = server.clone().call(request).now_or_never().expect("at the first poll").unwrap();
-    let code = response.status().as_u16();
-    let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
-    (code, serde_json::from_slice(&body).unwrap_or_default())
+    server.request(method, path, &body)
 }
 
 fn get(server: &ApiServer, path: &str) -> (u16, Value) {

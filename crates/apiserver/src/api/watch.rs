@@ -1,4 +1,4 @@
-//! Watches: what happened since a version, then what happens.
+//! Watches: the changes since a version, then new ones.
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use crate::{
 /// A watch that names no timeout ends after this long.
 const LONGEST: Duration = Duration::from_secs(1800);
 const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
-/// The last bookmark comes so long before the end.
+/// The last bookmark is sent this long before the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The selection and format of a watch.
@@ -61,7 +61,7 @@ pub(super) fn open(
     };
     match options.start {
         Start::Now => watch.send_what_is(options.bookmarks)?,
-        // From whatever is the last one.
+        // From the current version.
         Start::After(0) => watch.seen = server.with(|store| store.version()),
         Start::After(version) => watch.catch_up(version),
     }
@@ -78,7 +78,7 @@ struct Watch {
     namespace: String,
     view: View,
     columns_told: bool,
-    /// Everything up to this version was looked at.
+    /// Everything up to this version was sent.
     seen: u64,
     ready: VecDeque<Bytes>,
     /// When the next bookmark is due, if any are wanted.
@@ -96,7 +96,7 @@ impl Watch {
             if self.ended || Instant::now() >= self.deadline {
                 return None;
             }
-            // Before looking, so that a change in between is not slept through.
+            // Registered before reading, so that no change in between is missed.
             let server = self.server.clone();
             let mut changed = pin!(server.inner.changed.notified());
             changed.as_mut().enable();
@@ -149,7 +149,7 @@ impl Watch {
                 for change in changes {
                     self.tell(&change);
                 }
-                // A watch from a version that is yet to come waits for it.
+                // A watch from a future version waits for it.
                 self.seen = self.seen.max(version);
             }
             Err(gone) => {
@@ -164,7 +164,7 @@ impl Watch {
             && (self.namespace.is_empty() || *self.namespace == *change.namespace)
     }
 
-    /// An object that the selector does not cover any more is as good as deleted.
+    /// An object that the selector no longer matches is sent as deleted.
     fn tell(&mut self, change: &Change) {
         let covered = |object: &&Arc<Value>| self.view.selector.matches(object);
         let before = change.before.as_ref().filter(covered);
@@ -206,7 +206,7 @@ impl Watch {
         self.ready.push_back(line.into());
     }
 
-    /// An object with nothing in it but the version.
+    /// An object with only its version.
     fn push_bookmark(&mut self, annotations: Value) {
         let mut bookmark = empty(stored_as(self.kind));
         bookmark["metadata"] = json!({ "resourceVersion": self.seen.to_string() });
@@ -240,7 +240,7 @@ fn next_bookmark(deadline: Instant) -> Option<Instant> {
 fn empty(kind: &Kind) -> Value {
     let mut object = json!({});
     if !kind.is_custom() {
-        // Nothing in it can be of the wrong type.
+        // Decoding an empty object never fails.
         object = schema::decode(&kind.schema, object, "", &mut Vec::new()).unwrap_or_default();
     }
     object["kind"] = kind.kind.into();

@@ -1,4 +1,4 @@
-//! A kind as a CustomResourceDefinition describes it.
+//! Kinds from CustomResourceDefinitions.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::{
 pub struct Crd {
     /// The whole definition, as an object.
     pub object: Value,
-    /// The schema as written, for the OpenAPI documents.
+    /// The schema as written, for OpenAPI documents.
     pub source: Value,
     /// Columns of tables.
     pub columns: Vec<Column>,
@@ -27,15 +27,14 @@ pub struct Column {
     pub r#type: String,
     /// `name` for names.
     pub format: String,
-    /// For people.
     pub description: String,
-    /// Above 0: only with `-o wide`.
+    /// Above 0 for columns of `-o wide`.
     pub priority: i32,
-    /// Where the cell's value is.
+    /// JSONPath of the value.
     pub path: String,
 }
 
-/// A CRD that is no YAML, or whose schema this server cannot hold objects to.
+/// A CRD that is no YAML, or whose schema is not supported.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
     #[error(transparent)]
@@ -102,7 +101,7 @@ fn columns(source: &Value) -> Vec<Column> {
     if own.is_empty() { vec![age()] } else { own }
 }
 
-/// The column of a kind whose definition names none.
+/// The default column.
 fn age() -> Column {
     const FIELD: &str = "creationTimestamp";
     Column {

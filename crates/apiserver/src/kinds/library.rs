@@ -52,7 +52,7 @@ pub fn object_meta() -> &'static Schema {
     &META
 }
 
-/// How Kubernetes describes a field of `metadata`.
+/// The description of a field of `metadata`.
 pub(super) fn metadata_description(field: &str) -> String {
     let field = definitions().get(OBJECT_META).map(|meta| &meta["properties"][field]);
     field.and_then(|it| it["description"].as_str()).unwrap_or_default().to_owned()
@@ -60,7 +60,7 @@ pub(super) fn metadata_description(field: &str) -> String {
 
 fn schema(name: &str) -> Schema {
     let library = Library { definitions: definitions(), zero, list };
-    // The definitions are compiled in, and every test of this room reads them all.
+    // The definitions are compiled in, and the unit tests read all of them.
     #[allow(clippy::panic)]
     Schema::of_library(name, &library).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -74,7 +74,7 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// The kind with what most kinds have.
+    /// A kind with the most common properties.
     pub fn kind(self) -> Kind {
         let package = match self.group {
             "" => "core",
@@ -105,7 +105,7 @@ impl Built {
     }
 }
 
-/// Which fields are pointers in Go, and which structs: OpenAPI does not tell.
+/// Which fields are pointers or structs in Go, which OpenAPI does not say.
 fn zero(definition: &str, field: &str) -> Option<Zero> {
     let short = definition.rsplit('.').next().unwrap_or_default();
     match (short, field) {
@@ -151,7 +151,7 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
     }
 }
 
-/// Which lists are merged, and by which key: OpenAPI would tell, but k8s-openapi leaves it out.
+/// Which lists are merged by which key: in Kubernetes' OpenAPI, but not in k8s-openapi.
 pub fn list(definition: &str, field: &str) -> List {
     let short = definition.rsplit('.').next().unwrap_or_default();
     let key = match (short, field) {

@@ -1,5 +1,5 @@
-//! JSON patches as Kubernetes' library applies them, which is not quite RFC 6902: `replace` makes
-//! what is not there, an absent value is null, and indices below zero count from the end.
+//! JSON patches as in Kubernetes' library, which differs from RFC 6902: `replace` creates missing
+//! values, an absent value is null, and negative indices count from the end.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -125,7 +125,7 @@ fn get<'a>(object: &'a mut Value, path: &str) -> Result<Option<&'a Value>, Patch
     }
 }
 
-/// The parent of the value that the path names, and the last step.
+/// The parent of the value at the path, and the last step.
 fn find<'a>(object: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchError> {
     let mut steps = path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"));
     let mut key = steps.next().ok_or_else(|| missing(path))?;

@@ -1,5 +1,5 @@
 //! Strategic merge patches, for built-in kinds: lists are merged by a key of their entries, and
-//! directives say what a merge can't.
+//! directives express what a merge can't.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,6 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
 type Object = Map<String, Value>;
 
-/// Merges the patch into the object.
 pub(super) fn merge_map(
     schema: Option<&Schema>,
     original: &mut Object,
@@ -79,7 +78,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     Ok(())
 }
 
-/// Lists whose order the patch gives along with their changes.
+/// Lists whose order is part of the patch.
 fn merge_ordered_lists(
     schema: Option<&Schema>,
     original: &mut Object,
@@ -122,7 +121,7 @@ fn merge_ordered_lists(
     Ok(())
 }
 
-/// The given order must cover the entries of the patch, in their order.
+/// The order must contain the entries of the patch, in their order.
 fn in_order_of(
     merge_key: Option<&str>,
     change: &[Value],
@@ -212,8 +211,7 @@ fn same(key: Option<&str>, one: &Value, other: &Value) -> bool {
     }
 }
 
-/// What the patch names, in the order of the patch; what it does not, as near as can be to where
-/// it was.
+/// Entries of the patch in its order, the others as near as possible to their old position.
 fn sorted(merged: Vec<Value>, order: &[Value], server: &[Value], key: Option<&str>) -> Vec<Value> {
     let position =
         |list: &[Value], value: &Value| list.iter().position(|one| same(key, one, value));
@@ -237,7 +235,7 @@ fn sorted(merged: Vec<Value>, order: &[Value], server: &[Value], key: Option<&st
     }
 }
 
-/// A value that is new: nothing in it is an instruction.
+/// Removes directives from a new value.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,

@@ -1,5 +1,3 @@
-//! Patches of all three types.
-
 use serde_json::json;
 
 use super::*;

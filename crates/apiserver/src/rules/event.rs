@@ -1,5 +1,4 @@
-//! Events, in the shape of the core group. Those that come in through events.k8s.io/v1 are held
-//! to more.
+//! Events, in the shape of the core group. Those from events.k8s.io/v1 have stricter rules.
 
 use serde_json::Value;
 

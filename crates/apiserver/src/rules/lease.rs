@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::remove;
 use crate::api_error::Cause;
 
-/// Coordinated leader election is off, as it is in Kubernetes unless switched on.
+/// Coordinated leader election is off, as in Kubernetes by default.
 pub(super) fn prepare(object: &mut Value) {
     remove(&mut object["spec"], "strategy");
     remove(&mut object["spec"], "preferredHolder");

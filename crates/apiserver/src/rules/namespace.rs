@@ -34,7 +34,7 @@ pub(super) fn prepare_create(object: &mut Value) {
     object["spec"] = json!({ "finalizers": finalizers });
 }
 
-/// One with a generated name could not be labelled before.
+/// The label with the name, which a generated one did not have before.
 pub(super) fn complete(object: &mut Value) {
     let name = object["metadata"]["name"].clone();
     label(object, name);

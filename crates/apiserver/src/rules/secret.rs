@@ -72,7 +72,7 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// The warning of the API server about a pair that a TLS server could not use.
+/// The API server's warning about an unusable pair.
 pub(super) fn warning(object: &Value) -> Option<String> {
     if text(object, &["type"]) != "kubernetes.io/tls" {
         return None;
@@ -89,7 +89,7 @@ pub(super) fn warning(object: &Value) -> Option<String> {
     Some(format!("tls: {told}"))
 }
 
-/// Whether the key is not that of the first certificate. A pair that can't be read is no mismatch.
+/// Whether the key does not belong to the first certificate. An unreadable pair is no mismatch.
 fn is_mismatch(certificate: &[u8], key: &[u8]) -> bool {
     let Ok(certificate) = CertificateDer::from_pem_slice(certificate) else { return false };
     let Ok(key) = PrivateKeyDer::from_pem_slice(key) else { return false };

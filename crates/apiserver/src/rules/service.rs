@@ -46,7 +46,7 @@ pub(super) fn default(object: &mut Value) {
     }
 }
 
-/// Addresses that the server gave stay, whether or not the client repeats them.
+/// Keeps addresses that the server assigned if the client omits them.
 pub(super) fn prepare_update(object: &mut Value, current: &Value) {
     let (new, old) = (text(object, &["spec", "type"]), text(current, &["spec", "type"]));
     if new == "ExternalName" || old == "ExternalName" {

@@ -1,4 +1,4 @@
-//! StatefulSets. Of the Pods' template only what every workload needs is judged.
+//! StatefulSets. Only the required fields of the Pod template are validated.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn default_pod(pod: &mut Value) {
     or(pod, "securityContext", json!({}));
     or(pod, "terminationGracePeriodSeconds", json!(30));
     or(pod, "schedulerName", json!("default-scheduler"));
-    // Its older name is kept alike.
+    // The older field has the same value.
     if let Some(account) = pod.get("serviceAccountName").cloned() {
         pod["serviceAccount"] = account;
     }

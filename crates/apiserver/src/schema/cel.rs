@@ -17,20 +17,20 @@ use cel::{
 };
 use serde_json::Value;
 
-/// One rule about a value.
+/// One rule.
 pub struct Rule {
     program: Program,
     /// The message if the rule does not hold.
     pub message: String,
-    /// Which field is to blame, below the one that the rule stands at; may be empty.
+    /// Path of the blamed field, relative to the rule's field; may be empty.
     pub field: String,
-    /// Whether it compares with what stood there before.
+    /// Whether it uses `oldSelf`.
     transition: bool,
 }
 
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut environment = Env::stdlib();
-    // It fails only where it was added before.
+    // Fails only for duplicates.
     let _ = environment.add_extension(cel::extensions::strings);
     let _ = environment.add_extension(functions::register);
     Arc::new(environment)
@@ -54,8 +54,8 @@ impl Rule {
         Ok(Self { program, message, field, transition })
     }
 
-    /// The rules that do not hold for a value, with the reason of those that can't be evaluated.
-    /// Transition rules are skipped if there is no former value.
+    /// The violated rules, with the error of those that can't be evaluated. Transition rules are
+    /// skipped without an old value.
     pub(super) fn broken<'a>(
         rules: &'a [Self],
         value: &Value,
@@ -87,7 +87,7 @@ impl Rule {
     }
 }
 
-/// The value as rules see it. Texts are not copied: they may be long, and there may be keys in them.
+/// Converts to a CEL value. Strings are not copied, because they may be long and hold keys.
 fn seen(value: &Value) -> Box<dyn Val + '_> {
     match value {
         Value::Null => Box::new(CelNull),

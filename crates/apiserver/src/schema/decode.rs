@@ -1,4 +1,4 @@
-//! Reads a built-in kind as Go's decoder and encoder together would leave it.
+//! Converts a built-in kind like Go's decoder and encoder together.
 
 use base64::{
     Engine as _, alphabet,
@@ -9,16 +9,16 @@ use serde_json::{Map, Value};
 
 use super::{Schema, Shape, Zero};
 
-/// As Go reads it: whatever the last letter's spare bits are.
+/// Like Go, ignores the unused bits of the last character.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// A value of the wrong type. Says where, never what: it may be a key.
+/// A value of the wrong type. Names the path but never the value, which may be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Another type of JSON.
+    /// Another JSON type.
     #[error("json: cannot unmarshal {found} into Go struct field {path} of type {wanted}")]
     Type { found: &'static str, path: String, wanted: &'static str },
     #[error("illegal base64 data at input byte {at}")]
@@ -30,7 +30,7 @@ pub enum DecodeError {
     Time { path: String },
 }
 
-/// Makes the value what the schema says; notes the paths of fields that it does not know.
+/// Converts the value to the schema, and notes the paths of unknown fields.
 pub fn decode(
     schema: &Schema,
     value: Value,
@@ -121,7 +121,7 @@ fn decode_fields(
     Ok(Value::Object(decoded))
 }
 
-/// An object of named fields is kept though empty: in Go it is a struct or a pointer to one.
+/// Empty structs are kept, because in Go they are a struct or a pointer to one.
 fn says_nothing(schema: &Schema, value: &Value) -> bool {
     match value {
         Value::Null => true,

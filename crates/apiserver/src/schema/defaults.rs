@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Schema, Shape};
 
-/// Takes out what the schema does not know, and nulls that it does not allow.
+/// Removes unknown fields, and nulls that are not allowed.
 pub fn prune(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
     match (&schema.shape, value) {
         (Shape::Object(fields), Value::Object(map)) => {
@@ -34,7 +34,7 @@ pub fn prune(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<S
             }
         }
         (Shape::Integer | Shape::Number | Shape::IntOrString, value @ Value::Number(_)) => {
-            // Go writes a float without a fraction as a whole number.
+            // Go writes a float without a fraction as an integer.
             if let Some(whole) = value.as_f64().and_then(whole) {
                 *value = whole.into();
             }

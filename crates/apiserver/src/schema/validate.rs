@@ -1,12 +1,11 @@
-//! Whether a custom resource keeps its schema. Values are quoted only where they are no secret.
+//! Validates custom resources. Values are quoted only if they are no secret.
 
 use serde_json::Value;
 
 use super::{List, Rule, Schema, Shape};
 use crate::api_error::Cause;
 
-/// Adds everything that is wrong with the object to what is known to be wrong already. What stood
-/// there before and stays is not judged anew.
+/// Adds all problems of the object. Unchanged values are not validated again.
 pub fn validate(schema: &Schema, object: &Value, before: Option<&Value>, causes: &mut Vec<Cause>) {
     check(schema, object, before, "", causes);
     if !causes.iter().any(hides_the_rest) {
@@ -17,7 +16,7 @@ pub fn validate(schema: &Schema, object: &Value, before: Option<&Value>, causes:
     }
 }
 
-/// Rules are not asked about an object that is not even of the right shape and size.
+/// Rules are only evaluated for objects of the right shape and size.
 fn hides_the_rest(cause: &Cause) -> bool {
     let reasons = [
         "FieldValueNotSupported",
@@ -76,7 +75,7 @@ fn check(
     }
 }
 
-/// The entry of the old list that this one continues: only lists that are maps have such.
+/// The corresponding entry of the old list, in lists with keys.
 fn counterpart<'a>(
     kind: &List,
     item: &Value,
@@ -164,8 +163,8 @@ fn wrong_type(shape: &Shape, value: &Value, path: &str) -> Option<Cause> {
     Some(Cause::wrong_type(path, &format!("{found:?}"), why))
 }
 
-/// As Go sees it: 1.0 is one, too.
-/// Kubernetes looks at these twice.
+/// Like Go: 1.0 is one, too.
+/// Kubernetes validates these twice.
 fn check_small_integer(value: &Value, path: &str, causes: &mut Vec<Cause>) {
     if value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
         return;

@@ -1,11 +1,11 @@
-//! The language of label selectors: `app=web,tier in (front,back),!old,size>2`.
+//! Parses label selectors: `app=web,tier in (front,back),!old,size>2`.
 
 use std::{iter::Peekable, vec};
 
 use super::{Requirement, Test};
 use crate::name_rules;
 
-/// A piece of a selector. A keyword is a word until an operator is expected.
+/// A token. A keyword is a word until an operator is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -15,7 +15,7 @@ enum Token {
 
 const SIGNS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
 
-/// Reads a selector, or says what is wrong with it.
+/// The selector, or what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { tokens: tokens(text).into_iter().peekable() };
     let mut requirements = Vec::new();
@@ -120,7 +120,7 @@ impl Parser {
         value.parse().map_err(|_| format!("values[0]: Invalid value: {value:?}: {why}"))
     }
 
-    /// Nothing is a value too.
+    /// A value may be empty.
     fn value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Sign(",") => Ok(String::new()),

@@ -1,4 +1,4 @@
-//! Addresses of Services and ports of nodes, given out in order.
+//! Assigns addresses of Services and ports of nodes in order.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::Store;
 use crate::kinds::{self, text};
 
 impl Store {
-    /// Gives a Service the addresses and ports that its type calls for and that it has not.
+    /// Assigns the addresses and ports that the Service's type needs and that are missing.
     pub(super) fn give_addresses(&self, service: &mut Value) {
         let kind = text(service, &["spec", "type"]).to_owned();
         if kind == "ExternalName" {

@@ -1,5 +1,5 @@
-//! From the body of a request to an object as it is stored: of the right kind, without what the
-//! schema does not know, with defaults.
+//! From a request's body to a stored object: of the right kind, without unknown fields, with
+//! defaults.
 
 use serde_json::{Map, Value};
 
@@ -10,10 +10,10 @@ use crate::{
     rules, schema,
 };
 
-/// The body of a request as it is stored, with defaults, but before anybody looked at its content.
+/// Decodes the body of a request and sets defaults, without validation.
 pub(super) fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, ApiError> {
     let mut object = match body {
-        // Go's decoder takes it for an object without fields.
+        // Like Go's decoder, an object without fields.
         Value::Null if !kind.is_custom() => Value::Object(Map::new()),
         other => other,
     };
@@ -52,7 +52,7 @@ pub(super) fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value,
     Ok(event_versions::to_stored(kind, object))
 }
 
-/// A patch may not make something else of the object.
+/// A patch may not change the kind.
 pub(super) fn check_patched_type(kind: &Kind, name: &str, object: &Value) -> Result<(), ApiError> {
     let version = text(object, &["apiVersion"]);
     match (kind.is_custom(), version) {

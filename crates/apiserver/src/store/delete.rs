@@ -1,4 +1,4 @@
-//! Deletion: preconditions, finalizers, and the two steps in which a namespace goes.
+//! Deletion: preconditions, finalizers, and the two steps of a namespace's deletion.
 
 use std::sync::Arc;
 
@@ -10,46 +10,44 @@ use crate::{
     kinds::{self, Kind, text},
 };
 
-/// These stay.
+/// Namespaces that can't be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// The parameters of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Only the object with this uid.
+    /// Precondition: the uid.
     pub uid: Option<String>,
-    /// Only this version of it.
+    /// Precondition: the version.
     pub version: Option<String>,
-    /// How long it may take; of no effect on the kinds of the sandbox.
+    /// Has no effect on the supported kinds.
     pub grace: Option<i64>,
-    /// How its dependents are treated.
+    /// Treatment of dependents.
     pub propagation: Option<Propagation>,
 }
 
-/// How the dependents of a deleted object are treated.
+/// Treatment of a deleted object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// It stays.
+    /// They stay.
     Orphan,
-    /// It goes afterwards.
+    /// They are deleted afterwards.
     Background,
-    /// It goes first.
+    /// They are deleted first.
     Foreground,
 }
 
-/// The outcome of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// The object is gone; this is what it was, under the version of its deletion.
+    /// The object is gone; its last state, with the version of the deletion.
     Gone(Arc<Value>),
-    /// It waits for its finalizers; this is what it is now.
+    /// The object waits for its finalizers; its current state.
     Waiting(Arc<Value>),
 }
 
 impl Store {
-    /// Deletes an object, or marks it where finalizers hold it.
+    /// Deletes an object, or marks it if it has finalizers.
     pub fn delete(
         &mut self,
         kind: &Kind,
@@ -94,7 +92,7 @@ impl Store {
         Ok(Deleted::Waiting(self.put(kind, namespace, name, object)))
     }
 
-    /// Deletes all that a list would show. Answers that list.
+    /// Deletes all objects of a list. Returns the list.
     pub fn delete_all(
         &mut self,
         kind: &Kind,
@@ -130,7 +128,7 @@ impl Store {
         Deleted::Gone(Arc::new(last))
     }
 
-    /// A namespace is emptied by a controller before it goes.
+    /// A controller empties a namespace before it is removed.
     fn terminate_namespace(
         &mut self,
         name: &str,
@@ -157,7 +155,7 @@ fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
     }
 }
 
-/// The finalizers of an object that is to be deleted in the way that the options ask for.
+/// The finalizers for a deletion with these options.
 fn wanted_finalizers(kind: &Kind, current: &Value, options: &DeleteOptions) -> Vec<String> {
     let given = meta::finalizers(current);
     let propagation = match options.propagation {

@@ -1,4 +1,5 @@
-//! The two versions of Event, one in each group. Events are stored in the older one.
+//! Converts between the two versions of Event, one in each group. Events are stored in the older
+//! one.
 
 use std::borrow::Cow;
 
@@ -15,10 +16,10 @@ const FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 ];
-/// Fields that the older version shows even when they are empty.
+/// Fields that the older version shows even if empty.
 const ALWAYS_SHOWN: [&str; 2] = ["reportingComponent", "reportingInstance"];
 
-/// The object as this kind's clients see it.
+/// Converts from the stored shape.
 pub fn from_stored<'a>(kind: &Kind, object: &'a Value) -> Cow<'a, Value> {
     match object.as_object() {
         Some(fields) if kind == kinds::new_event() => {
@@ -35,7 +36,7 @@ pub fn from_stored<'a>(kind: &Kind, object: &'a Value) -> Cow<'a, Value> {
     }
 }
 
-/// The object as it is stored.
+/// Converts to the stored shape.
 pub fn to_stored(kind: &Kind, object: Value) -> Value {
     match object {
         Value::Object(fields) if kind == kinds::new_event() => {

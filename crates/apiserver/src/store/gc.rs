@@ -1,5 +1,5 @@
-//! Garbage collection and the emptying of terminating namespaces: done by controllers in a cluster,
-//! here right after the change that calls for it.
+//! Garbage collection and emptying of terminating namespaces: the work of controllers in a cluster,
+//! done here right after the change.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use crate::kinds::{self, Kind, Kinds, text};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Where an object is.
+/// Address of an object.
 type Place = (&'static Kind, Box<str>, Box<str>);
 
 /// Slot of the kind, namespace and name.
@@ -61,7 +61,7 @@ impl Store {
         self.dependents.of(uid, self.kinds)
     }
 
-    /// Does what the changes after that version call for, until there is nothing left to do.
+    /// Processes the changes after that version, until nothing is left to do.
     pub fn collect_garbage(&mut self, since: u64, now: DateTime<Utc>) {
         let mut seen = since;
         while seen < self.version {
@@ -101,7 +101,7 @@ impl Store {
         for place in self.dependents_of(text(gone, &["metadata", "uid"])) {
             self.judge(&place, now);
         }
-        // An owner that waits for this one may be free now.
+        // An owner may have waited for this one.
         for owner in owners(gone) {
             let namespace = text(gone, &["metadata", "namespace"]);
             if let Some((kind, place, found)) = self.owner(owner, namespace) {
@@ -113,7 +113,7 @@ impl Store {
         }
     }
 
-    /// The owner that a reference names, if it is there.
+    /// The owner of a reference, if it exists.
     fn owner(&self, owner: &Value, namespace: &str) -> Option<(&'static Kind, String, Arc<Value>)> {
         let kind = self.kinds.named(text(owner, &["apiVersion"]), text(owner, &["kind"]))?;
         let place = if kind.namespaced { namespace } else { "" };
@@ -122,7 +122,7 @@ impl Store {
         same.then(|| (kind, place.to_owned(), found.clone()))
     }
 
-    /// Deletes an object whose owners are all gone, or takes out references to those that are.
+    /// Deletes an object without remaining owners, or removes references to missing owners.
     fn judge(&mut self, (kind, namespace, name): &Place, now: DateTime<Utc>) {
         let Some(object) = self.get(kind, namespace, name).cloned() else { return };
         let known = |owner: &Value| {
@@ -137,7 +137,7 @@ impl Store {
                     blocked |= goes_first && owner["blockOwnerDeletion"] == true;
                     present.push(owner.clone());
                 }
-                // Whether an object of an unknown kind exists cannot be known.
+                // Owners of unknown kinds may exist.
                 None if !known(owner) => present.push(owner.clone()),
                 None => absent += 1,
             }
@@ -156,7 +156,7 @@ impl Store {
                 ..DeleteOptions::default()
             };
             if !meta::is_terminating(&object) {
-                // Refused only where somebody else was faster.
+                // Fails only if it is gone already.
                 let _ = self.delete(kind, (namespace, name), &options, &mut call);
             }
         } else if absent > 0 {
@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Does the work that the finalizers `orphan` and `foregroundDeletion` wait for.
+    /// Processes the finalizers `orphan` and `foregroundDeletion`.
     fn release_dependents(&mut self, change: &Change, owner: &Arc<Value>, now: DateTime<Utc>) {
         let finalizers = meta::finalizers(owner);
         let uid = text(owner, &["metadata", "uid"]);
@@ -195,7 +195,7 @@ impl Store {
         self.put(kind, namespace, name, object);
     }
 
-    /// The owner may go once nothing is left that blocks it.
+    /// The owner is removed once no dependent blocks it.
     fn finish_foreground(&mut self, kind: &Kind, namespace: &str, owner: &Value) {
         let uid = text(owner, &["metadata", "uid"]);
         let blocks = |(kind, namespace, name): &Place| {
@@ -223,7 +223,7 @@ impl Store {
         self.store_or_finish(kind, (namespace, name), object);
     }
 
-    /// Deletes what is in a namespace that is being deleted, then the namespace.
+    /// Deletes the content of a terminating namespace, then the namespace.
     fn empty_if_terminating(&mut self, name: &str, now: DateTime<Utc>) {
         let Some(namespace) = self.get(kinds::namespace(), "", name).cloned() else { return };
         if name.is_empty() || !meta::is_terminating(&namespace) {
@@ -249,7 +249,7 @@ impl Store {
     }
 }
 
-/// Whether a change can call for anything; most do not.
+/// Whether a change needs processing; most do not.
 fn calls_for_work(change: &Change) -> bool {
     match &change.after {
         None => true,

@@ -1,4 +1,4 @@
-//! Lists: selected, paged, and as they were at a version that is still remembered.
+//! Lists: selected, paged, and at an earlier version.
 
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -8,47 +8,46 @@ use serde_json::{Value, json};
 use super::{Store, key};
 use crate::{api_error::ApiError, kinds::Kind, select::Selector};
 
-/// The parameters of a list.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     pub selector: Selector,
-    /// How many at most; 0 for all.
+    /// Page size; 0 for all.
     pub limit: usize,
-    /// Where the page before ended.
+    /// The continue token.
     pub continued: String,
-    /// How current it must be.
+    /// The required version.
     pub version: VersionMatch,
 }
 
-/// How current a list must be.
+/// The required version of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// As current as can be.
+    /// The newest.
     #[default]
     Latest,
-    /// At least that.
+    /// At least this.
     NotOlderThan(u64),
-    /// Exactly that.
+    /// Exactly this.
     Exact(u64),
-    /// The same, because it is asked for in pages.
+    /// The same, for later pages.
     Page(u64),
 }
 
-/// A page of objects, as they are stored.
+/// A page of stored objects.
 #[derive(Clone, Debug)]
 pub struct List {
     /// In the order of namespace and name.
     pub items: Vec<Arc<Value>>,
     /// The version of the whole list.
     pub version: u64,
-    /// Where the next page begins; empty at the end.
+    /// The continue token of the next page; empty at the end.
     pub continued: String,
-    /// How many follow, where that is known.
+    /// Number of remaining objects, if known.
     pub remaining: Option<usize>,
 }
 
 impl Store {
-    /// Objects of a kind, in one namespace or, with "", in all.
+    /// Objects of a kind in one namespace, or in all for "".
     pub fn list(&self, kind: &Kind, namespace: &str, query: &Query) -> Result<List, ApiError> {
         let (start, version) = self.start(query)?;
         let prefix = if namespace.is_empty() { String::new() } else { key(namespace, "") };
@@ -64,7 +63,7 @@ impl Store {
             items.push(object.clone());
         }
         let mut list = List { items, version, continued: String::new(), remaining: None };
-        // Whether what follows is selected is for the next page to see.
+        // The rest is filtered with the next page.
         let is_full = list.items.len() == limit && query.selector.only_name().is_none();
         let following = if is_full { entries.count() } else { 0 };
         if following > 0 {
@@ -99,7 +98,7 @@ impl Store {
         }
     }
 
-    /// The objects that changed since, as they were at that version; None if absent then.
+    /// Objects that changed since that version, in their state then; None if absent then.
     fn undone(
         &self,
         kind: &Kind,
@@ -130,7 +129,7 @@ impl Store {
             Some(start) => Bound::Excluded(format!("{prefix}{start}")),
             None => Bound::Included(prefix.to_owned()),
         };
-        // '0' is the letter that follows the slash.
+        // '0' is the character after the slash.
         let to = match prefix.strip_suffix('/') {
             Some(namespace) => Bound::Excluded(format!("{namespace}0")),
             None => Bound::Unbounded,
@@ -148,7 +147,7 @@ impl Store {
     }
 }
 
-/// Two sorted lists as one.
+/// Merges two sorted lists.
 fn merged<'a, T: 'a>(
     left: impl Iterator<Item = (&'a str, T)>,
     right: impl Iterator<Item = (&'a str, T)>,
@@ -162,7 +161,7 @@ fn merged<'a, T: 'a>(
 }
 
 fn token(version: u64, last: &str) -> String {
-    // The zero byte is how Kubernetes says "right after".
+    // Kubernetes appends a zero byte for "right after".
     let token = json!({ "v": "meta.k8s.io/v1", "rv": version, "start": format!("{last}\0") });
     URL_SAFE_NO_PAD.encode(token.to_string())
 }

@@ -1,4 +1,4 @@
-//! `metadata`: what the server fills in, what may be in it, and what may change.
+//! `metadata`: fields that the server sets, validation, and immutable fields.
 
 use serde_json::{Map, Value};
 
@@ -33,14 +33,14 @@ pub(super) fn name_of(object: &Value) -> &str {
     text(object, &["metadata", "name"])
 }
 
-/// Takes out what a client can't say of a new object.
+/// Removes fields that a client can't set on a new object.
 pub(super) fn wipe_system_fields(object: &mut Value) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         of(object).remove(field);
     }
 }
 
-/// Takes out all but the first reference to each owner; says so.
+/// Removes duplicate owner references, with a warning.
 pub(super) fn without_duplicate_owners(object: &mut Value) -> Option<String> {
     let owners = object["metadata"].get_mut("ownerReferences")?.as_array_mut()?;
     let mut seen = Vec::new();
@@ -88,7 +88,7 @@ impl Store {
             metadata.insert("namespace".into(), namespace.into());
         }
         if generated {
-            // Longer ones leave no room for the end within a label's 63 letters.
+            // Longer prefixes leave no room for the suffix within 63 characters.
             let end = prefix.char_indices().map(|(at, letter)| at + letter.len_utf8());
             let end = end.take_while(|end| *end <= 58).last().unwrap_or(0);
             let name = format!("{}{}", &prefix[..end], self.new_suffix());
@@ -153,7 +153,7 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Labels, of the object or of a template in it.
+/// Validates labels of the object or of a template.
 pub(crate) fn validate_labels(labels: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         for why in name_rules::qualified_name(key) {
@@ -231,7 +231,7 @@ fn validate_finalizers(metadata: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Metadata that may not change.
+/// Validates immutable metadata.
 pub(super) fn validate_update(object: &Value, current: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if is_terminating(current) {

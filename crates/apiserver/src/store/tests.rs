@@ -1,4 +1,4 @@
-//! The promises of a store, without HTTP.
+//! The store without HTTP.
 
 mod deletion;
 mod rules;
@@ -16,7 +16,7 @@ fn noon() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
 }
 
-/// A store with the namespace `web`, and what to call it with.
+/// A store with the namespace `web`, and a call for it.
 fn store() -> (Store, Call) {
     let (mut store, mut call) = (Store::new(&KINDS, 100, 7), Call::at(noon()));
     let web = json!({ "metadata": { "name": "web" } });

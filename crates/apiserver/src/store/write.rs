@@ -1,5 +1,5 @@
-//! Create, update and patch: in the order in which the API server decodes, admits, completes,
-//! validates and stores.
+//! Create, update and patch: decoded, admitted, completed, validated and stored in the API server's
+//! order.
 
 use std::sync::Arc;
 
@@ -17,26 +17,25 @@ use crate::{
     patch, rules,
 };
 
-/// A write that needs more room in etcd is refused there.
+/// etcd's limit for a write.
 const LARGEST: usize = 1_572_864;
 
-/// The parameters of a write beyond the object.
+/// Parameters of a write.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The time of day.
     pub now: DateTime<Utc>,
-    /// Whether everything happens but the write.
+    /// Whether it is a dry run.
     pub dry_run: bool,
-    /// How unknown fields are treated.
+    /// Treatment of unknown fields.
     pub unknown_fields: FieldValidation,
-    /// Fields that occur twice in the body, of which only the last is left.
+    /// Duplicate fields in the body.
     pub doubled_fields: Vec<String>,
-    /// Warnings for the caller, filled in by the write.
+    /// Warnings of the write.
     pub warnings: Vec<String>,
 }
 
 impl Call {
-    /// A call that is meant, at that time.
+    /// Not a dry run.
     pub fn at(now: DateTime<Utc>) -> Self {
         Self {
             now,
@@ -48,22 +47,22 @@ impl Call {
     }
 }
 
-/// How unknown fields are treated.
+/// Treatment of unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// They are dropped.
     Ignore,
-    /// They are dropped, and the caller is told.
+    /// They are dropped with a warning.
     #[default]
     Warn,
     /// The request is refused.
     Strict,
 }
 
-/// Which part of an object a write is about.
+/// The written part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All but the status, where that is a subresource.
+    /// All but the status, if that is a subresource.
     Main,
     /// The status alone.
     Status,
@@ -71,14 +70,14 @@ pub enum Part {
     Finalize,
 }
 
-/// A change to an object, in the kind's own shape.
+/// A patch in the kind's own shape.
 #[derive(Clone, Debug)]
 pub enum Patch {
     /// RFC 7386.
     Merge(Value),
     /// RFC 6902.
     Json(Vec<patch::Operation>),
-    /// Kubernetes' own, for built-in kinds.
+    /// A strategic merge patch, for built-in kinds.
     Strategic(Value),
 }
 
@@ -138,7 +137,7 @@ impl Store {
         Ok(self.put(kind, namespace, &name, object))
     }
 
-    /// Nothing is made in a namespace that is not there or on its way out.
+    /// Refuses creates in missing or terminating namespaces.
     fn admit(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         if namespace.is_empty() {
             return Ok(());
@@ -262,7 +261,7 @@ impl Store {
         Ok(self.store_or_finish(kind, (namespace, name), object))
     }
 
-    /// Stores the object, unless it was only waiting for this change to go.
+    /// Stores the object, or removes it if the change took its last finalizer.
     pub(super) fn store_or_finish(
         &mut self,
         kind: &Kind,
@@ -279,7 +278,7 @@ impl Store {
 
 fn created_causes(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    // An Event of the core group is looked at for itself first.
+    // Events of the core group are validated in their own shape first.
     if kind == kinds::event() {
         rules::validate(kind, object, &mut causes);
         if causes.is_empty() {
@@ -303,7 +302,7 @@ fn readable_version(object: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// A custom resource may call itself what it likes until it is looked at.
+/// A custom resource may have any `kind` until it is validated here.
 fn other_kind(kind: &Kind, object: &Value) -> Option<Cause> {
     let name = text(object, &["kind"]);
     let why = format!("must be {}", kind.kind);
@@ -313,7 +312,7 @@ fn other_kind(kind: &Kind, object: &Value) -> Option<Cause> {
 fn refuse(kind: &Kind, object: &Value, causes: Vec<Cause>) -> ApiError {
     let error = ApiError::invalid(stored_as(kind), meta::name_of(object), causes);
     match text(object, &["kind"]) {
-        name if name != kind.kind => error.told_of(kind, name),
+        name if name != kind.kind => error.with_kind_name(kind, name),
         _ => error,
     }
 }
@@ -337,7 +336,7 @@ fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Re
 
 fn same_namespace(object: &Value, namespace: &str) -> Result<(), ApiError> {
     let named = text(object, &["metadata", "namespace"]);
-    // Cluster-scoped objects lose the namespace they name.
+    // The namespace of cluster-scoped objects is dropped.
     if named.is_empty() || namespace.is_empty() || named == namespace {
         return Ok(());
     }
@@ -358,14 +357,14 @@ fn same_name(object: &Value, namespace: &str, name: &str) -> Result<(), ApiError
 }
 
 fn fits(object: &Value) -> Result<(), ApiError> {
-    // Escaping makes a text longer, so what comes near is looked at closely.
+    // Escaping makes strings longer, so sizes near the limit are computed exactly.
     if weight(object) > LARGEST / 2 && object.to_string().len() > LARGEST {
         return Err(ApiError::too_large_for_store());
     }
     Ok(())
 }
 
-/// How many bytes of text there are.
+/// Total bytes of strings.
 fn weight(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),

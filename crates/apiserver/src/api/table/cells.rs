@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::documented;
 use crate::kinds::{Column, Kind, text};
 
-/// Name of a column, and what it is documented as: a field of a type, or words of its own. Those
-/// with a plus are shown with `-o wide` alone.
+/// Name of a column and its description: that of a field, or a text. Columns with a plus are shown
+/// only with `-o wide`.
 type Columns = &'static [(&'static str, &'static str)];
 
 const NAME: (&str, &str) = ("Name", "ObjectMeta.name");
@@ -103,7 +103,7 @@ fn since(time: &Value, now: DateTime<Utc>) -> Value {
     time.map_or("<unknown>".into(), |time| age(time.to_utc(), now).into())
 }
 
-/// How long ago, in at most two units, as kubectl tells it.
+/// An age in at most two units, as kubectl prints it.
 pub(super) fn age(then: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let seconds = (now - then).num_seconds();
     let (minutes, hours) = (seconds / 60, seconds / 3600);

@@ -1,4 +1,4 @@
-//! As much of JSONPath as columns use: `.field`, `[0]`, `[?(@.field=="text")]`.
+//! The subset of JSONPath that columns use: `.field`, `[0]`, `[?(@.field=="text")]`.
 
 use serde_json::Value;
 

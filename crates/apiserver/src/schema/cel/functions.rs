@@ -28,7 +28,7 @@ pub(super) fn register(env: &mut Env) -> Result<(), DeclarationError> {
 static URL: Type = Type::new_unspecified_type("kubernetes.URL");
 static SPAN: Type = Type::new_unspecified_type("google.protobuf.Duration");
 
-/// Of a URL, what rules ask for.
+/// The parts of a URL that rules use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Url {
     scheme: String,
@@ -63,7 +63,7 @@ impl Url {
     }
 }
 
-/// The scheme in lower case, and what follows its colon.
+/// The scheme in lower case, and the rest after its colon.
 fn scheme(text: &str) -> Option<(String, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c)));
     match end.map(|end| (end, &text[end..])) {

@@ -6,7 +6,7 @@ fn options(propagation: Option<Propagation>) -> DeleteOptions {
     DeleteOptions { propagation, ..DeleteOptions::default() }
 }
 
-/// Deletes a Secret, then lets the controllers do their work.
+/// Deletes a Secret, then runs garbage collection.
 fn delete(store: &mut Store, name: &str, propagation: Option<Propagation>) {
     let before = store.version();
     let mut call = Call::at(noon());

@@ -7,7 +7,7 @@ fn created(kind: &Kind, object: Value) -> Result<Arc<Value>, ApiError> {
     store.create(kind, "web", object, &mut call)
 }
 
-/// The fields that a error names.
+/// The fields in an error.
 fn blamed(outcome: Result<Arc<Value>, ApiError>) -> Vec<String> {
     let error = outcome.expect_err("it must be refused");
     let causes = error.details.map(|details| details.causes).unwrap_or_default();
@@ -80,7 +80,7 @@ fn a_refusal_never_quotes_a_value_of_a_secret_or_a_key_of_a_route() {
     ];
     for (at, outcome) in refused.into_iter().enumerate() {
         let told = outcome.expect_err("each is refused").to_status().to_string();
-        // An enum's value is quoted, as it is by Kubernetes: a termination is no key.
+        // Values of enums are quoted as in Kubernetes: a termination is no secret.
         let told = told.replacen(&format!("Unsupported value: \\\"{KEY}\\\""), "", 9);
         assert!(!told.contains(KEY), "case {at} quotes the value");
     }
