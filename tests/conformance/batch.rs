@@ -1,4 +1,4 @@
-//! Many sequences: what was compared in all of them, and how to show a failure.
+//! Runs many sequences, counts what was compared, and reports failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,15 +10,14 @@ use crate::call::Call;
 use crate::generate::{Generator, KINDS};
 use crate::sequence::{self, Compared, Disagreement, Pair};
 
-/// Calls of one sequence. Longer ones meet no more than this, and take longer to shrink.
+/// Calls per sequence. Longer ones find nothing more and take longer to shrink.
 const LENGTH: usize = 80;
-/// Sequences under way at once: the real server waits more than it works.
+/// Concurrent sequences, because the real server mostly waits.
 const AT_ONCE: usize = 4;
-/// How often a failing sequence is tried again to make it shorter, and for how long.
+/// Limits for shrinking a failing sequence.
 const RETRIES: usize = 300;
 const SHRINK_WITHIN: Duration = Duration::from_secs(45);
 
-/// What was compared.
 #[derive(Default)]
 pub struct Tally {
     pub operations: usize,
@@ -28,7 +27,7 @@ pub struct Tally {
     took: Duration,
 }
 
-/// The same seed in every run of `make test`, another in every long one; TRUSTPLANE_SEED repeats one.
+/// Fixed in `make test`, random in long runs; TRUSTPLANE_SEED repeats one.
 pub fn seed() -> u64 {
     let given = std::env::var("TRUSTPLANE_SEED").ok().and_then(|seed| seed.parse().ok());
     let long = is_long().then(|| u64::from(std::process::id()) << 20);
@@ -41,8 +40,8 @@ pub fn is_long() -> bool {
     std::env::var_os("TRUSTPLANE_LONG").is_some()
 }
 
-/// Compares at least so many operations. A difference comes back as a report that shows how to
-/// repeat it.
+/// Compares at least this many operations. An error is a report that shows how to reproduce the
+/// difference.
 pub async fn compare(pair: &Pair, seed: u64, operations: usize) -> Result<Tally, String> {
     match first_failure(pair, seed, operations).await {
         Ok(tally) => Ok(tally),
@@ -50,14 +49,14 @@ pub async fn compare(pair: &Pair, seed: u64, operations: usize) -> Result<Tally,
     }
 }
 
-/// A sequence on which the two sides differ, as it was found.
+/// A sequence on which the two sides differ.
 pub struct Failure {
     pub seed: u64,
     pub steps: Vec<Call>,
     pub found: Box<Disagreement>,
 }
 
-/// As [`compare`], without making the failure shorter.
+/// Like [`compare`], without shrinking.
 pub async fn first_failure(pair: &Pair, seed: u64, operations: usize) -> Result<Tally, Failure> {
     let start = Instant::now();
     let sequences = (0..operations.div_ceil(LENGTH) as u64).map(|number| async move {
@@ -77,8 +76,8 @@ pub async fn first_failure(pair: &Pair, seed: u64, operations: usize) -> Result<
     Ok(tally)
 }
 
-/// Compares sequences that were written by hand, all at once: some wait for controllers. Returns what
-/// differs.
+/// Compares handwritten sequences concurrently, because some wait for controllers. Returns the
+/// differences.
 pub async fn scenarios(pair: &Pair, scenarios: Vec<(&'static str, Vec<Call>)>) -> Vec<String> {
     let runs = scenarios.iter().map(|(name, steps)| async move {
         let failure = sequence::run(pair, steps).await.err();
@@ -144,12 +143,12 @@ impl Tally {
         }
     }
 
-    /// How many known differences were met.
+    /// Number of known differences found.
     pub fn known(&self) -> usize {
         self.known.values().sum()
     }
 
-    /// What was hardly met, so that the comparison says little about it.
+    /// Calls that were made too rarely for the comparison to mean much.
     pub fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
         for verb in ["create", "get", "list", "update", "patch", "delete", "watch"] {

@@ -1,7 +1,7 @@
-//! One request, said so that it can be sent to either side.
+//! One request that can be sent to either side.
 //!
-//! Paths, query values and bodies may hold placeholders, which each side fills in from what it has
-//! answered so far, because uids and resourceVersions are its own:
+//! Paths, query values and bodies may hold placeholders, which each side fills in from its own
+//! earlier answers, because uids and resourceVersions differ:
 //!
 //! | placeholder | becomes |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `${list PATH}`, `${continue PATH}` | resourceVersion and continue token of the last list of PATH |
 //! | `${name PREFIX}` | the name that the server generated from PREFIX |
 //!
-//! So any step can be taken out of a sequence and the others still make sense.
+//! So the other steps still make sense when one is removed from a sequence.
 
 use std::fmt;
 
@@ -26,27 +26,26 @@ pub struct Call {
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Body,
-    /// SeenRequest again until both sides say the same, and this: controllers of a real cluster take their
-    /// time.
+    /// Repeat until both sides agree on this, because controllers of a real cluster take time.
     pub until: Option<Until>,
 }
 
-/// What a [`Call`] waits for.
+/// The state that a [`Call`] waits for.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     Code(u16),
-    /// A list of so many.
+    /// A list of this length.
     Items(usize),
 }
 
-/// What is sent with a [`Call`].
+/// The body of a [`Call`].
 #[derive(Clone, Debug)]
 pub enum Body {
     Nothing,
     Json(Value),
     Text(String),
-    /// What was last seen of the object that the call names, after a merge patch: how clients update.
-    /// The second value is sent where nothing was seen.
+    /// The last seen state of the named object with this merge patch, as clients update. The second
+    /// value is sent if the object was never seen.
     Seen(Value, Value),
 }
 
@@ -78,7 +77,7 @@ impl Call {
         Self::new(Method::DELETE, path)
     }
 
-    /// A patch of the type that is called `application/TYPE+json`.
+    /// A patch with content type `application/TYPE+json`.
     pub fn patch(kind: &'static str, path: impl Into<String>, body: Value) -> Self {
         let call = Self::new(Method::PATCH, path).header("content-type", kind);
         Self { body: Body::Json(body), ..call }
@@ -102,7 +101,7 @@ impl Call {
         self
     }
 
-    /// Sets a header, in place of an earlier one of that name.
+    /// Sets or replaces a header.
     pub fn header(mut self, name: &'static str, value: &'static str) -> Self {
         self.headers.retain(|(other, _)| *other != name);
         self.headers.push((name, value));
@@ -113,23 +112,23 @@ impl Call {
         Self { until: Some(until), ..self }
     }
 
-    /// Whether the answer goes on until somebody ends it.
+    /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
-        self.method == Method::GET && self.asks("watch").is_some_and(|value| value != "false")
+        self.method == Method::GET && self.query("watch").is_some_and(|value| value != "false")
     }
 
-    /// Whether the real server may answer from a cache that is a moment behind.
+    /// Whether the real server may answer from a stale cache.
     pub fn may_be_stale(&self) -> bool {
-        let version = self.asks("resourceVersion").unwrap_or_default();
+        let version = self.query("resourceVersion").unwrap_or_default();
         self.method == Method::GET && (!version.is_empty() || self.is_watch())
     }
 
     /// The value of a query parameter.
-    pub fn asks(&self, name: &str) -> Option<&str> {
+    pub fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The collection that the path is in, without the name of an object.
+    /// The path of the collection, without an object's name.
     pub fn collection(&self) -> &str {
         match self.path.split('/').position(|part| part == "namespaces") {
             Some(at) => part_of(&self.path, at + 3),
@@ -138,7 +137,7 @@ impl Call {
     }
 }
 
-/// The path up to its so-many-th part.
+/// The first parts of the path.
 fn part_of(path: &str, parts: usize) -> &str {
     let end = path.match_indices('/').nth(parts).map_or(path.len(), |(at, _)| at);
     &path[..end]

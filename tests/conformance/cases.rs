@@ -1,5 +1,5 @@
-//! What random calls would hardly meet: limits, ends of watches, versions that are gone or not there
-//! yet, other forms of an answer.
+//! Cases that random calls rarely produce: limits, ends of watches, versions that are gone or not
+//! yet there, other formats of an answer.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const ROUTES: &str = "/apis/route.openshift.io/v1/namespaces/${a}/routes";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/${a}/events";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/${a}/leases";
 
-/// All of them, each for namespaces of its own.
+/// All cases, each in its own namespaces.
 pub fn scenarios() -> Vec<(&'static str, Vec<Call>)> {
     vec![
         ("objects can be too large", too_large()),

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::side::Answer;
 
-/// One place where two answers differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// A JSON pointer into the body, or `code`, `warnings`, `content type`.
@@ -23,8 +22,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every place where two normalised answers differ. What is said about a selector that cannot be read
-/// is not compared: it quotes the selector.
+/// All differences between two normalised answers. Messages about invalid selectors are not
+/// compared, because they quote the selector.
 pub fn answers(call: &Call, left: &Answer, right: &Answer) -> Vec<Difference> {
     let mut found = Vec::new();
     values("code", &left.code.into(), &right.code.into(), &mut found);
@@ -38,7 +37,7 @@ pub fn answers(call: &Call, left: &Answer, right: &Answer) -> Vec<Difference> {
     );
     values("", &left.body, &right.body, &mut found);
     found.retain(|difference| !is_unquoted_value(difference));
-    if left.code == 400 && (call.asks("labelSelector").or(call.asks("fieldSelector")).is_some()) {
+    if left.code == 400 && (call.query("labelSelector").or(call.query("fieldSelector")).is_some()) {
         found.retain(|difference| difference.place != "/message");
     }
     found
@@ -50,7 +49,7 @@ fn is_unquoted_value(difference: &Difference) -> bool {
     else {
         return false;
     };
-    // The real one tells a shorter path in this case, and the value once more.
+    // The real server names a shorter path here and repeats the value.
     let is_time = |text: &str| text.contains(" in body must be of type date-time");
     if is_time(left) && is_time(right) {
         return true;
@@ -63,7 +62,7 @@ fn is_unquoted_value(difference: &Difference) -> bool {
         })
 }
 
-/// Every place where two JSON values differ.
+/// All differences between two JSON values.
 pub fn values(place: &str, left: &Value, right: &Value, found: &mut Vec<Difference>) {
     match (left, right) {
         (Value::Object(a), Value::Object(b)) => {

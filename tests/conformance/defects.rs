@@ -1,4 +1,4 @@
-//! A server that is wrong in one way, to see that the comparison notices.
+//! A server with one defect, to check that the comparison finds it.
 
 use std::convert::Infallible;
 
@@ -14,80 +14,80 @@ use tower::service_fn;
 
 use crate::side::Side;
 
-type Told = UnsyncBoxBody<bytes::Bytes, kube::Error>;
+type AnswerBody = UnsyncBoxBody<bytes::Bytes, kube::Error>;
 
-/// One way to be wrong.
+/// A wrong behaviour.
 #[derive(Clone, Copy)]
-pub struct Lie {
+pub struct Defect {
     pub name: &'static str,
-    /// What becomes of the request on its way.
-    ask: fn(String) -> String,
-    /// What becomes of the answer.
-    tell: fn(&mut Response<Value>),
-    /// Events of a watch with this in them are left out.
+    /// Changes the URI of a request.
+    request: fn(String) -> String,
+    /// Changes the answer.
+    answer: fn(&mut Response<Value>),
+    /// Drops watch events that contain this.
     omit: Option<&'static str>,
 }
 
-const TRUTH: Lie = Lie { name: "", ask: |uri| uri, tell: |_| {}, omit: None };
+const NONE: Defect = Defect { name: "", request: |uri| uri, answer: |_| {}, omit: None };
 
-pub const LIES: &[Lie] = &[
-    Lie {
+pub const DEFECTS: &[Defect] = &[
+    Defect {
         name: "a conflict is called a bad request",
-        tell: |answer| recode(answer, 409, 400),
-        ..TRUTH
+        answer: |answer| recode(answer, 409, 400),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "a created object is answered with 200",
-        tell: |answer| recode(answer, 201, 200),
-        ..TRUTH
+        answer: |answer| recode(answer, 201, 200),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "warnings are swallowed",
-        tell: |answer| {
+        answer: |answer| {
             answer.headers_mut().remove("warning");
         },
-        ..TRUTH
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "the reason is another",
-        tell: |answer| replace(answer, "/reason", "NotFound", json!("Gone")),
-        ..TRUTH
+        answer: |answer| replace(answer, "/reason", "NotFound", json!("Gone")),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "a cause names another field",
-        tell: |answer| set(answer, "/details/causes/0/field", json!("spec")),
-        ..TRUTH
+        answer: |answer| set(answer, "/details/causes/0/field", json!("spec")),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "the details lack the kind",
-        tell: |answer| set(answer, "/details/kind", Value::Null),
-        ..TRUTH
+        answer: |answer| set(answer, "/details/kind", Value::Null),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "a message is worded otherwise",
-        tell: |answer| replace(answer, "/status", "Failure", json!("failure")),
-        ..TRUTH
+        answer: |answer| replace(answer, "/status", "Failure", json!("failure")),
+        ..NONE
     },
-    Lie {
+    Defect {
         name: "a write does not change the resourceVersion",
-        tell: |answer| set(answer, "/metadata/resourceVersion", json!("7")),
-        ..TRUTH
+        answer: |answer| set(answer, "/metadata/resourceVersion", json!("7")),
+        ..NONE
     },
-    Lie { name: "the uid is another at each reading", tell: another_uid, ..TRUTH },
-    Lie {
+    Defect { name: "the uid is another at each reading", answer: another_uid, ..NONE },
+    Defect {
         name: "the generation is never counted",
-        tell: |answer| set(answer, "/metadata/generation", json!(1)),
-        ..TRUTH
+        answer: |answer| set(answer, "/metadata/generation", json!(1)),
+        ..NONE
     },
-    Lie { name: "a list lacks its last item", tell: shorten, ..TRUTH },
-    Lie {
+    Defect { name: "a list lacks its last item", answer: shorten, ..NONE },
+    Defect {
         name: "label selectors are ignored",
-        ask: |uri| uri.replace("labelSelector", "ignored"),
-        ..TRUTH
+        request: |uri| uri.replace("labelSelector", "ignored"),
+        ..NONE
     },
-    Lie { name: "a dry run is not dry", ask: |uri| uri.replace("dryRun=All", ""), ..TRUTH },
-    Lie { name: "watches say nothing of changes", omit: Some("\"MODIFIED\""), ..TRUTH },
-    Lie { name: "watches say nothing of deletions", omit: Some("\"DELETED\""), ..TRUTH },
+    Defect { name: "a dry run is not dry", request: |uri| uri.replace("dryRun=All", ""), ..NONE },
+    Defect { name: "watches say nothing of changes", omit: Some("\"MODIFIED\""), ..NONE },
+    Defect { name: "watches say nothing of deletions", omit: Some("\"DELETED\""), ..NONE },
 ];
 
 fn recode(answer: &mut Response<Value>, from: u16, to: u16) {
@@ -119,22 +119,26 @@ fn shorten(answer: &mut Response<Value>) {
     }
 }
 
-/// The same server, but with a lie.
-pub fn lying(side: &Side, lie: Lie) -> Side {
+/// The same server with a defect.
+pub fn with_defect(side: &Side, defect: Defect) -> Side {
     let inner = side.client.clone();
     let service = service_fn(move |request: Request<Body>| {
         let inner = inner.clone();
-        async move { Ok::<_, Infallible>(answer(&inner, request, lie).await) }
+        async move { Ok::<_, Infallible>(answer(&inner, request, defect).await) }
     });
-    Side { name: "the liar", client: Client::new(service, "default") }
+    Side { name: "the defective server", client: Client::new(service, "default") }
 }
 
-async fn answer(inner: &Client, mut request: Request<Body>, lie: Lie) -> Response<Told> {
-    let uri = (lie.ask)(request.uri().to_string());
+async fn answer(
+    inner: &Client,
+    mut request: Request<Body>,
+    defect: Defect,
+) -> Response<AnswerBody> {
+    let uri = (defect.request)(request.uri().to_string());
     *request.uri_mut() = uri.parse::<Uri>().expect("still a URI");
     let response = inner.send(request).await.expect("the server answers");
     if uri.contains("watch=true") && response.status() == 200 {
-        return response.map(|body| omitting(body, lie.omit));
+        return response.map(|body| without_events(body, defect.omit));
     }
     let (head, body) = response.into_parts();
     let bytes = body.collect().await.expect("the whole answer").to_bytes();
@@ -142,17 +146,17 @@ async fn answer(inner: &Client, mut request: Request<Body>, lie: Lie) -> Respons
         return Response::from_parts(head, Body::from(bytes).boxed_unsync());
     };
     let mut response = Response::from_parts(head, value);
-    (lie.tell)(&mut response);
+    (defect.answer)(&mut response);
     response.map(|value| Body::from(value.to_string().into_bytes()).boxed_unsync())
 }
 
-/// Every event comes in a frame of its own.
-fn omitting(body: Body, omit: Option<&'static str>) -> Told {
-    let told = move |frame: &Frame<bytes::Bytes>| {
+/// Every event is one frame.
+fn without_events(body: Body, omit: Option<&'static str>) -> AnswerBody {
+    let is_kept = move |frame: &Frame<bytes::Bytes>| {
         let text =
             String::from_utf8_lossy(frame.data_ref().map_or(&[][..], |data| data)).into_owned();
-        !omit.is_some_and(|omitted| text.contains(omitted))
+        !omit.is_some_and(|part| text.contains(part))
     };
-    let frames = BodyStream::new(body).try_filter(move |frame| std::future::ready(told(frame)));
+    let frames = BodyStream::new(body).try_filter(move |frame| std::future::ready(is_kept(frame)));
     StreamBody::new(frames).boxed_unsync()
 }

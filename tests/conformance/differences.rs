@@ -1,10 +1,10 @@
-//! Where the sandbox is known to differ from a real API server, and why it may.
+//! Known differences between the sandbox and a real API server, and why they are acceptable.
 //!
-//! At most ten, and none on what the controllers do: get, list, watch and merge patch of Routes; get,
-//! list and watch of Secrets; create, get and patch of Events; get, create and update of Leases.
-//! Tests hold this list to that, and to being true: every difference is shown by an example.
+//! At most ten, and none in the requests of the controllers: get, list, watch and merge patch of
+//! Routes; get, list and watch of Secrets; create, get and patch of Events; get, create and update
+//! of Leases. Tests check both, and that each example still shows its difference.
 //!
-//! Not a difference but a limit: kinds that the sandbox does not have are not found there.
+//! Kinds that the sandbox lacks are a limit, not a difference.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -17,9 +17,9 @@ use crate::side::Answer;
 pub struct Known {
     pub name: &'static str,
     pub why: &'static str,
-    /// Whether the two sides hold different objects from here on, so that a sequence ends.
+    /// Whether the two sides hold different objects afterwards, so that the sequence must end.
     pub parts: bool,
-    /// Whether it explains why these two answers differ.
+    /// Whether it explains these differences.
     pub explains: fn(&Call, &Answer, &Answer, &[Difference]) -> bool,
     /// The last of these calls shows it.
     pub example: fn() -> Vec<Call>,
@@ -102,7 +102,7 @@ pub const KNOWN: &[Known] = &[
     },
 ];
 
-/// The known difference that explains why two answers are not the same.
+/// The known difference that explains these differences.
 pub fn known(
     call: &Call,
     left: &Answer,
@@ -113,7 +113,7 @@ pub fn known(
     KNOWN.iter().find(|known| !is_done_by_controllers(call) && explains(known))
 }
 
-/// What our controllers ask for, and how.
+/// Whether our controllers send such requests.
 fn is_done_by_controllers(call: &Call) -> bool {
     let at = |place: &str| call.path.contains(place);
     let reads = call.method == Method::GET && call.headers.is_empty();

@@ -1,11 +1,11 @@
-//! The comparison itself can be believed: two real servers agree, a wrong answer is found, what was
-//! found can be repeated, and the list of known differences is true.
+//! Tests the comparison itself: two real servers agree, a wrong answer is found, failures can be
+//! reproduced, and the list of known differences is true.
 
+use crate::batch::{self, compare, first_failure};
 use crate::call::Call;
-use crate::compared::{self, compare, first_failure};
+use crate::defects::{DEFECTS, with_defect};
 use crate::differences::KNOWN;
 use crate::generate::Generator;
-use crate::liar::{LIES, lying};
 use crate::real::Real;
 use crate::sandbox::sandbox;
 use crate::sequence::{self, Compared, Pair};
@@ -14,7 +14,7 @@ use crate::sequence::{self, Compared, Pair};
 async fn two_real_servers_agree() {
     let (one, two) = tokio::join!(Real::shared(), Real::start("second"));
     let pair = Pair { left: one.side("one").await, right: two.side("another").await };
-    let tally = compare(&pair, compared::seed(), 500).await;
+    let tally = compare(&pair, batch::seed(), 500).await;
     let tally = tally.unwrap_or_else(|report| panic!("{report}"));
     println!("{tally}");
     assert_eq!(tally.known(), 0, "a real server does not differ from itself");
@@ -22,23 +22,23 @@ async fn two_real_servers_agree() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_wrong_answer_is_found() {
-    let (pair, seed) =
-        (|| Pair { left: sandbox("one"), right: sandbox("another") }, compared::seed());
+    let (pair, seed) = (|| Pair { left: sandbox("one"), right: sandbox("another") }, batch::seed());
     let honest = first_failure(&pair(), seed, 1_000).await;
     assert!(honest.is_ok(), "two sandboxes differ");
-    for lie in LIES {
-        let pair = Pair { right: lying(&sandbox("another"), *lie), ..pair() };
+    for defect in DEFECTS {
+        let pair = Pair { right: with_defect(&sandbox("another"), *defect), ..pair() };
         let found = first_failure(&pair, seed, 1_000).await;
-        assert!(found.is_err(), "not found: {}", lie.name);
+        assert!(found.is_err(), "not found: {}", defect.name);
     }
-    println!("{} kinds of wrong answers were found", LIES.len());
+    println!("{} kinds of wrong answers were found", DEFECTS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_found_is_made_short_and_can_be_repeated() {
-    let lie = LIES.iter().find(|lie| lie.name.contains("generation")).expect("it is a lie");
-    let pair = || Pair { left: sandbox("one"), right: lying(&sandbox("another"), *lie) };
-    let report = compare(&pair(), 1, 2_000).await.err().expect("the lie is found");
+    let defect =
+        DEFECTS.iter().find(|defect| defect.name.contains("generation")).expect("it is a defect");
+    let pair = || Pair { left: sandbox("one"), right: with_defect(&sandbox("another"), *defect) };
+    let report = compare(&pair(), 1, 2_000).await.err().expect("the defect is found");
     let steps = report.lines().filter(|line| line.trim_start().starts_with(char::is_numeric));
     assert!(steps.count() <= 3, "{report}");
     let seed = report.split(['=', ' ']).nth(1).and_then(|seed| seed.parse().ok());

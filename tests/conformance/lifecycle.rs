@@ -1,6 +1,6 @@
-//! What is not done when the API server has answered: content of deleted namespaces, and garbage.
+//! Work after the API server's answer: content of deleted namespaces, and garbage collection.
 //!
-//! On a real cluster controllers do it a moment later, so the sides are asked until they agree.
+//! In a real cluster controllers do it a moment later, so calls are repeated until the sides agree.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::call::{Call, Until};
 const CORE: &str = "/api/v1/namespaces";
 const ROUTES: &str = "/apis/route.openshift.io/v1/namespaces";
 
-/// All of them, each for namespaces of its own.
+/// All cases, each in its own namespaces.
 pub fn scenarios() -> Vec<(&'static str, Vec<Call>)> {
     let namespace = format!("{CORE}/${{a}}");
     vec![

@@ -1,26 +1,26 @@
-//! The sandbox answers as a real kube-apiserver does: random sequences of calls go to both, and what
-//! they say is compared after uids, resourceVersions, times and generated names were taken out.
+//! The sandbox answers like a real kube-apiserver: random sequences of calls go to both, and their
+//! answers are compared without uids, resourceVersions, times and generated names.
 //!
-//! - [`generate`] makes the calls up, [`sequence`] sends them to both sides and compares;
-//! - [`cases`], [`spire`] and [`lifecycle`] are sequences that chance would not find;
-//! - [`kubectl`] does the same with the real kubectl and what it prints;
-//! - [`differences`] lists what is known to differ, and why it may;
-//! - [`harness`] shows that a difference would be found.
+//! - [`generate`] makes random calls, [`sequence`] sends them to both sides and compares;
+//! - [`cases`], [`spire`] and [`lifecycle`] are handwritten sequences;
+//! - [`kubectl`] compares the output of the real kubectl;
+//! - [`differences`] lists the known differences, and why they are acceptable;
+//! - [`harness`] shows that other differences would be found, with [`defects`].
 //!
 //! `TRUSTPLANE_SEED` repeats a run; `TRUSTPLANE_LONG` makes it ten times as long.
 
+mod batch;
 mod call;
 mod cases;
 mod compare;
-mod compared;
+mod defects;
 mod differences;
 mod generate;
 mod harness;
 mod kubectl;
-mod liar;
 mod lifecycle;
-mod memory;
-mod normal;
+mod normalise;
+mod placeholders;
 mod real;
 mod sandbox;
 mod sequence;

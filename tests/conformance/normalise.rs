@@ -1,13 +1,14 @@
-//! Takes out of an answer what is a server's own: uids, resourceVersions, times, generated names.
+//! Normalises answers: replaces uids, resourceVersions, times and generated names, which differ
+//! between servers.
 //!
-//! Nothing is simply blanked that says something: each uid, resourceVersion and generated name
-//! becomes the number of its first appearance. Both sides count the same answers in the same order,
-//! so an update that must not change a resourceVersion, or a new object with an old one's uid, shows.
+//! Each uid, resourceVersion and generated name becomes the number of its first appearance. Both
+//! sides count the same answers in the same order, so an unchanged resourceVersion or a reused uid
+//! is still a difference.
 //!
-//! Left out for good: managedFields (the sandbox keeps none: see differences.rs), the
-//! resourceVersion of lists and bookmarks (the real server counts writes of its own in between), and
-//! what is inside a continue token. Messages are compared, but for what a decoder says about a body
-//! that it cannot read: there the real server speaks of its own Go types, and quotes the body.
+//! Removed entirely: managedFields (the sandbox keeps none: see differences.rs), the
+//! resourceVersion of lists and bookmarks (the real server makes writes of its own), and continue
+//! tokens. Messages are compared, except those of decoders about an unreadable body, in which the
+//! real server names Go types and quotes the body.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::side::Answer;
 
-/// The numbers that one side's answers were given so far.
+/// The numbers of one side so far.
 #[derive(Clone, Default)]
 pub struct Numbering {
     seen: HashMap<(&'static str, String), usize>,
@@ -23,14 +24,14 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// The answer in a form that both sides share. A refusal names what would have been created, so
-    /// the prefix that the call gave is needed to know a generated name there.
+    /// Normalises an answer. `prefix` is the call's generateName, to find the generated name in a
+    /// refusal.
     pub fn answer(&mut self, answer: &Answer, prefix: Option<&str>) -> Answer {
         let mut answer = answer.clone();
         if let (Some(prefix), Some(name)) = (prefix, answer.body["details"]["name"].as_str()) {
-            self.learn_name(prefix, name);
+            self.record_name(prefix, name);
         }
-        self.learn_names(&answer.body);
+        self.record_names(&answer.body);
         self.object("", &mut answer.body);
         if answer.code == 409 {
             forget_etcd(&mut answer.body);
@@ -47,10 +48,10 @@ impl Numbering {
         answer
     }
 
-    /// The same for what a watch brought.
+    /// Normalises an event of a watch.
     pub fn event(&mut self, event: &Value) -> Value {
         let mut event = event.clone();
-        self.learn_names(&event);
+        self.record_names(&event);
         self.object("", &mut event);
         event
     }
@@ -66,7 +67,7 @@ impl Numbering {
                         blank(metadata, "continue", |token| !token.is_empty());
                     }
                 }
-                // Sorted: the numbers must not depend on the order of fields on the wire.
+                // Sorted, because the numbers must not depend on the order of fields.
                 let mut names: Vec<_> = fields.keys().cloned().collect();
                 names.sort();
                 for name in names {
@@ -88,22 +89,22 @@ impl Numbering {
         }
     }
 
-    fn learn_names(&mut self, value: &Value) {
+    fn record_names(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
                 let text = |name: &str| fields.get(name).and_then(Value::as_str);
                 if let (Some(prefix), Some(name)) = (text("generateName"), text("name")) {
-                    self.learn_name(prefix, name);
+                    self.record_name(prefix, name);
                 }
-                fields.values().for_each(|field| self.learn_names(field));
+                fields.values().for_each(|field| self.record_names(field));
             }
-            Value::Array(items) => items.iter().for_each(|item| self.learn_names(item)),
+            Value::Array(items) => items.iter().for_each(|item| self.record_names(item)),
             _ => {}
         }
     }
 
-    fn learn_name(&mut self, prefix: &str, name: &str) {
-        // The server cuts long prefixes to make room for the five characters that it adds.
+    fn record_name(&mut self, prefix: &str, name: &str) {
+        // The server truncates long prefixes to make room for its five characters.
         let cut = name.len().saturating_sub(5);
         let known = self.names.iter().any(|(other, _)| other == name);
         if cut > 0 && !known && name.is_char_boundary(cut) && prefix.starts_with(&name[..cut]) {
@@ -112,7 +113,7 @@ impl Numbering {
         }
     }
 
-    /// Any text: uids and generated names may be anywhere in it.
+    /// Replaces uids and generated names anywhere in a text.
     fn text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, number) in &self.names {
@@ -147,7 +148,8 @@ impl Numbering {
     }
 }
 
-/// Causes are a set: the server collects them in the order of a Go map, and its message repeats them.
+/// Causes are sorted, because the server has them in the order of a Go map; its message repeats
+/// them.
 fn sort_causes(status: &mut Value) {
     if let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") {
         for cause in causes.iter_mut() {
@@ -157,7 +159,7 @@ fn sort_causes(status: &mut Value) {
         }
         causes.sort_by_key(|cause| {
             let text = |field: &str| cause[field].as_str().unwrap_or_default().to_owned();
-            // Not by the value that it may quote.
+            // Without the value that it may quote.
             let why = text("message").rsplit(": ").next().unwrap_or_default().to_owned();
             (text("field"), text("reason"), why)
         });
@@ -171,7 +173,7 @@ fn sort_causes(status: &mut Value) {
     }
 }
 
-/// Some conflicts are told with etcd's name for the object.
+/// Some conflicts contain etcd's key of the object.
 fn forget_etcd(status: &mut Value) {
     if let Some(Value::String(message)) = status.get_mut("message")
         && let Some((before, rest)) = message.split_once("StorageError: invalid object")
@@ -181,25 +183,25 @@ fn forget_etcd(status: &mut Value) {
     }
 }
 
-/// Where a body cannot be decoded, the server quotes all of it, managedFields included.
+/// For an undecodable body the server quotes all of it, including managedFields.
 fn without_whole_object(message: &str) -> String {
     let quoted = message.find(": \"{").zip(message.rfind("}\": "));
     let Some((start, end)) = quoted else { return message.to_owned() };
     format!("{}: OBJECT: {}", &message[..start], &message[end + 4..])
 }
 
-/// A message up to where a decoder begins to speak. What it says of unknown fields is kept.
+/// Cuts a message before the decoder's own text. Errors about unknown fields are kept.
 fn without_decoder(message: &str) -> String {
     if message.contains("strict decoding error") {
         return message.to_owned();
     }
     let undecodable = [" cannot be handled as a ", "the object provided is unrecognized"];
-    if undecodable.iter().any(|told| message.contains(told)) {
+    if undecodable.iter().any(|phrase| message.contains(phrase)) {
         return "the body cannot be decoded".to_owned();
     }
-    for told in ["continue key is not valid", "unknown patch type", "is registered for version"] {
-        if let Some(start) = message.find(told) {
-            return message[..start + told.len()].to_owned();
+    for phrase in ["continue key is not valid", "unknown patch type", "is registered for version"] {
+        if let Some(start) = message.find(phrase) {
+            return message[..start + phrase.len()].to_owned();
         }
     }
     let words = [
@@ -252,12 +254,12 @@ fn is_version(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// To the second and in UTC, as servers note times.
+/// In UTC with seconds, as servers write times.
 fn is_time(text: &str) -> bool {
     text.len() == 20 && text.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(text).is_ok()
 }
 
-/// How long ago something was, as tables show it.
+/// An age as in tables.
 fn is_age(text: &str) -> bool {
     let seconds = text.strip_suffix('s').unwrap_or_default();
     is_version(seconds) && seconds.len() <= 3

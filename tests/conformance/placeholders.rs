@@ -1,4 +1,4 @@
-//! What one side has said so far, to fill in the placeholders of the next calls.
+//! Remembers one side's answers, to fill in the placeholders of later calls.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,19 @@ use serde_json::Value;
 use crate::call::{Body, Call};
 use crate::side::Answer;
 
-/// What one side has said in one sequence.
 #[derive(Default)]
-pub struct Memory {
-    /// Sets the namespaces of this sequence apart from all others.
+pub struct Placeholders {
+    /// Makes the namespaces of this sequence unique.
     number: usize,
-    /// Every state of an object that was seen, by its path.
+    /// Every seen state of each object, by path.
     objects: HashMap<String, Vec<Value>>,
-    /// Metadata of the last list, by its path.
+    /// Metadata of the last list, by path.
     lists: HashMap<String, Value>,
-    /// Generated names, by their prefix.
+    /// Generated names, by prefix.
     names: HashMap<String, String>,
 }
 
-impl Memory {
+impl Placeholders {
     pub fn of(number: usize) -> Self {
         Self { number, ..Self::default() }
     }
@@ -31,7 +30,7 @@ impl Memory {
         format!("agree-{}-{letter}", self.number)
     }
 
-    /// The call as this side must get it.
+    /// The call with placeholders filled in.
     pub fn request(&self, call: &Call) -> Request<Vec<u8>> {
         let mut uri = self.fill(&call.path);
         for (index, (name, value)) in call.query.iter().enumerate() {
@@ -61,13 +60,13 @@ impl Memory {
         }
     }
 
-    /// The text without placeholders.
+    /// Fills in placeholders.
     pub fn fill(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for letter in ["a", "b", "c", "gen"] {
             text = text.replace(&format!("${{{letter}}}"), &self.namespace(letter));
         }
-        // The innermost first.
+        // Innermost first.
         while let Some(start) = text.rfind("${") {
             let end = start + text[start..].find('}').expect("a placeholder ends");
             let value = self.lookup(&text[start + 2..end]);
@@ -95,17 +94,17 @@ impl Memory {
             "uid" => "no-such-uid",
             "name" => "no-such-name",
             "continue" => "",
-            // Watches from 0 start with what is there, on both sides.
+            // Watches from 0 start with the existing objects on both sides.
             _ => "0",
         };
         found.unwrap_or_else(|| absent.to_owned())
     }
 
-    /// Remembers what can be of use for later calls.
-    pub fn learn(&mut self, call: &Call, answer: &Answer) {
+    /// Remembers an answer for later calls.
+    pub fn record(&mut self, call: &Call, answer: &Answer) {
         let (path, body) = (object_path(&self.fill(&call.path)), &answer.body);
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        if !answer.is_success() || call.asks("dryRun").is_some() {
+        if !answer.is_success() || call.query("dryRun").is_some() {
             return;
         }
         if body["items"].is_array() {
@@ -123,7 +122,7 @@ impl Memory {
     }
 }
 
-/// The path of the object itself where the path of a subresource is given.
+/// The object's path, without a subresource.
 fn object_path(path: &str) -> String {
     let object = path.strip_suffix("/status").or_else(|| path.strip_suffix("/finalize"));
     object.unwrap_or(path).to_owned()

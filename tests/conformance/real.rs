@@ -1,5 +1,5 @@
-//! The real side: kube-apiserver with our CRDs, and the two controllers that finish what it starts
-//! (deleting namespaces, collecting garbage), which the sandbox does itself.
+//! The real side: kube-apiserver with our CRDs, and the controllers for namespace deletion and
+//! garbage collection, which the sandbox does itself.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use tokio::sync::OnceCell;
 use crate::side::Side;
 use crate::spire;
 
-/// A real cluster. It ends when it is dropped.
+/// A real cluster. Dropping it stops it.
 pub struct Real {
-    /// Declared first, so that it ends first.
+    /// Declared first, so that it is dropped first.
     _controllers: Tied,
     cluster: Cluster,
 }
 
 impl Real {
-    /// The one that the tests of this binary share. It ends with the process.
+    /// The cluster that the tests of this binary share. It ends with the process.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Real> = OnceCell::const_new();
         SHARED
@@ -45,12 +45,12 @@ impl Real {
         Self { _controllers: controllers, cluster }
     }
 
-    /// A file that lets kubectl in.
+    /// A kubeconfig.
     pub fn kubeconfig(&self) -> std::path::PathBuf {
         self.cluster.kubeconfig(self.cluster.admin_access())
     }
 
-    /// A side that shows every answer as it comes.
+    /// A side without retries.
     pub async fn side(&self, name: &'static str) -> Side {
         Side { name, client: self.cluster.admin_access().client_without_retries().await }
     }
@@ -66,7 +66,7 @@ fn start_controllers(kubeconfig: &Path, log: &Path) -> std::io::Result<Tied> {
     Tied::spawn(command)
 }
 
-/// The kinds of job federate, ours and those of the SPIRE controller manager, as the sandbox has them.
+/// The CRDs of job federate, ours and those of the SPIRE controller manager.
 async fn install_federation(cluster: &Cluster) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/federate");
     let released = spire::released().display().to_string();

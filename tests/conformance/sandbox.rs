@@ -3,29 +3,28 @@
 use trustplane::demo::api_server;
 use trustplane::runtime::clock::Clock;
 
-use crate::compared::{self, compare};
+use crate::batch::{self, compare};
 use crate::real::Real;
 use crate::sequence::Pair;
 use crate::side::Side;
 use crate::{cases, lifecycle};
 
-/// A sandbox of its own.
 pub fn sandbox(name: &'static str) -> Side {
     let server = api_server::server(api_server::store(100_000, 1), Clock::system());
-    // As if it had run for long enough to have forgotten its beginnings.
+    // Compacted, as if it had run for long.
     server.with(|store| store.compact(store.version()));
     Side { name, client: server.client() }
 }
 
-/// Calls that are compared in every run, and in a long one.
+/// Number of compared calls in ordinary and in long runs.
 const OPERATIONS: (usize, usize) = (3_000, 40_000);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sandbox_answers_as_a_real_api_server_does() {
     let real = Real::shared().await;
     let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
-    let operations = if compared::is_long() { OPERATIONS.1 } else { OPERATIONS.0 };
-    let tally = compare(&pair, compared::seed(), operations).await;
+    let operations = if batch::is_long() { OPERATIONS.1 } else { OPERATIONS.0 };
+    let tally = compare(&pair, batch::seed(), operations).await;
     let tally = tally.unwrap_or_else(|report| panic!("{report}"));
     println!("{tally}");
     assert_eq!(tally.gaps(), Vec::<String>::new(), "too little was compared");
@@ -35,7 +34,7 @@ async fn the_sandbox_answers_as_a_real_api_server_does() {
 async fn what_random_calls_hardly_meet_is_the_same_too() {
     let real = Real::shared().await;
     let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
-    let failures = compared::scenarios(&pair, cases::scenarios()).await;
+    let failures = batch::scenarios(&pair, cases::scenarios()).await;
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
@@ -43,6 +42,6 @@ async fn what_random_calls_hardly_meet_is_the_same_too() {
 async fn what_controllers_of_a_real_cluster_do_the_sandbox_does_itself() {
     let real = Real::shared().await;
     let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
-    let failures = compared::scenarios(&pair, lifecycle::scenarios()).await;
+    let failures = batch::scenarios(&pair, lifecycle::scenarios()).await;
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -1,5 +1,4 @@
-//! A sequence of calls, sent to both sides and compared step by step; and what to make of a
-//! sequence on which they differ.
+//! Sends a sequence of calls to both sides and compares step by step.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +10,15 @@ use serde_json::{Value, json};
 use crate::call::{Body, Call, Until};
 use crate::compare::{self, Difference};
 use crate::differences;
-use crate::memory::Memory;
-use crate::normal::Numbering;
+use crate::normalise::Numbering;
+use crate::placeholders::Placeholders;
 use crate::side::{Answer, Side, Watching};
 
-/// How long watches that differ are given to become equal.
+/// Time for differing watches to become equal.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the controllers of a real cluster may take. Its namespaces wait for five seconds alone.
+/// Time for the controllers of a real cluster, of which namespaces alone take five seconds.
 const CONTROLLERS: Duration = Duration::from_secs(25);
-/// How long watches that agree must stay so.
+/// Watches must stay equal for this long.
 const QUIET: Duration = Duration::from_millis(30);
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -39,7 +38,6 @@ pub struct Disagreement {
     pub differences: Vec<Difference>,
 }
 
-/// What was compared.
 #[derive(Clone, Debug)]
 pub struct Compared {
     pub method: Method,
@@ -51,7 +49,7 @@ pub struct Compared {
 
 struct Half<'a> {
     side: &'a Side,
-    memory: Memory,
+    placeholders: Placeholders,
     numbering: Numbering,
 }
 
@@ -69,10 +67,14 @@ struct Run<'a> {
     has_parted: bool,
 }
 
-/// Sends every step to both sides, each in namespaces of their own, until they differ.
+/// Sends every step to both sides, in new namespaces, until they differ.
 pub async fn run(pair: &Pair, steps: &[Call]) -> Result<Vec<Compared>, Box<Disagreement>> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let half = |side| Half { side, memory: Memory::of(number), numbering: Numbering::default() };
+    let half = |side| Half {
+        side,
+        placeholders: Placeholders::of(number),
+        numbering: Numbering::default(),
+    };
     let mut run = Run {
         left: half(&pair.left),
         right: half(&pair.right),
@@ -126,7 +128,7 @@ impl Run<'_> {
             }
             (left, right)
         } else {
-            tokio::join!(self.left.ask(call), self.right.ask(call))
+            tokio::join!(self.left.send(call), self.right.send(call))
         };
         self.compare(step, call, &left, &right)?;
         if call.method == Method::DELETE {
@@ -136,7 +138,8 @@ impl Run<'_> {
         Ok(left)
     }
 
-    /// The answer to the deletion of many shows what they were. What they are now is compared at once.
+    /// The answer to a deletion of many shows their former state. Their new state is compared
+    /// afterwards.
     async fn look_after_deletion(
         &mut self,
         step: usize,
@@ -145,7 +148,7 @@ impl Run<'_> {
     ) -> Result<(), Box<Disagreement>> {
         if answer.body["items"].is_array() {
             let look = Call::get(call.path.clone());
-            let (left, right) = tokio::join!(self.left.ask(&look), self.right.ask(&look));
+            let (left, right) = tokio::join!(self.left.send(&look), self.right.send(&look));
             self.compare(step, &look, &left, &right)?;
         }
         Ok(())
@@ -158,7 +161,7 @@ impl Run<'_> {
         left: &Answer,
         right: &Answer,
     ) -> Result<(), Box<Disagreement>> {
-        let seen = (self.left.normal(call, left), self.right.normal(call, right));
+        let seen = (self.left.normalised(call, left), self.right.normalised(call, right));
         let found = compare::answers(call, &seen.0, &seen.1);
         let known = match found.as_slice() {
             [] => None,
@@ -212,17 +215,17 @@ impl Run<'_> {
 }
 
 impl Half<'_> {
-    async fn ask(&mut self, call: &Call) -> Answer {
-        let answer = self.side.ask(self.memory.request(call)).await;
-        self.memory.learn(call, &answer);
+    async fn send(&mut self, call: &Call) -> Answer {
+        let answer = self.side.call(self.placeholders.request(call)).await;
+        self.placeholders.record(call, &answer);
         answer
     }
 
     async fn open(&mut self, call: &Call) -> (Answer, Option<Watching>) {
-        self.side.watch(self.memory.request(call)).await
+        self.side.watch(self.placeholders.request(call)).await
     }
 
-    fn normal(&mut self, call: &Call, answer: &Answer) -> Answer {
+    fn normalised(&mut self, call: &Call, answer: &Answer) -> Answer {
         let mut answer = answer.clone();
         if let Some(Value::Array(items)) = answer.body.get_mut("items") {
             items.retain(|item| self.is_ours(call, item));
@@ -234,15 +237,14 @@ impl Half<'_> {
             Body::Json(body) => body["metadata"]["generateName"].as_str(),
             _ => None,
         };
-        let prefix = prefix.map(|prefix| self.memory.fill(prefix));
+        let prefix = prefix.map(|prefix| self.placeholders.fill(prefix));
         self.numbering.answer(&answer, prefix.as_deref())
     }
 
-    /// A list that is not told how old it may be is as new as the store, and then so is the cache that
-    /// it is answered from.
+    /// A list without resourceVersion is consistent, and brings the server's cache up to date.
     async fn catch_up(&self, call: &Call) {
         let collection = Call::get(call.collection()).with("limit", "1");
-        self.side.ask(self.memory.request(&collection)).await;
+        self.side.call(self.placeholders.request(&collection)).await;
     }
 
     /// Whether an object of a list over all namespaces belongs to this sequence.
@@ -252,14 +254,14 @@ impl Half<'_> {
             None => &object["metadata"],
         };
         let place = metadata["namespace"].as_str().or(metadata["name"].as_str());
-        let ours = ["a", "b", "c"].map(|letter| self.memory.namespace(letter));
-        let generated = |place: &str| place.starts_with(&self.memory.namespace("gen"));
+        let ours = ["a", "b", "c"].map(|letter| self.placeholders.namespace(letter));
+        let generated = |place: &str| place.starts_with(&self.placeholders.namespace("gen"));
         call.path.contains("${")
             || place.is_none_or(|place| ours.iter().any(|name| name == place) || generated(place))
     }
 
-    /// The events that can be compared. Bookmarks come by the clock, but for the one that ends the
-    /// initial events.
+    /// Events without bookmarks, which depend on timing, except the one that ends the initial
+    /// events.
     fn own_events(&self, call: &Call, watching: &Watching) -> Vec<Value> {
         let ends_initial = |event: &Value| !event["object"]["metadata"]["annotations"].is_null();
         let mut events = watching.events();
@@ -281,8 +283,8 @@ impl Half<'_> {
         events.into()
     }
 
-    /// Where a delete waits for the garbage collector, waits for it too: it is another process on a
-    /// real cluster.
+    /// Waits if a delete depends on the garbage collector, which is another process in a real
+    /// cluster.
     async fn let_owners_go(&self, call: &Call) {
         let body = match &call.body {
             Body::Json(body) => body.to_string(),
@@ -296,7 +298,7 @@ impl Half<'_> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             let look = Call::get(call.path.clone());
-            let seen = self.side.ask(self.memory.request(&look)).await.body.to_string();
+            let seen = self.side.call(self.placeholders.request(&look)).await.body.to_string();
             if !seen.contains("\"foregroundDeletion\"") && !seen.contains("\"orphan\"") {
                 return;
             }

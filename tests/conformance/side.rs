@@ -1,4 +1,4 @@
-//! One of the two servers, and what it says.
+//! One of the two servers, and its answers.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,20 +9,19 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-/// A server.
 #[derive(Clone)]
 pub struct Side {
     pub name: &'static str,
     pub client: Client,
 }
 
-/// What a server said to one call.
+/// Answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub code: u16,
     pub content_type: String,
     pub warnings: Vec<String>,
-    /// A string where it is not JSON.
+    /// A string if it is not JSON.
     pub body: Value,
 }
 
@@ -39,7 +38,7 @@ impl Answer {
     }
 }
 
-/// What a watch has brought so far. Ends when it is dropped.
+/// An open watch and its events so far. Dropping it closes it.
 pub struct Watching {
     events: Arc<Mutex<Vec<Value>>>,
     reading: tokio::task::JoinHandle<()>,
@@ -64,7 +63,7 @@ impl Drop for Watching {
 
 impl Side {
     /// Sends a request and reads the whole answer.
-    pub async fn ask(&self, request: Request<Vec<u8>>) -> Answer {
+    pub async fn call(&self, request: Request<Vec<u8>>) -> Answer {
         let response = self.send(request).await;
         self.whole(response).await
     }
@@ -110,7 +109,7 @@ async fn read(body: Body, events: Arc<Mutex<Vec<Value>>>) {
             events.lock().expect("no reader panicked").push(event);
         }
     }
-    // Not a watch after all, or one that broke off.
+    // An error, or a watch that broke off.
     if !held.is_empty() {
         let text = || Value::String(String::from_utf8_lossy(&held).into_owned());
         let rest = serde_json::from_slice(&held).unwrap_or_else(|_| text());

@@ -1,5 +1,5 @@
-//! The kinds of the SPIRE controller manager: the sandbox has definitions of its own, and they say what
-//! those of the release say.
+//! The kinds of the SPIRE controller manager: the sandbox's own definitions match those of the
+//! release.
 
 use std::path::PathBuf;
 
@@ -18,20 +18,20 @@ pub fn released() -> PathBuf {
     toolbox().unwrap_or_else(|why| panic!("{why}")).join("spire-controller-manager.crds.yaml")
 }
 
-/// Without what is for people alone.
+/// Without descriptions.
 fn bare(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let told =
+            let kept =
                 map.iter().filter(|(name, value)| *name != "description" || !value.is_string());
-            told.map(|(name, value)| (name.clone(), bare(value))).collect()
+            kept.map(|(name, value)| (name.clone(), bare(value))).collect()
         }
         Value::Array(list) => list.iter().map(bare).collect(),
         other => other.clone(),
     }
 }
 
-/// In an order that says nothing.
+/// Sorted, because the order has no meaning.
 fn sorted(mut value: Value) -> Value {
     match &mut value {
         Value::Object(map) => {
@@ -66,7 +66,7 @@ fn the_sandbox_defines_the_kinds_of_the_spire_controller_manager_as_its_release_
     }
 }
 
-/// What both servers say to the same calls.
+/// Calls whose answers are compared.
 pub fn calls() -> Vec<Call> {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let object = |kind: &str, name: &str, spec: Value| json!({ "apiVersion": "spire.spiffe.io/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec });

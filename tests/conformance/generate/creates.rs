@@ -25,7 +25,7 @@ impl Generator {
         }
     }
 
-    /// An object that the server would mostly accept.
+    /// An object that the server usually accepts.
     pub fn object(&mut self, kind: &Kind) -> Value {
         let mut object = (kind.content)(self);
         object["apiVersion"] = kind.api_version.into();
@@ -172,7 +172,7 @@ impl Generator {
         }
     }
 
-    /// A body that is not what its content type says, or not an object at all.
+    /// A body that does not match its content type, or is no object.
     pub fn with_odd_body(&mut self, kind: &Kind, call: Call) -> Call {
         let (version, name) = (kind.api_version, kind.kind);
         let texts = [
@@ -213,7 +213,7 @@ pub fn changed(call: Call, change: impl FnOnce(&mut Value)) -> Call {
     Call { body: Body::Json(object), ..call }
 }
 
-/// The body as block YAML, one level deep; the rest of it is JSON, which is YAML too.
+/// The body as block YAML at the top level; the rest is JSON, which is YAML too.
 fn yaml_of(call: &Call) -> String {
     debug_assert_eq!(call.method, Method::POST);
     let Body::Json(Value::Object(fields)) = &call.body else { return String::new() };

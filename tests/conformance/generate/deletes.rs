@@ -9,8 +9,7 @@ impl Generator {
     pub fn delete(&mut self, kind: &Kind) -> Call {
         let path = self.object_path(kind);
         let call = Call::delete(path.clone());
-        // What becomes of a namespace's content is another process's work on a real cluster: see
-        // lifecycle.rs.
+        // In a real cluster another process deletes a namespace's content: see lifecycle.rs.
         if !kind.namespaced {
             return match self.rng.u32(0..3) {
                 0 => call.with("dryRun", "All"),
@@ -74,7 +73,7 @@ impl Generator {
             5 => call.with("fieldSelector", self.pick(&["metadata.name=a", "metadata.name!=a"])),
             6 => call.with("labelSelector", "app=web").with("dryRun", "All"),
             7 => call.with("labelSelector", "a b"),
-            // The garbage collector of a real cluster takes several objects in any order.
+            // The garbage collector of a real cluster deletes objects in any order.
             8 => call.with("labelSelector", "app=web").with("propagationPolicy", "Background"),
             _ => call,
         }

@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::Generator;
 
-/// A kind and how to make objects of it up.
+/// A kind and how to generate its objects.
 pub struct Kind {
     pub api_version: &'static str,
     pub kind: &'static str,
     pub plural: &'static str,
     pub namespaced: bool,
-    /// How often it is chosen.
+    /// Relative frequency.
     pub weight: u32,
     /// All fields but apiVersion, kind and metadata.
     pub content: fn(&mut Generator) -> Value,
@@ -20,7 +20,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Where its objects are.
+    /// Path of its objects in a namespace.
     pub fn collection(&self, namespace: &str) -> String {
         match self.namespaced {
             true => format!("{}/namespaces/{namespace}/{}", self.base(), self.plural),
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// Its objects in all namespaces.
+    /// Path of its objects in all namespaces.
     pub fn everywhere(&self) -> String {
         format!("{}/{}", self.base(), self.plural)
     }
@@ -38,11 +38,11 @@ impl Kind {
         format!("/{root}/{}", self.api_version)
     }
 
-    /// A prefix for generated names: no two in a sequence are the same, so that generated objects have
-    /// the same order on both sides.
+    /// A prefix for generated names, unique in a sequence so that generated objects have the same
+    /// order on both sides.
     pub fn prefix(&self, number: usize) -> String {
         match self.namespaced {
-            // Not the same names in both groups: see `Generator::name`.
+            // Different names in both groups: see `Generator::name`.
             true if self.kind == "Event" && self.api_version == "v1" => format!("h{number}-"),
             true => format!("g{number}-"),
             false => format!("${{gen}}{number}-"),

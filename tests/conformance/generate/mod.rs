@@ -1,17 +1,17 @@
 //! Random sequences of calls over the kinds that the product needs. The same seed gives the same
 //! sequence.
 //!
-//! Few names and few labels, so that calls meet each other's objects; mostly right calls, so that
-//! there is something to meet; and every way to be wrong that a client, a tool or a person has.
+//! Few names and labels, so that calls hit existing objects; mostly valid calls, so that there are
+//! objects; and every mistake that clients, tools and people make.
 
 mod creates;
 mod deletes;
 mod kinds;
 mod objects;
-mod odd;
 mod patches;
 mod reads;
 mod routes;
+mod unsupported;
 mod updates;
 
 use serde_json::Value;
@@ -19,10 +19,9 @@ use serde_json::Value;
 use crate::call::Call;
 pub use kinds::{KINDS, Kind};
 
-/// Makes calls up.
 pub struct Generator {
     rng: fastrand::Rng,
-    /// What this sequence is mostly about.
+    /// The main kind of this sequence.
     favourites: [&'static Kind; 2],
     generated: usize,
 }
@@ -34,7 +33,7 @@ impl Generator {
         Self { rng, favourites, generated: 0 }
     }
 
-    /// So many calls that belong together.
+    /// A sequence of this many calls.
     pub fn sequence(&mut self, length: usize) -> Vec<Call> {
         (0..length).map(|_| self.call()).collect()
     }
@@ -50,7 +49,7 @@ impl Generator {
             78..86 => self.delete(kind),
             86..89 => self.delete_collection(kind),
             89..95 => self.watch(kind),
-            _ => self.odd(kind),
+            _ => self.unsupported(kind),
         }
     }
 
@@ -62,7 +61,7 @@ impl Generator {
         }
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
@@ -75,7 +74,7 @@ impl Generator {
         from.swap_remove(self.rng.usize(0..from.len()))
     }
 
-    /// Mostly the first namespace, so that objects meet.
+    /// Mostly the first namespace, so that calls hit the same objects.
     fn collection(&mut self, kind: &Kind) -> String {
         let namespace = if self.chance(80) { "${a}" } else { "${b}" };
         kind.collection(namespace)
@@ -83,7 +82,7 @@ impl Generator {
 
     fn name(&mut self, kind: &Kind) -> &'static str {
         match kind.namespaced {
-            // An Event that is written through both groups is managed twice: see differences.rs.
+            // An Event written through both groups has two managers: see differences.rs.
             true if kind.kind == "Event" && kind.base() == "/api/v1" => self.pick(&["x", "x", "y"]),
             true => self.pick(&["a", "a", "b", "b", "c"]),
             false => self.pick(&["${a}", "${b}", "${c}"]),

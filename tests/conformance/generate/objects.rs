@@ -1,4 +1,4 @@
-//! What objects hold, apart from Routes: mostly what a server accepts.
+//! Contents of objects other than Routes, mostly valid.
 
 use serde_json::{Value, json};
 

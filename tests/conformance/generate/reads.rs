@@ -65,7 +65,7 @@ const ACCEPT: &[&str] = &[
     TABLE,
     "application/json;as=Table;v=v1;g=meta.k8s.io",
 ];
-/// What kubectl asks for to print objects.
+/// The Accept header of `kubectl get`.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 impl Generator {
@@ -89,7 +89,7 @@ impl Generator {
     pub fn list(&mut self, kind: &Kind) -> Call {
         let path = match self.chance(85) {
             true => self.collection(kind),
-            // Without a limit: the real cluster has objects of its own, which are not compared.
+            // Without a limit: objects of the real cluster itself are not compared.
             false => {
                 let call = Call::get(kind.everywhere());
                 return self.sometimes(60, call, Self::selected);
@@ -179,7 +179,8 @@ impl Generator {
             call
         };
         let object = format!("{path}/{}", self.name(kind));
-        // The columns come with the first event, which may be another sequence's in a watch of everything.
+        // The columns come with the first event, which may belong to another sequence in a watch of
+        // all namespaces.
         let call = match self.chance(10) && path != kind.everywhere() {
             true => call.header("accept", TABLE),
             false => call,

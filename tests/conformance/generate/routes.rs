@@ -1,4 +1,4 @@
-//! What Routes hold: pruning, defaults, enumerations, patterns and rules of our CRD.
+//! Contents of Routes: pruning, defaults, enumerations, patterns and rules of our CRD.
 
 use serde_json::{Value, json};
 
@@ -158,8 +158,8 @@ impl Generator {
             3 => json!({ "spec": { "httpHeaders": self.headers() } }),
             4 => json!({ "spec": { "host": self.host() } }),
             5 => json!({ "spec": { "alternateBackends": self.backends() } }),
-            // Without effect here. One that breaks the schema's lists would confuse the real server's
-            // notes on who manages what: see differences.rs.
+            // Has no effect here. A body that violates the schema's lists would corrupt the real
+            // server's managedFields: see differences.rs.
             6 => json!({ "status": { "certificate": [{ "type": "Managed", "status": "True" }] } }),
             _ => self.one_of(vec![
                 json!({ "spec": { "tls": { "certificate": "new", "key": "new" } } }),

@@ -1,4 +1,4 @@
-//! Calls that no resource answers, or not by that verb.
+//! Calls to missing resources, or with unsupported verbs.
 
 use http::Method;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{Generator, Kind};
 use crate::call::Call;
 
 impl Generator {
-    pub fn odd(&mut self, kind: &Kind) -> Call {
+    pub fn unsupported(&mut self, kind: &Kind) -> Call {
         let (path, collection) = (self.object_path(kind), self.collection(kind));
         let object = self.object(kind);
         match self.rng.u32(0..18) {

@@ -1,4 +1,4 @@
-//! Updates: what was read and changed, and every way to get that wrong.
+//! Updates: read, change, write, and every way to get that wrong.
 
 use serde_json::{Value, json};
 

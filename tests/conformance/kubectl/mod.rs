@@ -1,5 +1,5 @@
-//! The real kubectl against the sandbox, served on a loopback port: the same commands as against a
-//! real API server, and the same words from both.
+//! The real kubectl prints the same against the sandbox on a loopback port as against a real API
+//! server.
 
 mod run;
 mod scripts;
@@ -13,10 +13,10 @@ use trustplane::demo::loopback::Port;
 use trustplane::demo::serve::{Options, RunningApi};
 use trustplane::runtime::clock::Clock;
 
-use self::run::{Kubectl, Said};
+use self::run::{Kubectl, Output};
 use crate::real::Real;
 
-/// A sandbox on a port of its own. It ends when it is dropped.
+/// A sandbox on its own port. Dropping it stops it.
 async fn serve() -> RunningApi {
     let clock = Clock::system();
     let server = api_server::server(api_server::store(100_000, 1), clock.clone());
@@ -55,7 +55,7 @@ async fn what_the_sandbox_has_kubectl_finds_and_nothing_that_a_real_server_has_n
 }
 
 async fn lines_of(kubectl: &Kubectl, line: &str) -> BTreeSet<String> {
-    let Said { out, .. } = kubectl.run(Path::new("."), line).await.normal();
+    let Output { out, .. } = kubectl.run(Path::new("."), line).await.normalised();
     out.lines().map(str::to_owned).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Runs the same kubectl commands against two servers and compares what it prints.
+//! Runs the same kubectl commands against two servers and compares their output.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,9 +16,9 @@ pub struct Kubectl {
     cache: tempfile::TempDir,
 }
 
-/// What kubectl said.
+/// Output of kubectl.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Said {
+pub struct Output {
     pub success: bool,
     pub out: String,
     pub err: String,
@@ -31,10 +31,10 @@ impl Kubectl {
     }
 
     /// Runs a command line, in which single quotes keep words together.
-    pub async fn run(&self, folder: &Path, line: &str) -> Said {
+    pub async fn run(&self, folder: &Path, line: &str) -> Output {
         let output = self.command(folder, line).output().await.expect("kubectl runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said {
+        Output {
             success: output.status.success(),
             out: text(&output.stdout),
             err: text(&output.stderr),
@@ -60,13 +60,13 @@ impl Kubectl {
     }
 }
 
-/// Commands that belong together, in a namespace that they make themselves.
+/// Commands of one script, in a namespace that they create.
 pub struct Script {
     pub name: &'static str,
     /// Manifests, by name.
     pub files: Vec<(&'static str, String)>,
-    /// Command lines without `kubectl`, one a line. One that starts with `!` fails, one that starts
-    /// with `&` runs beside the others until the end of the script.
+    /// Command lines without `kubectl`. A line with `!` must fail, one with `&` runs in the
+    /// background until the end of the script.
     pub lines: &'static str,
 }
 
@@ -75,7 +75,7 @@ impl Script {
         self.lines.lines().map(str::trim).filter(|line| !line.is_empty())
     }
 
-    /// Everything that differs.
+    /// All differences.
     pub async fn compare(&self, left: &Kubectl, right: &Kubectl) -> Vec<String> {
         let folder = self.write_files();
         let mut differences = Vec::new();
@@ -84,7 +84,7 @@ impl Script {
             if let Some(line) = line.strip_prefix('&') {
                 let start = |kubectl: &Kubectl| Beside::start(kubectl.start(folder.path(), line));
                 beside.push((line, start(left), start(right)));
-                // It has no way to say that its watch is open.
+                // kubectl does not report when its watch is open.
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 continue;
             }
@@ -97,7 +97,7 @@ impl Script {
             if one.success == fails {
                 differences.push(format!("{}: unexpected of kubectl {line}: {one}", self.name));
             }
-            self.note(line, &one.normal(), &two.normal(), &mut differences);
+            self.note(line, &one.normalised(), &two.normalised(), &mut differences);
         }
         for (line, left, right) in beside {
             let start = Instant::now();
@@ -109,7 +109,7 @@ impl Script {
         differences
     }
 
-    fn note(&self, line: &str, left: &Said, right: &Said, differences: &mut Vec<String>) {
+    fn note(&self, line: &str, left: &Output, right: &Output, differences: &mut Vec<String>) {
         if left != right {
             differences.push(format!(
                 "{}: kubectl {line}\n--- left\n{left}\n--- right\n{right}",
@@ -130,7 +130,7 @@ impl Script {
     }
 }
 
-/// A command that runs beside the others.
+/// A background command.
 struct Beside {
     heard: std::sync::Arc<std::sync::Mutex<String>>,
     reading: tokio::task::JoinHandle<()>,
@@ -155,42 +155,42 @@ impl Beside {
         self.heard.lock().expect("no panic").lines().count()
     }
 
-    fn said(&self) -> Said {
+    fn said(&self) -> Output {
         let out = self.heard.lock().expect("no panic").clone();
-        Said { success: true, out, err: String::new() }.normal()
+        Output { success: true, out, err: String::new() }.normalised()
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // The process goes with the task that holds it.
+        // The process is killed with its task.
         self.reading.abort();
     }
 }
 
-impl Said {
-    /// Without what is a server's own: ages, times, uids, versions, and the widths that follow.
-    pub fn normal(&self) -> Self {
-        Self { success: self.success, out: normal(&self.out), err: normal(&self.err) }
+impl Output {
+    /// Removes what differs between servers: ages, times, uids, versions, and column widths.
+    pub fn normalised(&self) -> Self {
+        Self { success: self.success, out: normalise(&self.out), err: normalise(&self.err) }
     }
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let how = if self.success { "" } else { "(failed)\n" };
         write!(f, "{how}{}{}", self.out, self.err)
     }
 }
 
-fn normal(text: &str) -> String {
-    // kubectl's own log, which comes by the clock.
+fn normalise(text: &str) -> String {
+    // Log lines of kubectl itself, which depend on timing.
     let is_log = |line: &&str| match line.as_bytes() {
         [b'E' | b'W' | b'I', date @ ..] => date.iter().take(4).all(u8::is_ascii_digit),
         _ => false,
     };
     let lines = text.lines().filter(|line| !is_log(line));
     let mut lines: Vec<String> = lines.map(normal_line).collect();
-    // Several complaints come in the order of a Go map.
+    // Several errors are in the order of a Go map.
     if lines.iter().filter(|line| line.starts_with("* ")).count() > 1 {
         lines.sort();
     }
@@ -202,7 +202,7 @@ fn normal_line(line: &str) -> String {
     if line.trim_start().starts_with("Resource Version:") {
         return format!("{indent}Resource Version: NUMBER\n");
     }
-    // The real server quotes the whole object, managedFields and all.
+    // The real server quotes the whole object, including managedFields.
     if let Some((before, _)) = line.split_once("patch: Invalid value: ") {
         return format!("{before}patch: Invalid value\n");
     }
@@ -219,7 +219,7 @@ fn normal_word(word: &str) -> String {
         _ if is_age => "AGE",
         _ if is_uid => "UID",
         _ if bare.len() == 20 && chrono::DateTime::parse_from_rfc3339(bare).is_ok() => "TIME",
-        // Within YAML and JSON they stand in quotes.
+        // In YAML and JSON they are quoted.
         _ if word.contains('"') && is_digits(bare) => "NUMBER",
         _ => return word.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! What people do with kubectl.
+//! Typical uses of kubectl.
 
 use super::run::Script;
 
