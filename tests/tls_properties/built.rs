@@ -1,7 +1,7 @@
-//! Certificates that are signed properly, with names and extensions that are odd, wrong or both.
+//! Correctly signed certificates with odd or wrong names and extensions.
 //!
-//! Flipped bits seldom meet the rules about names, constraints and policies, so these are drawn
-//! from the pieces that such rules are about.
+//! Flipped bits rarely reach the rules about names, constraints and policies, so these certificates
+//! are built from pieces that such rules check.
 
 use std::sync::LazyLock;
 
@@ -18,20 +18,20 @@ use proptest::prelude::*;
 
 use crate::{material::noon, router::Case};
 
-/// Of the leaf and of its issuer.
+/// Keys of the leaf and of its issuer.
 static KEYS: LazyLock<[PKey<Private>; 2]> = LazyLock::new(|| {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     [(); 2].map(|()| PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap())
 });
 
-/// An extension by its number below `2.5.29`, whether it is critical, and its value.
+/// An extension: its number below `2.5.29`, whether it is critical, and its value.
 type Extension = (u8, bool, Vec<u8>);
 
 const POLICIES: u8 = 32;
 const NAMES: u8 = 17;
 
-/// A leaf with these extensions, issued by a certificate with those; with the issuer as the Route's
-/// caCertificate or without.
+/// A leaf and its issuer, each with these extensions, and whether the issuer is the Route's
+/// caCertificate.
 pub fn case() -> impl Strategy<Value = Case> {
     let ca = prop_oneof![Just(false), Just(true)];
     (of_leaf(), of_issuer(), ca, prop::sample::select(vec![100, 100, -10]), any::<bool>()).prop_map(
@@ -215,7 +215,7 @@ fn usages() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|each| tlv(0x30, &each.concat()))
 }
 
-/// Any extension that Go reads and both kinds of certificate may have.
+/// Any extension that Go reads and that leaf and issuer may have.
 fn common() -> impl Strategy<Value = Extension> {
     let rare = || prop::bool::weighted(0.2);
     let access = prop::sample::select(vec![
@@ -276,7 +276,7 @@ fn of_issuer() -> impl Strategy<Value = Vec<Extension>> {
     (basic, some(others)).prop_map(|(basic, others)| [vec![basic], others].concat())
 }
 
-/// PEM; `key` and `signer` say whose keys, by their places in `KEYS`.
+/// PEM; `key` and `signer` are indices into `KEYS`.
 fn certificate(
     name: &str,
     key: usize,

@@ -1,8 +1,8 @@
-//! Promise: whatever stands in a Secret, the answer is one, and a pair that we would inject is a
-//! pair to OpenSSL too. And no good pair is refused.
+//! Promise: every content of a Secret is judged without a panic, a pair that we would inject is
+//! valid for OpenSSL too, and no good pair is refused.
 //!
-//! The cases are good texts from a pool, broken in all ways that people and tools break them. What
-//! passes is held against the `openssl` crate, which shares no code with what is tested.
+//! The cases are good texts from a pool, broken in all ways that people and tools break them.
+//! Accepted pairs are checked with the `openssl` crate, which shares no code with the tested one.
 
 mod built;
 mod material;
@@ -24,7 +24,7 @@ use trustplane::tls::{
 use material::{POOL, Texts, generated_by_openssl, generated_by_rcgen};
 use mutation::{Mutation, mutation};
 
-/// The same cases in every run of `make test`, others in every long one; TRUSTPLANE_SEED repeats one.
+/// Fixed in `make test`, random in long runs; TRUSTPLANE_SEED repeats one.
 fn cases(cases: u32) -> Config {
     let long = std::env::var_os("TRUSTPLANE_LONG").is_some();
     let cases = if long { cases.saturating_mul(5) } else { cases };
@@ -39,10 +39,10 @@ fn seed() -> RngSeed {
     RngSeed::Fixed(seed)
 }
 
-/// What must hold for any two texts; whether they passed.
+/// Checks any two texts. Returns whether they were accepted.
 fn laws(certificate: &[u8], key: &[u8]) -> Result<bool, TestCaseError> {
     let verdict = judge(certificate, key);
-    // Not for every case: judging is most of the time that this takes.
+    // Not for every case, because judging takes most of the time.
     if (certificate.len() + key.len()).is_multiple_of(8) {
         match (&verdict, judge(certificate, key)) {
             (Ok(one), Ok(two)) => prop_assert_eq!(one.facts(), two.facts()),
@@ -60,7 +60,7 @@ fn laws(certificate: &[u8], key: &[u8]) -> Result<bool, TestCaseError> {
 fn is_a_pair_to_openssl(pair: &Pair, certificate: &[u8], key: &[u8]) -> Result<(), TestCaseError> {
     prop_assert_eq!(pair.certificate().as_bytes(), certificate);
     prop_assert_eq!(pair.key().expose().as_bytes(), key);
-    // The router writes every block anew before OpenSSL sees it, so blank lines don't matter.
+    // The router rewrites every block for HAProxy, so blank lines don't matter.
     let chain = X509::stack_from_pem(rewrapped(pair.certificate()).as_bytes());
     let key = PKey::private_key_from_pem(rewrapped(pair.key().expose()).as_bytes());
     let chain = chain.map_err(|e| TestCaseError::fail(format!("tls.crt: {e}")))?;
@@ -81,7 +81,7 @@ fn are_problems(problems: &[Problem], key: &[u8]) -> Result<(), TestCaseError> {
     let key = String::from_utf8_lossy(key);
     let words: String = problems.iter().map(Problem::to_string).collect();
     let said = format!("{problems:?} {words}");
-    // Any 24 characters of base64 in a row would be a piece of a key.
+    // 24 characters of base64 in a row would be a piece of a key.
     let starts = key.lines().filter_map(|line| line.get(..24));
     for piece in starts.filter(|piece| !piece.contains([' ', '-'])) {
         prop_assert!(!said.contains(piece));
@@ -113,7 +113,7 @@ fn rewrapped(text: &str) -> String {
     out
 }
 
-/// Counts of one property, printed so that a run that tests nothing can be seen.
+/// Counts of one property, printed to show that a run tested something.
 struct Count {
     what: &'static str,
     passed: AtomicU64,
@@ -198,7 +198,7 @@ fn no_single_flipped_bit_of_a_key_passes_as_a_pair_that_openssl_would_not_take()
             Err(_) => key.ec_key().unwrap().private_key_to_der().unwrap(),
         };
         for der in [key.private_key_to_pkcs8().unwrap(), own] {
-            // The numbers of an RSA key are long and all alike; its frame is what parsers differ on.
+            // Parsers differ in the structure of an RSA key, not in its long numbers.
             let frame = if is_rsa(texts) { 80.min(der.len()) } else { der.len() };
             for bit in 0..8 * frame {
                 let key = mutation::block("PRIVATE KEY", &flipped(&der, bit));
@@ -255,7 +255,7 @@ fn any_ca_certificate_has_an_answer() {
         let pool = String::from_utf8_lossy(&Mutation::apply_all(&broken, pool)).into_owned();
         let problems = ca_problems(pairs[leaf].certificate(), &pool, Utc::now());
         prop_assert!(problems.len() <= 21);
-        // A pool that verifies to us must do so to OpenSSL.
+        // A caCertificate that verifies for us must verify for OpenSSL.
         if problems.is_empty() && !pool.is_empty() {
             let leaf = &X509::stack_from_pem(POOL[leaf].crt.as_bytes()).unwrap()[0];
             let pool = X509::stack_from_pem(rewrapped(&pool).as_bytes()).unwrap();
@@ -302,7 +302,7 @@ fn warnings_change_when_they_say_they_do() {
 fn no_good_pair_is_refused_neither_by_us_nor_by_the_router() {
     let by_rcgen = (0..500).map(generated_by_rcgen);
     let by_openssl = (0..500).map(generated_by_openssl);
-    // Fifty in a row are written down alike: every kind of key is written down in every way.
+    // Fifty in a row have the same form, so that every kind of key has every form.
     let good: Vec<_> = by_rcgen
         .chain(by_openssl)
         .enumerate()
@@ -317,7 +317,7 @@ fn no_good_pair_is_refused_neither_by_us_nor_by_the_router() {
         assert_eq!(ca_problems(pair.certificate(), &texts.issuers, Utc::now()), [], "{kind}");
         let host = pair.facts().names().next().unwrap().replace('*', "www");
         let mut warned = warnings(pair.facts(), &host, Wildcard::None, material::noon());
-        // Not even a client that objects to the order minds the leaf twice.
+        // Even clients that insist on the order accept a repeated leaf.
         if kind.ends_with(material::DOUBLED) {
             let order = [Warning::ChainOutOfOrder, Warning::ChainIncomplete];
             warned.retain(|warning| !order.contains(warning));

@@ -20,7 +20,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-/// A pair as texts, the certificate that issued its leaf, and what it is.
+/// A pair as texts, the issuer of its leaf, and its description.
 pub struct Texts {
     pub kind: String,
     pub crt: String,
@@ -28,19 +28,19 @@ pub struct Texts {
     pub issuers: String,
 }
 
-/// The middle of every certificate's life.
+/// A time at which every certificate is valid.
 pub fn noon() -> DateTime<Utc> {
     Utc.with_ymd_and_hms(2026, 6, 1, 12, 0, 0).unwrap()
 }
 
-/// What the mutations start from: every kind and length of chain, most of them quick to judge.
+/// Starting points of the mutations: every kind and length of chain, most of them quick to judge.
 pub static POOL: LazyLock<Vec<Texts>> = LazyLock::new(|| {
     let by_openssl = [0, 1, 3, 4, 6, 8, 9, 10, 12, 13, 17, 20].map(generated_by_openssl);
     let by_rcgen = (0..8).map(generated_by_rcgen);
     by_openssl.into_iter().chain(by_rcgen).collect()
 });
 
-/// A few RSA keys serve all: certificates are fresh, the search for primes is slow.
+/// A few RSA keys are shared, because they are slow to make.
 static RSA_KEYS: LazyLock<Vec<(u32, PKey<Private>)>> = LazyLock::new(|| {
     let sizes = [2048, 2048, 3072, 2048, 4096];
     let make = |bits| PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap();
@@ -62,7 +62,7 @@ fn text(pem: Vec<u8>) -> String {
     String::from_utf8(pem).unwrap()
 }
 
-/// The `n`th pair: kind of key, form of key, length of chain, digest and names go round.
+/// The `n`th pair: cycles through kinds and forms of keys, lengths of chains, digests and names.
 pub fn generated_by_openssl(n: usize) -> Texts {
     let rsa = n % 5 == 4;
     let (kind, key) = match rsa {
@@ -142,7 +142,7 @@ fn made(
     builder.set_issuer_name(issuer.map_or(&*subject, |(issuer, _)| issuer.subject_name())).unwrap();
     let days = |days: i64| Asn1Time::from_unix(noon().timestamp() + days * 86_400).unwrap();
     builder.set_not_before(&days(-100)).unwrap();
-    // Past 2049, time is written in another form.
+    // Times after 2049 have another encoding.
     builder.set_not_after(&days(if n % 6 == 5 { 36_500 } else { 100 })).unwrap();
     builder.set_pubkey(key).unwrap();
     let parent = issuer.map(|(issuer, _)| &**issuer);
@@ -172,7 +172,7 @@ fn made(
     builder.build()
 }
 
-/// The `n`th pair of the other library.
+/// The `n`th pair, made with rcgen.
 pub fn generated_by_rcgen(n: usize) -> Texts {
     let (kind, key) = match n % 5 {
         4 => {
@@ -224,7 +224,7 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-/// A pair in the `n`th of the ways in which people and tools write it down.
+/// A pair in the `n`th form that people and tools write.
 pub fn written_down(n: usize, mut texts: Texts) -> Texts {
     let each = |texts: &mut Texts, change: &dyn Fn(&str) -> String| {
         (texts.crt, texts.key) = (change(&texts.crt), change(&texts.key));
@@ -273,12 +273,12 @@ pub fn written_down(n: usize, mut texts: Texts) -> Texts {
     Texts { kind: format!("{}, {how}", texts.kind), ..texts }
 }
 
-/// How [`written_down`] calls a leaf that stands twice.
+/// The name in [`written_down`] of a repeated leaf.
 pub const DOUBLED: &str = "leaf twice";
 
 fn self_signed_with_sha_1(n: usize, texts: Texts) -> Texts {
     let key = PKey::private_key_from_pem(texts.key.as_bytes()).unwrap();
     let crt = text(made("shop", &key, None, false, n, MessageDigest::sha1()).to_pem().unwrap());
-    // Go does not verify SHA-1, so no caCertificate would do but the leaf itself.
+    // Go does not verify SHA-1, so only the leaf itself works as caCertificate.
     Texts { issuers: crt.clone(), crt, ..texts }
 }

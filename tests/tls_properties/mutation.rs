@@ -30,7 +30,7 @@ pub enum Mutation {
     Content(Content),
 }
 
-/// A change below the base64, to the content of one block.
+/// A change to the decoded content of one block.
 #[derive(Clone, Debug)]
 pub struct Content {
     block: Index,
@@ -65,7 +65,7 @@ const SNIPPETS: [&str; 16] = [
     "subject=CN = shop\n",
 ];
 
-/// Whole blocks that may stand beside others, or may not.
+/// Blocks that may or may not be allowed beside others.
 static BLOCKS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let key = PKey::private_key_from_pem(POOL[0].key.as_bytes()).expect("a key");
     let public = key.public_key_to_der().expect("its public half");
@@ -177,7 +177,7 @@ impl Mutation {
 }
 
 impl Content {
-    /// The text with one block decoded, changed and written anew; as it is if it has no block.
+    /// The text with one block decoded, changed and encoded again; unchanged without blocks.
     pub fn apply(&self, text: &str) -> Vec<u8> {
         let mut blocks = blocks(text.as_bytes());
         let at = self.block.index(blocks.len());
@@ -224,7 +224,7 @@ fn replaced(text: &[u8], line_end: &[u8]) -> Vec<u8> {
     text.split(|byte| *byte == b'\n').collect::<Vec<_>>().join(line_end)
 }
 
-/// The text cut after every END line. Never empty.
+/// The text split after every END line. Never empty.
 fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
     let mut blocks = vec![Vec::new()];
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -240,7 +240,7 @@ fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
     blocks
 }
 
-/// A PEM block by hand, for contents that no library would write.
+/// A handmade PEM block, for contents that no library would write.
 pub fn block(label: &str, der: &[u8]) -> String {
     let base64 = openssl::base64::encode_block(der);
     let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();

@@ -1,5 +1,5 @@
-//! Promise: what we inject, the router serves. The router's check rests on Go's libraries, so they
-//! are asked themselves (e2e/router-verdict), about good pairs broken in thousands of ways.
+//! Promise: the router serves every pair that we inject. The router uses Go's libraries, so those
+//! judge (e2e/router-verdict) good pairs that are broken in thousands of ways.
 //!
 //! We may be stricter (src/tls/mod.rs says where and why), but never laxer.
 
@@ -45,7 +45,7 @@ fn cases() -> Vec<Case> {
     (0..count()).map(|_| strategy.new_tree(&mut runner).expect("a case").current()).collect()
 }
 
-/// Lines lost, blocks swapped, text put between: what people and tools do.
+/// Mistakes of people and tools: lost lines, swapped blocks, inserted text.
 fn broken_texts() -> impl Strategy<Value = Case> {
     let some = |most: usize| prop::collection::vec(mutation(), 0..most);
     (any::<Index>(), some(3), some(2), some(2), 0..4u8, any::<Index>()).prop_map(
@@ -85,7 +85,7 @@ fn our_refusal(case: &Case) -> Option<String> {
             Ok(ca) => ca_problems(pair.certificate(), ca, chrono::Utc::now())
                 .first()
                 .map(ToString::to_string),
-            // It can't stand in a Route.
+            // A Route can't hold it.
             Err(_) => Some("caCertificate is not UTF-8".to_owned()),
         },
     }
