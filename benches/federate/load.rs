@@ -1,5 +1,5 @@
-//! Load on a bundle endpoint: the real SPIRE server's, and for comparison one of this process that
-//! does nothing but answer. Every fetch is a new connection, as those of peers are.
+//! Load on a bundle endpoint: the real SPIRE server's, and for comparison a minimal one in this
+//! process. Every fetch is a new connection, like those of peers.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     report::Table,
 };
 
-/// Rates that differ by more were not measured on a quiet machine.
+/// If rates differ by more, the machine was not quiet.
 const QUIET: f64 = 0.15;
-/// Peers of the largest federation, each with a SPIRE server and a controller that ask, by default every
-/// 75 seconds.
+/// Peers of the largest federation, each with a SPIRE server and a controller that poll, by default
+/// every 75 seconds.
 const MOST_A_SECOND: f64 = 50.0 * 2.0 / 75.0;
 
 /// Both endpoints with different numbers of clients.
@@ -26,9 +26,9 @@ pub struct Load {
 struct Try {
     clients: usize,
     spire: Found,
-    /// Seconds that the SPIRE server had a processor.
+    /// Processor time of the SPIRE server, in seconds.
     spire_processor: f64,
-    /// Of the SPIRE server, in MB.
+    /// Memory of the SPIRE server, in MB.
     resident: f64,
     plain: Found,
 }
@@ -76,7 +76,7 @@ impl Load {
         table
     }
 
-    /// Why the figures are worth nothing, held against those of the same endpoints after all else.
+    /// Why the run is void, from a second measurement of the same endpoints at the end.
     pub fn void_against(&self, later: &Self) -> Option<String> {
         let rate = |load: &Self, clients: usize| {
             load.tries.iter().find(|it| it.clients == clients).map(|it| it.plain.rate())
@@ -97,7 +97,7 @@ impl Load {
     }
 }
 
-/// A server with an endpoint and without peers.
+/// A SPIRE server with an endpoint and without peers.
 fn conf() -> Value {
     json!({
         "server": {

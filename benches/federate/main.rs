@@ -1,14 +1,14 @@
-//! SPIRE federation with 1, 10 and 50 peers: how soon a peer's rotation is known here, what controller
-//! and SPIRE server cost meanwhile, and how many clients a bundle endpoint serves. Each figure stands
-//! next to what a plain client gets in the same run.
+//! SPIRE federation with 1, 10 and 50 peers: how soon a peer's rotation is known, the cost of
+//! controller and SPIRE server meanwhile, and how many clients a bundle endpoint serves. Each
+//! figure is shown next to that of a plain client in the same run.
 //!
 //! ```sh
 //! cargo bench --bench federate
 //! cargo bench --bench federate -- --peers 1,50 --rotations 5 --json figures.json
 //! ```
 //!
-//! Figures only: nothing here fails for being slow. `cargo test` asks a real endpoint for a moment, to
-//! see that figures come out of it and find their place in the page.
+//! Figures only: nothing here fails for being slow. `cargo test` measures a real endpoint for a
+//! moment, to check that figures are made and placed in the page.
 
 mod load;
 mod peers;
@@ -17,16 +17,15 @@ mod refresh;
 mod report;
 mod status;
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::ensure;
 use clap::Parser;
-use testkit::{arguments::Arguments, at, suite};
+use testkit::{
+    arguments::Arguments,
+    at,
+    bench::{self, FigureArgs, Figures},
+};
 
 use load::Load;
 use report::Report;
@@ -47,18 +46,8 @@ struct Options {
     /// Seconds for each number of clients of the endpoint
     #[arg(long, default_value_t = 4)]
     load: u64,
-    /// Write the figures to this file, too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Put the tables into performance.md of this folder, too
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
-    /// Measure nothing, but take the figures that an earlier run wrote with --json
-    #[arg(long, value_name = "FILE")]
-    figures: Option<PathBuf>,
-    /// Said by cargo
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: FigureArgs,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -67,38 +56,27 @@ fn main() -> anyhow::Result<ExitCode> {
         return raw::run(&arguments[1..]).map(|()| ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Runtime::new()?;
-    // Its folders hold keys, and the checks that look back on a suite are not for it.
-    suite::keep_in(&testkit::target_folder().join("bench-federate"));
-    if arguments.iter().any(|argument| argument == "--bench") {
-        runtime.block_on(figures_of(Options::parse()))
+    bench::keep_runs_apart("bench-federate");
+    if bench::is_bench(&arguments) {
+        let options = Options::parse();
+        runtime.block_on(options.output.publish(measure(&options)))
     } else {
-        runtime.block_on(see_that_it_works(arguments)).map(|()| ExitCode::SUCCESS)
+        runtime.block_on(check_small_run(arguments)).map(|()| ExitCode::SUCCESS)
     }
 }
 
-async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
-    let begin = Instant::now();
-    let report = match &options.figures {
-        Some(path) => serde_json::from_slice(&fs::read(at(path))?)?,
-        None => measured(&options).await?,
-    };
-    println!("{report}");
-    eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
-    if let Some(path) = &options.json {
-        fs::write(at(path), serde_json::to_vec_pretty(&report)?)?;
+impl Figures for Report {
+    fn void(&self) -> Option<&str> {
+        self.void.as_deref()
     }
-    if let Some(why) = &report.void {
-        eprintln!("This run is void: {why}");
-        return Ok(ExitCode::FAILURE);
+
+    fn write_docs(&self, folder: &Path) -> anyhow::Result<()> {
+        let page = folder.join("performance.md");
+        Ok(fs::write(&page, report::placed(&fs::read_to_string(&page)?, self)?)?)
     }
-    if let Some(folder) = &options.docs {
-        let page = at(folder).join("performance.md");
-        fs::write(&page, report::placed(&fs::read_to_string(&page)?, &report)?)?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
-async fn measured(options: &Options) -> anyhow::Result<Report> {
+async fn measure(options: &Options) -> anyhow::Result<Report> {
     let each = Duration::from_secs(options.load);
     let load = Load::measure(&[1, 8, 32, 100], each).await?;
     let mut sizes = Vec::new();
@@ -119,14 +97,9 @@ async fn measured(options: &Options) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Run by `cargo test`, which passes every test the names of all.
-async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
-    let arguments = Arguments::of(arguments);
-    if !arguments.mean(PROMISE) {
-        return Ok(());
-    }
-    if arguments.list {
-        println!("{PROMISE}: test");
+/// Run by `cargo test`, whose arguments may name other tests.
+async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
+    if !Arguments::of(arguments).select_only_test(PROMISE) {
         return Ok(());
     }
     let load = Load::measure(&[1, 4], Duration::from_millis(300)).await?;

@@ -1,4 +1,4 @@
-//! Peers: small bundle endpoints of this process, which note who fetched what and when.
+//! Peers: small bundle endpoints in this process, which record every fetch.
 
 use std::{
     net::SocketAddr,
@@ -26,10 +26,10 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// The shortest that there is: peers are asked four times as often.
+/// The shortest refresh hint: peers are polled four times as often.
 pub const HINT: Duration = Duration::from_secs(60);
 
-/// The client that fetches a bundle, known by its user agent.
+/// The fetching client, by its user agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Controller,
@@ -37,7 +37,6 @@ pub enum Client {
     Other,
 }
 
-/// One answer.
 #[derive(Clone, Copy)]
 pub struct Fetch {
     pub client: Client,
@@ -55,15 +54,15 @@ pub struct Peer {
 struct State {
     document: Arc<str>,
     sequence: u64,
-    /// The newest two, as of a server that rotates.
+    /// The newest two, as in a server that rotates.
     authorities: Vec<Value>,
     fetches: Vec<Fetch>,
 }
 
-/// Running endpoints. They end when this is dropped.
+/// Running endpoints. Dropping it stops them.
 pub struct Peers {
     pub all: Vec<Arc<Peer>>,
-    /// PEM of what their certificate verifies with.
+    /// CA of their certificates, in PEM.
     pub authority: String,
     _tasks: JoinSet<()>,
 }
@@ -93,7 +92,7 @@ impl Peers {
         Ok(Self { all, authority: pair.authority, _tasks: tasks })
     }
 
-    /// Each gets a new authority at once. Answers the moment, and the sequence from then on.
+    /// Rotates all peers at once. Returns the time and the new sequence.
     pub fn rotate(&self) -> anyhow::Result<(Instant, u64)> {
         let new = self.all.iter().map(|_| authority()).collect::<Result<Vec<_>, _>>()?;
         let (moment, mut sequence) = (Instant::now(), 0);
@@ -124,7 +123,7 @@ impl Peer {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// When a client was first given this bundle.
+    /// When a client first got this bundle.
     pub fn first_fetch(&self, client: Client, sequence: u64) -> Option<Instant> {
         let wanted = |it: &&Fetch| it.client == client && it.sequence == sequence;
         self.change(|state| state.fetches.iter().find(wanted).map(|it| it.at))
@@ -152,7 +151,7 @@ impl State {
     }
 }
 
-/// A new CA as a bundle has it. SPIRE reads the numbers of the key beside the certificate.
+/// A new CA as a JWK. SPIRE reads the key's parameters beside the certificate.
 fn authority() -> anyhow::Result<Value> {
     let certificate = X509::from_pem(pair::issued("peer.test").authority.as_bytes())?;
     let key = certificate.public_key()?.ec_key()?;
@@ -185,7 +184,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, peer: Arc<Peer>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, peer) = (acceptor.clone(), peer.clone());
-        // A client that goes away has its own error.
+        // Errors of a client that disconnects are reported there.
         connections.spawn(async move { drop(answer(stream, acceptor, &peer).await) });
         while connections.try_join_next().is_some() {}
     }

@@ -1,7 +1,7 @@
-//! The plain client: fetches a bundle over and over, each time with a new connection, and does nothing
-//! with it. It verifies nobody, so that its own cost is as small as it can be.
+//! The plain client: fetches a bundle over and over, each time with a new connection, and discards
+//! it. It verifies no certificate, to keep its own cost small.
 //!
-//! It is a process of its own, this binary started with [`COMMAND`].
+//! It runs in its own process: this binary, started with [`COMMAND`].
 
 use std::{
     io::{Read, Write},
@@ -35,11 +35,11 @@ struct Order {
 /// Its measurements.
 #[derive(Serialize, Deserialize)]
 pub struct Found {
-    /// Of each fetch, in milliseconds.
+    /// Duration of each fetch, in milliseconds.
     times: Vec<f64>,
-    /// Of all of it.
+    /// Total duration.
     seconds: f64,
-    /// The client's own time on a processor.
+    /// Processor time of the client.
     processor: f64,
 }
 
@@ -57,13 +57,13 @@ impl Found {
         Times::of(self.times.clone())
     }
 
-    /// Milliseconds of a processor that a fetch takes the client.
+    /// Processor time of the client per fetch, in milliseconds.
     pub fn processor_each(&self) -> f64 {
         1000.0 * self.processor / self.fetches()
     }
 }
 
-/// Has so many clients fetch from an endpoint for so long.
+/// Runs `clients` concurrent fetchers against an endpoint.
 pub async fn fetches(address: SocketAddr, clients: usize, time: Duration) -> anyhow::Result<Found> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(COMMAND).args(["--address", &address.to_string()]);
@@ -79,7 +79,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let order = Order::parse_from([COMMAND.to_owned()].iter().chain(arguments));
     let begin = Instant::now();
     let deadline = begin + Duration::from_millis(order.milliseconds);
-    // Made once: it reads all authorities of the machine.
+    // Made once, because it reads all CAs of the machine.
     let mut connector = SslConnector::builder(SslMethod::tls_client())?;
     connector.set_verify(SslVerifyMode::NONE);
     let connector = connector.build();

@@ -1,5 +1,5 @@
-//! Refreshing: all peers rotate at once, and each is to be known here, by the controller and by the
-//! SPIRE server. Then what both cost while nothing rotates.
+//! Refreshing: all peers rotate at once, until the controller and the SPIRE server know each new
+//! bundle. Then the cost of both while nothing rotates.
 
 use std::time::{Duration, Instant};
 
@@ -22,32 +22,32 @@ use crate::{
     status::{Status, refreshed},
 };
 
-/// Peers are asked four times as often as they ask for; twice that is late.
+/// Peers are polled four times per refresh hint; twice that interval is late.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
-/// How many patches the plain client makes.
+/// Patches of the plain client.
 const RAW_WRITES: u64 = 50;
 const RAW_FETCHES_FOR: Duration = Duration::from_secs(2);
 
-/// One number of peers.
+/// Results for one number of peers.
 pub struct Size {
     peers: usize,
     status: Steps,
     spire: Steps,
     controller: Cost,
     server: Cost,
-    /// Writes of the controller while nothing rotated, its Lease and Events aside.
+    /// Writes of the controller while nothing rotated, without Lease and Events.
     writes: usize,
     raw_fetches: Found,
     raw_writes: Times,
 }
 
-/// From the rotations until they were known.
+/// Times from rotation to knowledge, in milliseconds.
 struct Steps {
-    /// Until the peer was asked.
+    /// From the rotation to the poll.
     asked: Times,
-    /// From its answer until it was known.
+    /// From the peer's answer to its effect.
     known: Times,
-    /// All of it.
+    /// Total.
     whole: Times,
 }
 
@@ -55,14 +55,14 @@ struct Steps {
 struct Cost {
     resident: f64,
     peak: f64,
-    /// Percent of a core.
+    /// In percent of a core.
     busy: f64,
     fetches: usize,
     seconds: f64,
 }
 
 impl Cost {
-    /// Milliseconds of a processor.
+    /// Processor time per fetch, in milliseconds.
     fn each_fetch(&self) -> f64 {
         10.0 * self.busy * self.seconds / self.fetches as f64
     }
@@ -82,7 +82,7 @@ pub async fn measure(peers: usize, rotations: u32, steady: Duration) -> anyhow::
 
     let (mut in_status, mut in_spire) = (Moments::default(), Moments::default());
     for rotation in 0..rotations {
-        // Peers are asked in a rhythm. Rotations that keep to it would all wait for the same time.
+        // Peers are polled periodically. Rotations in step with that would all wait equally long.
         let pause = HINT.as_secs_f64() / 4.0 * f64::from(rotation) / f64::from(rotations);
         tokio::time::sleep(Duration::from_secs_f64(pause)).await;
         let logged = server.log().len();
@@ -127,8 +127,8 @@ async fn spire_server(stage: &Stage, peers: &Peers) -> anyhow::Result<SpireServe
     Ok(Launch::new("bench-refresh", conf).trusting(&peers.authority).start().await)
 }
 
-/// Waits until this sequence of every peer is known. Answers when it was in the status, and when in the
-/// SPIRE server.
+/// Waits until this sequence of every peer is known. Returns when it was in the status, and when in
+/// the SPIRE server.
 async fn known_to_both(
     peers: &Peers,
     sequence: u64,

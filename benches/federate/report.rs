@@ -9,18 +9,17 @@ use testkit::figures::{machine, with_unit};
 const BEGIN: &str = "<!-- federate: written by make bench-federate -->\n";
 const END: &str = "<!-- federate: end -->\n";
 
-/// All figures of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     pub subject: String,
     pub machine: String,
     pub date: String,
-    /// Why the figures are worth nothing, where they are.
+    /// Why the figures are void, if they are.
     pub void: Option<String>,
     pub tables: Vec<Table>,
 }
 
-/// Figures side by side.
+/// A table with one column per measurement.
 #[derive(Serialize, Deserialize)]
 pub struct Table {
     pub about: String,
@@ -28,7 +27,7 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// The same figure in every column.
+/// One figure, in every column.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Row {
     pub what: String,
@@ -48,7 +47,7 @@ impl Table {
         Self { about: about.to_owned(), columns, rows: Vec::new() }
     }
 
-    /// Adds a row; each of `of` is a column.
+    /// Adds a row with one column for each item of `of`.
     pub fn row<T>(
         &mut self,
         what: &str,
@@ -100,7 +99,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The page with these figures in their place.
+/// The page with its figures replaced by these.
 pub fn placed(page: &str, report: &Report) -> anyhow::Result<String> {
     let (before, rest) = page.split_once(BEGIN).context("the page has no place for the figures")?;
     let (_, after) = rest.split_once(END).context("the page has no end of that place")?;

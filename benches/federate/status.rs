@@ -1,4 +1,4 @@
-//! When something came to be known: in the status of the SpireServer, and in the SPIRE server.
+//! When a bundle was first seen in the status of the SpireServer, and in the SPIRE server.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use testkit::{figures::Times, spire::SpireServer, stage};
 use tokio::task::JoinHandle;
 
-/// How often the SPIRE server's log is looked at.
+/// Interval between reads of the SPIRE server's log.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Moments = Arc<Mutex<HashMap<(String, u64), Instant>>>;
 
-/// The SpireServer, watched.
+/// A watch of the SpireServer.
 pub struct Status {
     api: Api<DynamicObject>,
     /// By trust domain and sequence.
@@ -45,12 +45,11 @@ impl Status {
         moment(&self.seen, trust_domain, sequence)
     }
 
-    /// The status now.
     pub async fn now(&self) -> anyhow::Result<Value> {
         Ok(json!(self.api.get("cluster").await?))
     }
 
-    /// So many patches by a plain client, each from sending it to seeing it in the watch.
+    /// Durations of patches by a plain client, from sending to the watch event.
     pub async fn raw_writes(&self, number: u64) -> anyhow::Result<Times> {
         let mut times = Vec::new();
         for mark in 1..=number {
@@ -112,8 +111,8 @@ async fn follow(api: Api<DynamicObject>, seen: Moments, marks: Moments) {
     }
 }
 
-/// Waits until the SPIRE server has logged a new bundle of each of these trust domains, which it does
-/// once it is stored. Answers when, in the same order. `earlier` is how much of the log was there
+/// Waits until the SPIRE server has logged a new bundle of each of these trust domains, which it
+/// does once it is stored. Returns the times in the same order. `earlier` is the length of the log
 /// before.
 pub async fn refreshed(
     server: &SpireServer,

@@ -1,10 +1,9 @@
-//! What was measured, for people and for machines.
+//! The figures of a run, for people and for machines.
 
 use std::{fmt, fs, time::Duration};
 
 use serde::Serialize;
 
-/// All figures of a run.
 #[derive(Serialize)]
 pub struct Report {
     pub subject: String,
@@ -13,7 +12,6 @@ pub struct Report {
     pub figures: Vec<Figure>,
 }
 
-/// One figure.
 #[derive(Serialize)]
 pub struct Figure {
     pub what: &'static str,
@@ -70,15 +68,14 @@ pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// How long this thread has had a processor for itself: unlike the time of day, the same on a busy
-/// machine.
+/// Processor time of this thread: unlike elapsed time, the same on a busy machine.
 pub fn processor_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|text| text.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// Memory of this process that is not swapped out, in MB.
+/// Resident memory of this process, in MB.
 pub fn resident() -> f64 {
     field("/proc/self/status", "VmRSS").and_then(|text| kilobytes(&text)).unwrap_or(f64::NAN)
         * 1024.0

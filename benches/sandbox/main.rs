@@ -1,5 +1,5 @@
-//! The sandbox with many Routes: how long it takes to start, what it costs in memory, and how fast
-//! its HTTP API answers. Figures only: nothing here fails for being slow.
+//! The sandbox with many Routes: start time, memory, and speed of its HTTP API. Figures only:
+//! nothing here fails for being slow.
 //!
 //! ```sh
 //! cargo bench --bench sandbox
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::Parser;
-use testkit::arguments::Arguments;
+use testkit::{arguments::Arguments, bench::is_bench};
 
 #[derive(Parser)]
 struct Options {
@@ -24,7 +24,7 @@ struct Options {
     /// Write the figures to this file, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Said by cargo
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -34,7 +34,7 @@ const PROMISE: &str = "sandbox::the_benchmark_measures_a_sandbox_with_two_hundre
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if !arguments.iter().any(|argument| argument == "--bench") {
+    if !is_bench(&arguments) {
         return runtime.block_on(small_run(arguments));
     }
     let options = Options::parse();
@@ -46,14 +46,9 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A run of `cargo test`: everything is measured, and no figure is judged.
+/// Run by `cargo test`: checks that everything is measured, but judges no figure.
 async fn small_run(arguments: Vec<String>) -> anyhow::Result<()> {
-    let arguments = Arguments::of(arguments);
-    if !arguments.mean(PROMISE) {
-        return Ok(());
-    }
-    if arguments.list {
-        println!("{PROMISE}: test");
+    if !Arguments::of(arguments).select_only_test(PROMISE) {
         return Ok(());
     }
     let report = measure::run(200).await?;

@@ -1,5 +1,5 @@
-//! Starts a sandbox with all objects in it and asks it over HTTPS, as kubectl and controllers do.
-//! The client is in the same process, and has its share of the processor.
+//! Starts a sandbox with all objects in it and sends requests over HTTPS, as kubectl and
+//! controllers do. The client is in the same process and shares its processors.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use super::{
     population::Population,
 };
 
-/// As many changes are remembered by `trustplane sandbox`.
+/// The history length of `trustplane sandbox`.
 const HISTORY: usize = 100_000;
 const LISTS: usize = 7;
 const AT_ONCE: usize = 16;
@@ -61,7 +61,7 @@ async fn serve(store: Store) -> anyhow::Result<(RunningApi, Client)> {
     let kubeconfig = Kubeconfig::read_from(serving.kubeconfig())?;
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // The environment's proxy is not for loopback.
+    // The proxy of the environment is not for loopback.
     config.proxy_url = None;
     let client = Client::try_from(config)?;
     ask(&client, get("/readyz")).await?;
@@ -176,7 +176,7 @@ impl Bench {
         Ok(())
     }
 
-    /// From sending a change to its event.
+    /// Time from sending a change to its event.
     async fn watch(&mut self) -> anyhow::Result<()> {
         let path = format!("{ROUTES}?watch=true&resourceVersion={}", self.version().await?);
         let mut events = Lines::of(self.client.send(get(&path)).await?.into_body());
@@ -221,13 +221,13 @@ impl Bench {
         Ok(())
     }
 
-    /// How often a single Route is asked for or changed.
+    /// Number of requests for single Routes.
     fn requests(&self) -> usize {
         self.population.routes().min(2_000)
     }
 
     fn path(&self, number: usize) -> String {
-        // A step that is no divisor, so that neighbours are not asked for in turn.
+        // Not a divisor, so that consecutive requests are not for neighbours.
         let (namespace, name) = self.population.route_at(number * 7_919 % self.population.routes());
         format!("/apis/route.openshift.io/v1/namespaces/{namespace}/routes/{name}")
     }
@@ -247,7 +247,7 @@ impl Bench {
     }
 }
 
-/// How many a second, and how long each took.
+/// Rate and duration of each.
 async fn in_turn(
     count: usize,
     work: impl AsyncFn(usize) -> anyhow::Result<()>,
@@ -261,7 +261,6 @@ async fn in_turn(
     Ok((count as f64 / begin.elapsed().as_secs_f64(), times))
 }
 
-/// How many a second.
 async fn concurrently<F>(count: usize, work: impl Fn(usize) -> F) -> anyhow::Result<f64>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -283,14 +282,14 @@ fn table(path: &str) -> Request<Body> {
     request
 }
 
-/// The whole answer, which must be a good one. What it holds is not decoded.
+/// The whole answer, which must be a success. It is not decoded.
 async fn ask(client: &Client, request: Request<Body>) -> anyhow::Result<Bytes> {
     let answer = client.send(request).await?;
     ensure!(answer.status().is_success(), "the sandbox answered {}", answer.status());
     Ok(answer.into_body().collect().await?.to_bytes())
 }
 
-/// Where the next page begins; empty at the end.
+/// The continue token; empty at the end.
 fn continued(page: &[u8]) -> anyhow::Result<String> {
     #[derive(Deserialize)]
     struct Page {
@@ -304,7 +303,7 @@ fn megabytes(size: usize) -> String {
     format!("{:.1} MB", size as f64 / 1e6)
 }
 
-/// The events of a watch, as they come.
+/// The events of a watch as they arrive.
 struct Lines {
     body: Body,
     read: BytesMut,

@@ -1,4 +1,4 @@
-//! Objects as a cluster has them where cert-manager renews and trustplane injects.
+//! Objects of a cluster in which cert-manager renews and trustplane injects.
 
 use anyhow::Context;
 use apiserver::{
@@ -12,11 +12,12 @@ use rcgen::{
     RsaKeySize,
 };
 use serde_json::{Value, json};
+use testkit::cert_manager_metadata;
 use trustplane::demo::api_server::route as route_kind;
 
-/// As many share a namespace.
+/// Routes per namespace.
 pub const ROUTES_PER_NAMESPACE: usize = 100;
-/// RSA keys take long to make, and it makes no difference to the store that some are the same.
+/// RSA keys are slow to make, and the store does not care that some are the same.
 const DIFFERENT_PAIRS: usize = 4;
 
 /// The same objects every time.
@@ -25,7 +26,7 @@ pub struct Population {
     pairs: Vec<Pair>,
 }
 
-/// A chain of three with RSA keys and the leaf's key: together about 5 KB.
+/// A chain of three RSA certificates and the leaf's key, together about 5 KB.
 struct Pair {
     chain: String,
     key: String,
@@ -65,13 +66,13 @@ impl Population {
         (namespace(number / ROUTES_PER_NAMESPACE), format!("route-{number}"))
     }
 
-    /// How long a certificate and its key are.
+    /// Length of a certificate and its key.
     pub fn pair_bytes(&self) -> usize {
         self.pairs.first().map_or(0, |pair| pair.chain.len() + pair.key.len())
     }
 
-    /// Creates everything, by the rules that hold for requests, and as requests do it: the status
-    /// of a Route with a write of its own.
+    /// Creates everything under the rules for requests, the status of a Route with a separate
+    /// write.
     pub fn move_into(&self, store: &mut Store) -> anyhow::Result<()> {
         self.try_move_into(store)
             .map_err(|refusal| refusal.message)
@@ -104,19 +105,7 @@ fn namespace(number: usize) -> String {
 fn secret(name: &str, pair: &Pair) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {
-            "name": format!("{name}-tls"),
-            "labels": { "controller.cert-manager.io/fao": "true" },
-            "annotations": {
-                "cert-manager.io/alt-names": format!("{name}.apps.example.com"),
-                "cert-manager.io/certificate-name": name,
-                "cert-manager.io/common-name": format!("{name}.apps.example.com"),
-                "cert-manager.io/ip-sans": "", "cert-manager.io/uri-sans": "",
-                "cert-manager.io/issuer-group": "cert-manager.io",
-                "cert-manager.io/issuer-kind": "ClusterIssuer",
-                "cert-manager.io/issuer-name": "apps",
-            },
-        },
+        "metadata": cert_manager_metadata(&format!("{name}-tls"), name),
         "stringData": { "tls.crt": pair.chain, "tls.key": pair.key, "ca.crt": pair.authority },
     })
 }

@@ -1,6 +1,6 @@
-//! Pairs as an issuer gives them out: a leaf and two intermediates. Three of four leaves have RSA
-//! keys of 2048 bits, cert-manager's default, and come with their key to about 5 KB; every fourth has
-//! an ECDSA key of its own. All authorities are RSA.
+//! Pairs of an issuer: a leaf and two intermediates. Three of four leaves have RSA keys of 2048
+//! bits, cert-manager's default, about 5 KB with the key; every fourth has an ECDSA key. All CAs
+//! are RSA.
 
 use std::{
     sync::{
@@ -18,11 +18,11 @@ use rcgen::{
 use testkit::pair::authority;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// RSA keys take long to make. Some leaves share one; no two share a certificate.
+/// RSA keys are slow to make. Some leaves share a key, but no two share a certificate.
 const RSA_KEYS: usize = 32;
-/// Every so many leaves one is ECDSA.
+/// One of this many leaves is ECDSA.
 const ECDSA_EVERY: u64 = 4;
-/// As many show how large they are on average.
+/// Sample for the average size.
 const SAMPLE: usize = 40;
 
 /// Content of a TLS Secret.
@@ -32,7 +32,7 @@ pub struct Pair {
     pub key: String,
 }
 
-/// Gives out pairs, no two of them the same.
+/// Issues pairs, no two of them the same.
 pub struct Issuer {
     issuing: CertifiedIssuer<'static, KeyPair>,
     /// The intermediates, as PEM.
@@ -43,7 +43,7 @@ pub struct Issuer {
 
 impl Issuer {
     pub fn new() -> Result<Self, rcgen::Error> {
-        let mut keys = in_two_halves(RSA_KEYS + 3, rsa)?;
+        let mut keys = in_parallel(RSA_KEYS + 3, rsa)?;
         let mut key = || keys.pop().ok_or(rcgen::Error::KeyGenerationUnavailable);
         let root = CertifiedIssuer::self_signed(authority("Bench root"), key()?)?;
         let policy = CertifiedIssuer::signed_by(authority("Bench policy"), key()?, &root)?;
@@ -61,7 +61,7 @@ impl Issuer {
     }
 
     pub fn pairs(&self, count: usize) -> Result<Vec<Arc<Pair>>, rcgen::Error> {
-        in_two_halves(count, || self.pair())
+        in_parallel(count, || self.pair())
     }
 
     /// Bytes of a chain and of a key, on average.
@@ -75,7 +75,7 @@ impl Issuer {
 
     fn signed(&self, number: u64, key: &KeyPair) -> Result<Arc<Pair>, rcgen::Error> {
         let host = format!("host-{number}.apps.example.com");
-        // It covers every Route's host: where it did not, the controller would have more to say.
+        // It covers every Route's host: otherwise the controller would report warnings.
         let names = vec![host.clone(), "*.apps.example.com".to_owned()];
         let mut leaf = CertificateParams::new(names)?;
         leaf.distinguished_name.push(DnType::CommonName, host);
@@ -89,8 +89,7 @@ impl Issuer {
     }
 }
 
-/// On two cores.
-fn in_two_halves<T: Send>(
+fn in_parallel<T: Send>(
     count: usize,
     make: impl Fn() -> Result<T, rcgen::Error> + Sync,
 ) -> Result<Vec<T>, rcgen::Error> {
@@ -98,7 +97,7 @@ fn in_two_halves<T: Send>(
     thread::scope(|scope| {
         let half = scope.spawn(|| some(count / 2));
         let mut all = some(count - count / 2)?;
-        // A thread that panicked has said why.
+        // The panic message is printed already.
         all.extend(half.join().unwrap_or(Err(rcgen::Error::KeyGenerationUnavailable))?);
         Ok(all)
     })

@@ -13,7 +13,7 @@ use crate::{
 const BEGIN: &str = "<!-- scale: written by make bench -->\n";
 const END: &str = "<!-- scale: end -->\n";
 
-/// Replaces the table in performance.md, and draws the plots that it shows.
+/// Replaces the table in performance.md and draws its plots.
 pub fn write(folder: &Path, report: &Report) -> anyhow::Result<()> {
     let page = folder.join("performance.md");
     let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
@@ -28,7 +28,7 @@ pub fn write(folder: &Path, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The plots by the names of their files.
+/// The plots by file name.
 pub fn plots(report: &Report) -> [(&'static str, String); 3] {
     [
         ("performance-convergence.svg", convergence(report).svg()),

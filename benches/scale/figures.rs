@@ -10,16 +10,15 @@ use testkit::figures::{Times, machine, with_unit};
 
 use crate::journal::{Request, by_verb};
 
-/// All figures of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     pub subject: String,
     pub machine: String,
     pub date: String,
-    /// Why the figures are worth nothing, where they are.
+    /// Why the figures are void, if they are.
     pub void: Option<String>,
     pub figures: Vec<Figure>,
-    /// Figures of the hostile tenant, which has a table of its own.
+    /// Figures of the hostile tenant, in a table of their own.
     #[serde(default)]
     pub tenants: Vec<Figure>,
     pub goals: Vec<Goal>,
@@ -27,7 +26,7 @@ pub struct Report {
     pub curves: Curves,
 }
 
-/// Requests of the controller while something happened to so many Routes.
+/// Requests of the controller during one measurement.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Cost {
     pub when: String,
@@ -46,7 +45,6 @@ impl Cost {
     }
 }
 
-/// One figure.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Figure {
     pub what: String,
@@ -55,7 +53,7 @@ pub struct Figure {
     pub remark: String,
 }
 
-/// A wanted figure, and the measured one.
+/// A goal, and the measured figure.
 #[derive(Serialize, Deserialize)]
 pub struct Goal {
     pub what: String,
@@ -68,24 +66,24 @@ pub struct Goal {
 /// Data of the plots.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Curves {
-    /// Patches a second of the plain client.
+    /// Patches per second of the plain client.
     pub limit: f64,
     /// Seconds after the start at which pairs were in place, in order.
     pub pairs: Vec<f64>,
-    /// The same of statuses.
+    /// The same for statuses.
     pub statuses: Vec<f64>,
-    /// The same of Events.
+    /// The same for Events.
     pub events: Vec<f64>,
     /// Milliseconds from a Secret's change to the Route's patch.
     pub change: Vec<f64>,
-    /// The same of a lone Route while all others are renewed.
+    /// The same for the lone Route while all others are renewed.
     pub lone: Vec<f64>,
     /// Milliseconds of a single patch by the plain client, by the same clock.
     pub single: Vec<f64>,
     pub memory: Vec<Memory>,
 }
 
-/// Megabytes with so many Routes, and so many Secrets of other types.
+/// Memory in MB by number of Routes and of Secrets of other types.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
     pub routes: usize,
@@ -188,7 +186,7 @@ fn write_figures(figures: &[Figure], f: &mut fmt::Formatter<'_>) -> fmt::Result 
     Ok(())
 }
 
-/// A row for each kind of request, a column for each occasion.
+/// One row per kind of request, one column per measurement.
 fn write_costs(costs: &[Cost], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let kinds: BTreeSet<&String> = costs.iter().flat_map(|cost| cost.requests.keys()).collect();
     write!(f, "\n| requests a Route |")?;

@@ -1,4 +1,4 @@
-//! Fills a cluster, as fast as its API server lets us.
+//! Fills a cluster, as fast as its API server allows.
 
 use std::{
     io::{IsTerminal, Write},
@@ -18,10 +18,9 @@ use crate::{
     requests::{create, patch},
 };
 
-/// More make no difference on two cores.
+/// More are no faster on two cores.
 const AT_ONCE: usize = 32;
 
-/// Creates the namespaces.
 pub async fn namespaces(client: &Client) -> anyhow::Result<()> {
     let tenants = (0..NAMESPACES).map(namespace);
     for name in tenants.chain([SHARED, LONE, RAW, HOSTILE].map(str::to_owned)) {
@@ -32,7 +31,7 @@ pub async fn namespaces(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates what is missing from one size to the next.
+/// Creates the objects that the larger size has in addition.
 pub async fn fill(client: &Client, issuer: &Issuer, from: Size, to: Size) -> anyhow::Result<()> {
     let pairs = issuer.pairs(to.routes - from.routes)?;
     all("TLS Secrets", pairs.len(), |number| {
@@ -50,24 +49,22 @@ pub async fn fill(client: &Client, issuer: &Issuer, from: Size, to: Size) -> any
     .await
 }
 
-/// Creates a Route that asks for that Secret, or for the one that is called as it is.
+/// Creates a Route for that Secret, or for the Secret with the Route's name.
 pub async fn annotated(client: &Client, at: RouteRef, secret: Option<&str>) -> anyhow::Result<()> {
     let own = at.secret();
     let route = route(&at.name, Some(secret.unwrap_or(&own.name)));
     created(client, routes_path(&at.namespace), route).await
 }
 
-/// Creates an object.
 pub async fn created(client: &Client, path: String, object: Value) -> anyhow::Result<()> {
     create(client, &path, &object).await
 }
 
-/// Changes an object with a merge patch.
 pub async fn patched(client: &Client, path: String, change: Value) -> anyhow::Result<()> {
     patch(client, &path, &change).await.map(drop)
 }
 
-/// Does something for every number, many at once.
+/// Runs `work` for every number, many at once.
 pub async fn all<F>(what: &str, count: usize, work: impl Fn(usize) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -80,7 +77,7 @@ where
     Ok(())
 }
 
-/// A line that moves in a terminal, and elsewhere one every ten seconds.
+/// A progress line: updated in place in a terminal, printed every ten seconds elsewhere.
 pub struct Progress<'a> {
     what: &'a str,
     count: usize,
@@ -107,7 +104,7 @@ impl<'a> Progress<'a> {
         let line = format!("{}/{} {}, {rate:.0}/s", self.done, self.count, self.what);
         let newline = if last || !terminal { "\n" } else { "" };
         let mut output = std::io::stderr().lock();
-        // Nobody has to read it.
+        // Progress output may fail.
         let _ = write!(output, "{start}{line}{end}{newline}").and_then(|()| output.flush());
     }
 }

@@ -1,5 +1,5 @@
-//! Whether every Route holds the pair that is in its Secret: that a patch was answered does not say
-//! that it was the right one.
+//! Checks that every Route holds the pair of its Secret: a successful patch may have been the wrong
+//! one.
 
 use std::collections::HashMap;
 

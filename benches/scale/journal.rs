@@ -1,6 +1,5 @@
-//! The API server's audit log, as far as it is needed here: who asked for what, and when it was
-//! answered. Times are the server's own, so nothing has to watch along and take its share of the
-//! processor.
+//! The API server's audit log: requests and when they were answered. Times are the server's own, so
+//! no observer takes processor time from the measurement.
 
 use std::{
     collections::BTreeMap,
@@ -13,12 +12,15 @@ use std::{
 use anyhow::bail;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use testkit::ACCOUNT;
+use testkit::{
+    ACCOUNT,
+    audit::{ObjectRef, ResponseStatus, User},
+};
 
 use crate::population::{LONE, RouteRef, SINGLE};
 
-/// Bodies only where it has to be known which pair was written: no other key reaches the log. What
-/// the administrator fills in is of no interest.
+/// Bodies only where the written pair matters, so no other key reaches the log. Requests of the
+/// administrator are not logged.
 pub fn policy() -> String {
     format!(
         "
@@ -36,14 +38,13 @@ rules:
     )
 }
 
-/// Seldom enough to cost nothing.
+/// Polling interval, long enough to cost nothing.
 const LOOK: Duration = Duration::from_millis(100);
-/// Longer than anything takes that comes at all.
+/// Timeout, longer than any measurement.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A request that was answered.
 pub struct Request {
-    /// Whether the controller asked.
+    /// Whether the controller sent it.
     pub ours: bool,
     pub verb: Box<str>,
     /// `routes`, `routes/status`.
@@ -52,9 +53,9 @@ pub struct Request {
     pub code: u16,
     pub received: DateTime<Utc>,
     pub answered: DateTime<Utc>,
-    /// Whether it asks for all objects there are.
+    /// Whether it is a list of all objects.
     pub lists: bool,
-    /// From which resourceVersion on a watch asks for changes.
+    /// The resourceVersion that a watch starts from.
     pub watches_from: Option<Box<str>>,
     /// The pair in a patch of the lone Route.
     pub certificate: Option<Box<str>>,
@@ -65,32 +66,32 @@ impl Request {
         *self.verb == *verb && *self.kind == *kind && (200..300).contains(&self.code)
     }
 
-    /// Whether the controller put a pair into a Route.
+    /// Whether it is the controller's patch of a pair.
     pub fn is_pair(&self) -> bool {
         self.ours && self.is_good("patch", "routes")
     }
 
-    /// Whether the controller wrote a Route's status.
+    /// Whether it is the controller's write of a Route's status.
     pub fn is_status(&self) -> bool {
         self.ours && self.is_good("patch", "routes/status")
     }
 
-    /// Whether we renewed a Secret.
+    /// Whether it is our renewal of a Secret.
     pub fn is_renewal(&self) -> bool {
         !self.ours && self.is_good("patch", "secrets")
     }
 
-    /// Whether the plain client patched the Route that it patches alone.
+    /// Whether it is the plain client's single patch.
     pub fn is_single(&self) -> bool {
         !self.ours && self.is_good("patch", "routes") && *self.place.name == *SINGLE
     }
 
-    /// Whether the plain client read that Route before it patched it.
+    /// Whether it is the plain client's read before that patch.
     pub fn is_single_read(&self) -> bool {
         !self.ours && self.is_good("get", "routes") && *self.place.name == *SINGLE
     }
 
-    /// Whether the controller read a Secret, which need not be there.
+    /// Whether it is the controller's read of a Secret, found or not.
     pub fn is_secret_read(&self) -> bool {
         self.ours && *self.verb == *"get" && *self.kind == *"secrets"
     }
@@ -99,10 +100,10 @@ impl Request {
         seconds_between(self.received, self.answered) * 1e3
     }
 
-    /// Whether the controller meant to change anything but its Lease.
+    /// Whether it is a write of the controller, its Lease aside.
     pub fn is_write(&self) -> bool {
         let writes = matches!(&*self.verb, "create" | "update" | "patch" | "delete");
-        // A question for rights or tokens is a create, too, and stores nothing.
+        // Access and token reviews are creates too, but store nothing.
         let stored = !self.kind.ends_with("reviews") && *self.kind != *"leases";
         self.ours && writes && stored
     }
@@ -115,7 +116,6 @@ pub struct Journal {
     requests: Vec<Request>,
 }
 
-/// A moment in a journal.
 #[derive(Clone, Copy)]
 pub struct Mark(usize);
 
@@ -124,13 +124,12 @@ impl Journal {
         Self { path, offset: 0, requests: Vec::new() }
     }
 
-    /// Now.
     pub fn mark(&mut self) -> anyhow::Result<Mark> {
         self.catch_up()?;
         Ok(Mark(self.requests.len()))
     }
 
-    /// Requests answered since.
+    /// Requests answered since that moment.
     pub fn since(&mut self, mark: Mark) -> anyhow::Result<&[Request]> {
         self.catch_up()?;
         Ok(&self.requests[mark.0..])
@@ -141,8 +140,7 @@ impl Journal {
         &self.requests[from.0..to.0]
     }
 
-    /// Shows every request since that moment, one after the other as they come, until `look` has
-    /// seen enough.
+    /// Passes every request since that moment to `look` as it arrives, until `look` is satisfied.
     pub async fn until(
         &mut self,
         what: &str,
@@ -168,7 +166,8 @@ impl Journal {
         }
     }
 
-    /// Waits until the controller has written nothing for so long. Answers when that was.
+    /// Waits until the controller has written nothing for `silence`. Returns the mark of its last
+    /// write.
     pub async fn quiet(&mut self, silence: Duration) -> anyhow::Result<Mark> {
         let mut since = Instant::now();
         let mut seen = self.requests.len();
@@ -191,7 +190,7 @@ impl Journal {
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line)?;
-            // The server may be in the middle of the last line.
+            // The last line may be incomplete.
             if line.last() != Some(&b'\n') {
                 return Ok(());
             }
@@ -201,7 +200,7 @@ impl Journal {
     }
 }
 
-/// Counts of the controller's requests by verb and kind, those that failed apart.
+/// Counts the controller's requests by verb and kind, failed ones separately.
 pub fn by_verb<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests.into_iter().filter(|request| request.ours) {
@@ -237,27 +236,6 @@ struct Entry {
     stage_timestamp: DateTime<Utc>,
 }
 
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    username: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ObjectRef {
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResponseStatus {
-    code: u16,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RouteSent {
@@ -277,10 +255,10 @@ struct TlsSent {
 }
 
 impl Entry {
-    /// The request, where it is one of the controller's, a renewal, or a single patch.
+    /// The request, if it is one of the controller's, a renewal, or a single patch.
     fn of(line: &[u8]) -> anyhow::Result<Option<Request>> {
         let entry: Self = serde_json::from_slice(line)?;
-        // A watch is answered when it begins.
+        // A watch is answered when it starts.
         let answered = if entry.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         let ours = entry.user.username == ACCOUNT;
         let renewal = entry.verb == "patch" && entry.object_ref.resource == "secrets";

@@ -1,13 +1,13 @@
-//! The controller with many Routes on a real API server: how fast it puts their pairs in place, how
-//! soon it follows a change, and what it costs in requests and memory. Each figure stands next to
-//! what a plain client gets out of the same API server in the same run.
+//! The controller with many Routes on a real API server: how fast it injects their pairs, how soon
+//! it follows a change, and what it costs in requests and memory. Each figure is shown next to that
+//! of a plain client on the same API server in the same run.
 //!
 //! ```sh
 //! cargo bench --bench scale
 //! cargo bench --bench scale -- --routes 1000 --secrets 10000 --json figures.json
 //! ```
 //!
-//! Figures only: nothing here fails for being slow. `cargo test` runs it with 200 Routes, to see
+//! Figures only: nothing here fails for being slow. `cargo test` runs it with 200 Routes, to check
 //! that everything is measured.
 
 mod certificates;
@@ -26,15 +26,18 @@ mod stage;
 mod stores;
 
 use std::{
-    fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::ensure;
 use clap::Parser;
-use testkit::{arguments::Arguments, at, suite};
+use testkit::{
+    arguments::Arguments,
+    at,
+    bench::{self, FigureArgs, Figures},
+};
 
 use figures::Report;
 use measure::{Part, Settings};
@@ -65,18 +68,8 @@ struct Options {
     /// Write a profile of the controller in the cold start to this file, with perf
     #[arg(long, value_name = "FILE")]
     perf: Option<PathBuf>,
-    /// Write the figures to this file, too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Put table and plots into performance.md of this folder, too
-    #[arg(long, value_name = "FOLDER")]
-    docs: Option<PathBuf>,
-    /// Measure nothing, but take the figures that an earlier run wrote with --json
-    #[arg(long, value_name = "FILE")]
-    figures: Option<PathBuf>,
-    /// Said by cargo
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    output: FigureArgs,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -85,34 +78,23 @@ fn main() -> anyhow::Result<ExitCode> {
     if arguments.first().is_some_and(|first| first == raw::COMMAND) {
         return runtime.block_on(raw::run(&arguments[1..])).map(|()| ExitCode::SUCCESS);
     }
-    // Its folders hold keys, and the checks that look back on a suite are not for it.
-    suite::keep_in(&testkit::target_folder().join("bench-scale"));
-    if arguments.iter().any(|argument| argument == "--bench") {
-        runtime.block_on(figures_of(Options::parse()))
+    bench::keep_runs_apart("bench-scale");
+    if bench::is_bench(&arguments) {
+        let options = Options::parse();
+        runtime.block_on(options.output.publish(measure::run(options.settings())))
     } else {
-        runtime.block_on(see_that_it_works(arguments)).map(|()| ExitCode::SUCCESS)
+        runtime.block_on(check_small_run(arguments)).map(|()| ExitCode::SUCCESS)
     }
 }
 
-async fn figures_of(options: Options) -> anyhow::Result<ExitCode> {
-    let begin = Instant::now();
-    let report = match &options.figures {
-        Some(path) => serde_json::from_slice(&fs::read(at(path))?)?,
-        None => measure::run(options.settings()).await?,
-    };
-    println!("{report}");
-    eprintln!("It took {:.1} minutes.", begin.elapsed().as_secs_f64() / 60.0);
-    if let Some(path) = &options.json {
-        fs::write(at(path), serde_json::to_vec_pretty(&report)?)?;
+impl Figures for Report {
+    fn void(&self) -> Option<&str> {
+        self.void.as_deref()
     }
-    if let Some(why) = &report.void {
-        eprintln!("This run is void: {why}");
-        return Ok(ExitCode::FAILURE);
+
+    fn write_docs(&self, folder: &Path) -> anyhow::Result<()> {
+        docs::write(folder, self)
     }
-    if let Some(folder) = &options.docs {
-        docs::write(&at(folder), &report)?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 impl Options {
@@ -131,22 +113,17 @@ impl Options {
     }
 }
 
-/// Run by `cargo test`, which passes every test the names of all.
-async fn see_that_it_works(arguments: Vec<String>) -> anyhow::Result<()> {
-    let arguments = Arguments::of(arguments);
-    if !arguments.mean(PROMISE) {
-        return Ok(());
-    }
-    if arguments.list {
-        println!("{PROMISE}: test");
+/// Run by `cargo test`, whose arguments may name other tests.
+async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
+    if !Arguments::of(arguments).select_only_test(PROMISE) {
         return Ok(());
     }
     let report = measure::run(Settings::small()).await?;
     println!("{report}");
-    everything_is_there(&report)
+    check_complete(&report)
 }
 
-fn everything_is_there(report: &Report) -> anyhow::Result<()> {
+fn check_complete(report: &Report) -> anyhow::Result<()> {
     let figures = report.figures.iter().chain(&report.tenants);
     let unmeasured: Vec<_> = figures.filter(|figure| !figure.value.is_finite()).collect();
     ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");

@@ -1,23 +1,22 @@
-//! Line charts as SVG, plain enough to be read in a review.
+//! Line charts as SVG that can be read in a review.
 
 use std::fmt::{Arguments, Write};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 64.0;
-/// Where the lines have their names.
+/// Width of the legend.
 const RIGHT: f64 = 270.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 50.0;
-/// So many points are as good as all of them.
+/// Lines are thinned to this many points.
 const POINTS: usize = 300;
-/// So few are shown one by one.
+/// Lines with fewer points show each of them.
 const DOTS: usize = 10;
 const COLOURS: [&str; 4] = ["#0b5fa5", "#d9730d", "#2b8a3e", "#7048a8"];
-/// Of what is not measured but a bound.
+/// Colour of bounds, which are not measured.
 const GREY: &str = "#777";
 
-/// A drawing.
 pub struct Chart {
     pub title: &'static str,
     pub x: &'static str,
@@ -26,16 +25,16 @@ pub struct Chart {
     pub lines: Vec<Line>,
 }
 
-/// Of the x axis.
+/// Label of the x axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From nothing on.
+    /// Linear, from 0.
     Linear,
-    /// Every power of ten as wide as the next, from 1 on.
+    /// Logarithmic, from 1.
     Powers,
 }
 
-/// One line of it.
+/// One line of a chart.
 pub struct Line {
     name: String,
     points: Vec<(f64, f64)>,
@@ -47,12 +46,12 @@ impl Line {
         Self { name: name.into(), points: thinned(points), bound: false }
     }
 
-    /// As what the others are held against.
+    /// Draws it as a bound for the others.
     pub fn dashed(self) -> Self {
         Self { bound: true, ..self }
     }
 
-    /// How many, or which part, were through at each of these sorted values; `whole` is all of them.
+    /// Cumulative distribution of sorted values; `whole` is the height of the last one.
     pub fn growing(name: impl Into<String>, sorted: &[f64], whole: f64) -> Self {
         let step = whole / sorted.len().max(1) as f64;
         let points = sorted.iter().zip(1..).map(|(value, count)| (*value, step * f64::from(count)));
@@ -60,7 +59,7 @@ impl Line {
     }
 }
 
-/// From values to places in the drawing.
+/// Maps values to coordinates.
 struct Frame {
     scale: Scale,
     x_end: f64,
@@ -154,7 +153,7 @@ impl Line {
         }
     }
 
-    /// Its name beside the drawing, with a piece of it.
+    /// Its entry in the legend.
     fn explain(&self, svg: &mut String, y: f64, colour: &str) {
         let (begin, dashes) = (WIDTH - RIGHT + 18.0, self.dashes());
         let end = begin + 26.0;
@@ -182,7 +181,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     thin
 }
 
-/// Round places, and the end of an axis that reaches so far.
+/// Round ticks, and the end of an axis up to this value.
 fn axis(most: f64) -> (Vec<f64>, f64) {
     let power = 10f64.powf((most / 5.0).log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
@@ -206,7 +205,7 @@ fn powers(most: f64) -> (Vec<f64>, f64) {
 }
 
 fn number(value: f64) -> String {
-    // As many digits as the step has, and no more.
+    // As many digits as the step has.
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -229,6 +228,6 @@ fn rule(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
 }
 
 fn add(svg: &mut String, element: Arguments<'_>) {
-    // A String takes everything.
+    // Writing to a String can't fail.
     let _ = writeln!(svg, "{element}");
 }

@@ -1,25 +1,26 @@
-//! Objects as a cluster has them where cert-manager renews certificates.
+//! Objects of a cluster in which cert-manager renews certificates.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
+use testkit::cert_manager_metadata;
 use trustplane::names::SECRET_NAME_ANNOTATION;
 
 use crate::certificates::Pair;
 
-/// The Routes are spread over as many.
+/// Number of namespaces that the Routes are spread over.
 pub const NAMESPACES: usize = 20;
-/// Here all Routes share a Secret.
+/// All Routes in it share a Secret.
 pub const SHARED: &str = "shared";
-/// Here one Route is alone.
+/// Namespace of the lone Route.
 pub const LONE: &str = "lone";
-/// Here a tenant attacks all others.
+/// Namespace of the hostile tenant.
 pub const HOSTILE: &str = "hostile";
-/// Here a plain client patches Routes that nobody annotated.
+/// Namespace of the Routes without annotation that the plain client patches.
 pub const RAW: &str = "raw";
-/// The one of them that it patches alone.
+/// The Route for single patches.
 pub const SINGLE: &str = "single";
 
-/// Where an object is.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteRef {
     pub namespace: Box<str>,
@@ -31,7 +32,7 @@ impl RouteRef {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Where the Secret of a Route is.
+    /// The Secret of a Route.
     pub fn secret(&self) -> Self {
         Self::new(&self.namespace, &format!("{}-tls", self.name))
     }
@@ -49,7 +50,7 @@ pub fn secrets_path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/secrets")
 }
 
-/// How much there is: Routes with a Secret each, and Secrets of types that are nobody's business.
+/// Size of a cluster: Routes with a Secret each, and Secrets of other types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     pub routes: usize,
@@ -62,7 +63,7 @@ impl Size {
     }
 }
 
-/// Where the Route of that number is.
+/// The Route of that number.
 pub fn place(number: usize) -> RouteRef {
     RouteRef::new(&namespace(number), &format!("route-{number}"))
 }
@@ -98,22 +99,9 @@ pub fn route(name: &str, secret: Option<&str>) -> Value {
 
 /// As cert-manager makes it.
 pub fn tls_secret(name: &str, pair: &Pair) -> Value {
-    let owner = name.trim_end_matches("-tls");
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {
-            "name": name,
-            "labels": { "controller.cert-manager.io/fao": "true" },
-            "annotations": {
-                "cert-manager.io/alt-names": format!("{owner}.apps.example.com"),
-                "cert-manager.io/certificate-name": owner,
-                "cert-manager.io/common-name": format!("{owner}.apps.example.com"),
-                "cert-manager.io/ip-sans": "", "cert-manager.io/uri-sans": "",
-                "cert-manager.io/issuer-group": "cert-manager.io",
-                "cert-manager.io/issuer-kind": "ClusterIssuer",
-                "cert-manager.io/issuer-name": "apps",
-            },
-        },
+        "metadata": cert_manager_metadata(name, name.trim_end_matches("-tls")),
         "data": data(pair),
     })
 }

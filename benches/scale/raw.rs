@@ -1,9 +1,9 @@
-//! The raw limit: the most merge patches a second that a plain client gets out of this API server,
-//! and how long one takes when there are no others.
+//! The raw limit: the highest rate of merge patches that a plain client reaches on this API server,
+//! and the duration of a single one.
 //!
-//! The client is a process of its own, this binary started with [`COMMAND`]. Its patches are as
-//! large as the controller's, and carry the uid and the resourceVersion of the Route as those do.
-//! Each must make a new resourceVersion, and at the end the server must have the last of each.
+//! The client runs in its own process: this binary, started with [`COMMAND`]. Its patches are as
+//! large as the controller's, and carry uid and resourceVersion of the Route too. Each must make a
+//! new resourceVersion, and at the end the server must have the last of each.
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
@@ -67,18 +67,18 @@ pub struct Limit {
     pub singles: Vec<f64>,
 }
 
-/// So many patches at once.
+/// Result for one number of connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Try {
     pub connections: usize,
-    /// Patches a second.
+    /// Patches per second.
     pub rate: f64,
     /// Processor time by process.
     pub work: Vec<Work>,
 }
 
 impl Limit {
-    /// The fastest try.
+    /// The highest rate.
     pub fn best(&self) -> anyhow::Result<&Try> {
         let best = self.tries.iter().max_by(|one, other| one.rate.total_cmp(&other.rate));
         best.context("the plain client tried nothing")
@@ -90,7 +90,7 @@ impl Limit {
 }
 
 impl Order {
-    /// For the plain client of this stage, with as many bytes of certificate and key.
+    /// Arguments for the plain client of this stage, with this many bytes of certificate and key.
     pub fn on(
         stage: &Stage,
         each: Duration,
@@ -111,12 +111,12 @@ impl Order {
         }
     }
 
-    /// Only reads a Route and patches it, again and again, while the controller runs.
+    /// Only single patches, each after a read, while the controller runs.
     pub fn beside_controller(self) -> Self {
         Self { milliseconds: 0, beside_controller: true, ..self }
     }
 
-    /// Has a process of its own carry it out.
+    /// Runs it in its own process.
     pub async fn carry_out(&self) -> anyhow::Result<Limit> {
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         command
@@ -191,12 +191,12 @@ async fn listed(client: &Client) -> anyhow::Result<Vec<Route>> {
 }
 
 impl Order {
-    /// A client that never has more than one connection: it is asked one thing at a time.
+    /// A client with one connection, because it sends one request at a time.
     async fn client(&self) -> anyhow::Result<Client> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // The environment's proxy is not for loopback.
+        // The proxy of the environment is not for loopback.
         config.proxy_url = None;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
@@ -207,7 +207,7 @@ impl Order {
         let route = routes.first_mut().context("no Route to patch alone")?;
         let pause = Duration::from_millis(self.pause_milliseconds);
         let mut times = Vec::new();
-        // The first makes the connection.
+        // The first request opens the connection.
         for _ in 0..=self.singles {
             let begin = Instant::now();
             if self.beside_controller {
@@ -221,8 +221,7 @@ impl Order {
         Ok(times.split_off(1))
     }
 
-    /// Each connection has Routes of its own, and one patch under way. The first quarter of the
-    /// time is not counted.
+    /// Each connection has its own Routes, and one patch at a time. The first quarter is warm-up.
     async fn at_once(
         &self,
         routes: Vec<Route>,
@@ -272,11 +271,11 @@ impl Order {
 
     async fn patch(&self, client: &Client, route: &mut Route) -> anyhow::Result<()> {
         let Metadata { name, uid, resource_version } = &route.metadata;
-        // What is written before is in it, so it is another text every time.
+        // Contains the resourceVersion, so it differs every time.
         let filled = |bytes: usize| format!("{resource_version:x<bytes$}");
         let mut change = json!({ "metadata": { "uid": uid, "resourceVersion": resource_version } });
         if self.beside_controller {
-            // As many bytes, where they mean nothing to it.
+            // The same number of bytes, in a field that the controller ignores.
             let bytes = self.certificate_bytes + self.key_bytes;
             change["metadata"]["annotations"] = json!({ "trustplane.dev/bench": filled(bytes) });
         } else {

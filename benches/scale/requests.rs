@@ -1,4 +1,4 @@
-//! The few requests that the bench itself makes.
+//! Requests of the bench itself.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub async fn replace(client: &Client, path: &str, object: &Value) -> anyhow::Res
     send(client, Method::PUT, path, JSON, serde_json::to_vec(object)?).await.map(drop)
 }
 
-/// A merge patch. Answers the object as it is now.
+/// Sends a merge patch. Returns the new object.
 pub async fn patch(client: &Client, path: &str, change: &Value) -> anyhow::Result<Bytes> {
     send(client, Method::PATCH, path, MERGE_PATCH, serde_json::to_vec(change)?).await
 }
@@ -33,14 +33,14 @@ pub async fn delete(client: &Client, path: &str) -> anyhow::Result<()> {
     send(client, Method::DELETE, path, JSON, Vec::new()).await.map(drop)
 }
 
-/// The first event of a watch; nothing where it ends before.
+/// The first event of a watch; None if it ends before.
 pub async fn first_event(client: &Client, path: &str) -> anyhow::Result<Value> {
     let answer = send(client, Method::GET, path, JSON, Vec::new()).await?;
     let first = answer.split(|byte| *byte == b'\n').find(|line| !line.is_empty());
     Ok(first.map(serde_json::from_slice).transpose()?.unwrap_or_default())
 }
 
-/// The whole answer, which must be a good one. A refusal is told without its text: it may quote a key.
+/// The whole answer, which must be a success. Errors omit the answer's text, which may quote a key.
 async fn send(
     client: &Client,
     method: Method,

@@ -1,4 +1,4 @@
-//! An API server for each measurement, with what a filled store holds, and the released program on it.
+//! An API server for each measurement, with the objects of a filled store and the release build.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,9 +20,9 @@ use crate::{
 };
 
 const NAMESPACE: &str = "trustplane";
-/// The plain client. It has the controller's role, and its requests the controller's priority.
+/// The plain client, with the controller's role and priority.
 const PLAIN_CLIENT: &str = "plain-client";
-/// Renews Secrets, as cert-manager does.
+/// Renews Secrets like cert-manager.
 const ISSUER: &str = "issuer";
 
 /// A running API server with our CRDs, deploy/base and deploy/flow-control.
@@ -35,12 +35,12 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// One that holds nothing yet.
+    /// Starts with an empty store.
     pub async fn empty() -> anyhow::Result<Self> {
         Self::start("fill", None).await
     }
 
-    /// One that holds what is in this store.
+    /// Starts with a copy of this store.
     pub async fn with(name: &str, store: &Path) -> anyhow::Result<Self> {
         Self::start(name, Some(store)).await
     }
@@ -72,13 +72,13 @@ impl Stage {
         Ok(Self { servers, admin, issuer, account, journal })
     }
 
-    /// A client of the administrator. It has a connection of its own: the server closes one that
-    /// was idle for long, which may be just when it is used again.
+    /// A client of the administrator with a new connection: the server may close an idle one just
+    /// when it is used again.
     pub async fn client(&self) -> anyhow::Result<Client> {
         self.admin.try_client().await
     }
 
-    /// A client of who renews Secrets.
+    /// A client of the account that renews Secrets.
     pub async fn issuer(&self) -> anyhow::Result<Client> {
         self.issuer.try_client().await
     }
@@ -96,7 +96,7 @@ impl Stage {
         self.servers.scratch.join("plain.kubeconfig")
     }
 
-    /// Starts the controller with its defaults. There is one, so nothing is to be elected.
+    /// Starts the controller with its defaults, without leader election.
     pub fn controller(&self) -> Controller {
         let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
         let launch = Launch::exactly("scale", &arguments, self.account.clone());
@@ -104,17 +104,17 @@ impl Stage {
         image_environment().fold(launch, |launch, (name, value)| launch.env(name, value)).start()
     }
 
-    /// Copies everything that is stored.
+    /// Copies the store.
     pub fn copy_store(&mut self, to: &Path) -> anyhow::Result<()> {
-        // What a stopped process has written is what it would find after a crash.
+        // While etcd is stopped, its files are as consistent as after a crash.
         self.servers.etcd.signal(Signal::STOP);
         let copied = copy_folder(&self.servers.data(), to);
         self.servers.etcd.signal(Signal::CONT);
         copied.with_context(|| format!("a copy of the store in {}", to.display()))
     }
 
-    /// Starts the API server anew, after the store has forgotten all that was before: who watches is
-    /// told 410 and has to list again.
+    /// Compacts the store and restarts the API server: watches get a 410 and clients must list
+    /// again.
     pub async fn forget_history(&mut self) -> anyhow::Result<()> {
         self.servers.stop_api().await;
         let compacted = self.servers.compact().await;
@@ -125,7 +125,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // It is large, and everything that was measured has been read from it.
+        // It is large and no longer needed.
         let _ = std::fs::remove_file(self.servers.logs.join("audit.log"));
     }
 }
@@ -149,7 +149,7 @@ async fn install(servers: &Servers, admin: &Access, client: &Client) -> anyhow::
     account_with_role(client, ISSUER, ISSUER).await
 }
 
-/// A FlowSchema for this account, otherwise like the controller's.
+/// A FlowSchema like the controller's for this account.
 async fn priority_of_controller(client: &Client, account: &str) -> anyhow::Result<()> {
     let path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
     let deployed: Value = get(client, &format!("{path}/trustplane-inject")).await?;
@@ -162,7 +162,7 @@ async fn priority_of_controller(client: &Client, account: &str) -> anyhow::Resul
     create(client, path, &schema).await
 }
 
-/// The API server obeys a FlowSchema a moment after it has accepted it.
+/// The API server applies a FlowSchema a moment after it has accepted it.
 async fn until_on_workload_high(admin: &Client, somebody: &Client) {
     eventually(Duration::from_secs(30), "requests are on workload-high", async || {
         match classed(admin, somebody, "/version").await {
@@ -187,7 +187,7 @@ async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::R
     create(client, &format!("/apis/{group}/v1/clusterrolebindings"), &binding).await
 }
 
-/// Environment of the image: the program is measured as it is shipped.
+/// Environment of the image.
 fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = include_str!("../../Containerfile").lines();
     let variables =

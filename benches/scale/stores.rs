@@ -1,5 +1,5 @@
-//! Filled stores, one for each size: filling takes minutes, so nothing is filled twice. All sizes are
-//! taken on the way to the largest, and may be kept for the next run.
+//! Filled stores, one for each size. Filling takes minutes, so smaller stores are copied on the way
+//! to the largest, and can be kept for the next run.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::{
     stage::Stage,
 };
 
-/// Another one where what is filled in changes: stores that are kept from before are not used then.
+/// Change it with the filled objects, so that old stores are not used.
 const EDITION: u32 = 2;
 
 /// A folder of stores. They hold keys.
@@ -26,19 +26,19 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// In a folder that stays, or in one that goes with it.
+    /// In a given folder, or in a temporary one.
     pub fn open(kept: Option<&Path>) -> Self {
         let folder = kept.map_or_else(|| subfolder("stores"), Path::to_owned);
         private_folder(&folder);
         Self { folder, kept: kept.is_some() }
     }
 
-    /// The store of that size, once it was filled.
+    /// The folder of a filled store.
     pub fn of(&self, size: Size) -> PathBuf {
         self.folder.join(format!("edition-{EDITION}-{}-{}", size.routes, size.others))
     }
 
-    /// Fills all that are missing of these, which grow.
+    /// Fills the missing stores of these ascending sizes.
     pub async fn fill(&self, issuer: &Issuer, sizes: &[Size]) -> anyhow::Result<()> {
         let mut filling: Option<Stage> = None;
         let mut last = Size { routes: 0, others: 0 };
@@ -68,7 +68,7 @@ impl Stores {
     }
 
     fn keep(&self, mut stage: Stage, size: Size) -> anyhow::Result<Stage> {
-        // Whole or not at all, should we be stopped.
+        // Renamed at the end, so that an interrupted copy is not used.
         let part = self.folder.join("part");
         if part.exists() {
             fs::remove_dir_all(&part)?;

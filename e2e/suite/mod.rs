@@ -134,7 +134,7 @@ async fn all(
 /// The cases of the command line, unless there is nothing to run.
 fn chosen(arguments: &Arguments) -> Option<Vec<Case>> {
     let mut cases = cases::all();
-    cases.retain(|case| arguments.mean(case.name));
+    cases.retain(|case| arguments.selects(case.name));
     if arguments.list {
         cases.iter().for_each(|case| println!("{}: test", case.name));
         return None;

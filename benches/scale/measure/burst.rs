@@ -1,4 +1,4 @@
-//! All Secrets are renewed as fast as the API server takes it, and a lone Route elsewhere must not
+//! All Secrets are renewed as fast as the API server allows, and a lone Route elsewhere must not
 //! wait for that.
 
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use crate::{
 /// One Route in a burst.
 #[derive(Default)]
 struct Renewed {
-    /// When its Secret's change was received and answered.
+    /// When the API server received and answered the Secret's change.
     secret: Option<(DateTime<Utc>, DateTime<Utc>)>,
-    /// When the Route's last patch was received and answered.
+    /// When it received and answered the Route's last patch.
     route: Option<(DateTime<Utc>, DateTime<Utc>)>,
 }
 
 impl Renewed {
-    /// Milliseconds from one to the other, once both are there.
+    /// Milliseconds between the two, once both are known.
     fn took(&self) -> Option<f64> {
         let ((asked, changed), (received, patched)) = self.secret.zip(self.route)?;
         (received > asked).then(|| seconds_between(changed, patched).max(0.0) * 1e3)
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-/// Until every Route was patched after its Secret was changed.
+/// Waits until every Route was patched after its Secret's change.
 async fn follow(
     journal: &mut Journal,
     mark: Mark,

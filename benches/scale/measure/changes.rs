@@ -1,4 +1,4 @@
-//! Changes of one Secret: that of one Route, and that of a whole namespace.
+//! Changes of one Secret: of a single Route, and of all Routes in a namespace.
 
 use std::{cell::Cell, collections::HashSet, sync::Arc, time::Duration};
 
@@ -17,16 +17,16 @@ use crate::{
     stage::Stage,
 };
 
-/// Longer than any burst takes at four changes a second.
+/// Enough for the longest burst at four changes per second.
 pub const LONE_CHANGES: usize = 2_000;
 const LONE_PAUSE: Duration = Duration::from_millis(250);
 
-/// The lone Route, which others' renewals must not hold up.
+/// The lone Route, which renewals of others must not delay.
 pub fn lone() -> RouteRef {
     RouteRef::new(LONE, "route")
 }
 
-/// Creates the lone Route, and waits until it has its pair.
+/// Creates the lone Route and waits for its pair.
 pub async fn introduce_lone(stage: &mut Stage, issuer: &Issuer) -> anyhow::Result<()> {
     let mark = stage.journal.mark()?;
     let (at, client) = (lone(), &stage.client().await?);
@@ -39,7 +39,7 @@ pub async fn introduce_lone(stage: &mut Stage, issuer: &Issuer) -> anyhow::Resul
 }
 
 impl Bench {
-    /// One Secret, many times: how soon its Route has the new pair.
+    /// Changes one Secret many times and measures when its Route has the new pair.
     pub async fn changes(&mut self) -> anyhow::Result<()> {
         now("one Secret changes again and again");
         let pairs = self.issuer.pairs(self.settings.changes as usize)?;
@@ -63,7 +63,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One Secret of all Routes of a namespace.
+    /// Changes the Secret that all Routes of a namespace share.
     pub async fn shared(&mut self) -> anyhow::Result<()> {
         now("one Secret of many Routes changes");
         let sharing = self.settings.sharing;
@@ -115,12 +115,12 @@ impl Bench {
     }
 }
 
-/// Puts a new pair into a Route's Secret.
+/// Writes a new pair to a Route's Secret.
 pub async fn renew(client: &Client, route: &RouteRef, pair: &Pair) -> anyhow::Result<()> {
     patched(client, route.secret().secret_path(), renewal(pair)).await
 }
 
-/// Renews the lone Route's Secret four times a second until something is over. Answers how often.
+/// Renews the lone Route's Secret four times per second until `until` is done. Returns how often.
 pub async fn keep_renewing(
     client: &Client,
     pairs: &[Arc<Pair>],
@@ -158,8 +158,8 @@ async fn all_patched(
 }
 
 impl Journal {
-    /// Milliseconds from each of these renewals of the lone Route's Secret to the patch that put
-    /// this pair, or a later one, into the Route.
+    /// Milliseconds from each renewal of the lone Route's Secret to the patch with this pair or a
+    /// later one.
     pub async fn lone_latencies(
         &mut self,
         mark: Mark,
@@ -170,7 +170,7 @@ impl Journal {
             let what = "the last pair of the lone Route";
             self.until(what, mark, |request| request.is_pair() && is_last(request)).await?;
         }
-        // An answer that was on its way is in the log by then.
+        // Time for the last answers to reach the log.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let requests = self.since(mark)?;
         let (at, secret) = (lone(), lone().secret());

@@ -1,4 +1,5 @@
-//! From the start of the process until every Route holds its pair, and until all is said about it.
+//! From the start of the process until every Route holds its pair, and until everything is
+//! reported.
 
 use std::collections::HashSet;
 
@@ -20,26 +21,25 @@ use crate::{
     stage::Stage,
 };
 
-/// Its result.
 pub struct ColdStart {
     size: Size,
     /// Seconds after the start, in order.
     pairs: Vec<f64>,
     statuses: Vec<f64>,
     events: Vec<f64>,
-    /// Seconds until the last write of all.
+    /// Seconds until the last write.
     all: f64,
     writes: usize,
     cost: Cost,
-    /// Processor time until every pair was in place, and until all was written.
+    /// Processor time until the last pair, and until the last write.
     work: [Vec<Work>; 2],
-    /// Memory when all was written, when nothing had happened since, and the most until then, in MB.
+    /// Memory in MB after the last write, when idle, and at its peak.
     resident: f64,
     steady: f64,
     peak: f64,
 }
 
-/// Starts a controller where no Route has its pair yet.
+/// Starts a controller in a cluster where no Route has its pair.
 pub async fn measure(
     stage: &mut Stage,
     size: Size,
@@ -76,7 +76,7 @@ pub async fn measure(
     Ok((controller, start))
 }
 
-/// Waits until every Route was written so.
+/// Waits until every Route has such a write.
 async fn each_route(
     journal: &mut Journal,
     mark: Mark,
@@ -96,12 +96,12 @@ async fn each_route(
     journal.until(what, mark, is_last).await
 }
 
-/// Work done in so many seconds, seen a little later when there was nothing left to do.
+/// Relates processor time to the seconds of work, since it is read a little later.
 fn over(seconds: f64, work: Vec<Work>) -> Vec<Work> {
     work.into_iter().map(|one| Work { cores: one.seconds / seconds, ..one }).collect()
 }
 
-/// When each Route was written first, in seconds, in order.
+/// Seconds until the first write of each Route, sorted.
 fn firsts<'a>(begin: DateTime<Utc>, writes: impl Iterator<Item = &'a Request>) -> Vec<f64> {
     let mut seen = HashSet::new();
     let first = writes.filter(|request| seen.insert(&request.place));
@@ -144,7 +144,7 @@ pub fn report_figures(start: &ColdStart, limit: &Limit, report: &mut Report) {
     report.curves.memory.push(start.memory());
 }
 
-/// The controller's time on a processor, and who else was busy.
+/// Processor time of the controller and of the other processes.
 fn add_work(report: &mut Report, work: &[Work], routes: f64) {
     let ours = work.first().map_or(f64::NAN, |controller| controller.seconds);
     let remark = format!("until then; {:.2} ms a Route; {}", ours * 1e3 / routes, in_words(work));

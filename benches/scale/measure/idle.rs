@@ -1,4 +1,4 @@
-//! Nothing happens, and that is what the controller should do.
+//! No change in the cluster: the controller should send nothing.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use testkit::process::Process;
 use super::{Bench, now};
 use crate::journal::{Request, by_verb};
 
-/// The controller's default for the life of a watch, and how many it has.
+/// The controller's default watch timeout, and its number of watches.
 const WATCH_LIVES: Duration = Duration::from_secs(60);
 const WATCHES: f64 = 2.0;
 

@@ -17,13 +17,13 @@ use crate::{
 };
 
 const ROUTES: usize = 256;
-/// Single patches, where nothing is compared with them.
-const FEW: u32 = 20;
-/// Two that differ by more are not of the same machine.
-const LIKE: f64 = 0.15;
+/// Number of single patches.
+const SINGLE_PATCHES: u32 = 20;
+/// If two measurements differ by more, the machine was not quiet.
+const TOLERANCE: f64 = 0.15;
 
-/// The rate of a plain client at this API server while nobody else asks, and how long it waits
-/// for a single patch.
+/// The rate of a plain client on this otherwise idle API server, and the duration of a single
+/// patch.
 pub async fn before(
     stage: &mut Stage,
     settings: &Settings,
@@ -31,7 +31,7 @@ pub async fn before(
     report: &mut Report,
 ) -> anyhow::Result<Limit> {
     let mark = stage.journal.mark()?;
-    let singles = if settings.has(Part::Changes) { settings.changes } else { FEW };
+    let singles = if settings.has(Part::Changes) { settings.changes } else { SINGLE_PATCHES };
     let limit = measure(stage, settings, issuer, singles).await?;
     report_figures("raw limit", &limit, report)?;
     let singles = stage.journal.since(mark)?.iter().filter(|request| request.is_single());
@@ -61,7 +61,7 @@ async fn measure(
     let pause = settings.pause.min(Duration::from_millis(250));
     let order = Order::on(stage, settings.limit_for, singles, pause, issuer.mean_bytes()?);
     let limit = order.carry_out().await?;
-    // The controller would write the status of every Route that it finds.
+    // The controller would write the status of these Routes too.
     delete(&stage.client().await?, path).await?;
     Ok(limit)
 }
@@ -76,13 +76,13 @@ fn report_figures(what: &str, limit: &Limit, report: &mut Report) -> anyhow::Res
 }
 
 impl Bench {
-    /// Whether the machine is still what it was.
+    /// Measures the limit again. The run is void if the machine's speed has changed.
     pub async fn limit_again(&mut self) -> anyhow::Result<()> {
         let again = measure(&self.stage, &self.settings, &self.issuer, 0).await?;
         report_figures("raw limit, afterwards", &again, &mut self.report)?;
         let (before, after) = (self.limit.rate(), again.rate());
         let apart = (before - after).abs() / before.max(after);
-        if apart > LIKE {
+        if apart > TOLERANCE {
             self.report.void = Some(format!(
                 "the raw limit was {before:.0}/s before and {after:.0}/s after, which is {:.0} % apart",
                 apart * 100.0

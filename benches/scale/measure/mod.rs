@@ -1,5 +1,5 @@
-//! The measurements, in order. Every cold start has an API server of its own, which starts with a
-//! copy of a filled store.
+//! The measurements, in order. Every cold start has its own API server, which starts with a copy of
+//! a filled store.
 
 mod burst;
 mod changes;
@@ -28,7 +28,7 @@ use crate::{
     stores::Stores,
 };
 
-/// How often it is asked whether a controller is ready, and for how long.
+/// Interval and timeout for a controller to become ready.
 const LOOK: Duration = Duration::from_millis(20);
 const READY_WITHIN: Duration = Duration::from_secs(300);
 
@@ -53,34 +53,34 @@ pub enum Part {
     Tenants,
 }
 
-/// How much of everything.
+/// The size of each measurement.
 pub struct Settings {
     pub size: Size,
-    /// These only; all where there are none.
+    /// Measure only these; all if empty.
     pub only: Vec<Part>,
-    /// Where filled stores are kept, and found.
+    /// Folder for filled stores.
     pub keep: Option<PathBuf>,
-    /// Where a profile of the cold start goes.
+    /// File for a profile of the cold start.
     pub perf: Option<PathBuf>,
-    /// The smaller clusters, each such a part of the whole.
+    /// The smaller clusters, as fractions of the full size.
     pub parts: Vec<usize>,
-    /// How long the plain client tries each number of connections.
+    /// Time for each number of connections of the plain client.
     pub limit_for: Duration,
-    /// How often one Secret is changed.
+    /// Number of changes of one Secret.
     pub changes: u32,
-    /// Between two changes.
+    /// Pause between two changes.
     pub pause: Duration,
-    /// How many Routes share a Secret.
+    /// Number of Routes that share a Secret.
     pub sharing: usize,
-    /// Of how many Secrets the labels change while the controller is down.
+    /// Number of Secrets whose labels change while the controller is down.
     pub labelled: usize,
     /// Actions of the hostile tenant.
     pub flood: Flood,
-    /// How long nothing happens.
+    /// Duration of the idle measurement.
     pub idle: Duration,
-    /// How long the controller has to be still to be called done.
+    /// The controller is done if it wrote nothing for this long.
     pub silence: Duration,
-    /// How long it was still when its memory is compared with other sizes.
+    /// Idle time before memory is compared between sizes.
     pub settled: Duration,
 }
 
@@ -104,7 +104,7 @@ impl Settings {
         }
     }
 
-    /// Enough to see that everything is measured.
+    /// Enough to check that everything is measured.
     pub fn small() -> Self {
         Self {
             parts: vec![2],
@@ -124,16 +124,16 @@ impl Settings {
         self.only.is_empty() || self.only.contains(&part)
     }
 
-    /// The sizes whose stores are needed, which grow.
+    /// The sizes of the needed stores, ascending.
     fn sizes(&self) -> Vec<Size> {
         let smaller = if self.has(Part::Sizes) { sizes::smaller(self) } else { Vec::new() };
         smaller.into_iter().chain([self.size]).collect()
     }
 }
 
-/// A cluster with its controller, and what has been found out so far.
+/// A cluster with its controller, and the figures so far.
 struct Bench {
-    /// Declared first, so that it ends before its API server.
+    /// Declared first, so that it is dropped before its API server.
     controller: Controller,
     stage: Stage,
     issuer: Issuer,
@@ -142,7 +142,6 @@ struct Bench {
     report: Report,
 }
 
-/// Measures everything once.
 pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     let issuer = Issuer::new()?;
     let size = settings.size;
@@ -168,7 +167,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     let mut bench = Bench { controller, stage, issuer, settings, limit, report };
     bench.rest().await?;
     let Bench { controller, stage, issuer, settings, mut report, .. } = bench;
-    // The hostile tenant has the machine for itself.
+    // Nothing else may run while the hostile tenant is measured.
     drop((controller, stage));
     if settings.has(Part::Tenants) {
         tenants::measure(&settings, &issuer, &mut report).await?;
@@ -176,7 +175,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Waits until a controller says that it is ready.
+/// Waits until a controller is ready.
 async fn until_ready(controller: &mut Controller) -> anyhow::Result<()> {
     let begin = Instant::now();
     while controller.page("/readyz").await.0 != 200 {
@@ -186,7 +185,7 @@ async fn until_ready(controller: &mut Controller) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops a controller in good order.
+/// Stops a controller gracefully.
 async fn end(controller: &mut Controller) -> anyhow::Result<()> {
     let (code, _) = controller.terminate().await;
     ensure!(code == 0, "the controller ended with code {code}");
@@ -224,7 +223,7 @@ impl Bench {
     }
 }
 
-/// Says on the standard error what goes on: all of it takes minutes.
+/// Prints progress to standard error, because the measurements take minutes.
 fn now(what: &str) {
     eprintln!("{} {what}", chrono::Utc::now().format("%T"));
 }

@@ -1,4 +1,4 @@
-//! The API server comes back without its history, and everything has to be listed again.
+//! The API server restarts without its history, so everything is listed again.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -22,7 +22,7 @@ impl Bench {
         self.stage.forget_history().await?;
         let begin = Instant::now();
         let mut missing: Vec<&str> = WATCHED.iter().map(|(kind, _)| *kind).collect();
-        // The last watch of each kind before its list, which is the one that was refused.
+        // The last watch of each kind before its list is the one that was refused.
         let mut refused = HashMap::new();
         let listed = |request: &Request| {
             if request.ours && missing.contains(&&*request.kind) {
@@ -56,8 +56,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Asks for the same watches as the controller did: the audit log has no word of the 410, which
-    /// comes as an event after a 200.
+    /// Repeats the controller's watches: the audit log does not show the 410, which is an event
+    /// after a 200.
     async fn was_told_gone(&self, refused: &HashMap<Box<str>, Box<str>>) -> anyhow::Result<String> {
         let mut told = Vec::new();
         for (kind, path) in WATCHED {

@@ -1,4 +1,4 @@
-//! A restart with everything in place, and one after labels of Secrets have changed meanwhile.
+//! A restart with everything in place, and one after labels of Secrets have changed.
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -11,11 +11,10 @@ use crate::{
     population::place,
 };
 
-/// Result of a restart.
 struct Restart {
     begin: DateTime<Utc>,
     ready: DateTime<Utc>,
-    /// From the start of the process until it was still.
+    /// Marks of the start and of the last request.
     requests: (Mark, Mark),
 }
 
@@ -48,7 +47,8 @@ impl Bench {
         Ok(())
     }
 
-    /// A label is no news for a Route, but only a read of the Secret can tell.
+    /// Labels do not matter to a Route, but only a read of the Secret shows that nothing else
+    /// changed.
     pub async fn labels(&mut self) -> anyhow::Result<()> {
         let count = self.settings.labelled;
         now("restart after labels of Secrets have changed");
@@ -74,7 +74,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Starts the controller, and waits until it is ready and then still.
+    /// Starts the controller and waits until it is ready and done.
     async fn start_again(&mut self) -> anyhow::Result<Restart> {
         let mark = self.stage.journal.mark()?;
         let begin = Utc::now();

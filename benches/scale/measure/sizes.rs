@@ -8,7 +8,8 @@ use crate::{
     stores::Stores,
 };
 
-/// The smallest has a tenth of its other Secrets first: between the first two nothing else differs.
+/// The smallest is first measured with a tenth of its other Secrets: nothing else differs between
+/// the first two.
 pub fn smaller(settings: &Settings) -> Vec<Size> {
     let Size { routes, others } = settings.size;
     let parts =
@@ -46,11 +47,11 @@ fn report_others(fewer: &Memory, more: &Memory, report: &mut Report) {
         fewer.steady, fewer.others, more.steady, more.others, more.routes
     );
     report.add("memory for a Secret of another type", each, "KB", remark);
-    // Less than any trace of it in memory would take, and as much as two like runs differ.
+    // Less than a trace of each Secret would take, and the difference between two equal runs.
     report.at_most("memory for a Secret of another type", each, 0.05, "KB");
 }
 
-/// The slope of the line that fits all sizes best.
+/// The slope of the regression line over all sizes.
 pub fn report_growth(report: &mut Report) {
     let memory = &report.curves.memory;
     if memory.len() < 2 {

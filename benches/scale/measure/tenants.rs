@@ -1,5 +1,5 @@
-//! A hostile tenant: it fills its namespace with the largest objects that the API server takes, and
-//! keeps changing others. The controller has to start, to stay small, and to serve other namespaces.
+//! A hostile tenant fills its namespace with the largest objects that the API server accepts, and
+//! keeps changing others. The controller must start, stay small, and serve other namespaces.
 
 use std::{cell::Cell, convert::Infallible, time::Duration};
 
@@ -29,17 +29,16 @@ use crate::{
     stage::Stage,
 };
 
-/// Half of what deploy/base gives the controller.
+/// Half of the controller's memory limit in deploy/base.
 const MEMORY_MIB: f64 = 128.0;
 const MB_PER_MIB: f64 = 1.048_576;
-/// Pairs that the small Secrets take turns with.
+/// Pairs that the small Secrets alternate between.
 const PAIRS: usize = 40;
-/// As many changes are under way at once.
+/// Concurrent changes.
 const AT_ONCE: usize = 16;
-/// The Secret that all large Routes ask for, and that does not exist.
+/// The Secret that all large Routes name, and that does not exist.
 const ABSENT: &str = "absent";
 
-/// Actions of the tenant.
 #[derive(Clone, Copy)]
 pub struct Flood {
     /// TLS Secrets of 1 MiB.
@@ -48,13 +47,13 @@ pub struct Flood {
     managed: usize,
     /// Routes of 1 MiB.
     routes: usize,
-    /// TLS Secrets of an ordinary size, which change.
+    /// TLS Secrets of an ordinary size that keep changing.
     small: usize,
-    /// Changes a second, of all of them together.
+    /// Changes per second of all of them together.
     changes: u32,
-    /// TLS Secrets with a long chain, each with a Route that asks for it.
+    /// TLS Secrets with a long chain, each with a Route.
     chains: usize,
-    /// Certificates of a chain.
+    /// Certificates per chain.
     certificates: usize,
 }
 
@@ -69,7 +68,7 @@ impl Flood {
         certificates: 2_000,
     };
 
-    /// Enough to see that everything is measured.
+    /// Enough to check that everything is measured.
     pub const SMALL: Self = Self {
         large: 10,
         managed: 3,
@@ -158,7 +157,7 @@ pub async fn measure(
     end(&mut controller).await
 }
 
-/// Whether a Route asks for this Secret.
+/// Whether a Route names this Secret.
 fn is_named(secret: &RouteRef, flood: Flood) -> bool {
     *secret.name == *ABSENT || (0..flood.chains).any(|number| chain(number).secret() == *secret)
 }
@@ -217,13 +216,13 @@ async fn memory(stage: &Stage, settings: &Settings) -> anyhow::Result<f64> {
     Ok(resident)
 }
 
-/// Measurements elsewhere while the tenant changed its Secrets.
+/// Measurements in other namespaces while the tenant changed its Secrets.
 struct Elsewhere {
     /// From the change of the lone Route's Secret to the Route's patch.
     lone: Times,
     /// From a read of a Route to its patch, by the plain client.
     raw: Times,
-    /// Changes a second by the tenant.
+    /// Changes per second by the tenant.
     rate: f64,
 }
 
@@ -249,7 +248,7 @@ async fn during_changes(
     Ok(Elsewhere { lone: Times::of(lone), raw: Times::of(raw), rate })
 }
 
-/// Changes the small Secrets one after the other, and now and then one with a chain.
+/// Changes the small Secrets in turn, and sometimes one with a chain.
 async fn keep_changing(
     client: &Client,
     flood: Flood,
@@ -302,7 +301,7 @@ impl Journal {
 }
 
 impl Flood {
-    /// Its size in etcd, without history.
+    /// Size in etcd, without history.
     fn megabytes(self) -> f64 {
         let Self { large, managed, routes, small, chains, certificates, .. } = self;
         let (mebibyte, kilobyte) = (MB_PER_MIB, 1e-3);

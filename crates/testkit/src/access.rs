@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::suite;
 
-/// The account of deploy/base, as the API server names it.
+/// User name of the account of deploy/base.
 pub const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane";
 
 /// An API server and a token for it.
@@ -16,14 +16,14 @@ pub const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane";
 pub struct Access {
     /// Address of the server; a plain `http://` one for a [`crate::proxy::Proxy`].
     pub url: String,
-    /// PEM of what the server's certificate verifies with.
+    /// CA of the server's certificate, in PEM.
     pub authority: String,
     /// Bearer token.
     pub token: String,
 }
 
 impl Access {
-    /// The same identity at another server, such as a proxy.
+    /// The same identity for another address, such as a proxy.
     pub fn through(&self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self.clone() }
     }
@@ -38,29 +38,29 @@ impl Access {
         self.try_client().await.expect("a client for the test's API server")
     }
 
-    /// A client that shows every failure at once, where kube's own would wait and try again.
+    /// A client without retries.
     pub async fn client_without_retries(&self) -> Client {
         let mut config = self.config().await.expect("a configuration for the API server");
         config.default_retry = false;
         Client::try_from(config).expect("a client for the test's API server")
     }
 
-    /// As [`Access::client`], for a server that is still starting.
+    /// Like [`Access::client`], for a server that is still starting.
     pub async fn try_client(&self) -> anyhow::Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// As kube's configuration, for clients with settings of their own.
+    /// A kube configuration, for clients with other settings.
     pub async fn config(&self) -> anyhow::Result<Config> {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig())?;
         let mut config =
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        // The environment's proxy is not for loopback.
+        // The proxy of the environment is not for loopback.
         config.proxy_url = None;
         Ok(config)
     }
 
-    /// Writes a kubeconfig that only we may read.
+    /// Writes a kubeconfig with mode 0600.
     pub fn write_kubeconfig(&self, path: &Path) {
         // JSON is YAML.
         suite::write_private(path, &self.kubeconfig().to_string());

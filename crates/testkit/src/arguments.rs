@@ -1,19 +1,18 @@
-//! The command line, which `cargo test` shares with the other tests.
+//! The command line of tests, as `cargo test` passes it to all of them.
 
-/// The cases to run, and how.
 #[derive(Default)]
 pub struct Arguments {
-    /// Parts of names; all cases where there are none.
+    /// Parts of names; all cases if empty.
     names: Vec<String>,
-    /// Only say the names.
+    /// Only print the names.
     pub list: bool,
-    /// Without cases that make many objects.
+    /// Skip cases that create many objects.
     pub quick: bool,
 }
 
 impl Arguments {
-    /// Reads them. Flags of the usual test harness that mean nothing here are let pass, since
-    /// `cargo test -- --show-output` gives them to all tests.
+    /// Parses arguments. Other flags of the usual test harness are ignored, because
+    /// `cargo test -- --show-output` passes them to all tests.
     pub fn of(arguments: impl IntoIterator<Item = String>) -> Self {
         let mut read = Self::default();
         let mut arguments = arguments.into_iter();
@@ -31,8 +30,17 @@ impl Arguments {
         read
     }
 
-    /// Whether a case is meant.
-    pub fn mean(&self, name: &str) -> bool {
+    /// Whether to run a binary's only test. Prints its name for `--list`.
+    pub fn select_only_test(&self, name: &str) -> bool {
+        let selected = self.selects(name);
+        if selected && self.list {
+            println!("{name}: test");
+        }
+        selected && !self.list
+    }
+
+    /// Whether a case is selected.
+    pub fn selects(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|part| name.contains(&**part))
     }
 }

@@ -1,7 +1,7 @@
-//! The audit log of the API server, which shows what our account really wrote.
+//! The API server's audit log, which shows the writes of our account.
 //!
-//! The log holds the bodies of writes to Routes, private keys included. It stays in the suite's
-//! folder, and what is printed from here never has a body.
+//! The log holds bodies of writes to Routes, private keys included. It stays in the suite's folder,
+//! and nothing printed here contains a body.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use crate::access::ACCOUNT;
 
-/// Longest that [`AuditLog::wait_quiet`] waits for silence.
+/// Timeout of [`AuditLog::wait_quiet`].
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Follows an audit log. Each question reads what was added since the last one.
+/// Follows an audit log. Each query reads the lines added since the last one.
 pub struct AuditLog {
     path: PathBuf,
     read: Mutex<Progress>,
@@ -31,11 +31,11 @@ pub struct AuditLog {
 struct Progress {
     offset: u64,
     entries: Vec<Arc<Entry>>,
-    /// Of our account, by namespace: asked for again and again while a test waits.
+    /// Requests of our account by namespace, cached because tests poll them.
     writes: HashMap<String, Vec<Write>>,
 }
 
-/// One request, at one stage.
+/// One request at one stage.
 #[derive(Clone, PartialEq)]
 pub struct Entry {
     pub user: String,
@@ -45,7 +45,7 @@ pub struct Entry {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
-    /// 0 where the server never answered.
+    /// 0 if the server never answered.
     pub code: u16,
     pub request_object: Option<Value>,
     pub user_agent: String,
@@ -63,7 +63,7 @@ impl AuditLog {
         Self { path, read: Mutex::default() }
     }
 
-    /// Everything so far, in the order in which the server noted it.
+    /// All entries so far, in the server's order.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         self.caught_up().entries.clone()
     }
@@ -73,12 +73,12 @@ impl AuditLog {
         self.entries().into_iter().filter(|entry| entry.user == ACCOUNT).collect()
     }
 
-    /// Writes of our account to a namespace, in order, refused attempts included.
+    /// Writes of our account to a namespace, in order, including refused ones.
     pub fn writes_by_account(&self, namespace: &str) -> Writes {
         Writes(self.caught_up().writes.get(namespace).cloned().unwrap_or_default())
     }
 
-    /// The Secrets of a namespace that our account read one by one, in order, by name.
+    /// Names of the Secrets in a namespace that our account read with a get, in order.
     pub fn secrets_read_by_account(&self, namespace: &str) -> Vec<String> {
         let is_read = |entry: &&Arc<Entry>| {
             entry.verb == "get"
@@ -90,7 +90,7 @@ impl AuditLog {
         requests.iter().filter(is_read).map(|entry| entry.name.clone()).collect()
     }
 
-    /// Requests of our account that its role did not allow.
+    /// Forbidden requests of our account.
     pub fn forbidden_by_account(&self) -> Vec<Arc<Entry>> {
         let refused = |entry: &Arc<Entry>| entry.code == 403 && entry.stage == "ResponseComplete";
         self.by_account().into_iter().filter(refused).collect()
@@ -107,8 +107,8 @@ impl AuditLog {
             .collect()
     }
 
-    /// Waits until our account has written nothing to a namespace for `silence`, and returns all that
-    /// it wrote there.
+    /// Waits until our account has written nothing to a namespace for `silence`. Returns all its
+    /// writes there.
     pub async fn wait_quiet(&self, namespace: &str, silence: Duration) -> Writes {
         let start = Instant::now();
         let (mut writes, mut since) = (self.writes_by_account(namespace), Instant::now());
@@ -144,7 +144,7 @@ impl Progress {
         file.seek(SeekFrom::Start(self.offset))
             .and_then(|_| file.read_to_end(&mut added))
             .expect("the audit log can be read");
-        // The server may be in the middle of the last line: it is read with the next question.
+        // An incomplete last line is read with the next query.
         let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else {
             return;
         };
@@ -161,7 +161,7 @@ impl Progress {
 }
 
 impl Entry {
-    /// Whether something was meant to be changed, and the server has answered.
+    /// Whether it is a completed write.
     pub fn is_write(&self) -> bool {
         matches!(&*self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
             && self.stage == "ResponseComplete"
@@ -176,7 +176,7 @@ impl Entry {
         }
     }
 
-    /// `routes/shop`, `routes/shop/status`; `events` without their made-up names.
+    /// `routes/shop`, `routes/shop/status`; `events` without their generated names.
     pub fn object(&self) -> String {
         let name = if self.resource == "events" { "" } else { &*self.name };
         let parts = [&*self.resource, name, &*self.subresource];
@@ -196,12 +196,12 @@ impl fmt::Display for Entry {
 
 impl fmt::Debug for Entry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No body: it may hold a key.
+        // Without the body, which may hold a key.
         write!(formatter, "{} {} {self} {}", self.time.format("%T%.3f"), self.user, self.uri)
     }
 }
 
-/// One write. Reads as `patch routes/shop`, with the code in parentheses where the server refused it.
+/// One write. Displays as `patch routes/shop`, with the code in parentheses if it was refused.
 #[derive(Clone)]
 pub struct Write(Arc<Entry>);
 
@@ -225,37 +225,35 @@ impl PartialEq<&str> for Write {
     }
 }
 
-/// Writes in order. Compares with what a test expects: `assert_eq!(writes, ["patch routes/shop"])`.
+/// Writes in order. Comparable with strings: `assert_eq!(writes, ["patch routes/shop"])`.
 #[derive(Clone, Debug, Default)]
 pub struct Writes(Vec<Write>);
 
 impl Writes {
-    /// Without Events and Leases: what was done to the user's objects.
+    /// Only writes to the user's objects: no Events and Leases.
     pub fn to_objects(&self) -> Self {
         self.filtered(|write| write.resource != "events" && write.resource != "leases")
     }
 
-    /// Events alone.
     pub fn to_events(&self) -> Self {
         self.filtered(|write| write.resource == "events")
     }
 
-    /// Leases alone.
     pub fn to_leases(&self) -> Self {
         self.filtered(|write| write.resource == "leases")
     }
 
-    /// Writes to one object, named as [`Entry::object`] does.
+    /// Writes to one object, named as in [`Entry::object`].
     pub fn to(&self, object: &str) -> Self {
         self.filtered(|write| write.object() == object)
     }
 
-    /// Those that the server carried out.
+    /// Successful writes.
     pub fn committed(&self) -> Self {
         self.filtered(|write| (200..300).contains(&write.code))
     }
 
-    /// Those after the first `count`, to judge what came since an earlier look.
+    /// Writes after the first `count`.
     pub fn since(&self, count: usize) -> Self {
         Self(self.0.iter().skip(count).cloned().collect())
     }
@@ -307,25 +305,25 @@ struct Event {
 }
 
 #[derive(Deserialize)]
-struct User {
+pub struct User {
     #[serde(default)]
-    username: String,
+    pub username: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ObjectRef {
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-    api_group: String,
+pub struct ObjectRef {
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    pub api_group: String,
 }
 
 #[derive(Default, Deserialize)]
-struct ResponseStatus {
+pub struct ResponseStatus {
     #[serde(default)]
-    code: u16,
+    pub code: u16,
 }
 
 impl From<Event> for Entry {

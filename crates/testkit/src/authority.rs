@@ -1,4 +1,4 @@
-//! A certificate authority of one case. Its visitors trust it, and nobody else.
+//! A CA for one case, and the only one that its clients trust.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A fresh one, by a name that the table shows.
+    /// A new CA with this name.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -28,18 +28,18 @@ impl Authority {
         Self { issuer: issuer.expect("rcgen makes certificates") }
     }
 
-    /// PEM of what its clients trust.
+    /// Its certificate in PEM, for clients.
     pub fn root(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Its own certificate and key, for an issuer that signs in its name.
+    /// Its certificate and key, for another issuer.
     pub fn pair(&self) -> Pair {
         let root = self.root();
         Pair { certificate: root.clone(), key: self.issuer.key().serialize_pem(), authority: root }
     }
 
-    /// A pair for a host, valid a day before and after.
+    /// A pair for a host, valid from yesterday until tomorrow.
     pub fn issue(&self, host: &str) -> Pair {
         let key = fresh_key();
         let certificate = self.leaf(host).and_then(|leaf| leaf.signed_by(&key, &self.issuer));

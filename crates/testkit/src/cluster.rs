@@ -1,4 +1,4 @@
-//! A cluster as far as a controller can tell: a real API server with our CRDs and deploy/base.
+//! A cluster without nodes: a real API server with our CRDs and deploy/base.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -21,7 +21,7 @@ use crate::{at, suite};
 static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
 static FORBIDDING: OnceLock<Result<Cluster, String>> = OnceLock::new();
 
-/// A handle; clones are the same cluster, which ends with the last of them.
+/// A handle. The cluster ends when its last clone is dropped.
 #[derive(Clone)]
 pub struct Cluster(Arc<Parts>);
 
@@ -33,31 +33,31 @@ struct Parts {
 }
 
 impl Cluster {
-    /// The cluster that the tests of this binary share, each in a namespace of its own. It ends
-    /// with the process. No request of our account is ever refused here: the last check insists.
+    /// The cluster that the tests of this binary share, each in its own namespace. It ends with the
+    /// process. No request of our account may be forbidden here: tests/suite_audit.rs checks that.
     pub async fn get() -> Self {
         Self::shared(&SHARED, "api").await
     }
 
-    /// As [`Cluster::get`], for tests that provoke refusals.
+    /// Like [`Cluster::get`], for tests that provoke forbidden requests.
     pub async fn forbidding() -> Self {
         Self::shared(&FORBIDDING, "forbidding").await
     }
 
-    /// Another cluster for one test alone, such as one whose controller watches all namespaces. Its
-    /// logs are in the suite's folder under `name`.
+    /// A cluster for one test, such as one whose controller watches all namespaces. Its logs are in
+    /// the suite's folder under `name`.
     pub async fn start_another(name: &str) -> Self {
         Self::try_start(name).await.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// As [`Cluster::start_another`], with more flags for the API server.
+    /// Like [`Cluster::start_another`], with more flags for the API server.
     pub async fn start_with_flags(name: &str, flags: &[&str]) -> Self {
         let servers = Servers::start_with_flags(name, flags).await;
         let started = async { Self::on(servers?).await };
         started.await.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Another cluster, whose Routes have no `.status.certificate`: as on OpenShift.
+    /// Like [`Cluster::start_another`], with Routes without `.status.certificate`, as in OpenShift.
     pub async fn start_without_certificate_status(name: &str) -> Self {
         let cluster = Self::start_another(name).await;
         let status =
@@ -82,8 +82,8 @@ impl Cluster {
     }
 
     async fn shared(place: &'static OnceLock<Result<Self, String>>, name: &'static str) -> Self {
-        // A thread with a runtime of its own: the first test's ends before the others are done, and
-        // a failure to start must be told to all of them.
+        // In its own thread and runtime: the first test's runtime ends before the others are done,
+        // and all must see a failure to start.
         let start = move || place.get_or_init(|| in_own_runtime(Self::try_start(name))).clone();
         let started = tokio::task::spawn_blocking(start).await.expect("starting does not panic");
         started.unwrap_or_else(|why| panic!("{why}"))
@@ -109,7 +109,7 @@ impl Cluster {
         Ok(Self(Arc::new(Parts { servers, admin, account, audit })))
     }
 
-    /// A client that may do everything, for the runtime of the calling test.
+    /// An administrator's client, for the runtime of the calling test.
     pub async fn admin(&self) -> Client {
         self.0.admin.client().await
     }
@@ -119,7 +119,7 @@ impl Cluster {
         &self.0.admin
     }
 
-    /// Our own account, with what deploy/base lets it do.
+    /// Our own account, with the permissions of deploy/base.
     pub fn account(&self) -> &Access {
         &self.0.account
     }
@@ -134,7 +134,7 @@ impl Cluster {
         self.kubeconfig(&self.0.account.through(url))
     }
 
-    /// A kubeconfig file for any access. It goes when the cluster ends.
+    /// A kubeconfig file for any access. It is removed when the cluster ends.
     pub fn kubeconfig(&self, access: &Access) -> PathBuf {
         let path = self.0.servers.scratch.join(format!("{}.kubeconfig", suite::next_number()));
         access.write_kubeconfig(&path);
@@ -146,7 +146,7 @@ impl Cluster {
         token_of(&self.admin().await, namespace, account).await
     }
 
-    /// A namespace that no other test has.
+    /// A new namespace.
     pub async fn namespace(&self, prefix: &str) -> Namespace {
         TestServer::Real(self.clone()).namespace(prefix).await
     }
@@ -156,12 +156,12 @@ impl Cluster {
         &self.0.audit
     }
 
-    /// Runs the real kubectl as administrator. Returns its output, or what it complained about.
+    /// Runs the real kubectl as administrator. Returns its output, or its error output.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         kubectl(&self.0.servers.scratch.join("admin.kubeconfig"), arguments).await
     }
 
-    /// Runs commands of a manual in a shell, as administrator. Returns all that they printed.
+    /// Runs commands of the documentation in a shell, as administrator. Returns their output.
     pub async fn shell(&self, commands: &str) -> String {
         let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
         let path = std::env::var("PATH").unwrap_or_default();
@@ -176,18 +176,18 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Process ids of everything that runs for this cluster, the keepers included.
+    /// Process ids of all processes of this cluster, including `e2e/tied`.
     pub fn process_ids(&self) -> Vec<i32> {
         let Servers { api, etcd, .. } = &self.0.servers;
         vec![api.pid(), etcd.pid(), api.keeper_pid() as i32, etcd.keeper_pid() as i32]
     }
 
-    /// Folders outside the suite's that go when the cluster ends.
+    /// Folders outside the suite's that are removed when the cluster ends.
     pub fn folders(&self) -> [&Path; 2] {
         [&self.0.servers.scratch, &self.0.servers.store]
     }
 
-    /// The servers behind it, for further parts around them.
+    /// Its servers, to start further parts beside them.
     pub fn servers(&self) -> &Servers {
         &self.0.servers
     }
@@ -203,7 +203,7 @@ impl Cluster {
     }
 }
 
-/// Runs a future to its end on a runtime that exists for nothing else.
+/// Runs a future to its end on a new runtime.
 pub fn in_own_runtime<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -217,7 +217,7 @@ async fn apply_folder(kubeconfig: &Path, folder: &str) -> Result<String, String>
     kubectl(kubeconfig, &["apply", "--server-side", "-k", &folder]).await
 }
 
-/// Runs the real kubectl. Returns its output, or what it complained about.
+/// Runs the real kubectl. Returns its output, or its error output.
 pub async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
     let cache = kubeconfig.with_extension("cache");
     let mut command = tokio::process::Command::new(toolbox()?.join("kubectl"));
@@ -235,7 +235,7 @@ pub async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<String, St
     }
 }
 
-/// A real token of a ServiceAccount, good for a day.
+/// A real token of a ServiceAccount, valid for a day.
 pub async fn token_of(client: &Client, namespace: &str, account: &str) -> String {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec =
@@ -249,8 +249,8 @@ pub async fn token_of(client: &Client, namespace: &str, account: &str) -> String
         .expect("a token in the answer")
 }
 
-/// Waits until Routes are served and described, and our account may do its work: each follows the
-/// installation a moment later.
+/// Waits until Routes are served and described, and the permissions of our account are in force,
+/// which takes a moment after the installation.
 pub async fn until_served(client: &Client) {
     let what = "the Route API is served and described";
     eventually(Duration::from_secs(30), what, async || {
@@ -266,8 +266,7 @@ pub async fn until_served(client: &Client) {
     tokio::join!(until_allowed(client, &routes), until_allowed(client, &leases));
 }
 
-/// Waits until our account may do this: the API server notices a new role a moment after it has
-/// accepted it.
+/// Waits until our account may do this: a new role is in force a moment after it was accepted.
 pub(crate) async fn until_allowed(client: &Client, attributes: &Value) {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1",

@@ -1,4 +1,4 @@
-//! The `trustplane` binary, run as deploy/base runs it: under its own account, as a process of its own.
+//! The `trustplane` binary as a process with its own account, as in deploy/base.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// `trustplane inject` for all namespaces. Other tests' namespaces are among them: give it a
-    /// cluster of its own.
+    /// `trustplane inject` for all namespaces. It needs its own cluster, because these include the
+    /// namespaces of other tests.
     pub fn everywhere(cluster: &Cluster) -> Self {
         Self::new("everywhere", cluster.account_kubeconfig())
     }
@@ -41,14 +41,13 @@ impl Launch {
 
     fn new(name: &str, kubeconfig: PathBuf) -> Self {
         let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
-        // Backtraces and trace logs: what must hold no key is as talkative as it can be.
+        // Backtraces and trace logs, to check that even the most verbose log holds no key.
         Self::exactly(name, &arguments, kubeconfig)
             .env("RUST_LOG", "trace")
             .env("RUST_BACKTRACE", "1")
     }
 
-    /// The program with these arguments and no others. They must let it listen on a free port, and
-    /// log as JSON.
+    /// The program with these arguments only. They must choose a free port and JSON logs.
     pub fn exactly(name: &str, arguments: &[&str], kubeconfig: PathBuf) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let program = trustplane_binary().to_owned();
@@ -77,12 +76,12 @@ impl Launch {
         self
     }
 
-    /// Starts it, without waiting for anything.
+    /// Starts it without waiting.
     pub fn start(self) -> Controller {
         let name = format!("{}.{}", self.name, suite::next_number());
         let log = suite::subfolder("controllers").join(format!("{name}.log"));
         let mut command = tied::command(&self.program, &log, None);
-        // The environment of the tests may hold settings for trustplane.
+        // The environment of the tests may hold settings of trustplane.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("TRUSTPLANE_") {
                 command.env_remove(variable);
@@ -111,12 +110,11 @@ impl Controller {
         controller
     }
 
-    /// Its process id.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
 
-    /// The most memory that it has had resident since its start, in MiB.
+    /// Peak resident memory, in MiB.
     pub fn peak_memory(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.unwrap_or_else(|_| panic!("the controller ended\n{}", tail(&self.log)));
@@ -127,12 +125,12 @@ impl Controller {
         kibibytes / 1024.0
     }
 
-    /// Everything that it has logged.
+    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it is ready.
     pub async fn ready(&mut self) {
         let address = self.address().await;
         let log = self.log.clone();
@@ -158,7 +156,7 @@ impl Controller {
         self.page("/metrics").await.1
     }
 
-    /// Where it listens: it was told to take any free port, and logs which.
+    /// Its address, which it logs because it takes any free port.
     pub async fn address(&mut self) -> SocketAddr {
         if self.address.is_none() {
             let (log, process) = (self.log.clone(), &mut self.process);
@@ -174,12 +172,12 @@ impl Controller {
         self.address.expect("found above")
     }
 
-    /// Kills it as a crash of the node would, and waits until it is gone.
+    /// Kills it with SIGKILL and waits until it is gone.
     pub fn kill9(&mut self) {
         self.process.kill();
     }
 
-    /// Asks it to stop, as a kubelet does. Returns its exit code and how long it took.
+    /// Stops it with SIGTERM, as a kubelet does. Returns its exit code and how long it took.
     pub async fn terminate(&mut self) -> (i32, Duration) {
         self.keep_metrics();
         let start = Instant::now();
@@ -191,12 +189,12 @@ impl Controller {
         )
     }
 
-    /// Stops it in its tracks (SIGSTOP) or lets it go on (SIGCONT): a node that hangs.
+    /// Pauses it (SIGSTOP) or continues it (SIGCONT), like a node that hangs.
     pub fn signal(&mut self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Waits until it ends of its own accord.
+    /// Waits until it ends by itself.
     pub async fn ended(&mut self, within: Duration) -> Option<i32> {
         self.process.ended(within).await
     }
@@ -227,7 +225,7 @@ async fn get(address: SocketAddr, path: &'static str) -> std::io::Result<(u16, S
     answer.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked)))
 }
 
-/// Looks for the log line whose message is `listening`, and takes its field `address`.
+/// The field `address` of the log line `listening`.
 fn listening_address(log: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(log).ok()?;
     text.lines().find_map(|line| {

@@ -1,11 +1,11 @@
-//! Waiting for what must become true, with a failure that shows what was seen instead.
+//! Waits for a condition, and shows the last observation if it fails.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-/// Looks until `look` finds something, and returns it. `look` says what it saw instead as `Err`.
+/// Polls `look` until it returns `Ok`. Its `Err` says what it saw instead.
 ///
-/// Panics after `timeout` with `what` was awaited and what was seen last.
+/// Panics after `timeout` with `what` and the last `Err`.
 pub async fn eventually<T, Seen: Debug>(
     timeout: Duration,
     what: &str,
@@ -21,12 +21,13 @@ pub async fn eventually<T, Seen: Debug>(
             }
             Err(_) => tokio::time::sleep(pause).await,
         }
-        // Quick at first, since most things take milliseconds; then easy on a busy machine.
+        // Short at first, since most things take milliseconds; then longer, to spare a busy
+        // machine.
         pause = (pause * 3 / 2).min(Duration::from_millis(200));
     }
 }
 
-/// Looks until `look` sees `expected`.
+/// Polls `look` until it returns `expected`.
 pub async fn eventually_equals<T: PartialEq + Debug>(
     timeout: Duration,
     what: &str,

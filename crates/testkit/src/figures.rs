@@ -1,8 +1,8 @@
-//! Figures of the benches, as their pages show them.
+//! Figures of benches, as the documentation shows them.
 
 use std::fs;
 
-/// Few digits, and the unit behind them.
+/// A rounded value with its unit.
 pub fn with_unit(value: f64, unit: &str) -> String {
     let digits = match value.abs() {
         0.0 => 0,
@@ -25,7 +25,7 @@ impl Times {
         Self(milliseconds)
     }
 
-    /// The quantile: this share of the durations is at most as long.
+    /// The quantile for this share.
     pub fn at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1) as f64;
         self.0.get((share * last).ceil() as usize).copied().unwrap_or(f64::NAN)

@@ -12,17 +12,17 @@ use trustplane::names::SECRET_NAME_ANNOTATION;
 use crate::namespace::Namespace;
 use crate::pair::Pair;
 
-/// A Route to be created.
+/// A Route to create.
 #[derive(Clone)]
 pub struct RouteFixture(Value);
 
 impl RouteFixture {
-    /// TLS ends at the router.
+    /// An edge Route.
     pub fn edge(name: &str) -> Self {
         Self::insecure(name).with("/spec/tls", json!({ "termination": "edge" }))
     }
 
-    /// TLS ends at the router, and another TLS starts there with a backend that `destination` vouches for.
+    /// A reencrypt Route with `destination` as its destinationCACertificate.
     pub fn reencrypt(name: &str, destination: &str) -> Self {
         Self::insecure(name).with(
             "/spec/tls",
@@ -30,12 +30,12 @@ impl RouteFixture {
         )
     }
 
-    /// TLS ends at the backend.
+    /// A passthrough Route.
     pub fn passthrough(name: &str) -> Self {
         Self::insecure(name).with("/spec/tls", json!({ "termination": "passthrough" }))
     }
 
-    /// No TLS at all.
+    /// A Route without TLS.
     pub fn insecure(name: &str) -> Self {
         Self(json!({
             "apiVersion": "route.openshift.io/v1",
@@ -45,45 +45,44 @@ impl RouteFixture {
         }))
     }
 
-    /// In place of NAME.example.com.
+    /// Replaces the default host NAME.example.com.
     pub fn host(self, host: &str) -> Self {
         self.with("/spec/host", json!(host))
     }
 
-    /// Asks for a Secret's certificate.
+    /// Sets the annotation with the Secret's name.
     pub fn annotated(self, secret: &str) -> Self {
         self.annotation(SECRET_NAME_ANNOTATION, secret)
     }
 
-    /// Any annotation.
     pub fn annotation(mut self, name: &str, value: &str) -> Self {
         self.0["metadata"]["annotations"][name] = json!(value);
         self
     }
 
-    /// With this certificate and key in it.
+    /// Sets certificate and key.
     pub fn holding(self, pair: &Pair) -> Self {
         self.with("/spec/tls/certificate", json!(pair.certificate))
             .with("/spec/tls/key", json!(pair.key))
     }
 
-    /// With a caCertificate in it.
+    /// Sets the caCertificate.
     pub fn authority(self, pem: &str) -> Self {
         self.with("/spec/tls/caCertificate", json!(pem))
     }
 
-    /// The router reads this Secret itself.
+    /// Sets the externalCertificate.
     pub fn external_certificate(self, secret: &str) -> Self {
         self.with("/spec/tls/externalCertificate", json!({ "name": secret }))
     }
 
-    /// Made by ingress-to-route from an Ingress of this API version.
+    /// Makes it owned by an Ingress of this API version, as from ingress-to-route.
     pub fn owned_by_ingress(self, api_version: &str) -> Self {
         let owner = json!({ "apiVersion": api_version, "kind": "Ingress", "name": "web", "uid": "0b4f7c4e-7a2b-4f3c-8d51-6f1a2b3c4d5e", "controller": true });
         self.with("/metadata/ownerReferences", json!([owner]))
     }
 
-    /// Any other field, by its JSON pointer. Objects on the way there are made.
+    /// Sets any other field by its JSON pointer, and creates missing parents.
     pub fn with(mut self, pointer: &str, value: Value) -> Self {
         let place = pointer.split('/').skip(1).fold(&mut self.0, |place, field| &mut place[field]);
         *place = value;
@@ -95,7 +94,7 @@ impl RouteFixture {
         &self.0
     }
 
-    /// Creates it, and returns what the server made of it.
+    /// Creates it and returns the server's object.
     pub async fn create(&self, namespace: &Namespace) -> DynamicObject {
         self.try_create(namespace).await.expect("the Route is accepted")
     }
@@ -108,7 +107,7 @@ impl RouteFixture {
     }
 }
 
-/// A Secret to be created.
+/// A Secret to create.
 #[derive(Clone)]
 pub struct SecretFixture {
     name: String,
@@ -129,12 +128,12 @@ impl SecretFixture {
         Self { kind: "Opaque", ..self }
     }
 
-    /// Other bytes for the certificate.
+    /// Replaces the certificate.
     pub fn certificate(self, bytes: impl AsRef<[u8]>) -> Self {
         self.with("tls.crt", bytes)
     }
 
-    /// Other bytes for the key.
+    /// Replaces the key.
     pub fn key(self, bytes: impl AsRef<[u8]>) -> Self {
         self.with("tls.key", bytes)
     }
@@ -155,7 +154,6 @@ impl SecretFixture {
         }
     }
 
-    /// Creates it.
     pub async fn create(&self, namespace: &Namespace) -> Secret {
         namespace
             .secrets()
@@ -164,7 +162,7 @@ impl SecretFixture {
             .expect("the Secret is accepted")
     }
 
-    /// Puts this content into the Secret of that name, which exists.
+    /// Updates the existing Secret of that name.
     pub async fn replace(&self, namespace: &Namespace) -> Secret {
         namespace
             .secrets()
@@ -172,4 +170,21 @@ impl SecretFixture {
             .await
             .expect("the Secret is accepted")
     }
+}
+
+/// `metadata` of a Secret that cert-manager made for a Certificate.
+pub fn cert_manager_metadata(name: &str, certificate: &str) -> Value {
+    json!({
+        "name": name,
+        "labels": { "controller.cert-manager.io/fao": "true" },
+        "annotations": {
+            "cert-manager.io/alt-names": format!("{certificate}.apps.example.com"),
+            "cert-manager.io/certificate-name": certificate,
+            "cert-manager.io/common-name": format!("{certificate}.apps.example.com"),
+            "cert-manager.io/ip-sans": "", "cert-manager.io/uri-sans": "",
+            "cert-manager.io/issuer-group": "cert-manager.io",
+            "cert-manager.io/issuer-kind": "ClusterIssuer",
+            "cert-manager.io/issuer-name": "apps",
+        },
+    })
 }

@@ -1,10 +1,10 @@
-//! How the API server classes a request (API priority and fairness), by what it says itself.
+//! How the API server classifies a request (API priority and fairness).
 
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-/// Names of the FlowSchema that matched a request, and of the priority level that it led to.
+/// Names of the FlowSchema and the priority level of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classed {
     pub schema: String,
@@ -17,7 +17,7 @@ impl Classed {
     }
 }
 
-/// Sends a GET as somebody, and has the administrator look up what the answer's headers name.
+/// Sends a GET with this access, and looks up the names in the answer's headers as administrator.
 pub async fn classed(admin: &Client, somebody: &Client, path: &str) -> Result<Classed, String> {
     let request = http::Request::get(path).body(Body::empty()).map_err(|why| why.to_string())?;
     let answer = somebody.send(request).await.map_err(|why| why.to_string())?;

@@ -1,5 +1,5 @@
-//! Objects of a hostile tenant in its own namespace, as large as the API server takes
-//! them, as JSON. Long chains of certificates are in [`crate::pair`].
+//! Objects of a hostile tenant as JSON, as large as the API server accepts. Long chains of
+//! certificates are in [`crate::pair`].
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use trustplane::names::SECRET_NAME_ANNOTATION;
 /// The API server's limit for all values of a Secret.
 pub const MEBIBYTE: usize = 1 << 20;
 
-/// As many managers of as many fields come to 1.3 MB. The fields themselves come on top of it, and
-/// etcd takes 1.5 MiB in all.
+/// Together 1.3 MB of managedFields. With the fields themselves this stays below etcd's limit of
+/// 1.5 MiB.
 const MANAGERS: usize = 5;
 const FIELDS: usize = 1_000;
 /// The API server's limit for a key of a Secret.
@@ -41,8 +41,8 @@ pub fn many_fields_secret(name: &str) -> Value {
     secret
 }
 
-/// The same with five managers, each of which owns all fields. It leaves what five server-side
-/// applies would leave, in one request. A Secret that is created belongs to its creator alone.
+/// The same with five managers, each of which owns all fields, as after five server-side applies.
+/// Needs an update, because a created Secret has only its creator as manager.
 pub fn many_managers_secret(name: &str) -> Value {
     static MANAGED_FIELDS: LazyLock<Value> = LazyLock::new(many_managers);
     let mut secret = many_fields_secret(name);
@@ -67,7 +67,7 @@ fn field_names() -> impl Iterator<Item = String> {
     (0..FIELDS).map(|number| format!("{number:0>KEY_LENGTH$}"))
 }
 
-/// A Route of 1 MiB that asks for this Secret.
+/// A Route of 1 MiB with this Secret's name.
 pub fn large_route(name: &str, secret: &str) -> Value {
     json!({
         "apiVersion": "route.openshift.io/v1", "kind": "Route",

@@ -1,4 +1,4 @@
-//! The smallest HTTP client that can ask a controller for its health, also where nothing can be awaited.
+//! A minimal blocking HTTP client for a controller's pages.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ pub fn post(
     ask(address, &format!("{head}\r\nContent-Type: application/json\r\n\r\n{body}"), timeout)
 }
 
-/// HTTP/1.0: the answer ends with the connection, so there are no chunks to put together.
+/// HTTP/1.0: the answer ends with the connection, so there are no chunks.
 fn ask(address: SocketAddr, request: &str, timeout: Duration) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;

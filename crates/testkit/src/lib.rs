@@ -23,17 +23,18 @@
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
 //!
 //! For the tests themselves:
-//! - [`eventually`]: waits, and shows what was seen instead.
+//! - [`eventually`]: waits for a condition.
 //! - [`suite`]: the folder that a run leaves behind for tests/suite_audit.rs.
-//! - [`arguments`]: the command line of tests without cargo's harness.
+//! - [`arguments`], [`bench`]: the command lines of tests without cargo's harness, and of benches.
 //! - [`process`], [`figures`]: memory and processor time of a process, and how benches print figures.
 //!
 //! Nothing started here outlives the test process: see [`tied`].
 
 mod access;
 pub mod arguments;
-mod audit;
+pub mod audit;
 pub mod authority;
+pub mod bench;
 mod cluster;
 mod controller;
 mod eventually;
@@ -65,7 +66,7 @@ pub use audit::{AuditLog, Entry, Write, Writes};
 pub use cluster::{Cluster, kubectl, token_of, until_served};
 pub use controller::{Controller, Launch};
 pub use eventually::{eventually, eventually_equals};
-pub use fixtures::{RouteFixture, SecretFixture};
+pub use fixtures::{RouteFixture, SecretFixture, cert_manager_metadata};
 pub use namespace::{CertificateState, Namespace, SeenEvent, certificate_condition};
 pub use pair::Pair;
 pub use paths::{at, root, target_folder, temporary_folder, trustplane_binary};

@@ -1,4 +1,4 @@
-//! A namespace of one test, and what can be seen in it.
+//! A namespace of one test, and its objects.
 
 use k8s_openapi::api::core::v1::{self as core, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -15,15 +15,15 @@ use crate::pair::Pair;
 use crate::suite;
 use crate::test_server::TestServer;
 
-/// A namespace, with an administrator's clients for it. Its Events are kept for the suite when it
-/// is dropped; the namespace itself stays, since nothing here would finish its deletion.
+/// A namespace with an administrator's clients. When dropped, its Events are written to the suite's
+/// folder; the namespace stays, because no controller would finish its deletion.
 pub struct Namespace {
     server: TestServer,
     client: Client,
     name: String,
 }
 
-/// The type of `.status.certificate` that is True, and the reason; `None` for the type where none is.
+/// The True condition in `.status.certificate` and its reason.
 pub type CertificateState = (Option<String>, String);
 
 /// The fields of an Event that a user sees.
@@ -52,17 +52,16 @@ impl Namespace {
         Self { server, client, name }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The API server that it is on.
+    /// Its API server.
     pub fn server(&self) -> &TestServer {
         &self.server
     }
 
-    /// The cluster that it is in.
+    /// Its cluster.
     pub fn cluster(&self) -> &Cluster {
         match &self.server {
             TestServer::Real(cluster) => cluster,
@@ -75,7 +74,7 @@ impl Namespace {
         &self.client
     }
 
-    /// Its Routes, with every field that the server has.
+    /// Its Routes, with all fields.
     pub fn routes(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("route.openshift.io", "v1", "Route");
         Api::namespaced_with(self.client.clone(), &self.name, &ApiResource::from_gvk(&kind))
@@ -93,7 +92,7 @@ impl Namespace {
         serde_json::to_value(route).expect("a Route is JSON")
     }
 
-    /// The certificate and key that stand in a Route. Empty strings for what is not there.
+    /// Certificate and key of a Route; empty if absent.
     pub async fn pair_in_route(&self, name: &str) -> (String, String) {
         let route = self.route(name).await;
         let text =
@@ -101,13 +100,13 @@ impl Namespace {
         (text("certificate"), text("key"))
     }
 
-    /// Whether exactly this pair stands in a Route.
+    /// Whether a Route holds exactly this pair.
     pub async fn route_holds(&self, name: &str, pair: &Pair) -> bool {
         self.pair_in_route(name).await == (pair.certificate.clone(), pair.key.clone())
     }
 
-    /// State and reason in `.status.certificate` of a Route. `None` where there is no such field, or where more
-    /// than one type is True.
+    /// State and reason in `.status.certificate` of a Route. `None` if there is no such field, or
+    /// more than one type is True.
     pub async fn certificate_condition(&self, name: &str) -> Option<CertificateState> {
         certificate_condition(&self.route(name).await)
     }
@@ -156,17 +155,17 @@ impl Namespace {
         events.into_iter().map(SeenEvent::from).collect()
     }
 
-    /// All writes of our account to this namespace so far.
+    /// Writes of our account to this namespace so far.
     pub fn writes(&self) -> Writes {
         self.cluster().audit().writes_by_account(&self.name)
     }
 
-    /// Waits until our account has written nothing here for `silence`; returns all that it wrote.
+    /// Waits until our account has written nothing here for `silence`. Returns all its writes.
     pub async fn quiet(&self, silence: std::time::Duration) -> Writes {
         self.cluster().audit().wait_quiet(&self.name, silence).await
     }
 
-    /// As `quiet`, looking only at the user's objects: Leases are renewed all the time.
+    /// Like `quiet`, for the user's objects only, because Leases are renewed all the time.
     pub async fn quiet_objects(&self, silence: std::time::Duration) -> Writes {
         let (mut seen, mut since) = (self.writes().to_objects().len(), std::time::Instant::now());
         while since.elapsed() < silence {
@@ -179,8 +178,7 @@ impl Namespace {
         self.writes().to_objects()
     }
 
-    /// Lets our account compete for a Lease here, by the same Role that deploy/base gives it in its
-    /// own namespace.
+    /// Lets our account use a Lease here, with the Role of deploy/base.
     pub async fn allow_leases(&self) {
         for kind in ["Role", "RoleBinding"] {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
@@ -205,7 +203,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
-        // The test's own runtime may be ending, and nothing can be awaited here.
+        // On another runtime, because the test's own may be ending and drop can't await.
         let dump = std::thread::spawn(move || {
             let events = in_own_runtime(async { events_in(&server.admin().await, &name).await });
             if let Ok(events) = events {

@@ -1,4 +1,4 @@
-//! Certificates and keys of the kinds that users have. Every call makes fresh ones, and every key is
+//! Certificates and keys like those of users. Every call makes new ones, and every key is
 //! registered with the suite.
 
 use std::fmt;
@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub struct Pair {
     pub certificate: String,
     pub key: String,
-    /// PEM of the root that signed it all.
+    /// The root, in PEM.
     pub authority: String,
 }
 
@@ -37,27 +37,27 @@ impl Pair {
     }
 }
 
-/// An EC P-256 leaf for `host`, signed by a root of its own, valid for 30 days since yesterday.
+/// An EC P-256 leaf for `host`, signed by a new root, valid for 30 days since yesterday.
 pub fn issued(host: &str) -> Pair {
     Order::of(host).make()
 }
 
-/// As [`issued`], with an RSA key of 2048 bits.
+/// Like [`issued`], with an RSA key of 2048 bits.
 pub fn rsa(host: &str) -> Pair {
     Order::of(host).rsa().make()
 }
 
-/// As [`issued`], with an intermediate in the certificate.
+/// Like [`issued`], with an intermediate in the certificate.
 pub fn with_chain(host: &str) -> Pair {
     Order::of(host).intermediate().make()
 }
 
-/// A certificate that ended yesterday.
+/// A certificate that expired yesterday.
 pub fn expired(host: &str) -> Pair {
     Order::of(host).valid_from_to(-30, -1).make()
 }
 
-/// A certificate in its time, whose intermediate's was over yesterday.
+/// A valid certificate with an intermediate that expired yesterday.
 pub fn with_expired_chain(host: &str) -> Pair {
     Order { intermediate_to_day: -1, ..Order::of(host).intermediate() }.make()
 }
@@ -67,7 +67,7 @@ pub fn not_yet_valid(host: &str) -> Pair {
     Order::of(host).valid_from_to(1, 30).make()
 }
 
-/// A certificate that ends in a day.
+/// A certificate that expires in a day.
 pub fn expiring(host: &str) -> Pair {
     Order::of(host).valid_from_to(-60, 1).make()
 }
@@ -77,23 +77,22 @@ pub fn mismatched(host: &str) -> Pair {
     issued(host).with_key_of(&issued(host))
 }
 
-/// A pair that the router refuses for its key's type.
+/// A pair that the router refuses because of its key type.
 pub fn ed25519(host: &str) -> Pair {
     Order { key: Kind::Ed25519, ..Order::of(host) }.make()
 }
 
-/// A chain of so many P-256 certificates, each issued by the next: 420 bytes each.
+/// A chain of this many P-256 certificates, each issued by the next, 420 bytes each.
 pub fn long_chain(certificates: usize) -> Pair {
     chain_of(Kind::P256, certificates).expect("rcgen makes certificates")
 }
 
-/// As [`long_chain`], with P-521, whose signatures take the longest to verify: 600 bytes each.
+/// Like [`long_chain`], with P-521, whose signatures are the slowest to verify, 600 bytes each.
 pub fn slow_chain(certificates: usize) -> Pair {
     chain_of(Kind::P521, certificates).expect("rcgen makes certificates")
 }
 
-/// Two authorities with one key that issue each other, over and over: neither is self-issued, where
-/// a chain would end.
+/// Two CAs with one key that issue each other repeatedly, so that the chain has no self-issued end.
 fn chain_of(kind: Kind, certificates: usize) -> Result<Pair, rcgen::Error> {
     let key = fresh_key(kind)?;
     let params = |name: &str| {
@@ -111,7 +110,7 @@ fn chain_of(kind: Kind, certificates: usize) -> Result<Pair, rcgen::Error> {
     Ok(Pair { certificate, key: key.serialize_pem(), authority: String::new() })
 }
 
-/// A pair to be made.
+/// Builder of a pair.
 pub struct Order {
     hosts: Vec<String>,
     key: Kind,
@@ -130,7 +129,7 @@ enum Kind {
 }
 
 impl Order {
-    /// For one host.
+    /// A pair for one host.
     pub fn of(host: &str) -> Self {
         Self {
             hosts: vec![host.to_owned()],
@@ -142,28 +141,27 @@ impl Order {
         }
     }
 
-    /// For a further host.
+    /// Adds a host.
     pub fn and(mut self, host: &str) -> Self {
         self.hosts.push(host.to_owned());
         self
     }
 
-    /// With an RSA key of 2048 bits.
+    /// Uses an RSA key of 2048 bits.
     pub fn rsa(self) -> Self {
         Self { key: Kind::Rsa2048, ..self }
     }
 
-    /// Signed by an intermediate, which is part of the certificate.
+    /// Signs with an intermediate, which is part of the certificate.
     pub fn intermediate(self) -> Self {
         Self { intermediate: true, ..self }
     }
 
-    /// Valid between two days, counted from now.
+    /// Sets the validity in days from now.
     pub fn valid_from_to(self, from_day: i64, to_day: i64) -> Self {
         Self { from_day, to_day, ..self }
     }
 
-    /// Makes it.
     pub fn make(self) -> Pair {
         self.try_make().expect("rcgen makes certificates")
     }
@@ -201,7 +199,7 @@ fn fresh_key(kind: Kind) -> Result<KeyPair, rcgen::Error> {
     Ok(key)
 }
 
-/// Parameters of a certificate authority of this name.
+/// Parameters of a CA with this name.
 pub fn authority(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);

@@ -1,20 +1,20 @@
-//! The real parts around the API server, and what is installed with kubectl.
+//! Real components beside the API server, and installations with kubectl.
 
 use std::path::Path;
 
 use crate::tied::{self, Tied};
 use crate::{Servers, at, free_port, kubectl, toolbox};
 
-/// Tools that the toolbox must hold, besides those that [`toolbox`] looks for itself.
+/// Tools that the toolbox must hold, besides those that [`toolbox`] checks itself.
 const TOOLS: [&str; 4] =
     ["kube-controller-manager", "cert-manager-controller", CERT_MANAGER_CRDS, "helm"];
 const CERT_MANAGER_CRDS: &str = "cert-manager.crds.yaml";
 
-/// With these, deleting an object or a namespace has the same effects as on a cluster.
+/// Controllers that finish deletions of objects and namespaces.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,\
     serviceaccount-controller,serviceaccount-token-controller";
 
-/// Says in one line what is missing, if anything is.
+/// One line about missing tools, if any.
 pub fn are_present() -> Result<(), String> {
     let folder = toolbox()?;
     let missing = TOOLS.iter().find(|name| !folder.join(name).is_file());
@@ -35,7 +35,7 @@ pub fn controller_manager(servers: &Servers, kubeconfig: &Path) -> Result<Tied, 
             &format!("--service-account-private-key-file={}", key.display()),
             &format!("--controllers={CONTROLLERS}"),
             "--leader-elect=false",
-            // It serves nothing that anybody here asks for.
+            // Its own port is not needed.
             "--secure-port=0",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
@@ -43,7 +43,7 @@ pub fn controller_manager(servers: &Servers, kubeconfig: &Path) -> Result<Tied, 
     )
 }
 
-/// Installs cert-manager's API, and starts its controller.
+/// Installs cert-manager's CRDs and starts its controller.
 pub async fn cert_manager(servers: &Servers, kubeconfig: &Path) -> Result<Tied, String> {
     let crds = toolbox()?.join(CERT_MANAGER_CRDS).display().to_string();
     kubectl(kubeconfig, &["create", "namespace", "cert-manager"]).await?;

@@ -1,4 +1,4 @@
-//! Where the repository, cargo's output and the built program are.
+//! Paths of the repository, cargo's output and the built program.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("testkit is in crates/")
 }
 
-/// A file or folder of the repository, whatever folder the test runs in.
+/// A file or folder of the repository.
 pub fn at(path: impl AsRef<Path>) -> PathBuf {
     root().join(path)
 }
@@ -22,7 +22,7 @@ pub fn target_folder() -> &'static Path {
     above_this_program(3)
 }
 
-/// A folder inside the target folder for what a test writes, as `CARGO_TARGET_TMPDIR`.
+/// A folder inside the target folder for files of tests, like `CARGO_TARGET_TMPDIR`.
 pub fn temporary_folder() -> PathBuf {
     target_folder().join("tmp")
 }

@@ -1,4 +1,4 @@
-//! Memory and processor time of a process, as the kernel counts them.
+//! Memory and processor time of a process.
 
 use std::{
     fmt, fs,
@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// Of `utime` and `stime`: the kernel's USER_HZ, the same on every machine that Linux runs on here.
+/// Unit of `utime` and `stime`: USER_HZ, the same on all our machines.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A running process.
@@ -20,12 +20,12 @@ impl Process {
         Self(std::process::id() as i32)
     }
 
-    /// Memory that is not swapped out, in MB.
+    /// Resident memory, in MB.
     pub fn resident(self) -> anyhow::Result<f64> {
         self.megabytes("VmRSS")
     }
 
-    /// The most since the start, or since [`Process::forget_peak`], in MB.
+    /// Peak since the start or [`Process::forget_peak`], in MB.
     pub fn peak(self) -> anyhow::Result<f64> {
         self.megabytes("VmHWM")
     }
@@ -34,10 +34,10 @@ impl Process {
         Ok(fs::write(format!("/proc/{}/clear_refs", self.0), "5")?)
     }
 
-    /// Time on a processor so far, in user mode and in the kernel.
+    /// Processor time so far, in user mode and in the kernel.
     pub fn busy(self) -> anyhow::Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0))?;
-        // The name stands in parentheses and may hold any character; utime is field 14, stime 15.
+        // The name is in parentheses and may hold any character; utime is field 14, stime 15.
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks = fields.skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
         Ok(ticks * TICK)
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-/// Processes that work at the same time, from a moment on.
+/// Measures several processes from the same moment on.
 pub struct Workers {
     all: Vec<(&'static str, Process)>,
     begin: Instant,
@@ -64,9 +64,9 @@ pub struct Workers {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
     pub who: String,
-    /// Time on a processor.
+    /// Processor time.
     pub seconds: f64,
-    /// How many processors that kept busy.
+    /// Processor time per elapsed time.
     pub cores: f64,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// All of it in one line.
+/// All in one line.
 pub fn in_words(work: &[Work]) -> String {
     let each: Vec<String> = work.iter().map(Work::to_string).collect();
     format!("cores busy: {}", each.join(", "))

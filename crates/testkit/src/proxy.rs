@@ -1,5 +1,5 @@
-//! An API server that fails on cue: a proxy on plain HTTP in front of the real one, which asks a
-//! script what to do with each request.
+//! An API server that fails on demand: a plain HTTP proxy in front of the real one, with a script
+//! that chooses the fault of each request.
 //!
 //! ```ignore
 //! let proxy = Proxy::start(&cluster, |request| match request {
@@ -33,10 +33,10 @@ use crate::cluster::Cluster;
 type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
 type Script = dyn Fn(&SeenRequest) -> Fault + Send + Sync;
 
-/// Long enough for what was handed to hyper to leave.
+/// Long enough for hyper to send its buffers.
 const FLUSHED: Duration = Duration::from_millis(20);
 
-/// Something to do at a certain moment, such as killing the controller. It must not block for long.
+/// An action at a certain moment, such as killing the controller. It must not block for long.
 pub type Callback = Box<dyn FnOnce() + Send>;
 
 /// A request as the script sees it.
@@ -71,43 +71,41 @@ impl SeenRequest {
     }
 }
 
-/// How the proxy treats a request.
+/// What the proxy does with a request.
 pub enum Fault {
-    /// Nothing special.
     Forward,
-    /// Does something, then forwards.
+    /// Runs the action, then forwards.
     BeforeForward(Callback),
-    /// Forwards when the gate opens, whether or not the caller is still there: what is in the network
-    /// arrives.
+    /// Forwards when the gate opens, even if the caller is gone, like a delayed packet.
     HoldBeforeForward(Gate),
-    /// Does something when the server has answered, then passes the answer on.
+    /// Runs the action when the server has answered, then forwards the answer.
     BeforeAnswer(Callback),
-    /// Does something when the server has answered, then drops the connection in place of an answer:
-    /// the write is committed, and the caller can't know.
+    /// Runs the action when the server has answered, then drops the connection: the write is
+    /// committed, but the caller can't know.
     ForwardThenDropResponse(Callback),
     /// Drops the connection; the server never sees the request.
     DropRequest,
-    /// Answers in the server's place with a Status of this code and message.
+    /// Answers instead of the server, with a Status of this code and message.
     Answer(StatusCode, String),
     /// Changes the bytes of an answer that is not a watch's.
     MangleBody(Box<dyn FnOnce(Bytes) -> Bytes + Send>),
-    /// Spoils a watch.
+    /// Damages a watch.
     Watch(WatchFault),
 }
 
-/// How a watch is spoilt. Events are counted from its start, bookmarks included.
+/// How a watch is damaged. Events are counted from its start, including bookmarks.
 #[derive(Clone, Debug)]
 pub enum WatchFault {
-    /// No byte comes after so many events, and the connection stays open: half-open.
+    /// Nothing arrives after this many events, but the connection stays open.
     StallAfter(usize),
-    /// The connection breaks after so many events.
+    /// The connection breaks after this many events.
     CutAfter(usize),
-    /// A line of our own is put in after so many events; then it goes on.
+    /// Inserts a line after this many events.
     Inject { after: usize, line: String },
 }
 
 impl Fault {
-    /// Answers with an error of the API, as the API server words it.
+    /// Answers with this error of the API server.
     pub fn answer(code: u16, message: &str) -> Self {
         Self::Answer(StatusCode::from_u16(code).expect("an HTTP status code"), message.to_owned())
     }
@@ -126,12 +124,12 @@ impl Gate {
         Self { open: Arc::new(watch::Sender::new(false)), waiting: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// Lets everything through, for good.
+    /// Opens it for good.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// Waits until so many requests in all have come to the gate.
+    /// Waits until this many requests in total have reached the gate.
     pub async fn reached_by(&self, count: usize) {
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting >= count).await;
     }
@@ -142,7 +140,7 @@ impl Gate {
     }
 }
 
-/// A running proxy. It ends when it is dropped, and its connections with it.
+/// A running proxy. Dropping it ends it and its connections.
 pub struct Proxy {
     url: String,
     shared: Arc<Shared>,
@@ -153,7 +151,7 @@ struct Shared {
     upstream: Client,
     script: RwLock<Box<Script>>,
     seen: Mutex<Vec<SeenRequest>>,
-    /// Connections end when its number changes.
+    /// Connections end when this changes.
     generation: watch::Sender<usize>,
 }
 
@@ -165,7 +163,8 @@ impl Proxy {
     ) -> Self {
         let mut config =
             cluster.admin_access().config().await.expect("a configuration for the API server");
-        // The caller's own token is passed on, and a fault must reach the caller untouched.
+        // Without retries and with the caller's own token, so that faults reach the caller
+        // unchanged.
         config.auth_info = Default::default();
         config.default_retry = false;
         let upstream = Client::try_from(config).expect("a client for the API server");
@@ -187,7 +186,7 @@ impl Proxy {
         &self.url
     }
 
-    /// Goes on with another script; watches under way keep what the old one gave them.
+    /// Changes the script. Open watches keep the fault of the old one.
     pub fn follow(&self, script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static) {
         *self.shared.script.write().expect("no script panicked") = Box::new(script);
     }
@@ -202,7 +201,7 @@ impl Proxy {
         self.shared.seen.lock().expect("no script panicked").clone()
     }
 
-    /// How many requests so far are like that.
+    /// Number of such requests so far.
     pub fn count(&self, like: impl Fn(&SeenRequest) -> bool) -> usize {
         self.seen().iter().filter(|asked| like(asked)).count()
     }
@@ -258,7 +257,7 @@ impl Shared {
                     gate.pass().await;
                     self.send(request).await
                 };
-                // As a task of its own: hyper drops ours when the caller hangs up.
+                // In its own task, because hyper drops ours when the caller disconnects.
                 tokio::spawn(late).await.map_err(Error::other)?
             }
             Fault::BeforeAnswer(callback) => {
@@ -278,14 +277,14 @@ impl Shared {
         }
     }
 
-    /// Passes the request on with the caller's headers, and the answer back as it comes.
+    /// Forwards the request with the caller's headers, and streams the answer back.
     async fn forward(&self, request: Request<Incoming>) -> Result<Answer, Error> {
         self.send(whole_request(request).await?).await
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Answer, Error> {
         let (mut head, body) = request.into_parts();
-        // They speak of the connection to us, not of the one to the server.
+        // Hop-by-hop headers are about the connection to us.
         for header in [HOST, CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH] {
             head.headers.remove(header);
         }
@@ -340,7 +339,7 @@ async fn mangled(
     Ok(Response::from_parts(head, whole(mangle(bytes))))
 }
 
-/// The server's answer with a fault in the stream of its events, which are one line each.
+/// Applies a fault to the stream of events, which are one line each.
 fn spoilt(answer: Answer, fault: WatchFault) -> Answer {
     let (head, body) = answer.into_parts();
     let data =
@@ -361,7 +360,7 @@ fn lines_with_fault(
                     futures::future::pending().await
                 }
                 Some(WatchFault::CutAfter(count)) if events >= *count => {
-                    // hyper sends what it has when it must wait, and drops it when it meets an error.
+                    // hyper sends its buffer while it waits, but drops it on an error.
                     tokio::time::sleep(FLUSHED).await;
                     return Some((Err(Error::other("cut on purpose")), (data, held, events, None)));
                 }

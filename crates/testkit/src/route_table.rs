@@ -1,7 +1,7 @@
-//! A Route as the API server stores it, and the table of docs/inject.md read off that JSON.
+//! A second implementation of the table in docs/inject.md, on Routes as JSON.
 //!
-//! Written without a look at how the product does it: the merge patch of RFC 7386, the marker, the
-//! row and its write are all worked out here a second time.
+//! Independent of the product's code: merge patch (RFC 7386), marker, row and write are implemented
+//! again.
 
 use chrono::{DateTime, Utc};
 use openssl::sha::Sha256;
@@ -22,7 +22,7 @@ pub const MARKER: &str = "trustplane.dev/injected";
 pub const SOURCE: &str = "trustplane.dev/injected-from";
 pub const ASKS: &str = "route.openshift.io/tls-secret-name";
 
-/// The marker as docs/inject.md describes it: over lengths and texts of uid, certificate and key.
+/// The marker of docs/inject.md: a digest of the length-prefixed uid, certificate and key.
 pub fn marker(uid: &str, certificate: &str, key: &str) -> String {
     let digest = |parts: &[&str]| {
         let mut hash = Sha256::new();
@@ -35,12 +35,12 @@ pub fn marker(uid: &str, certificate: &str, key: &str) -> String {
     format!("v1:{}:{}", digest(&[uid, certificate, key]), digest(&[uid, key]))
 }
 
-/// Where a pair with this marker came from, as docs/inject.md describes it.
+/// The injected-from annotation for a pair with this marker.
 pub fn source(uid: &str, version: &str, marker: &str) -> String {
     format!("v1:{uid}:{version}:{RULES}:{}", &marker[3..19])
 }
 
-/// RFC 7386, word for word.
+/// RFC 7386.
 pub fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -63,9 +63,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
 #[derive(Clone, Copy)]
 pub struct Requested<'a> {
     pub seen: &'a SecretState,
-    /// Where it is usable.
+    /// The pair, if it is usable.
     pub pair: Option<&'a Pair>,
-    /// Certificate and key, where the router would refuse them whatever the Route is.
+    /// Certificate and key, if the router would refuse them for any Route.
     pub refused: Option<(&'a str, &'a str)>,
     /// Whether the annotation can be the name of a Secret.
     pub named: bool,
@@ -120,12 +120,12 @@ impl Model {
         serde_json::from_value(stored).unwrap()
     }
 
-    /// The pair is ours if and only if the marker agrees with what stands there.
+    /// The pair is ours if and only if the marker matches it.
     pub fn is_ours(&self) -> bool {
         self.annotation(MARKER) == Some(&marker(self.uid(), self.certificate(), self.key()))
     }
 
-    /// A key without a certificate that the second half of the marker agrees with.
+    /// A key without a certificate that matches the second half of the marker.
     pub fn is_our_key_left_over(&self) -> bool {
         let wanted = marker(self.uid(), "", self.key());
         let second = |marker: &str| marker.rsplit(':').next().unwrap_or_default().to_owned();
@@ -190,7 +190,7 @@ impl Model {
         self.certificate() == pair.certificate() && self.key() == pair.key().expose()
     }
 
-    /// What the table says is to be done in this row.
+    /// The write of this row.
     pub fn write(
         &self,
         requested: Requested<'_>,
@@ -214,8 +214,7 @@ impl Model {
         }
     }
 
-    /// Carries out a write as docs/inject.md describes it. The pair is from the Secret with this uid
-    /// and version.
+    /// Applies a write. The pair is from the Secret with this uid and version.
     pub fn after(
         &self,
         write: Option<Write>,
@@ -257,7 +256,7 @@ impl Model {
         after
     }
 
-    /// All that is none of our business.
+    /// The Route without the fields that we write.
     pub fn without_our_fields(&self) -> Value {
         let mut rest = self.0.clone();
         let mut forget = |place: &str, name: &str| {
@@ -269,7 +268,7 @@ impl Model {
         forget("/status", "certificate");
         forget("/metadata/annotations", MARKER);
         forget("/metadata/annotations", SOURCE);
-        // Whether an empty map is there or not, the API server tells nobody.
+        // The API server does not distinguish an empty map from an absent one.
         let nothing = |rest: &Value, place: &str| rest.pointer(place) == Some(&json!({}));
         if nothing(&rest, "/metadata/annotations") {
             rest["metadata"].as_object_mut().unwrap().remove("annotations");
@@ -281,7 +280,7 @@ impl Model {
     }
 }
 
-/// Whether a missing Secret's grace is not over.
+/// Whether the grace period of a missing Secret still runs.
 pub fn waits(requested: Requested<'_>, now: DateTime<Utc>, policy: &Policy) -> bool {
     match requested.seen {
         SecretState::Missing { since } if requested.named => now - *since < policy.missing_grace,

@@ -23,13 +23,13 @@ const SEED: u64 = 4;
 /// An API server in this process.
 pub struct Sandbox {
     serving: RunningApi,
-    /// The first test's ends before the others are done.
+    /// Own runtime, because the first test's ends before the others are done.
     _runtime: Runtime,
 }
 
 impl Sandbox {
-    /// The one that the tests of this binary share, each in a namespace of its own. It ends with
-    /// the process.
+    /// The server that the tests of this binary share, each in its own namespace. It ends with the
+    /// process.
     pub async fn get() -> &'static Self {
         static SHARED: OnceLock<Sandbox> = OnceLock::new();
         let start = || SHARED.get_or_init(Self::start);
@@ -39,7 +39,7 @@ impl Sandbox {
     fn start() -> Self {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        // It is not removed at the end, but the server that its token is for is gone then.
+        // Never removed, but its token is useless once the server has ended.
         let path = suite::subfolder("sandbox").join("kubeconfig");
         let options = Options { port: Port::Exactly(0), kubeconfig: Some(&path) };
         let clock = Clock::system();
@@ -48,7 +48,7 @@ impl Sandbox {
         Self { serving: serving.expect("the sandbox is served"), _runtime: runtime }
     }
 
-    /// The file that lets clients in.
+    /// Its kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         self.serving.kubeconfig()
     }
@@ -59,7 +59,7 @@ impl Sandbox {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.expect("a configuration for the sandbox");
-        // The environment's proxy is not for loopback.
+        // The proxy of the environment is not for loopback.
         config.proxy_url = None;
         Client::try_from(config).expect("a client for the sandbox")
     }

@@ -17,13 +17,13 @@ use crate::access::Access;
 use crate::tied::{self, Tied};
 use crate::{at, http, suite};
 
-/// Another process can take a free port before the server does.
+/// Attempts, because another process can take a free port first.
 const ATTEMPTS: usize = 5;
 const READY_WITHIN: Duration = Duration::from_secs(180);
-/// Longer than the API server takes to end the requests under way.
+/// Longer than the API server's graceful shutdown.
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Bodies are logged where a test must know what was written: Routes and Events. Secrets are not.
+/// Bodies are logged only for Routes and Events, never for Secrets.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -36,37 +36,38 @@ rules:
 
 /// A running API server and its store.
 pub struct Servers {
-    /// Declared first, so that it ends before the store that it needs.
+    /// Declared first, so that it is dropped before its store.
     pub api: Tied,
     pub etcd: Tied,
     pub url: String,
-    /// PEM of what the server's certificate verifies with.
+    /// CA of the server's certificate, in PEM.
     pub authority: String,
     pub admin_token: String,
-    /// Holds the audit log and the servers' own logs.
+    /// Folder of the audit log and the servers' own logs.
     pub logs: PathBuf,
-    /// Certificates, kubeconfigs and the like; part of `store`, since the API server may start anew.
+    /// Certificates, kubeconfigs and the like; part of `store`, because the API server may be
+    /// restarted.
     pub scratch: PathBuf,
-    /// Goes when etcd ends.
+    /// Removed when etcd ends.
     pub store: PathBuf,
     ports: Ports,
     flags: Vec<String>,
 }
 
-/// Free when they were chosen.
+/// Ports that were free when chosen.
 #[derive(Clone, Copy)]
 struct Ports {
-    /// Where etcd listens for the API server.
+    /// etcd's client port.
     store: u16,
-    /// Where etcd would listen for others of its kind.
+    /// etcd's peer port.
     peers: u16,
-    /// Where the API server listens.
+    /// Port of the API server.
     secure: u16,
 }
 
-/// Folder of the real components, or one line that says how to get them.
+/// Folder of the real components, or one line about how to build them.
 pub fn toolbox() -> Result<PathBuf, String> {
-    // Looked up once: the script hashes its sources.
+    // Cached, because the script hashes its sources.
     static FOUND: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut script = Command::new(at("e2e/toolbox/build"));
         let output = script.arg("--path").stderr(Stdio::null()).output();
@@ -88,12 +89,12 @@ impl Servers {
         Self::start_with(name, AUDIT_POLICY, None).await
     }
 
-    /// As [`Servers::start`], with more flags for the API server.
+    /// Like [`Servers::start`], with more flags for the API server.
     pub async fn start_with_flags(name: &str, flags: &[&str]) -> Result<Self, String> {
         Self::start_as(name, AUDIT_POLICY, None, flags).await
     }
 
-    /// As [`Servers::start`], with another audit policy, and with what is in a copy of [`Servers::data`].
+    /// Like [`Servers::start`], with another audit policy and a copy of earlier [`Servers::data`].
     pub async fn start_with(name: &str, policy: &str, data: Option<&Path>) -> Result<Self, String> {
         Self::start_as(name, policy, data, &[]).await
     }
@@ -154,12 +155,12 @@ impl Servers {
         })
     }
 
-    /// Where etcd keeps everything.
+    /// etcd's data folder.
     pub fn data(&self) -> PathBuf {
         self.store.join("data")
     }
 
-    /// Stops the API server as a node that reboots does. Its objects stay in etcd.
+    /// Stops the API server gracefully. Its objects stay in etcd.
     pub async fn stop_api(&mut self) {
         self.api.signal(Signal::TERM);
         if self.api.ended(STOPPED_WITHIN).await.is_none() {
@@ -176,10 +177,9 @@ impl Servers {
         self.wait_until_ready().await
     }
 
-    /// Makes etcd forget everything but the newest version of each object. Returns the revision from
-    /// which on it knows history.
+    /// Compacts etcd to the newest version of each object. Returns the compacted revision.
     pub async fn compact(&self) -> Result<i64, String> {
-        // A watch may have been told of the newest revision. One that nobody was told of lies after it.
+        // A watch may have seen the newest revision, so a new one is made to compact to.
         let key = json!({ "key": "dHJ1c3RwbGFuZQ==", "value": "MQ==" });
         self.ask_etcd("/v3/kv/put", &key).await?;
         let now = self.ask_etcd("/v3/kv/range", &json!({ "key": "AA==" })).await?;
@@ -213,7 +213,7 @@ impl Servers {
         }
     }
 
-    /// A kubeconfig of that administrator. It goes when etcd ends.
+    /// A kubeconfig of that administrator. It is removed when etcd ends.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         let path = self.scratch.join("admin.kubeconfig");
         self.admin().write_kubeconfig(&path);
@@ -237,7 +237,7 @@ impl Servers {
     }
 
     async fn is_ready(&mut self) -> bool {
-        // The server makes its certificate while it starts.
+        // The server writes its certificate while it starts.
         if self.authority.is_empty() {
             match fs::read_to_string(self.scratch.join("apiserver.crt")) {
                 Ok(pem) => self.authority = pem,
@@ -296,7 +296,7 @@ fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Comm
     command
 }
 
-/// Files of the API server. They stay the same when it starts anew, or all tokens would be void.
+/// Files of the API server. They must survive a restart, or all tokens would be void.
 fn write_api_files(scratch: &Path, admin_token: &str, policy: &str) -> std::io::Result<()> {
     let (private, public) = account_keys()?;
     suite::write_private(&scratch.join("accounts.key"), &private);
@@ -330,7 +330,7 @@ fn api_command(
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.0.0.0/24",
-            // Without it a server that is stopped waits a minute for its watches to end.
+            // Otherwise a stopping server waits a minute for its watches.
             "--shutdown-watch-termination-grace-period=2s",
         ])
         .args([
@@ -345,7 +345,8 @@ fn api_command(
             format!("--token-auth-file={}", file("tokens.csv")),
             format!("--audit-policy-file={}", file("audit-policy.yaml")),
         ])
-        // Blocking: an answered request is in the log. Never rotated: the reader follows one file.
+        // Blocking, so that every answered request is in the log; not rotated, because the reader
+        // follows one file.
         .args([
             format!("--audit-log-path={}", logs.join("audit.log").display()),
             "--audit-log-mode=blocking".into(),
@@ -355,7 +356,7 @@ fn api_command(
     command
 }
 
-/// A folder for [`tied::command`] to remove: we may be killed.
+/// A folder that [`tied::command`] removes even if we are killed.
 pub fn scratch_folder() -> std::io::Result<PathBuf> {
     let only_us = fs::Permissions::from_mode(0o700);
     let folder =
@@ -363,8 +364,8 @@ pub fn scratch_folder() -> std::io::Result<PathBuf> {
     Ok(folder.keep())
 }
 
-/// A port of 127.0.0.1 that nobody listens on at the moment. It lies below those that Linux gives to
-/// connections: one of these would be taken before a server that starts slowly comes to it.
+/// A free port of 127.0.0.1, below the range of ephemeral ports, so that no connection takes it
+/// before a slow server listens.
 pub fn free_port() -> std::io::Result<u16> {
     const ATTEMPTS: usize = 100;
     let attempt = || {

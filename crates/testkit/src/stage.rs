@@ -18,9 +18,9 @@ use crate::{
     toolbox, trustplane_binary,
 };
 
-/// The account that `trustplane federate` has.
+/// Account of `trustplane federate`.
 pub const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane-federate";
-/// Where the SPIRE server runs.
+/// Namespace of the SPIRE server.
 pub const NAMESPACE: &str = "spire";
 /// Name of the cluster in its SPIRE server's configuration.
 pub const CLUSTER_NAME: &str = "cluster-a";
@@ -39,12 +39,12 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster of its own: there is one SpireServer in each.
+    /// Starts a new cluster, because each has one SpireServer.
     pub async fn start(name: &str) -> Self {
         Self::of("td-a.test", "apps.test", name).await
     }
 
-    /// A cluster of this trust domain, with Routes below this domain.
+    /// Starts a cluster with this trust domain and this domain for Routes.
     pub async fn of(trust_domain: &str, domain: &str, name: &str) -> Self {
         let cluster = Cluster::start_another(name).await;
         for folder in ["deploy/trust-domain", "deploy/federate"] {
@@ -53,7 +53,7 @@ impl Stage {
         Self::on(cluster, trust_domain, domain).await
     }
 
-    /// The same where somebody else installs.
+    /// The same without the installation.
     pub async fn on(cluster: Cluster, trust_domain: &str, domain: &str) -> Self {
         let admin = cluster.admin().await;
         Self { cluster, admin, trust_domain: trust_domain.to_owned(), domain: domain.to_owned() }
@@ -74,7 +74,7 @@ impl Stage {
         self.controller_anywhere(&[flags, &[&domain]].concat(), environment).await
     }
 
-    /// The same without a word of the domain of its Routes.
+    /// The same without the domain for Routes.
     pub async fn controller_anywhere(
         &self,
         flags: &[&str],
@@ -91,8 +91,8 @@ impl Stage {
         controller
     }
 
-    /// Runs `trustplane federate` to its end, as the controller's account. Answers its exit code and
-    /// what it said on standard output.
+    /// Runs `trustplane federate` to its end, with the controller's account. Returns its exit code
+    /// and standard output.
     pub async fn run(&self, flags: &[&str]) -> (i32, String) {
         let kubeconfig = self.cluster.kubeconfig(&self.account().await);
         let mut command = tokio::process::Command::new(trustplane_binary());
@@ -117,14 +117,14 @@ impl Stage {
         events.iter().map(words).collect()
     }
 
-    /// As if a controller or a router had written an object's status.
+    /// Writes an object's status, like a controller or a router.
     pub async fn report(&self, part: Component, status: Value) {
         let (api, patch) = (self.api(part), Patch::Merge(json!({ "status": status })));
         let written = api.patch_status(name_of(part), &PatchParams::default(), &patch).await;
         written.expect("the status is taken");
     }
 
-    /// As if a router served the Route by the host that it has.
+    /// Writes the status of an admitted Route, like a router.
     pub async fn admit_route(&self) {
         let host = self.object(Component::Route).await["spec"]["host"].clone();
         let conditions = json!([{ "type": "Admitted", "status": "True" }]);
@@ -132,7 +132,7 @@ impl Stage {
         self.report(Component::Route, json!({ "ingress": ingress })).await;
     }
 
-    /// As if the server's Pod ran with the newest configuration.
+    /// Writes the status of a ready StatefulSet with the newest configuration.
     pub async fn run_pod(&self) {
         let generation =
             self.object(Component::StatefulSet).await["metadata"]["generation"].clone();
@@ -142,13 +142,13 @@ impl Stage {
         self.report(Component::StatefulSet, status).await;
     }
 
-    /// The account that the controller has.
+    /// Access with the controller's account.
     pub async fn account(&self) -> Access {
         let token = self.cluster.token_of("trustplane", "trustplane-federate").await;
         self.cluster.admin_access().with_token(token)
     }
 
-    /// Runs the controller with an API server in front that fails on cue.
+    /// Runs the controller through a proxy that fails on demand.
     pub async fn controller_through(&self, proxy: &Proxy) -> Controller {
         let domain = format!("--apps-domain={}", self.domain);
         let arguments = ["federate", &domain, "--listen=127.0.0.1:0", "--log-format=json"];
@@ -158,7 +158,7 @@ impl Stage {
         controller
     }
 
-    /// The real garbage collector.
+    /// Starts the real garbage collector.
     pub fn collector(&self) -> Tied {
         let kubeconfig = self.cluster.kubeconfig(self.cluster.admin_access());
         let folder = suite::subfolder(&format!("collector-{}", suite::next_number()));
@@ -175,7 +175,7 @@ impl Stage {
         Tied::spawn(command).expect("the garbage collector starts")
     }
 
-    /// The host of its bundle endpoint.
+    /// Host of its bundle endpoint.
     pub fn host(&self) -> String {
         format!("spire-server-federation-{NAMESPACE}.{}", self.domain)
     }
@@ -184,7 +184,7 @@ impl Stage {
         spire_servers(self.admin.clone())
     }
 
-    /// Makes the SpireServer.
+    /// Creates the SpireServer.
     pub async fn create(&self, federation: Value) {
         let mut server = server(federation);
         server["spec"]["trustDomain"] = json!(self.trust_domain);
@@ -205,7 +205,7 @@ impl Stage {
         self.servers().delete("cluster", &Default::default()).await.expect("it can be deleted");
     }
 
-    /// The SpireServer as it is now.
+    /// The current SpireServer.
     pub async fn server(&self) -> Value {
         json!(self.servers().get("cluster").await.expect("the SpireServer"))
     }
@@ -219,7 +219,7 @@ impl Stage {
         (text("status"), text("reason"), text("message"))
     }
 
-    /// Waits until a condition has this status and reason. Answers its message.
+    /// Waits until a condition has this status and reason. Returns its message.
     pub async fn until_condition(&self, about: &str, status: &str, reason: &str) -> String {
         let what = format!("{about} is {status} ({reason})");
         eventually(PATIENCE, &what, async || {
@@ -243,18 +243,18 @@ impl Stage {
         }
     }
 
-    /// One of the objects, if it is there.
+    /// One of the rendered objects, if it exists.
     pub async fn find(&self, part: Component) -> Option<Value> {
         let found = self.api(part).get_opt(name_of(part)).await.expect("the API server answers");
         found.map(|object| json!(object))
     }
 
-    /// One of the objects, which must be there.
+    /// One of the rendered objects, which must exist.
     pub async fn object(&self, part: Component) -> Value {
         self.find(part).await.unwrap_or_else(|| panic!("there is no {part:?}"))
     }
 
-    /// Somebody changes one of the objects.
+    /// Changes one of the rendered objects.
     pub async fn meddle(&self, part: Component, change: Value) {
         let changed = self
             .api(part)
@@ -263,7 +263,7 @@ impl Stage {
         changed.expect("the change is accepted");
     }
 
-    /// An administrator applies an object of whatever kind, which may be a moment old.
+    /// Applies an object of any kind as administrator, even of a new CRD.
     pub async fn apply(&self, object: &Value) {
         let file = self.cluster.scratch().join(format!("{}.json", suite::next_number()));
         suite::write_private(&file, &object.to_string());
@@ -274,12 +274,12 @@ impl Stage {
         .await;
     }
 
-    /// Somebody deletes one of the objects.
+    /// Deletes one of the rendered objects.
     pub async fn remove(&self, part: Component) {
         self.api(part).delete(name_of(part), &Default::default()).await.expect("it can be deleted");
     }
 
-    /// Waits until an object's field is this.
+    /// Waits until an object's field has this value.
     pub async fn until_field(&self, part: Component, pointer: &str, wanted: Value) {
         let what = format!("{pointer} of {part:?} is {wanted}");
         eventually(PATIENCE, &what, async || {
@@ -290,7 +290,7 @@ impl Stage {
         .await;
     }
 
-    /// Waits until something is remembered of a peer. Answers it.
+    /// Waits until the ConfigMap of peers holds this peer's bundle. Returns it.
     pub async fn until_kept(&self, trust_domain: &str) -> String {
         let what = format!("what was fetched of {trust_domain} is kept");
         eventually(PATIENCE, &what, async || {
@@ -301,8 +301,8 @@ impl Stage {
         .await
     }
 
-    /// Waits until the controller has written nothing for a while. Answers all that it wrote,
-    /// Leases and Events aside, as `create configmaps/spire-server`.
+    /// Waits until the controller has written nothing for a while. Returns all its writes but
+    /// Leases and Events, as `create configmaps/spire-server`.
     pub async fn writes(&self) -> Vec<String> {
         let now = || {
             let entries = self.cluster.audit().entries();
@@ -325,7 +325,7 @@ impl Stage {
         writes
     }
 
-    /// Requests of the controller that its role does not allow.
+    /// Forbidden requests of the controller.
     pub fn refused(&self) -> Vec<String> {
         let entries = self.cluster.audit().entries();
         let refused = entries.iter().filter(|it| it.user == ACCOUNT && it.code == 403);
@@ -333,7 +333,7 @@ impl Stage {
     }
 }
 
-/// A create has no name in its address; the object that was sent has.
+/// The name of a create is in its object, not in its URI.
 fn object_of(entry: &Entry) -> String {
     let sent = entry.request_object.as_ref().and_then(|it| it["metadata"]["name"].as_str());
     match sent.filter(|_| entry.verb == "create") {
@@ -352,7 +352,7 @@ fn name_of(part: Component) -> &'static str {
     }
 }
 
-/// A SpireServer with this federation; none where it is null.
+/// A SpireServer with this federation, or without if it is null.
 pub fn server(federation: Value) -> Value {
     let mut server = json!({
         "apiVersion": "operator.openshift.io/v1alpha1",
@@ -370,18 +370,18 @@ pub fn server(federation: Value) -> Value {
     server
 }
 
-/// A bundle endpoint that proves itself with an SVID, and no peers.
+/// Federation with profile https_spiffe and no peers.
 pub fn spiffe() -> Value {
     json!({ "bundleEndpoint": { "profile": "https_spiffe" } })
 }
 
-/// A bundle endpoint behind a router that has the certificate.
+/// Federation with profile https_web behind a router with the certificate.
 pub fn web(secret: &str) -> Value {
     let serving_cert = json!({ "externalSecretRef": secret });
     json!({ "bundleEndpoint": { "profile": "https_web", "httpsWeb": { "servingCert": serving_cert } } })
 }
 
-/// The SpireServers of a cluster, with every field that the server has.
+/// The SpireServers of a cluster, with all fields.
 pub fn spire_servers(client: Client) -> Api<DynamicObject> {
     let resource = ApiResource {
         group: "operator.openshift.io".into(),
@@ -393,7 +393,7 @@ pub fn spire_servers(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &resource)
 }
 
-/// Applies a folder of ours that brings the SpireServer API, and waits until it is served.
+/// Applies a folder with the SpireServer CRD, and waits until it is served.
 pub async fn install(cluster: &Cluster, folder: &str) {
     let folder = at(folder).display().to_string();
     let applied = cluster.kubectl(&["apply", "--server-side", "-k", &folder]).await;

@@ -1,5 +1,5 @@
-//! Files that a run leaves behind for tests/suite_audit.rs: whether a key reached a log,
-//! whether a request was refused, whether a permission was never used.
+//! Files of a run for tests/suite_audit.rs, which checks that no key is in a log, no request was
+//! forbidden, and every permission was used.
 //!
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
@@ -23,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{root, target_folder};
 
-/// How many runs are kept: all of one `make test`, a run a test binary, and not a pile of old keys.
+/// Number of kept runs: enough for all test binaries of one `make test`.
 const KEPT_RUNS: usize = 12;
 
 static BASE: OnceLock<PathBuf> = OnceLock::new();
@@ -36,24 +36,24 @@ pub fn folder() -> &'static Path {
     &FOLDER
 }
 
-/// Moves the runs to another place. Called before anything is kept.
+/// Sets another folder for runs. Must be called first.
 pub fn keep_in(base: &Path) {
     BASE.set(base.to_owned()).expect("the place of the runs is chosen once");
 }
 
-/// A folder inside the run's, made when it is missing.
+/// A folder of the run, created if missing.
 pub fn subfolder(name: &str) -> PathBuf {
     let path = folder().join(name);
     private_folder(&path);
     path
 }
 
-/// A number that this run has not given out before.
+/// A unique number within the run.
 pub fn next_number() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Notes a private key, so that the last check can look for it in everything that was written.
+/// Registers a private key, so that tests/suite_audit.rs can search for it.
 pub fn register_key(pem: &str) {
     let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut file = OpenOptions::new()
@@ -65,7 +65,7 @@ pub fn register_key(pem: &str) {
     writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
 }
 
-/// Writes a file that only we may read.
+/// Writes a file with mode 0600.
 pub fn write_private(path: &Path, content: &str) {
     let mut file = OpenOptions::new()
         .create(true)
@@ -95,7 +95,7 @@ fn usual_base() -> PathBuf {
     }
 }
 
-/// Makes a folder that only we may enter, and those above it.
+/// Creates a folder with mode 0700, and its parents.
 pub fn private_folder(path: &Path) {
     DirBuilder::new()
         .recursive(true)
@@ -106,7 +106,7 @@ pub fn private_folder(path: &Path) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Copies a folder with all that is in it; only we may enter the copy.
+/// Copies a folder recursively; the copy has mode 0700.
 pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     private_folder(to);
     for entry in fs::read_dir(from)? {
@@ -121,7 +121,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes all but the newest runs. One whose process still runs is not touched.
+/// Removes all but the newest runs, and never one whose process still runs.
 fn forget_old_runs(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else {
         return;

@@ -1,4 +1,4 @@
-//! The API server of a case: the real one, or the sandbox that must act like it.
+//! The API server of a case: the real one, or the sandbox that must behave the same.
 
 use std::path::PathBuf;
 
@@ -13,27 +13,25 @@ use crate::sandbox::Sandbox;
 pub enum TestServer {
     /// kube-apiserver and etcd, with RBAC and an audit log.
     Real(Cluster),
-    /// Our own, which has neither.
+    /// The sandbox, which has neither.
     Sandbox(&'static Sandbox),
 }
 
 impl TestServer {
-    /// The real one.
     pub async fn real() -> Self {
         Self::Real(Cluster::get().await)
     }
 
-    /// Our own.
     pub async fn sandbox() -> Self {
         Self::Sandbox(Sandbox::get().await)
     }
 
-    /// A namespace that no other test has.
+    /// A new namespace.
     pub async fn namespace(&self, prefix: &str) -> Namespace {
         Namespace::create(self.clone(), prefix).await
     }
 
-    /// A client that may do everything, for the runtime of the calling test.
+    /// An administrator's client, for the runtime of the calling test.
     pub async fn admin(&self) -> Client {
         match self {
             Self::Real(cluster) => cluster.admin().await,

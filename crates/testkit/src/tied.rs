@@ -1,5 +1,5 @@
-//! Processes that cannot outlive the test process. `e2e/tied` does it: it ends its command as soon
-//! as the pipe that we hold is closed, which the kernel does however we end.
+//! Processes that can't outlive the test process: `e2e/tied` ends its command as soon as our end of
+//! a pipe is closed, which the kernel does whenever we end.
 
 use std::io::{BufRead, BufReader, Error, Result};
 use std::os::unix::process::CommandExt;
@@ -19,11 +19,11 @@ pub struct Tied {
     code: Option<i32>,
 }
 
-/// A command for [`Tied::spawn`], whose output is appended to `log`. The folder `remove` goes when
+/// A command for [`Tied::spawn`] with output appended to `log`. The folder `remove` is removed when
 /// the command has ended.
 pub fn command(program: &Path, log: &Path, remove: Option<&Path>) -> Command {
     let mut command = Command::new(at("e2e/tied"));
-    // Nothing that we run has anything to save once the test process is gone.
+    // Killed with SIGKILL, because nothing has to be saved.
     command.arg("--now").arg("--log").arg(log);
     if let Some(folder) = remove {
         command.arg("--remove").arg(folder);
@@ -33,8 +33,8 @@ pub fn command(program: &Path, log: &Path, remove: Option<&Path>) -> Command {
 }
 
 impl Tied {
-    /// Starts what [`command`] made, in a process group of its own so that a Ctrl-C in a terminal
-    /// reaches the test process alone.
+    /// Starts a command of [`command`] in its own process group, so that Ctrl-C reaches only the
+    /// test process.
     pub fn spawn(mut command: Command) -> Result<Self> {
         let mut tied =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn()?;
@@ -62,13 +62,13 @@ impl Tied {
 
     /// Sends a signal to the command, unless it has ended.
     pub fn signal(&mut self, signal: Signal) {
-        // Once tied has reaped the command its number may belong to somebody else.
+        // Once tied has reaped the command, its process id may be reused.
         if self.exit_code().is_none() {
             let _ = rustix::process::kill_process(self.pid, signal);
         }
     }
 
-    /// The command's exit code (128 and the signal's number for a signal), when it has ended.
+    /// The command's exit code (128 plus the number of a signal), if it has ended.
     pub fn exit_code(&mut self) -> Option<i32> {
         if self.code.is_none() {
             self.code =
@@ -86,7 +86,7 @@ impl Tied {
         self.exit_code()
     }
 
-    /// Kills the command and waits until it is gone, and its folder with it.
+    /// Kills the command and waits until it and its folder are gone.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.held = None;
@@ -102,11 +102,11 @@ impl Drop for Tied {
     }
 }
 
-/// Whether a process of this number runs. A zombie does not.
+/// Whether a process with this id runs. A zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // The state follows the name, which stands in parentheses and may hold any character.
+    // The state follows the name, which is in parentheses and may hold any character.
     !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }

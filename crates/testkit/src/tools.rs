@@ -1,4 +1,4 @@
-//! The tools that installers and operators use, run as they would.
+//! Tools of installers and operators.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ pub fn text_of(path: &str) -> String {
     fs::read_to_string(at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A folder for one test, inside the repository as kustomize wants it, with these files in it.
+/// A folder with these files for one test, inside the repository because kustomize demands it.
 pub fn folder(name: &str, files: &[(&str, &str)]) -> PathBuf {
     let path = temporary_folder().join(name);
     let _ = fs::remove_dir_all(&path);
@@ -42,7 +42,7 @@ pub fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// As [`output`], with something to read on standard input.
+/// Like [`output`], with standard input.
 pub fn answer(command: &mut Command, question: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
@@ -67,7 +67,7 @@ pub fn kustomize(folder: &Path) -> String {
     output(tool("kubectl").arg("kustomize").arg(folder)).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// helm, with a home of its own.
+/// helm with its own home.
 pub fn helm() -> Command {
     let home = temporary_folder().join("helm");
     let mut helm = tool("helm");
@@ -77,7 +77,7 @@ pub fn helm() -> Command {
     helm
 }
 
-/// Runs promtool, which Debian has in its package prometheus.
+/// Runs promtool (Debian package prometheus).
 pub fn promtool(arguments: &[&str], folder: &Path) -> Result<String, String> {
     output(Command::new("promtool").args(arguments).current_dir(folder)).map_err(|why| {
         match why.strip_prefix("promtool: ") {
@@ -90,7 +90,7 @@ pub fn promtool(arguments: &[&str], folder: &Path) -> Result<String, String> {
     })
 }
 
-/// A module of the Go proxy as it was published, or a program made of a folder of ours.
+/// A published Go module, or a program built from a folder of the repository.
 pub mod go {
     use super::{Command, PathBuf, at, output, temporary_folder};
 
@@ -103,7 +103,7 @@ pub mod go {
         binary
     }
 
-    /// Where the one module is that the go.mod of a folder of the repository names.
+    /// Folder of the one module in the go.mod of a folder of the repository.
     pub fn module(folder: &str, path: &str) -> PathBuf {
         let go = |arguments: &[&str]| {
             output(Command::new("go").args(arguments).current_dir(at(folder)))
@@ -114,7 +114,7 @@ pub mod go {
     }
 }
 
-/// An API server with nothing on it, and its administrator's tools.
+/// An empty API server, and its administrator's tools.
 pub struct EmptyCluster {
     servers: Servers,
     kubeconfig: PathBuf,
@@ -138,7 +138,8 @@ impl EmptyCluster {
         output(helm().env("KUBECONFIG", &self.kubeconfig).args(arguments))
     }
 
-    /// Waits until `trustplane check` is content: rights are in force a moment after they are granted.
+    /// Waits until `trustplane check` succeeds, because permissions are in force a moment after
+    /// they are granted.
     pub async fn passes_check(&self) {
         eventually(Duration::from_secs(30), "trustplane check is content", async || {
             let failed = self.failed_checks();
@@ -151,7 +152,7 @@ impl EmptyCluster {
     fn failed_checks(&self) -> Vec<Value> {
         let mut check = Command::new(trustplane_binary());
         check.args(["check", "--installed", "-o", "json"]).env("KUBECONFIG", &self.kubeconfig);
-        // No Pod runs here, so it always fails, and prints why.
+        // Always fails, because no Pod runs here.
         let printed = output(&mut check).expect_err("no replica is ready");
         let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
         let lines = found["lines"].as_array().expect("lines");
@@ -172,7 +173,8 @@ impl EmptyCluster {
         self.kubectl(&["apply", "-f", file]).unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// Applies manifests twice on the server's side, and insists that the second time changes nothing.
+    /// Applies manifests twice on the server's side, and checks that the second time changes
+    /// nothing.
     pub fn accepts(&self, manifests: &str) {
         let file = self.servers.scratch.join(format!("{}.yaml", suite::next_number()));
         suite::write_private(&file, manifests);

@@ -1,11 +1,11 @@
-//! The official images, as far as they decide how a container runs. Taken from their Dockerfiles.
+//! Settings of the official images, from their Dockerfiles.
 
 /// The configuration of an image.
 #[derive(Debug)]
 pub struct Image {
-    /// Its name, with its version.
+    /// Name and tag.
     pub name: &'static str,
-    /// The first of it is where the program is; the toolbox has it under its last part.
+    /// `ENTRYPOINT`; the toolbox has the program under the file name of its first part.
     pub entrypoint: &'static [&'static str],
     /// `USER`: user and group.
     pub user: Option<(u32, u32)>,
@@ -26,7 +26,7 @@ pub const SPIRE_CONTROLLER_MANAGER_0_6_4: Image = Image {
     work_folder: "/",
 };
 
-/// The image of this name, wherever it is pulled from.
+/// The image of this name, from any registry.
 pub fn find(name: &str) -> Result<&'static Image, String> {
     let all = [&SPIRE_SERVER_1_13_3, &SPIRE_CONTROLLER_MANAGER_0_6_4];
     let last = name.rsplit('/').next().unwrap_or(name);

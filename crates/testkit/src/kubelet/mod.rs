@@ -23,7 +23,7 @@
 //!
 //! It refuses everything else, such as other kinds of volumes.
 
-// It is written for several modules, and none of them uses everything.
+// Used by several test binaries, none of which uses everything.
 #![allow(dead_code)]
 
 pub mod images;
@@ -50,17 +50,16 @@ use crate::tied::{self, Tied};
 use crate::{Cluster, scratch_folder, suite};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// A container that depends on another ends until that one is there.
+/// A container that depends on another is restarted until that one runs.
 const RESTARTS: usize = 10;
 
-/// Why a kubelet does not start the Pod of a StatefulSet, before it looks for its volumes.
+/// Why a kubelet refuses the Pod of a StatefulSet, apart from its volumes.
 pub fn refusal(stateful_set: &Value) -> Option<String> {
     let set: StatefulSet = serde_json::from_value(stateful_set.clone()).expect("a StatefulSet");
     let pod = set.spec.template.spec.expect("a Pod");
     pod.containers.iter().find_map(|container| process::user(&pod, container).err())
 }
 
-/// A node of a cluster.
 #[derive(Clone)]
 pub struct Kubelet(Arc<Node>);
 
@@ -68,7 +67,6 @@ struct Node {
     cluster: Cluster,
     admin: Client,
     folder: PathBuf,
-    /// Removes the folder.
     _keeper: Tied,
 }
 
@@ -103,13 +101,13 @@ impl Kubelet {
         }
     }
 
-    /// Where the claims of a StatefulSet's first Pod are kept.
+    /// Folder of the claims of a StatefulSet's first Pod.
     pub fn claim(&self, name: &str) -> PathBuf {
         self.0.folder.join("claims").join(name)
     }
 }
 
-/// A Pod to be started.
+/// A Pod to start.
 pub struct PodLaunch {
     node: Arc<Node>,
     namespace: String,
@@ -121,20 +119,20 @@ pub struct PodLaunch {
 }
 
 impl PodLaunch {
-    /// Something of this machine's loopback, such as a proxy, is there for the Pod at the same address.
+    /// Makes a loopback address of this machine, such as a proxy, reachable for the Pod.
     pub fn reaching(mut self, address: SocketAddr) -> Self {
         self.reaching.push(address);
         self
     }
 
-    /// The images hold these authorities, as PEM, in place of the public ones.
+    /// Replaces the public CAs in the images by these, in PEM.
     pub fn trusting(mut self, authorities: &str) -> Self {
         self.trusted = Some(authorities.to_owned());
         self
     }
 
-    /// What admission makes of it on OpenShift in a namespace whose users begin with this one, as
-    /// `restricted-v2` has it; or why the Pod is refused.
+    /// Applies OpenShift's `restricted-v2` in a namespace whose user range starts here, or says why
+    /// it refuses the Pod.
     pub fn restricted_v2(mut self, first: i64) -> Result<Self, String> {
         const USERS: i64 = 10_000;
         let pod = self.spec.security_context.get_or_insert_default();
@@ -154,7 +152,7 @@ impl PodLaunch {
         Ok(self)
     }
 
-    /// The Pod as it stands in the API.
+    /// The Pod object.
     pub fn object(&self) -> PodObject {
         let mut pod = PodObject { spec: Some(self.spec.clone()), ..PodObject::default() };
         pod.metadata.name = Some(self.name.clone());
@@ -162,7 +160,7 @@ impl PodLaunch {
         pod
     }
 
-    /// Starts its containers, or says what the kubelet has against it.
+    /// Starts its containers, or says why the kubelet refuses it.
     pub async fn start(self) -> Result<Pod, String> {
         let Self { node, namespace, name, spec, claims, reaching, trusted } = self;
         if spec.init_containers.as_ref().is_some_and(|it| !it.is_empty()) {
@@ -175,7 +173,7 @@ impl PodLaunch {
         let account = Account {
             namespace: namespace.clone(),
             name: spec.service_account_name.clone().unwrap_or_else(|| "default".to_owned()),
-            // The kubelet gives the token to the user of the Pod, where there is one.
+            // The Pod's user owns the token, if one is set.
             user: users
                 .first()
                 .filter(|it| users.iter().all(|user| user.id == it.id))
@@ -201,20 +199,20 @@ impl PodLaunch {
     }
 }
 
-/// A running Pod. It ends when it is dropped.
+/// A running Pod. Dropping it stops it.
 pub struct Pod {
     processes: BTreeMap<String, Process>,
     /// Container, port and path.
     probes: Vec<(String, u16, String)>,
     volumes: BTreeMap<String, PathBuf>,
     network: Network,
-    /// Declared last: its folder is in use.
+    /// Declared last, because its folder is in use.
     node: Arc<Node>,
 }
 
 impl Pod {
-    /// Waits until its readiness probes succeed; a container that ends is started anew. Panics with
-    /// the log of one that does not stay, or that is not ready in time.
+    /// Waits until its readiness probes succeed, and restarts containers that end. Panics with the
+    /// log of a container that crashes or is not ready in time.
     pub async fn until_ready(&mut self) {
         let start = Instant::now();
         let mut restarts = 0;
@@ -248,7 +246,7 @@ impl Pod {
         }
     }
 
-    /// Runs a program in a container, as `kubectl exec` does. Answers what it prints.
+    /// Runs a program in a container like `kubectl exec`. Returns its output.
     pub async fn exec(&self, container: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.processes[container].command_of(&self.network, arguments);
         let output =
@@ -260,12 +258,12 @@ impl Pod {
         }
     }
 
-    /// Everything that a container logged.
+    /// The log of a container.
     pub fn log(&self, container: &str) -> String {
         self.processes[container].log()
     }
 
-    /// A line of what the kernel knows of a container's process, such as `Uid`.
+    /// A line of /proc/PID/status of a container, such as `Uid`.
     pub fn status(&self, container: &str, field: &str) -> String {
         let file = format!("/proc/{}/status", self.processes[container].pid());
         let status = fs::read_to_string(file).expect("a process that runs");
@@ -274,12 +272,12 @@ impl Pod {
         words.join(" ")
     }
 
-    /// Where this machine keeps what is in a volume.
+    /// Folder of a volume on this machine.
     pub fn volume(&self, name: &str) -> &Path {
         &self.volumes[name]
     }
 
-    /// Makes one of its ports reachable from outside, at this address.
+    /// Makes one of its ports reachable from outside. Returns the address.
     pub async fn publish(&self, port: u16) -> SocketAddr {
         self.network.publish(port).await
     }

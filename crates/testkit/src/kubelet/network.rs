@@ -1,7 +1,7 @@
-//! The network of a Pod: one of its own, whose ways in and out lead through the test process.
+//! The network namespace of a Pod. The test process forwards connections into it and out of it.
 //!
-//! A socket belongs to the network of the thread that made it, and stays there wherever it is used
-//! from. So a thread goes into the Pod's network to listen or to connect, and brings the socket back.
+//! A socket stays in the network namespace of the thread that created it. So a thread enters the
+//! Pod's namespace to listen or connect, and hands the socket back.
 
 use std::fs::File;
 use std::io;
@@ -19,22 +19,23 @@ use tokio::task::JoinSet;
 use crate::tied::{self, Tied};
 use crate::{Cluster, eventually, http};
 
-/// The Service `kubernetes` of our clusters; their API server's certificate names it.
+/// Address of the Service `kubernetes`, which is in the API server's certificate.
 pub const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 443);
-/// The Pod's own. Probes and clients use it: a server on loopback alone must not look well.
+/// The Pod's address. Probes and clients use it, so a server that listens only on loopback is not
+/// ready.
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A network with loopback, and what leads out of it and into it until it is dropped.
+/// A network namespace with its forwarders. Dropping it ends them.
 pub struct Network {
-    /// Keeps it.
+    /// Process that keeps the namespace alive.
     pause: Tied,
     passing_on: Mutex<JoinSet<()>>,
 }
 
 impl Network {
-    /// A network in which the cluster's API server is found at its Service's address, and each of
-    /// `reaching` where it is on this machine.
+    /// A namespace with the API server at its Service's address, and each of `reaching` at its
+    /// address on this machine.
     pub async fn start(cluster: &Cluster, reaching: &[SocketAddr]) -> Self {
         let script = format!(
             "ip link set lo up && ip address add {}/32 dev lo && ip address add {POD}/32 dev lo && exec sleep infinity",
@@ -59,7 +60,7 @@ impl Network {
         network
     }
 
-    /// For nsenter.
+    /// Process id for nsenter.
     pub fn file(&self) -> String {
         format!("/proc/{}/ns/net", self.pause.pid())
     }
@@ -71,7 +72,7 @@ impl Network {
         self.pass_on(listener, move || TcpStream::connect(outside));
     }
 
-    /// Where a port of the Pod is reached from outside.
+    /// The address outside for a port of the Pod.
     pub async fn publish(&self, port: u16) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -101,7 +102,7 @@ impl Network {
             let mut connections = JoinSet::new();
             while let Ok((mut from, _)) = listener.accept().await {
                 let connecting = connect();
-                // The client sees that the connection has ended.
+                // The client sees the closed connection.
                 connections.spawn(async move {
                     if let Ok(mut to) = connecting.await {
                         let _ = copy_bidirectional(&mut from, &mut to).await;
@@ -124,7 +125,7 @@ fn pod(port: u16) -> SocketAddr {
     (POD, port).into()
 }
 
-/// Does something in a network, on a thread that ends with it.
+/// Runs `work` in a network namespace, on its own thread.
 fn within<T: Send>(network: &str, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let network = File::open(network)?;
     let inside = || {

@@ -1,4 +1,4 @@
-//! A container: a process in a root of its own, as its image, its Pod and the kubelet have it.
+//! A container: a process with its own root, set up like image, Pod and kubelet demand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,15 @@ use super::volumes::{ACCOUNT, ACCOUNT_VOLUME};
 use crate::tied::{self, Tied};
 use crate::{suite, toolbox};
 
-/// Ours: libc, for programs that the official images link statically.
+/// libc's folders, for programs that the official images link statically.
 const LIBC: [&str; 4] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
-/// Devices that every container runtime offers.
+/// Devices of every container runtime.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 /// PATH of a container whose image sets none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Whom a process belongs to.
+/// User and groups of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub id: u32,
@@ -29,7 +29,7 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
-/// The user of a container, or why the kubelet does not start it.
+/// The user of a container, or why the kubelet refuses it.
 pub fn user(pod: &PodSpec, container: &Container) -> Result<User, String> {
     let image = images::find(container.image.as_deref().unwrap_or_default())?;
     let (own, pod) = (container.security_context.as_ref(), pod.security_context.as_ref());
@@ -50,7 +50,7 @@ pub fn user(pod: &PodSpec, container: &Container) -> Result<User, String> {
     groups.extend(pod.and_then(|it| it.fs_group));
     Ok(User {
         id: chosen.map_or(by_image.0, number),
-        // A user that the image does not know is in the group of root.
+        // A user that is unknown to the image has group 0.
         group: group.map_or(if chosen.is_some() { 0 } else { by_image.1 }, number),
         groups: groups.into_iter().map(number).collect(),
     })
@@ -62,7 +62,7 @@ struct Mount {
     read_only: bool,
 }
 
-/// A container that is started, and started anew.
+/// A container that can be restarted.
 pub struct Process {
     image: &'static Image,
     arguments: Vec<String>,
@@ -79,7 +79,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Not started yet.
     pub fn of(
         container: &Container,
         user: User,
@@ -117,7 +116,7 @@ impl Process {
         })
     }
 
-    /// Has the image hold these authorities, as PEM.
+    /// Replaces the image's CAs by these, in PEM.
     pub fn trust(&mut self, folder: &Path, authorities: &str) {
         use std::os::unix::fs::PermissionsExt;
         let source = folder.join("authorities.pem");
@@ -126,7 +125,7 @@ impl Process {
         self.mounts.push(Mount { source, target: AUTHORITIES.to_owned(), read_only: true });
     }
 
-    /// Starts it, again where it has ended.
+    /// Starts or restarts it.
     pub fn start(&mut self, network: &Network) {
         self.running = None;
         let mut command = tied::command(Path::new("nsenter"), &self.log, None);
@@ -134,14 +133,14 @@ impl Process {
         self.running = Some(Tied::spawn(command).expect("nsenter starts"));
     }
 
-    /// Another program in the same surroundings.
+    /// Another program in the same container.
     pub fn command_of(&self, network: &Network, arguments: &[&str]) -> tokio::process::Command {
         let mut command = Command::new("nsenter");
         self.enter(&mut command, network, arguments.iter().copied());
         command.into()
     }
 
-    /// The script beside this file makes the root and the user, and then becomes the program.
+    /// The script `enter` sets up root and user, and then executes the program.
     fn enter<'a>(
         &self,
         command: &mut Command,
@@ -187,7 +186,7 @@ impl Process {
         self.running.as_ref().expect("it was started").pid()
     }
 
-    /// Everything it logged, also before it was started anew.
+    /// Its log, including earlier starts.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -199,7 +198,7 @@ impl Process {
     }
 }
 
-/// Outer ones first, whatever their order in the Pod: so do container runtimes.
+/// Outer mounts first, as container runtimes do.
 fn mounts(
     container: &Container,
     image: &Image,
@@ -236,7 +235,7 @@ fn mounts(
     Ok(mounts)
 }
 
-/// Variables of the runtime and the kubelet, then those of the container.
+/// Variables of runtime and kubelet, then those of the container.
 fn environment(container: &Container, pod_name: &str) -> Result<Vec<(String, String)>, String> {
     let (host, port) = network::SERVICE;
     let mut environment: Vec<_> = [

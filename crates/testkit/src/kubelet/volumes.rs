@@ -10,20 +10,20 @@ use kube::Api;
 
 use super::{Node, make_folder};
 
-/// Where every container finds the token of its Pod's account.
+/// Path of the account token in every container.
 pub const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The volume that admission adds to every Pod, under a name of our own.
+/// The volume that admission adds to every Pod, with our own name.
 pub const ACCOUNT_VOLUME: &str = "kube-api-access";
 
-/// Whom a Pod asks the API server as.
+/// The account of a Pod.
 pub struct Account {
     pub namespace: String,
     pub name: String,
-    /// Whose its token is.
+    /// Owner of the token.
     pub user: Option<u32>,
 }
 
-/// Makes all of them, by name.
+/// Creates all volumes, by name.
 pub async fn make(
     node: &Node,
     folder: &Path,
@@ -76,8 +76,8 @@ fn missing(kind: &str, name: &str) -> String {
     format!("FailedMount: MountVolume.SetUp failed: {kind} \"{name}\" not found")
 }
 
-/// A new one is a file system that nobody has used. The group is given what is in it, unless the
-/// whole of it is the group's already and that is to be enough.
+/// Creates a claim on first use. Changes the group of its files, unless the policy is
+/// OnRootMismatch and the root has it already.
 fn claim(path: &Path, group: Option<u32>, always: bool) {
     use std::os::unix::fs::MetadataExt;
     if !path.exists() {
@@ -134,7 +134,7 @@ fn set(path: &Path, mode: u32, user: Option<u32>) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("a file of ours");
 }
 
-/// Adds a group, and what it may do.
+/// Sets group and group permissions.
 fn own(path: &Path, group: Option<u32>, modes: u32) {
     let Some(group) = group else { return };
     chown(path, None, Some(group)).expect("a file of ours");

@@ -1,4 +1,4 @@
-//! The backend of all Routes: one server for every Service, since no kubelet runs Pods here.
+//! The backend of all Routes: one server for every Service, because no Pods run here.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::{Pair, pair};
 /// The name in its certificate.
 const HOST_NAME: &str = "backend.stack.test";
 
-/// A running backend. It ends when it is dropped.
+/// A running backend. Dropping it stops it.
 pub struct Backend {
     plain: SocketAddr,
     tls: SocketAddr,
@@ -52,12 +52,12 @@ impl Backend {
         })
     }
 
-    /// Where it speaks plain HTTP.
+    /// Address for plain HTTP.
     pub fn plain(&self) -> SocketAddr {
         self.plain
     }
 
-    /// Where it speaks TLS.
+    /// Address for TLS.
     pub fn tls(&self) -> SocketAddr {
         self.tls
     }
@@ -67,7 +67,7 @@ impl Backend {
         HOST_NAME
     }
 
-    /// PEM of what its certificate verifies with.
+    /// CA of its certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }

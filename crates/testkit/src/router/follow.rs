@@ -1,4 +1,4 @@
-//! Follows the Routes of the cluster. After any failure it lists anew, soon: a test waits for it.
+//! Watches the Routes of the cluster. After any failure it soon lists again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,17 +15,17 @@ const AFTER_A_FAILURE: Duration = Duration::from_millis(300);
 
 /// A change of the Routes.
 pub enum Change {
-    /// The Route is there, in this version.
+    /// The Route was created or changed.
     Applied(Box<Route>),
-    /// The Route is gone, or nobody can read it.
+    /// The Route was deleted, or can't be decoded.
     Gone(At),
-    /// A list is through: these are all there are.
+    /// A list is complete: no other Routes exist.
     Listed(HashSet<At>),
     /// The watch broke.
     Failed,
 }
 
-/// Tells every change, for ever.
+/// Sends every change, for ever.
 pub async fn run(client: Client, tell: UnboundedSender<Change>) {
     let routes: Api<DeserializeGuard<Route>> = Api::all(client);
     loop {

@@ -1,4 +1,4 @@
-//! The HAProxy process: its files, its check of them, and reloads that lose no connection.
+//! The HAProxy process: its files, their validation, and reloads without lost connections.
 //!
 //! It runs as master and worker. On SIGUSR2 the master starts a new worker, which takes the listening
 //! sockets over from the old one; that one finishes its connections and ends.
@@ -22,9 +22,9 @@ const RELOADED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const MASTER_SOCKET: &str = "master.sock";
 
-/// Where HAProxy is, or one line that says how to get it.
+/// Path of HAProxy, or one line about how to install it.
 pub fn program() -> Result<PathBuf, String> {
-    // Debian has it where an ordinary user's PATH does not look.
+    // Debian installs it in /usr/sbin.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders =
         std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
@@ -43,7 +43,7 @@ pub struct HaProxy {
     files: Files,
 }
 
-/// How often the master has reloaded, and how often in vain.
+/// Number of reloads, and of failed ones.
 #[derive(Clone, Copy, PartialEq)]
 struct Reloads {
     all: u32,
@@ -51,7 +51,7 @@ struct Reloads {
 }
 
 impl HaProxy {
-    /// Starts it with these files. The folder goes when HAProxy ends.
+    /// Starts it with these files. The folder is removed when HAProxy ends.
     pub async fn start(folder: &Path, files: Files, log: &Path) -> Result<Self, String> {
         let program = program()?;
         write(folder, &Files::default(), &files);
@@ -71,12 +71,12 @@ impl HaProxy {
         Ok(haproxy)
     }
 
-    /// Whether these files are the ones that HAProxy has read, or has refused: it is not asked twice.
+    /// Whether HAProxy has already accepted or refused these files.
     pub fn has(&self, files: &Files) -> bool {
         self.files == *files
     }
 
-    /// Makes HAProxy serve these files. If it refuses them it goes on with those that it has read.
+    /// Makes HAProxy serve these files. If it refuses them, it keeps the old ones.
     pub async fn load(&mut self, files: Files) -> Result<(), String> {
         write(&self.folder, &self.files, &files);
         self.files = files;
@@ -112,12 +112,12 @@ impl HaProxy {
         Err("the reload was not done in time".to_owned())
     }
 
-    /// As the master tells it; nothing while it is not listening.
+    /// From the master's socket; None while it is not listening.
     async fn reloads(&self) -> Option<Reloads> {
         let asking = async {
             let mut master = UnixStream::connect(self.folder.join(MASTER_SOCKET)).await.ok()?;
             master.write_all(b"show proc\n").await.ok()?;
-            // It waits for more, otherwise.
+            // Otherwise it waits for more.
             master.shutdown().await.ok()?;
             let mut answer = String::new();
             master.read_to_string(&mut answer).await.ok()?;
@@ -135,7 +135,7 @@ fn parse(answer: &str) -> Option<Reloads> {
     Some(Reloads { all, failed })
 }
 
-/// Asks HAProxy itself what it thinks of the files.
+/// Validates the files with HAProxy itself.
 async fn check(program: &Path, folder: &Path) -> Result<(), String> {
     let mut command = Command::new(program);
     command.arg("-c").arg("-f").arg(folder.join(CONFIGURATION)).kill_on_drop(true);
@@ -144,12 +144,12 @@ async fn check(program: &Path, folder: &Path) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    // The first alert names the file; those that follow say that there was one.
+    // The first alert names the file; later ones only summarise.
     let alert = said.lines().find(|line| line.starts_with("[ALERT]"));
     Err(alert.unwrap_or(said.trim()).to_owned())
 }
 
-/// Writes the files that differ, each at once.
+/// Writes changed files, each atomically.
 fn write(folder: &Path, before: &Files, after: &Files) {
     let changed = after.iter().filter(|(name, content)| before.get(name) != Some(content));
     for (name, content) in changed {
@@ -159,7 +159,7 @@ fn write(folder: &Path, before: &Files, after: &Files) {
     }
 }
 
-/// Removes the pairs that nobody reads any more.
+/// Removes unused pairs.
 fn remove_old_pairs(folder: &Path, files: &Files) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

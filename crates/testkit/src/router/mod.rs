@@ -1,5 +1,5 @@
-//! A small router: Routes in, HAProxy's configuration and `.status.ingress` out, as OpenShift's
-//! router does it. [`plan`] decides; this module reads, writes and reloads.
+//! A small version of OpenShift's router: from Routes to HAProxy's configuration and
+//! `.status.ingress`. [`plan`] decides; this module reads, writes and reloads.
 
 pub mod backend;
 mod follow;
@@ -28,7 +28,7 @@ use self::journal::Journal;
 use self::plan::{Admission, Files, Layout, Table, render, status};
 use crate::{free_port, pair, scratch_folder};
 
-/// Changes that come quicker share a reload.
+/// Changes within this time share a reload.
 const BETWEEN_RELOADS: Duration = Duration::from_millis(500);
 
 /// A running router.
@@ -40,7 +40,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts HAProxy, and follows the Routes of the cluster.
+    /// Starts HAProxy and watches the Routes of the cluster.
     pub async fn start(client: Client, backend: &Backend, logs: &Path) -> Result<Self, String> {
         let towards = Towards {
             plain: backend.plain(),
@@ -51,7 +51,7 @@ impl Router {
         Self::towards(client, towards, logs).await
     }
 
-    /// The same for a backend of the caller's own.
+    /// The same with the caller's own backend.
     pub async fn towards(client: Client, towards: Towards, logs: &Path) -> Result<Self, String> {
         let default = pair::issued("default.router.test");
         let layout = layout(towards, &default).map_err(|error| format!("the router: {error}"))?;
@@ -76,37 +76,37 @@ impl Router {
         Ok(Self { address, default_certificate: default.certificate, tasks })
     }
 
-    /// Where clients connect.
+    /// Address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// PEM of what is served for hosts without a certificate of their own.
+    /// The default certificate, in PEM.
     pub fn default_certificate(&self) -> &str {
         &self.default_certificate
     }
 
-    /// Ends HAProxy, and waits until it is gone.
+    /// Stops HAProxy and waits until it is gone.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// Where all Routes lead, whatever Service they name.
+/// The backend of all Routes.
 pub struct Towards {
-    /// Where it speaks plain HTTP.
+    /// Address for plain HTTP.
     pub plain: SocketAddr,
-    /// Where it speaks TLS.
+    /// Address for TLS.
     pub tls: SocketAddr,
     /// The name in its certificate.
     pub host: String,
-    /// PEM of what its certificate verifies with.
+    /// CA of its certificate, in PEM.
     pub authority: String,
 }
 
 fn layout(towards: Towards, default: &pair::Pair) -> std::io::Result<Layout> {
     Ok(Layout {
-        // In the folder for temporary files, since a socket's path must be short.
+        // In the temporary folder, because a socket's path must be short.
         folder: scratch_folder()?,
         listen: SocketAddr::from(([127, 0, 0, 1], free_port()?)),
         plain_backend: towards.plain,
@@ -133,7 +133,7 @@ impl Driver {
         while let Some(change) = changes.recv().await {
             self.take(change);
             self.take_all(&mut changes);
-            // Before the first list is through, a Route that is not there yet may be the older one.
+            // Before the first list is complete, an older Route may still come.
             if !self.is_complete {
                 continue;
             }
@@ -169,7 +169,7 @@ impl Driver {
         }
     }
 
-    /// Tells what is to be said about every Route, and returns what HAProxy is to read.
+    /// Sends the status of every Route, and returns HAProxy's files.
     fn decide(&self) -> Files {
         let admissions = self.table.admissions();
         let now = Utc::now();

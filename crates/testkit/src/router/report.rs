@@ -1,5 +1,5 @@
-//! Writes `.status.ingress`. A Route that changed in the meantime comes by again with its next event,
-//! so a conflict is no failure.
+//! Writes `.status.ingress`. A conflict is no failure, because the Route's next event brings it
+//! back.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 const AT_ONCE: usize = 8;
 const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 
-/// Writes the newest statuses there are, for ever.
+/// Writes the newest statuses, for ever.
 pub async fn run(client: Client, mut statuses: watch::Receiver<Vec<Value>>) {
     while statuses.changed().await.is_ok() {
         let wanted = statuses.borrow_and_update().clone();
@@ -24,7 +24,7 @@ pub async fn run(client: Client, mut statuses: watch::Receiver<Vec<Value>>) {
     }
 }
 
-/// Whether there is nothing left to do with this version of the Route.
+/// Whether this version of the Route is done.
 async fn replace(client: &Client, route: Value) -> bool {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) =

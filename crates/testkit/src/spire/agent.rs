@@ -1,5 +1,5 @@
-//! A real SPIRE agent. It proves itself with the token of its Pod, as on a node, and gives workloads
-//! what the entries of its server say.
+//! A real SPIRE agent. It attests with the token of its Pod, as on a node, and serves the entries
+//! of its server to workloads.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::{SpireServer, keeper_of, output_of, parsed, program};
 use crate::tied::{self, Tied};
 use crate::{eventually, scratch_folder, suite};
 
-/// Attestation, a first look at the entries, and a busy machine.
+/// Enough for attestation and the first sync on a busy machine.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A running agent. It ends with the test, and its files with it.
+/// A running agent. It ends with the test, and its files are removed.
 pub struct SpireAgent {
     process: Tied,
     _keeper: Tied,
@@ -26,16 +26,16 @@ pub struct SpireAgent {
 pub struct Credentials<'a> {
     /// The cluster's name in the server's configuration.
     pub cluster: &'a str,
-    /// A token of its Pod.
+    /// Token of its Pod.
     pub token: &'a str,
-    /// The authorities that it knows its server by, as PEM.
+    /// The server's bundle, in PEM.
     pub bundle: &'a str,
 }
 
-/// The SPIFFE ID of a workload, and the bundles that it got.
+/// SPIFFE ID and bundles of a workload.
 pub struct Identity {
     pub id: String,
-    /// The authorities of other trust domains, one DER certificate after the other, by trust domain.
+    /// Bundles of other trust domains: concatenated DER certificates by trust domain.
     pub federated: Vec<(String, Vec<u8>)>,
 }
 
@@ -53,8 +53,8 @@ impl SpireAgent {
         Self::start_from(conf, server, credentials).await
     }
 
-    /// The same from the content of an `agent.conf`, with its paths and ports mapped. There is no kubelet
-    /// to tell which Pod a process belongs to, so processes are known by their user.
+    /// The same with an `agent.conf`, with its paths and ports mapped. Without a kubelet, workloads
+    /// are identified by their user.
     pub async fn start_from(
         mut conf: Value,
         server: &SpireServer,
@@ -74,7 +74,7 @@ impl SpireAgent {
         conf["plugins"]["NodeAttestor"][0]["k8s_psat"]["plugin_data"]["token_path"] =
             json!(file("token"));
         conf["plugins"]["WorkloadAttestor"] = json!([{ "unix": { "plugin_data": {} } }]);
-        // On a node it has a port of its own.
+        // On a node it has its own port.
         conf.as_object_mut().expect("sections").remove("health_checks");
         suite::write_private(&file("agent.conf"), &format!("{conf:#}"));
         let number = suite::next_number();
@@ -94,12 +94,12 @@ impl SpireAgent {
         agent
     }
 
-    /// Identity of a process of this user, or why it gets none.
+    /// The identity of a process of this user, or why it gets none.
     pub async fn identity(&self) -> Result<Identity, String> {
         let mut command = tokio::process::Command::new(program("spire-agent"));
         command.args(["api", "fetch", "x509", "-output", "json", "-socketPath"]).arg(self.socket());
         let answer = parsed(&output_of(command).await?);
-        // The answer has a key in it: nothing but these parts leaves this function.
+        // The answer holds a key, so only these parts are returned.
         let id = answer["svids"][0]["spiffe_id"].as_str().ok_or("no SVID in the answer")?;
         let federated = answer["federated_bundles"].as_object().cloned().unwrap_or_default();
         let decoded = |(name, value): (String, Value)| {
@@ -110,12 +110,12 @@ impl SpireAgent {
         Ok(Identity { id: id.to_owned(), federated })
     }
 
-    /// Where workloads find it.
+    /// Path of the Workload API's socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("agent.sock")
     }
 
-    /// Everything it logged.
+    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

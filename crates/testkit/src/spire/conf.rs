@@ -1,6 +1,6 @@
-//! Brings a configuration that was made for a Pod to this machine: paths into a folder, ports to free
-//! ones of loopback. What a Pod knows of its cluster by what is mounted into it comes from a
-//! kubeconfig; without one, what needs a cluster is left out.
+//! Adapts a Pod's configuration to this machine: maps paths into a folder and ports to free
+//! loopback ones. A kubeconfig replaces the in-cluster configuration; without one, plugins that
+//! need a cluster are removed.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::free_port;
 
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Where a server listens; free when they were chosen.
+/// Ports of a server, free when chosen.
 #[derive(Clone, Copy)]
 pub struct Ports {
     /// For agents.
@@ -24,7 +24,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Free ones, but for a bundle endpoint or metrics that have to be somewhere.
+    /// Free ports, except given ones for bundle endpoint and metrics.
     pub fn choose(federation: Option<u16>, metrics: Option<u16>) -> Self {
         let free = || free_port().expect("a free port");
         Self {
@@ -36,7 +36,7 @@ impl Ports {
     }
 }
 
-/// The same configuration for a server whose files are in `folder`.
+/// The configuration for a server with its files in `folder`.
 pub fn mapped(mut conf: Value, folder: &Path, ports: Ports, kubeconfig: Option<&Path>) -> Value {
     let file = |name: &str| json!(folder.join(name));
     let server = &mut conf["server"];
@@ -67,7 +67,7 @@ pub fn mapped(mut conf: Value, folder: &Path, ports: Ports, kubeconfig: Option<&
     conf
 }
 
-/// Points `serving_cert_file` into the folder, and says whether there is one.
+/// Maps `serving_cert_file` into the folder. Returns whether there is one.
 pub fn map_serving_certificate(conf: &mut Value, folder: &Path) -> bool {
     let profile = "/server/federation/bundle_endpoint/profile/https_web/serving_cert_file";
     let Some(pair) = conf.pointer_mut(profile) else {

@@ -17,8 +17,8 @@ pub struct ControllerManager {
 }
 
 impl ControllerManager {
-    /// Starts one from the content of its configuration file, with its paths and ports mapped. It
-    /// asks the API server as whoever the kubeconfig names.
+    /// Starts it with this configuration, with paths and ports mapped, and the account of the
+    /// kubeconfig.
     pub async fn start(
         name: &str,
         mut conf: Value,
@@ -27,7 +27,7 @@ impl ControllerManager {
     ) -> Self {
         let health = free_port().expect("a free port");
         conf["spireServerSocketPath"] = json!(server.socket());
-        // Nobody reads them here.
+        // Not needed here.
         conf["metrics"]["bindAddress"] = json!("0");
         conf["health"]["healthProbeBindAddress"] = json!(format!("127.0.0.1:{health}"));
         let folder = scratch_folder().expect("a folder");
@@ -41,7 +41,7 @@ impl ControllerManager {
             .arg("--config")
             .arg(&file)
             .env("KUBECONFIG", kubeconfig)
-            // Its webhook's certificate needs what only a Pod has.
+            // Its webhook's certificate needs a Pod.
             .env("ENABLE_WEBHOOKS", "false");
         let process = Tied::spawn(command).expect("spire-controller-manager starts");
         let mut manager = Self { process, _keeper: keeper_of(&folder), log };
@@ -55,12 +55,12 @@ impl ControllerManager {
         manager
     }
 
-    /// Its CustomResourceDefinitions, a file for kubectl.
+    /// File with its CustomResourceDefinitions.
     pub fn crds() -> PathBuf {
         toolbox().unwrap_or_else(|why| panic!("{why}")).join("spire-controller-manager.crds.yaml")
     }
 
-    /// Everything it logged.
+    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -1,14 +1,14 @@
-//! Real SPIRE: servers started from configurations as they stand in a ConfigMap, and what
-//! administrators ask of them.
+//! Real SPIRE: servers started with the configuration of a ConfigMap, and commands of
+//! administrators.
 //!
-//! - [`SpireServer`]: a running server; [`Launch`] where it needs more than its configuration;
-//! - [`Names`]: hosts that lead to loopback;
-//! - [`SpireAgent`]: an agent of a server, and what workloads get from it;
+//! - [`SpireServer`]: a running server; [`Launch`] for more options;
+//! - [`Names`]: host names for loopback addresses;
+//! - [`SpireAgent`]: an agent of a server, with its workloads;
 //! - [`ControllerManager`]: spire-controller-manager beside a server;
 //! - [`Pebble`]: an ACME server;
-//! - [`web`]: a client for https_web that is not ours.
+//! - [`web`]: an independent client for https_web.
 
-// The tests are written in several modules, and none of them uses everything.
+// Used by several test binaries, none of which uses everything.
 #![allow(dead_code, unused_imports)]
 
 mod agent;
@@ -37,11 +37,11 @@ pub use self::manager::ControllerManager;
 pub use self::names::Names;
 pub use self::pebble::Pebble;
 
-/// Another process can take a free port before the server does.
+/// Attempts, because another process can take a free port first.
 const ATTEMPTS: usize = 5;
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A server to be started.
+/// A server to start.
 pub struct Launch {
     name: String,
     conf: Value,
@@ -68,25 +68,25 @@ impl Launch {
         }
     }
 
-    /// Its peers are found by these names.
+    /// Resolves its peers with these names.
     pub fn through(mut self, names: &Names) -> Self {
         self.proxy = names.environment();
         self
     }
 
-    /// It attests nodes of a cluster and publishes its bundle there, as the account that this names.
+    /// Attests nodes of a cluster and publishes its bundle there, with this kubeconfig.
     pub fn in_cluster(mut self, kubeconfig: &Path) -> Self {
         self.kubeconfig = Some(kubeconfig.to_owned());
         self
     }
 
-    /// Its bundle endpoint is where somebody already expects it.
+    /// Uses this port for the bundle endpoint.
     pub fn federating_at(mut self, port: u16) -> Self {
         self.federation_port = Some(port);
         self
     }
 
-    /// Its metrics are where somebody already looks for them.
+    /// Uses this port for metrics.
     pub fn metrics_at(mut self, port: u16) -> Self {
         self.metrics_port = Some(port);
         self
@@ -98,7 +98,7 @@ impl Launch {
         self
     }
 
-    /// The authorities, as PEM, that it trusts for https_web and for ACME, in place of the machine's.
+    /// Replaces the machine's CAs, for https_web and ACME, by these in PEM.
     pub fn trusting(mut self, authorities: &str) -> Self {
         self.trusted = Some(authorities.to_owned());
         self
@@ -122,10 +122,10 @@ impl Launch {
     }
 }
 
-/// A running server. It ends with the test, and its files with it.
+/// A running server. It ends with the test, and its files are removed.
 pub struct SpireServer {
     process: Option<Tied>,
-    /// Declared after the process: keeps the folder for as long as the server may start anew.
+    /// Declared after the process: keeps the folder for restarts.
     _keeper: Tied,
     folder: PathBuf,
     log: PathBuf,
@@ -142,8 +142,8 @@ impl SpireServer {
         Launch::new(name, conf).start().await
     }
 
-    /// What the real server says about the content of a `server.conf`. All of it stays as it is but
-    /// where `serving_cert_file` points, since the server reads that. It does not look into plugins.
+    /// Validates a `server.conf` with the real server. Only `serving_cert_file` is mapped, because
+    /// the server reads it. Plugins are not validated.
     pub async fn validate(conf: &Value) -> Result<(), String> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut conf = conf.clone();
@@ -220,36 +220,35 @@ impl SpireServer {
         self.process = None;
     }
 
-    /// Starts it again with what it stored, at the same address.
+    /// Starts it again with its data, at the same address.
     pub async fn start_again(&mut self) {
         self.stop();
         self.run();
         self.until_up().await.unwrap_or_else(|why| panic!("SPIRE server: {why}"));
     }
 
-    /// The same with another content of `server.conf`, as a StatefulSet that rolls it out.
+    /// The same with another `server.conf`, like a rollout of a StatefulSet.
     pub async fn start_again_with(&mut self, conf: Value) {
         let conf = mapped(conf, &self.folder, self.ports, self.kubeconfig.as_deref());
         suite::write_private(&self.folder.join("server.conf"), &format!("{conf:#}"));
         self.start_again().await;
     }
 
-    /// Where its bundle endpoint listens.
+    /// Address of its bundle endpoint.
     pub fn federation_address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.ports.federation))
     }
 
-    /// Its process id.
     pub fn pid(&self) -> i32 {
         self.process.as_ref().expect("it runs").pid()
     }
 
-    /// Where agents find it.
+    /// Address for agents.
     pub fn agent_port(&self) -> u16 {
         self.ports.api
     }
 
-    /// Its socket, for a controller manager.
+    /// Its API socket, for a controller manager.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("api.sock")
     }
@@ -259,7 +258,7 @@ impl SpireServer {
         &self.trust_domain
     }
 
-    /// Everything it logged.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -270,17 +269,17 @@ impl SpireServer {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Replaces what is mounted for `serving_cert_file`.
+    /// Replaces the files of `serving_cert_file`.
     pub fn serve(&self, pair: &Pair) {
         write_pair(&self.folder, pair);
     }
 
-    /// Its own bundle, as SPIFFE has it.
+    /// Its own SPIFFE bundle document.
     pub async fn bundle_show(&self) -> Value {
         parsed(&self.ask(&["bundle", "show", "-format", "spiffe"]).await)
     }
 
-    /// The bundles of other trust domains that it has, by trust domain.
+    /// Its bundles of other trust domains, by trust domain.
     pub async fn bundle_list(&self) -> BTreeMap<String, Value> {
         let listed = parsed(&self.ask(&["bundle", "list", "-output", "json"]).await);
         let bundles = listed["bundles"].as_array().cloned().unwrap_or_default();
@@ -289,19 +288,19 @@ impl SpireServer {
         bundles.into_iter().map(by_name).collect()
     }
 
-    /// The bundle of another trust domain that it has, as SPIFFE has it.
+    /// Its SPIFFE bundle document of another trust domain.
     pub async fn bundle_of(&self, trust_domain: &str) -> Option<Value> {
         let id = format!("spiffe://{trust_domain}");
         let shown = self.try_ask(&["bundle", "list", "-id", &id, "-format", "spiffe"]).await;
         shown.ok().map(|text| parsed(&text))
     }
 
-    /// Bootstraps another trust domain by hand.
+    /// Sets the bundle of another trust domain.
     pub async fn bundle_set(&self, trust_domain: &str, document: &Value) {
         self.bundle_set_text(trust_domain, &document.to_string()).await;
     }
 
-    /// The same with a document to the letter.
+    /// The same with an unchanged document.
     pub async fn bundle_set_text(&self, trust_domain: &str, document: &str) {
         let file = self.folder.join(format!("bundle-{}.json", suite::next_number()));
         suite::write_private(&file, document);
@@ -310,13 +309,13 @@ impl SpireServer {
         self.ask(&["bundle", "set", "-id", &id, "-format", "spiffe", "-path", &path]).await;
     }
 
-    /// Fetches a peer's bundle now, or says why it cannot.
+    /// Refreshes a peer's bundle now, or says why it can't.
     pub async fn refresh(&self, trust_domain: &str) -> Result<(), String> {
         let id = format!("spiffe://{trust_domain}");
         self.try_ask(&["federation", "refresh", "-id", &id]).await.map(|_| ())
     }
 
-    /// The relationships that were made by its API, such as a controller manager's.
+    /// Relationships that were made through its API, such as a controller manager's.
     pub async fn relationships(&self) -> Vec<Value> {
         let listed = parsed(&self.ask(&["federation", "list", "-output", "json"]).await);
         listed["federation_relationships"].as_array().cloned().unwrap_or_default()
@@ -333,7 +332,7 @@ impl SpireServer {
         Pair { certificate: read("svid.pem"), key, authority: read("bundle.pem") }
     }
 
-    /// Makes a new authority and signs with it from now on. The old one stays in the bundle.
+    /// Makes a new authority that signs from now on. The old one stays in the bundle.
     pub async fn rotate(&self) {
         let x509 = ["localauthority", "x509"];
         let prepared = self.ask(&[&x509[..], &["prepare", "-output", "json"]].concat()).await;
@@ -343,8 +342,8 @@ impl SpireServer {
         self.ask(&[&x509[..], &["activate", "-authorityID", id]].concat()).await;
     }
 
-    /// Makes an entry of a workload that gets the bundles of other trust domains, or says why the
-    /// server does not want it.
+    /// Creates an entry for a workload that gets the bundles of other trust domains, or returns the
+    /// server's error.
     pub async fn entry_create(&self, federates_with: &[&str]) -> Result<Value, String> {
         let number = suite::next_number();
         let parent = format!("spiffe://{}/agent", self.trust_domain);
@@ -365,7 +364,7 @@ impl SpireServer {
         }
     }
 
-    /// Runs a command of the server's command line. Panics with what it complained about.
+    /// Runs a command of the server's command line. Panics with its error output.
     pub async fn ask(&self, arguments: &[&str]) -> String {
         self.try_ask(arguments).await.unwrap_or_else(|why| panic!("{why}"))
     }
@@ -388,7 +387,7 @@ fn program(name: &str) -> PathBuf {
     toolbox().unwrap_or_else(|why| panic!("{why}")).join(name)
 }
 
-/// Removes the folder when the test has ended, however that is.
+/// Removes the folder when the test process has ended.
 fn keeper_of(folder: &Path) -> Tied {
     let mut command = tied::command(Path::new("sleep"), Path::new("/dev/null"), Some(folder));
     command.arg("infinity");
@@ -413,7 +412,7 @@ async fn is_open(address: SocketAddr) -> bool {
     tokio::net::TcpStream::connect(address).await.is_ok()
 }
 
-/// Whether a health check on loopback says yes.
+/// Whether a health check on loopback succeeds.
 async fn is_ready(port: u16, path: &'static str) -> bool {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let asking = move || http::get(address, path, Duration::from_secs(2));

@@ -1,7 +1,7 @@
-//! Names of hosts that lead to loopback, without a change to the machine's own.
+//! Host names for loopback addresses, without changes to /etc/hosts.
 //!
-//! Go programs look names up in /etc/hosts alone, but reach https through the proxy that the
-//! environment names. Ours passes on what it is told to, by name; what is inside TLS it never sees.
+//! Go programs use the proxy of the environment for https. This proxy forwards CONNECT requests by
+//! name, without decrypting TLS.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 const LONGEST_REQUEST: usize = 8192;
 
-/// A table of names, and the proxy that follows it until it is dropped.
+/// A table of names, and its proxy. Dropping it stops the proxy.
 pub struct Names {
     proxy: SocketAddr,
     table: Arc<Mutex<HashMap<String, SocketAddr>>>,
@@ -30,17 +30,17 @@ impl Names {
         Self { proxy, table, accepting }
     }
 
-    /// `https://NAME` leads to this address from now on.
+    /// Points `https://NAME` to this address.
     pub fn point(&self, name: &str, to: SocketAddr) {
         self.table.lock().expect("the table").insert(name.to_owned(), to);
     }
 
-    /// `https://NAME` leads nowhere from now on.
+    /// Removes `https://NAME`.
     pub fn forget(&self, name: &str) {
         self.table.lock().expect("the table").remove(name);
     }
 
-    /// Where the proxy is.
+    /// Address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.proxy
     }
@@ -61,7 +61,7 @@ async fn accept(listener: TcpListener, table: Arc<Mutex<HashMap<String, SocketAd
     while let Ok((client, _)) = listener.accept().await {
         let table = table.clone();
         tokio::spawn(async move {
-            // The client sees that the connection has ended.
+            // The client sees the closed connection.
             let _ = pass_on(client, &table).await;
         });
     }
@@ -75,7 +75,7 @@ async fn pass_on(
     let name =
         request.strip_prefix("CONNECT ").and_then(|rest| rest.split_once(":443 ")).map(|it| it.0);
     let named = name.and_then(|name| table.lock().expect("the table").get(name).copied());
-    // An API server is asked by its address.
+    // API servers are reached by address.
     let address = request.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
     let to =
         named.or_else(|| address?.parse().ok().filter(|it: &SocketAddr| it.ip().is_loopback()));

@@ -1,5 +1,5 @@
-//! Pebble, a real ACME server. It asks whoever wants a certificate for proof by TLS-ALPN-01, at one
-//! port of loopback whatever the name: that of a router, or of a bundle endpoint itself.
+//! Pebble, a real ACME server. It validates every name by TLS-ALPN-01 at one loopback port: that of
+//! a router, or of a bundle endpoint itself.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Pebble {
 }
 
 impl Pebble {
-    /// Starts one that looks for its challenges at this port.
+    /// Starts one that validates challenges at this port.
     pub async fn start(challenged_port: u16) -> Self {
         let own = pair::Order::of("localhost").make();
         let folder = scratch_folder().expect("a folder");
@@ -49,7 +49,7 @@ impl Pebble {
             .arg("-config")
             .arg(file("pebble.json"))
             .args(["-dnsserver", &resolver.to_string()])
-            // By default it takes its time and refuses requests at random, to test clients.
+            // By default it waits and refuses requests at random, to test clients.
             .env("PEBBLE_VA_NOSLEEP", "1")
             .env("PEBBLE_WFE_NONCEREJECT", "0");
         let process = Tied::spawn(command).expect("pebble starts");
@@ -74,12 +74,12 @@ impl Pebble {
         format!("https://localhost:{}/dir", self.address.port())
     }
 
-    /// Whom its clients have to trust, as PEM.
+    /// CA of its own certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.own.authority
     }
 
-    /// Whom those have to trust who see a certificate that it issued, as PEM. Made anew at every start.
+    /// CA of the certificates that it issues, in PEM. A new one at every start.
     pub async fn issuing_authority(&self) -> String {
         web::get(self.management, "localhost", self.authority(), "/roots/0")
             .await
@@ -94,7 +94,7 @@ impl Drop for Pebble {
     }
 }
 
-/// A name server that knows one answer.
+/// A name server with a single answer.
 async fn resolve_all_to_loopback() -> (SocketAddr, JoinHandle<()>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
     let address = socket.local_addr().expect("an address");
@@ -109,7 +109,8 @@ async fn resolve_all_to_loopback() -> (SocketAddr, JoinHandle<()>) {
     (address, answering)
 }
 
-/// Loopback to whoever asks for an IPv4 address; nothing to other questions (RFC 1035, section 4).
+/// Answers every query for an IPv4 address with loopback, and others with nothing (RFC 1035,
+/// section 4).
 fn answer_to(query: &[u8]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     const POINTER_TO_NAME: [u8; 2] = [0xc0, HEADER as u8];
@@ -118,7 +119,7 @@ fn answer_to(query: &[u8]) -> Option<Vec<u8>> {
     let question_ends = name_ends + A.len();
     let asked = query.get(name_ends..question_ends)?;
     let found = u8::from(asked == A);
-    // The query's number, "an answer, without error", one question, and how many answers.
+    // The query's ID, flags of a successful answer, one question, and the number of answers.
     let mut answer = [&query[..2], &[0x85, 0x80, 0, 1, 0, found, 0, 0, 0, 0]].concat();
     answer.extend(&query[HEADER..question_ends]);
     if found == 1 {

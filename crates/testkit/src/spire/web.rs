@@ -1,4 +1,4 @@
-//! A client that trusts whom it is told, made of OpenSSL: a second opinion beside ours.
+//! An HTTPS client with OpenSSL, independent of our own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,14 +12,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An answer, and the certificate of the server.
 pub struct Answer {
-    /// Without the headers.
+    /// The body.
     pub body: String,
     /// The server's certificate.
     pub certificate: X509,
 }
 
-/// GETs a path from the server `name` at an address. Its certificate has to verify with the
-/// authorities, which are PEM. Every status but 200 is an error.
+/// GETs a path from the server `name` at an address. Its certificate must verify with the CAs in
+/// PEM. Every status but 200 is an error.
 pub async fn get(
     address: SocketAddr,
     name: &str,

@@ -1,13 +1,13 @@
 //! Decides how Routes are served. Pure: no client, no clock, no log, no files.
 //!
-//! - [`offer`]: what one Route by itself asks to be served, or why it is refused.
+//! - [`offer`]: how a single Route is served, or why it is refused.
 //! - [`Table`]: which Route gets which host.
 //! - [`render`]: the files that HAProxy reads.
-//! - [`status`]: what is written to `.status.ingress`.
+//! - [`status`]: the `.status.ingress` of each Route.
 //!
 //! It judges certificates with OpenSSL and not with `src/tls`, which the tests compare it with.
 //!
-//! Paths, weights and plain HTTP are not looked at: one Route has a host, and it is served by TLS.
+//! Paths, weights and plain HTTP are ignored: one Route has a host, and it is served over TLS.
 
 mod offer;
 mod pem;

@@ -1,5 +1,5 @@
-//! How one Route wants to be served, or why the router refuses it: OpenShift's extended validation,
-//! asked of OpenSSL. Host names and dates are not looked at, as there.
+//! How a single Route is served, or why it is refused: OpenShift's extended validation, with
+//! OpenSSL. Like there, host names and dates are ignored.
 
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
@@ -13,22 +13,22 @@ use trustplane::runtime::redact::PrivateKeyPem;
 use super::pem::{self, Block};
 use super::route::Tls;
 
-/// How HAProxy serves a Route.
+/// How HAProxy serves an admitted Route.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub termination: Termination,
-    /// Chain and key in one text; the default certificate if none.
+    /// Chain and key in one text; None for the default certificate.
     pub pair: Option<PrivateKeyPem>,
 }
 
 /// Where TLS ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// The Route is plain HTTP.
+    /// No TLS.
     None,
     /// At the router.
     Edge,
-    /// At the router, which trusts these for the backend; the stack's own authority if none.
+    /// At the router, which trusts these CAs for the backend; None for the stack's own CA.
     Reencrypt { authorities: Option<String> },
     /// At the backend.
     Passthrough,
@@ -44,7 +44,7 @@ const WEAK_SIGNATURES: [Nid; 7] = [
     Nid::MD2WITHRSAENCRYPTION,
 ];
 
-/// How the Route wants to be served, or why it is refused.
+/// How the Route is served, or why it is refused.
 pub fn offer(tls: Option<&Tls>) -> Result<Offer, String> {
     let Some(tls) = tls else {
         return Ok(Offer { termination: Termination::None, pair: None });
@@ -131,7 +131,7 @@ fn private_key(text: &str) -> Result<(String, PKey<Private>), String> {
     }
     let blocks = pem::blocks("key", text)?;
     let block = blocks.into_iter().find(Block::is_key).ok_or("spec.tls.key: no private key")?;
-    // OpenSSL does not know the label that some tools write.
+    // OpenSSL does not support this label of some tools.
     let text = block.text.replace("ECDSA PRIVATE KEY", "EC PRIVATE KEY");
     let key = PKey::private_key_from_pem(text.as_bytes())
         .map_err(|_| "spec.tls.key: the key cannot be parsed")?;
@@ -156,7 +156,7 @@ fn is_self_signed(certificate: &X509Ref) -> bool {
     same_name && same_key
 }
 
-/// Whether the leaf verifies with these alone. Each of them is trusted, whoever signed it.
+/// Whether the leaf verifies with these alone. Each of them is a trust anchor.
 fn verifies(leaf: &X509Ref, authorities: &[X509]) -> Result<bool, ErrorStack> {
     let store = store_of(authorities)?;
     let nothing_between = Stack::new()?;

@@ -1,13 +1,13 @@
 //! The blocks of a PEM text, and which of them a Route may hold.
 
-/// One block, from its first marker to its last. It may be a key: it cannot be printed.
+/// One block with its markers. It has no `Debug`, because it may be a key.
 pub struct Block<'a> {
     pub label: &'a str,
     pub text: String,
     pub has_headers: bool,
 }
 
-/// The PEM blocks that the router hands on to HAProxy.
+/// The PEM blocks that the router writes for HAProxy.
 const KNOWN: [&str; 9] = [
     CERTIFICATE,
     "PRIVATE KEY",
@@ -31,8 +31,8 @@ impl Block<'_> {
         self.label.ends_with("PRIVATE KEY")
     }
 
-    /// Whether OpenShift's router takes it there: since 4.21 neither a public key beside a
-    /// certificate or a key, nor a certificate beside a key.
+    /// Whether OpenShift's router accepts it in this field: since 4.21 neither a public key beside
+    /// a certificate or a key, nor a certificate beside a key.
     fn belongs_to(&self, field: &str) -> bool {
         match field {
             "certificate" => self.is_key() || self.label == CERTIFICATE,
@@ -42,7 +42,7 @@ impl Block<'_> {
     }
 }
 
-/// The blocks of `field`, or why the router refuses them. Text between them is passed over.
+/// The blocks of `field`, or why the router refuses them. Text between them is ignored.
 pub fn blocks<'a>(field: &str, text: &'a str) -> Result<Vec<Block<'a>>, String> {
     let found = scan(text).into_iter().filter(|block| block.label != DROPPED);
     found

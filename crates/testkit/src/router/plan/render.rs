@@ -1,9 +1,9 @@
 //! The files that HAProxy reads.
 //!
-//! A connection arrives in tcp mode. A host of a passthrough Route goes to the backend as it is;
-//! any other goes through a socket of HAProxy's own to where TLS ends, with the Route's certificate
-//! or else the default one. There the request's host picks the backend, and 503 is for hosts that
-//! nobody holds.
+//! Connections arrive in tcp mode. Those for a passthrough Route are forwarded to the backend;
+//! others go through an internal socket to a frontend that terminates TLS with the Route's
+//! certificate or the default one. There the request's host selects the backend, or 503 if no Route
+//! has it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,25 +15,25 @@ use trustplane::runtime::redact::PrivateKeyPem;
 use super::offer::{Offer, Termination};
 use super::table::{At, Entry};
 
-/// Where HAProxy listens, what is behind it, and what is always the same.
+/// Settings that do not depend on Routes.
 pub struct Layout {
-    /// Holds the files and sockets.
+    /// Folder of the files and sockets.
     pub folder: PathBuf,
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// Speaks plain HTTP, for edge.
+    /// Plain HTTP backend, for edge.
     pub plain_backend: SocketAddr,
-    /// Speaks TLS, for reencrypt and passthrough.
+    /// TLS backend, for reencrypt and passthrough.
     pub tls_backend: SocketAddr,
     /// The name in the TLS backend's certificate.
     pub backend_host: String,
-    /// PEM of the authority of the TLS backend's certificate.
+    /// CA of the TLS backend's certificate, in PEM.
     pub backend_authority: String,
-    /// Served for hosts without a certificate of their own; chain and key.
+    /// The default certificate: chain and key.
     pub default_pair: PrivateKeyPem,
 }
 
-/// Contents by name. They hold keys, so they cannot be printed.
+/// Contents by name. Has no `Debug`, because they hold keys.
 #[derive(Clone, Default, PartialEq)]
 pub struct Files(BTreeMap<String, String>);
 
@@ -56,7 +56,7 @@ impl Files {
 pub const CONFIGURATION: &str = "haproxy.cfg";
 const CERTIFICATES: &str = "certificates.list";
 const HOSTS: &str = "hosts.map";
-/// Map value of hosts whose TLS ends behind HAProxy; also the name of that backend.
+/// Map value of passthrough hosts, and the name of their backend.
 const PASSTHROUGH: &str = "passthrough";
 const DEFAULT_PAIR: &str = "default.pem";
 const SERVICE_AUTHORITY: &str = "service-ca.pem";
@@ -68,7 +68,7 @@ pub fn render<'a>(
 ) -> Files {
     let path = |name: &str| layout.folder.join(name).display().to_string();
     let mut files = Files::default();
-    // `!*`: the default certificate is for no name in particular.
+    // `!*`: the default certificate matches no name.
     let mut certificates = format!("{} !*\n", path(DEFAULT_PAIR));
     let (mut hosts, mut backends) = (String::new(), String::new());
     for (entry, offer) in admitted {

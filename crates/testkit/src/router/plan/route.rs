@@ -24,11 +24,11 @@ pub struct Route {
 pub struct Spec {
     pub host: String,
     pub wildcard_policy: String,
-    /// Absent when the Route is plain HTTP.
+    /// Absent for plain HTTP.
     pub tls: Option<Tls>,
 }
 
-/// `spec.tls`. All texts are PEM, and empty where they are absent.
+/// `spec.tls`. All texts are PEM, and empty if absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tls {
@@ -40,7 +40,7 @@ pub struct Tls {
     pub destination_ca_certificate: String,
 }
 
-/// `status`, as the router's own type has it: without what others keep there.
+/// `status` in the router's own type, without the fields of others.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -48,12 +48,12 @@ pub struct Status {
 }
 
 impl Spec {
-    /// Whether the Route asks for every name beside its host.
+    /// Whether the Route claims every name in its host's domain.
     pub fn is_wildcard(&self) -> bool {
         self.wildcard_policy == "Subdomain"
     }
 
-    /// The name that the Route lays claim to: its host, or `*` and the domain that its host is in.
+    /// The name that the Route claims: its host, or `*.` with the domain of its host.
     pub fn claim(&self) -> Option<String> {
         let host = self.host.trim_end_matches('.').to_ascii_lowercase();
         match host.split_once('.') {
@@ -65,7 +65,7 @@ impl Spec {
 }
 
 impl Tls {
-    /// The key, empty where there is none.
+    /// The key; empty if absent.
     pub fn key(&self) -> &str {
         self.key.as_ref().map_or("", PrivateKeyPem::expose)
     }

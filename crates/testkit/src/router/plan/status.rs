@@ -1,19 +1,19 @@
-//! `.status.ingress` as OpenShift's router keeps it.
+//! `.status.ingress` as OpenShift's router writes it.
 //!
-//! The router writes the whole status from a type that has only `ingress`. Everything else that was there,
-//! `.status.certificate` above all, is lost with every such write, and that is done here too.
+//! The router writes the whole status from a type that has only `ingress`, so every write loses
+//! other fields such as `.status.certificate`. The same happens here.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
 use super::table::{Admission, Entry};
 
-/// The name that this router goes by.
+/// This router's name.
 pub const ROUTER_NAME: &str = "default";
 /// Target of a CNAME.
 const CANONICAL_HOST: &str = "router-default.apps.stack.test";
 
-/// The Route to PUT to `status`, unless it says all this already.
+/// The Route to PUT to `status`, unless its status is the same already.
 pub fn replacement(entry: &Entry, admission: &Admission, now: DateTime<Utc>) -> Option<Value> {
     let mine = |ingress: &&Value| ingress["routerName"] == ROUTER_NAME;
     let ingress = &entry.route.status.ingress;
@@ -55,7 +55,7 @@ fn ingress_of(
     ingress
 }
 
-/// The time moves when the status does, and not with the words.
+/// lastTransitionTime changes with the status, not with the message.
 fn condition(admission: &Admission, standing: Option<&Value>, now: DateTime<Utc>) -> Value {
     let mut condition = match admission {
         Admission::Admitted => json!({ "status": "True" }),

@@ -1,5 +1,5 @@
-//! Which Route gets which host: the oldest that lays claim to it. One that is refused for its
-//! certificate keeps its claim, as with OpenShift's router.
+//! Which Route gets which host: the oldest that claims it. One that is refused for its certificate
+//! keeps its claim, as in OpenShift's router.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Display for At {
     }
 }
 
-/// A Route, and what it by itself asks to be served or why it is refused.
+/// A Route, and how it is served or why it is refused.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub at: At,
@@ -28,7 +28,7 @@ pub struct Entry {
     pub offer: Result<Offer, String>,
 }
 
-/// Whether the router serves a Route, in the words of `.status.ingress`.
+/// Whether the router serves a Route, as `.status.ingress` says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     Admitted,
@@ -40,7 +40,7 @@ pub enum Admission {
 pub struct Table(BTreeMap<At, Entry>);
 
 impl Table {
-    /// A Route is there, in this version. It is judged here, once.
+    /// Adds or replaces a Route, and judges it once.
     pub fn apply(&mut self, route: Route) {
         let at = At {
             namespace: route.metadata.namespace.clone().unwrap_or_default(),
@@ -50,17 +50,17 @@ impl Table {
         self.0.insert(at.clone(), Entry { at, route, offer });
     }
 
-    /// A Route is gone.
+    /// Removes a Route.
     pub fn remove(&mut self, at: &At) {
         self.0.remove(at);
     }
 
-    /// These are all Routes there are.
+    /// Removes all Routes but these.
     pub fn keep_only(&mut self, listed: &HashSet<At>) {
         self.0.retain(|at, _| listed.contains(at));
     }
 
-    /// Every Route with what becomes of it, the oldest first.
+    /// Every Route with its admission, oldest first.
     pub fn admissions(&self) -> Vec<(&Entry, Admission)> {
         let mut holders: HashMap<String, &At> = HashMap::new();
         let mut by_age: Vec<&Entry> = self.0.values().collect();
@@ -70,7 +70,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Within a second the names decide, so that the order is always the same.
+    /// Routes of the same second are ordered by name.
     fn age(&self) -> (i64, &At) {
         let created = self.route.metadata.creation_timestamp.as_ref();
         (created.map_or(i64::MAX, |time| time.0.as_second()), &self.at)
