@@ -70,7 +70,7 @@ mod tests {
     };
 
     #[test]
-    fn a_certificate_is_told_by_its_names_and_its_digest() {
+    fn a_certificate_is_summarised_by_its_names_and_its_digest() {
         let authority = Authority::new("some CA", Utc::now()).unwrap();
         let shown = CertificateSummary::of(
             &authority.issue(&["shop.example.com"], Utc::now()).unwrap().der,
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_a_digest_and_a_name_cannot_break_a_line() {
+    fn an_unreadable_certificate_has_a_digest_and_a_name_cannot_break_a_line() {
         assert_eq!(CertificateSummary::of(b"").subject, "(unreadable)");
         assert_eq!(CertificateSummary::of(b"").short(), "e3b0c44298fc");
         let odd = self_signed("two\r\nlines", &[], Utc::now()).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_a_folder_is_told_to_name_a_file_in_it() {
+    fn the_error_for_a_folder_asks_for_a_file_in_it() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("")] {
             let refused = Kubeconfig::write(Some(&path), "server", "authority", "token");

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_goes_dark_and_comes_back_at_the_same_port() {
+    async fn an_endpoint_goes_down_and_comes_back_at_the_same_port() {
         let (a, b) = tokio::join!(spire("a.test"), spire("b.test"));
         import(&b, &a).await;
         b.sync().await.unwrap();

@@ -34,7 +34,7 @@ async fn every_wrong_answer_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_found_is_made_short_and_can_be_repeated() {
+async fn a_failure_is_shrunk_and_can_be_reproduced() {
     let defect =
         DEFECTS.iter().find(|defect| defect.name.contains("generation")).expect("it is a defect");
     let pair = || Pair { left: sandbox("one"), right: with_defect(&sandbox("another"), *defect) };

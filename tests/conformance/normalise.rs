@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_name_is_known_again_wherever_it_stands() {
+    fn a_generated_name_is_recognised_everywhere() {
         let made = |name: &str| json!({ "metadata": { "generateName": "g-", "name": name } });
         let said = |name: &str| json!({ "message": format!("secrets \"{name}\" not found") });
         let (mut left, mut right) = (Numbering::default(), Numbering::default());

@@ -31,7 +31,7 @@ async fn the_sandbox_answers_as_a_real_api_server_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_random_calls_hardly_meet_is_the_same_too() {
+async fn cases_that_random_calls_rarely_produce_are_the_same_too() {
     let real = Real::shared().await;
     let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
     let failures = batch::scenarios(&pair, cases::scenarios()).await;
@@ -39,7 +39,7 @@ async fn what_random_calls_hardly_meet_is_the_same_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_controllers_of_a_real_cluster_do_the_sandbox_does_itself() {
+async fn the_sandbox_does_the_work_of_a_real_clusters_controllers_itself() {
     let real = Real::shared().await;
     let pair = Pair { left: real.side("the real server").await, right: sandbox("the sandbox") };
     let failures = batch::scenarios(&pair, lifecycle::scenarios()).await;

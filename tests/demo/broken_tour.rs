@@ -7,7 +7,7 @@ use trustplane::demo::tour::{Tour, TourError};
 use crate::stage::Stage;
 
 #[tokio::test]
-async fn no_step_holds_where_nobody_injects() {
+async fn no_step_succeeds_without_an_injector() {
     let stage = Stage::new().await;
     let tour = Tour {
         client: stage.client.clone(),

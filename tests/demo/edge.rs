@@ -149,7 +149,7 @@ async fn a_connection_under_way_outlives_renewals_and_keeps_its_certificate() {
 }
 
 #[tokio::test]
-async fn who_forgets_the_s_of_https_is_told() {
+async fn a_client_that_speaks_plain_http_gets_an_explanation() {
     let stage = Stage::new().await;
     let mut stream = TcpStream::connect(stage.edge.address()).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: shop.example.com\r\n\r\n").await.unwrap();

@@ -51,7 +51,7 @@ async fn a_route_whose_key_is_another_certificates_is_refused_and_gets_the_defau
 }
 
 #[tokio::test]
-async fn what_else_the_router_refuses_is_refused_and_what_it_admits_is_admitted() {
+async fn other_routes_are_refused_or_admitted_as_by_the_router() {
     let stage = Stage::new().await;
     let pair = stage.pair("shop.example.com");
     let another = stage.pair("another");
@@ -73,7 +73,7 @@ async fn what_else_the_router_refuses_is_refused_and_what_it_admits_is_admitted(
 }
 
 #[tokio::test]
-async fn what_the_edge_cannot_do_is_said_in_status_and_answer() {
+async fn status_and_answer_say_what_the_edge_does_not_support() {
     let stage = Stage::new().await;
     let external = RouteFixture::edge("external")
         .with("/spec/tls/externalCertificate", json!({ "name": "any" }));

@@ -141,7 +141,7 @@ fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_col
 }
 
 #[test]
-fn who_wants_colours_gets_them_and_a_proxy_is_not_asked_for_the_way_to_this_machine() {
+fn colours_can_be_forced_and_a_proxy_is_not_used_for_this_machine() {
     // A port without a listener.
     let proxy = [("HTTPS_PROXY", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")];
     let colours = [("CLICOLOR_FORCE", "1")];

@@ -232,7 +232,7 @@ fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_col
 }
 
 #[test]
-fn who_wants_colours_gets_them_and_who_does_not_does_not() {
+fn colours_can_be_forced_and_switched_off() {
     let arguments = [
         "demo",
         "--exit",
@@ -282,7 +282,7 @@ fn a_reader_that_goes_away_ends_the_tour_in_silence() {
 }
 
 #[test]
-fn a_rust_log_that_cannot_be_read_is_told() {
+fn an_invalid_rust_log_is_reported() {
     let arguments = ["demo", "--exit", "--api-port", "0", "--edge-port", "0", "-o", "json"];
     let ended = run(&arguments, &[("RUST_LOG", "trustplane=loud")]);
     let said = String::from_utf8(ended.stderr).unwrap();

@@ -126,7 +126,7 @@ pub fn answers(cases: &[Case]) -> Vec<String> {
 }
 
 #[test]
-fn what_we_would_inject_the_router_would_serve() {
+fn the_router_would_serve_every_pair_that_we_would_inject() {
     let cases = cases();
     let answers = answers(&cases);
     assert_eq!(answers.len(), cases.len());

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_a_bad_request() {
+    fn an_invalid_selector_is_a_bad_request() {
         for labels in ["a b", "a in b", "=", "a/b/c=d", "a=b c", "a>b"] {
             assert_eq!(selector(labels, "").unwrap_err().code, 400);
         }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_nobody_spoke_of_gets_an_entry_as_a_router_writes_it() {
+    fn a_route_without_status_gets_an_entry_as_a_router_writes_it() {
         let patch = patch(&entry(json!([])), &admitted(), noon()).unwrap();
         let expected = json!({
             "metadata": { "resourceVersion": "7" },
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_not_said_again() {
+    fn an_unchanged_status_is_not_written_again() {
         let said = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
         let entry = entry(said["status"]["ingress"].clone());
         assert_eq!(patch(&entry, &refused("no key"), noon() + TimeDelta::hours(1)), None);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_routers_say_stays() {
+    fn entries_of_other_routers_stay() {
         let other = json!({ "routerName": "other", "host": "shop.example.com", "extra": [1] });
         let patch = patch(&entry(json!([other])), &admitted(), noon()).unwrap();
         let ingress = patch["status"]["ingress"].as_array().unwrap();

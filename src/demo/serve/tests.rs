@@ -84,7 +84,7 @@ async fn kubes_client_gets_in_with_the_kubeconfig() {
 }
 
 #[tokio::test]
-async fn nobody_gets_in_without_the_token() {
+async fn requests_without_the_token_are_refused() {
     let serving = serve(echo()).await;
     let token = value(&serving, "token");
     for wrong in [None, Some(""), Some("0"), Some(&token[1..])] {
@@ -163,7 +163,7 @@ async fn a_port_that_is_taken_is_an_error_unless_any_other_will_do() {
 }
 
 #[tokio::test]
-async fn the_kubeconfig_goes_with_the_server() {
+async fn the_kubeconfig_is_removed_with_the_server() {
     let serving = serve(echo()).await;
     let path = serving.kubeconfig().to_owned();
     assert!(path.exists());

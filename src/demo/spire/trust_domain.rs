@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_makes_no_trust_domain_and_no_svid() {
+    fn an_invalid_name_makes_no_trust_domain_and_no_svid() {
         assert!(TrustDomain::new("td/a", 60, Utc::now()).is_err());
         let domain = TrustDomain::new("td-a.test", 60, Utc::now()).unwrap();
         assert!(domain.svid("/no/../path", Utc::now()).is_err());

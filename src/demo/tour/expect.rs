@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_has_no_differences() {
+    fn an_expected_observation_has_no_differences() {
         assert_eq!(expected().differences(&seen()), Vec::<String>::new());
         let nothing = Expected { event: None, ..expected() };
         assert!(nothing.differences(&Seen { event: None, ..seen() }).is_empty());
     }
 
     #[test]
-    fn whatever_is_otherwise_is_told() {
+    fn every_difference_is_reported() {
         let cases = [
             served(|it| it.certificate.sha256 = "0123456789abffff".into()),
             served(|it| it.status = 503),

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_seen_a_block_is_harmless() {
+    fn a_block_of_any_observation_is_harmless() {
         let mut hostile = outcome(&[HOSTILE]);
         hostile.seen.event =
             hostile.seen.event.map(|it| Reported { message: HOSTILE.into(), ..it });
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_did_not_show_what_it_should_is_marked() {
+    fn a_step_without_the_expected_result_is_marked() {
         let failed = outcome(&["the newest Event should be none"]);
         assert!(!failed.holds());
         let shown = strip_str(&ends(&failed, WIDTH)).to_string();

@@ -25,7 +25,7 @@ async fn serve() -> RunningApi {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_the_same_of_the_sandbox_as_of_a_real_server() {
+async fn kubectl_prints_the_same_for_the_sandbox_as_for_a_real_server() {
     let start = Instant::now();
     let serving = serve().await;
     let real = Kubectl::new(Real::shared().await.kubeconfig());
@@ -39,7 +39,7 @@ async fn kubectl_says_the_same_of_the_sandbox_as_of_a_real_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_sandbox_has_kubectl_finds_and_nothing_that_a_real_server_has_not() {
+async fn kubectl_finds_all_kinds_of_the_sandbox_and_none_that_a_real_server_lacks() {
     let serving = serve().await;
     let real = Kubectl::new(Real::shared().await.kubeconfig());
     let sandbox = Kubectl::new(serving.kubeconfig());
@@ -60,7 +60,7 @@ async fn lines_of(kubectl: &Kubectl, line: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_sandbox_does_not_do_it_refuses_plainly() {
+async fn the_sandbox_plainly_refuses_what_it_does_not_support() {
     let folder = tempfile::tempdir().expect("a folder");
     let manifest = r#"{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x" } }"#;
     std::fs::write(folder.path().join("x.json"), manifest).expect("a manifest is written");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serde_json_reads_is_read_alike_and_what_it_refuses_is_refused() {
+    fn the_reader_accepts_and_refuses_the_same_documents_as_serde_json() {
         let text = br#"{"n":[1,-2,1.5,1e3,18446744073709551615],"t":"\u00fc\n","e":{},"l":[]}"#;
         let (value, twice) = parse(text).unwrap();
         assert_eq!((value, twice), (serde_json::from_slice(text).unwrap(), vec![]));

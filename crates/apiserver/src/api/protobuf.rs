@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_of_a_known_kind_is_refused() {
+    fn a_body_that_is_no_object_of_a_known_kind_is_refused() {
         let types = [field(1, b"v1"), field(2, b"Pod")].concat();
         assert_eq!(decode(&[MAGIC, &field(1, &types)].concat()), None);
         assert_eq!(decode(b"{}"), None);

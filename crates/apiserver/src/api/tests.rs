@@ -160,7 +160,7 @@ async fn a_watch_from_a_version_that_is_forgotten_gets_a_410_and_open_ones_go_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_leaves_the_selection_is_told_as_deleted() {
+async fn an_object_that_leaves_the_selection_is_sent_as_deleted() {
     let server = server();
     let secrets = "/api/v1/namespaces/web/secrets";
     let labelled = |value| json!({ "metadata": { "name": "one", "labels": { "tier": value } } });
@@ -197,7 +197,7 @@ fn events_of_both_groups_are_the_same_objects() {
 }
 
 #[test]
-fn what_the_store_remembers_of_a_secret_can_be_printed_without_its_key() {
+fn printing_changes_of_a_secret_shows_no_key() {
     let server = server();
     let key = "c2VjcmV0IGtleSBvZiB0aGlzIHRlc3Q=";
     let secret = json!({

@@ -31,7 +31,7 @@ fn ports_of_a_service_are_merged_by_their_number() {
 }
 
 #[test]
-fn an_entry_goes_by_its_key_and_a_list_is_replaced_when_told_so() {
+fn directives_delete_an_entry_by_its_key_and_replace_a_list() {
     let account = |list: Value| json!({ "secrets": list });
     let old = account(json!([{ "name": "a" }, { "name": "b" }]));
     let change = account(json!([{ "name": "a", "$patch": "delete" }]));
@@ -54,7 +54,7 @@ fn finalizers_are_a_set_from_which_values_can_be_deleted_and_whose_order_can_be_
 }
 
 #[test]
-fn a_map_is_replaced_or_emptied_when_told_so() {
+fn directives_replace_or_empty_a_map() {
     let data = |map: Value| json!({ "data": map });
     let old = data(json!({ "a": "1", "b": "2" }));
     let kind = kinds::config_map();

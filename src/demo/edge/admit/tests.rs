@@ -63,7 +63,7 @@ fn every_kind_of_key_that_the_router_serves_is_served() {
 }
 
 #[test]
-fn a_pair_that_rustls_cannot_serve_is_admitted_with_the_default_certificate_and_a_word_about_it() {
+fn a_pair_that_rustls_cannot_serve_is_admitted_with_the_default_certificate_and_a_message() {
     let (key, text) = sec1(Nid::X9_62_PRIME256V1);
     let odd_label = text.replace("EC PRIVATE", "ECDSA PRIVATE");
     let offer = holding(self_signed(&key), odd_label).expect("the router admits it");

@@ -168,7 +168,7 @@ fn a_route_that_moves_to_another_host_frees_the_first() {
 }
 
 #[test]
-fn news_that_move_nobody_concern_one_route_alone() {
+fn a_change_without_effect_on_claims_affects_one_route_alone() {
     let mut table = table(&[
         route("web", "one", "shop.example.com").created(1),
         route("web", "two", "shop.example.com").created(2).with("path", "/two"),

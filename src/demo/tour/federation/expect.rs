@@ -260,7 +260,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_as_it_should_be_has_no_differences() {
+    fn an_expected_observation_has_no_differences() {
         assert_eq!(expected().differences(&seen()), Vec::<String>::new());
         let alone = Expected {
             received: None,
@@ -282,7 +282,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whatever_is_otherwise_is_told() {
+    fn every_difference_is_reported() {
         let got = |change: fn(&mut Received)| {
             let mut seen = seen();
             seen.received.as_mut().map(change).unwrap();

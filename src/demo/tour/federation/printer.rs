@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_seen_a_block_is_harmless_and_breaks_no_word() {
+    fn a_block_of_any_observation_is_harmless_and_breaks_no_word() {
         let hostile = || HOSTILE.to_owned();
         let mut seen = Seen { received: Err(hostile()), a_in_b: Err(hostile()), ..seen() };
         seen.peer_in_b.as_mut().unwrap().error = Some(hostile());

@@ -61,7 +61,7 @@ fn a_deletion_of_another_incarnation_or_version_is_a_conflict() {
 }
 
 #[test]
-fn what_is_owned_goes_with_its_owner_and_what_that_owns_too() {
+fn dependents_are_deleted_with_their_owner_and_so_are_their_dependents() {
     let (mut store, mut call) = store();
     let owner = store.create(kinds::secret(), "web", secret("owner"), &mut call).unwrap();
     let child = store.create(kinds::secret(), "web", owned_by(&owner, "child"), &mut call).unwrap();
@@ -97,7 +97,7 @@ fn orphans_stay_and_forget_their_owner() {
 }
 
 #[test]
-fn in_the_foreground_the_owner_goes_last() {
+fn foreground_deletion_removes_the_owner_last() {
     let (mut store, mut call) = store();
     let owner = store.create(kinds::secret(), "web", secret("owner"), &mut call).unwrap();
     let mut child = owned_by(&owner, "child");
@@ -116,7 +116,7 @@ fn in_the_foreground_the_owner_goes_last() {
 }
 
 #[test]
-fn an_object_made_for_an_owner_that_is_gone_goes_too_and_one_of_a_foreign_kind_stays() {
+fn an_object_created_for_a_missing_owner_is_deleted_and_one_of_an_unknown_kind_stays() {
     let (mut store, mut call) = store();
     let owner = store.create(kinds::secret(), "web", secret("owner"), &mut call).unwrap();
     delete(&mut store, "owner", None);
@@ -130,7 +130,7 @@ fn an_object_made_for_an_owner_that_is_gone_goes_too_and_one_of_a_foreign_kind_s
 }
 
 #[test]
-fn a_namespace_is_emptied_before_it_goes_and_takes_nothing_new_meanwhile() {
+fn a_terminating_namespace_is_emptied_before_it_is_removed_and_accepts_nothing_new() {
     let (mut store, mut call) = store();
     let mut held = route("held");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);

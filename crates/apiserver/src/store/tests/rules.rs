@@ -87,7 +87,7 @@ fn a_refusal_never_quotes_a_value_of_a_secret_or_a_key_of_a_route() {
 }
 
 #[test]
-fn unknown_fields_are_dropped_told_or_refused_as_asked() {
+fn unknown_fields_are_dropped_warned_about_or_refused_as_requested() {
     let (mut store, mut call) = store();
     let odd = |name: &str| {
         let mut object = route(name);
@@ -130,7 +130,7 @@ fn a_route_is_defaulted_and_held_to_its_schema_and_its_rules() {
 }
 
 #[test]
-fn what_was_wrong_before_may_stay_while_something_else_changes() {
+fn an_invalid_value_may_stay_while_another_field_changes() {
     let (mut store, mut call) = store();
     let made = store.create(testing::route(), "web", route("a"), &mut call).unwrap();
     let mut broken = Value::clone(&made);
@@ -204,7 +204,7 @@ fn services_get_addresses_of_their_own() {
 }
 
 #[test]
-fn what_etcd_would_not_take_is_refused_and_nothing_smaller() {
+fn an_object_too_large_for_etcd_is_refused_and_a_smaller_one_is_not() {
     let with = |certificate: String| {
         let mut object = route("a");
         object["spec"]["tls"] = json!({ "termination": "edge", "certificate": certificate });
