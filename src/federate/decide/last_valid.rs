@@ -42,8 +42,7 @@ pub fn digest(spec: &SpireServerSpec) -> Option<String> {
 /// None if the status has the digest already.
 pub fn announced(server: &SpireServer) -> Option<String> {
     let new = digest(&server.spec).filter(|digest| !is_announced(server, digest))?;
-    let all: Vec<_> =
-        std::iter::once(&*new).chain(digests(server)).take(MOST_ANNOUNCED).collect();
+    let all: Vec<_> = std::iter::once(&*new).chain(digests(server)).take(MOST_ANNOUNCED).collect();
     Some(all.join(" "))
 }
 
