@@ -81,8 +81,8 @@ pub struct CertificateCondition {
     pub last_transition_time: Option<DateTime<Utc>>,
 }
 
-/// The API server takes times that nobody else reads, such as an offset of 24 hours, and years that
-/// it does not take back. A writer of the status must not be able to hide the Route from us with one.
+/// The API server accepts times that other parsers refuse, such as an offset of 24 hours, and returns
+/// years that it does not accept. A writer of the status must not be able to hide the Route with one.
 fn readable_time<'de, D: Deserializer<'de>>(time: D) -> Result<Option<DateTime<Utc>>, D::Error> {
     let text: Option<Cow<'de, str>> = Option::deserialize(time)?;
     let time: Option<DateTime<Utc>> = text.and_then(|text| text.parse().ok());

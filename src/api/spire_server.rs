@@ -111,7 +111,7 @@ pub struct Datastore {
     pub tls_secret_name: Option<String>,
     pub max_open_conns: i32,
     pub max_idle_conns: i32,
-    /// In seconds; 0 for ever.
+    /// In seconds; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conn_max_lifetime: Option<i32>,
     /// `"true"` or `"false"`.

@@ -25,12 +25,11 @@ use crate::spiffe::{bundle::Bundle, svid::SvidWarning};
 use target::Target;
 use trust::Warnings;
 
-pub use error::UrlError;
-pub use error::{FetchError, Stage};
+pub use error::{FetchError, Stage, UrlError};
 pub use trust::{RootsError, Trust, web_roots};
 
-/// For all of a fetch, redirects included. SPIRE itself waits without a limit: whoever is only slow must
-/// not be told as dead.
+/// For a whole fetch with its redirects. SPIRE itself waits without a limit, so a peer that is only slow
+/// must not be reported as dead.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Of an answer, in bytes. Some hundreds of authorities fit in; fifty peers may answer at once.
 const LONGEST: usize = 512 * 1024;
@@ -56,8 +55,7 @@ pub struct Attempt {
     pub outcome: Result<Fetched, FetchError>,
     /// About the certificates that were accepted.
     pub warnings: Vec<SvidWarning>,
-    /// Whether what went wrong may tell of a network that is not public: an address on the way was
-    /// a private one, or nobody knows which it was.
+    /// Whether the error may reveal an internal network: an address was private, or is unknown.
     pub internal: bool,
 }
 

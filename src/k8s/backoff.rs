@@ -11,7 +11,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// For one object that can't be brought into its state.
+    /// For one object whose reconcile fails.
     pub const OBJECT: Self =
         Self { first: Duration::from_millis(200), longest: Duration::from_secs(120) };
     /// For one watch that can't be opened.

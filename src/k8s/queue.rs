@@ -76,21 +76,7 @@ struct Entry {
 
 impl<K: Key> Default for Schedule<K> {
     fn default() -> Self {
-        Self {
-            waiting: HashMap::new(),
-            timers: BTreeMap::new(),
-            high: FairQueue::default(),
-            low: FairQueue::default(),
-            working: HashMap::new(),
-            group_working: HashMap::new(),
-            low_working: 0,
-            max_low: usize::MAX,
-            max_high_per_group: usize::MAX,
-            max_low_per_group: usize::MAX,
-            workers: usize::MAX,
-            last_number: 0,
-            pops: 0,
-        }
+        Self::for_workers(usize::MAX)
     }
 }
 
@@ -101,11 +87,19 @@ impl<K: Key> Schedule<K> {
     pub fn for_workers(workers: usize) -> Self {
         let (half, quarter) = ((workers / 2).max(1), (workers / 4).max(1));
         Self {
+            waiting: HashMap::new(),
+            timers: BTreeMap::new(),
+            high: FairQueue::default(),
+            low: FairQueue::default(),
+            working: HashMap::new(),
+            group_working: HashMap::new(),
+            low_working: 0,
             max_low: half,
             max_high_per_group: half,
             max_low_per_group: quarter,
             workers,
-            ..Self::default()
+            last_number: 0,
+            pops: 0,
         }
     }
 

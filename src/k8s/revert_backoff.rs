@@ -28,7 +28,7 @@ pub(crate) struct Limits {
 /// nearly all were written once, so that case takes little room.
 #[derive(Debug, Default)]
 pub(crate) struct RevertBackoff {
-    /// A digest of what is to stand there; none where nothing is.
+    /// A digest of the written value; none for a removal.
     write: Option<u64>,
     last: Option<Instant>,
     repeats: Option<Box<Repeats>>,
@@ -50,7 +50,7 @@ pub(crate) enum Decision {
     Wait(Instant, Announcement),
 }
 
-/// Whether users were told that somebody keeps undoing our write.
+/// Whether an Event reported that somebody keeps undoing our write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announcement {
     Due,
@@ -74,7 +74,7 @@ impl RevertBackoff {
         }
     }
 
-    /// How long to wait after the last write; zero while nobody fights over it.
+    /// How long to wait after the last write; zero while nobody reverts it.
     pub(crate) fn wait(&self, limits: &Limits, now: Instant) -> Duration {
         let Some(repeats) = &self.repeats else { return Duration::ZERO };
         let in_window = |time: &&Instant| now.duration_since(**time) <= limits.window;
@@ -87,7 +87,7 @@ impl RevertBackoff {
         limits.waits.ceiling(repeats.waits + 1)
     }
 
-    /// Users could not be told after all.
+    /// The Event could not be published.
     pub(crate) fn not_announced(&mut self) {
         if let Some(repeats) = &mut self.repeats {
             repeats.announced = false;

@@ -11,11 +11,10 @@ const VERSION: &str = "+trustplane-sandbox";
 /// A ConfigMap of namespace `default`: the injector runs in the sandbox's process.
 pub const INJECTOR_CONFIG_MAP: &str = "trustplane-sandbox-injector";
 
-/// Who injects in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injecting {
     Itself,
-    /// Nobody, or somebody outside.
+    /// A process outside, if any.
     Others,
 }
 

@@ -13,19 +13,19 @@ pub enum Bug {
     ClearsFromCache,
     /// Certificate first, key in a second patch.
     TwoWrites,
-    /// The note that says whose the pair is follows in a second patch.
+    /// The marker of the pair's origin follows in a second patch.
     MarkerAfterwards,
-    /// The condition is written before what it tells of.
+    /// The condition is written before the change that it reports.
     StatusFirst,
-    /// The lease is looked at when work begins, and not again before the write.
+    /// The lease is checked when work begins, and not again before the write.
     LeaseUnchecked,
     /// A deleted Secret stays in the cache.
     SecretStaysCached,
-    /// HTTP 410 at the start of a watch: the same lost version is asked for again and again.
+    /// HTTP 410 at the start of a watch: the same lost version is requested again and again.
     GoneIgnored,
     /// A Secret's change reaches the first of its Routes.
     FirstRouteOnly,
-    /// What a list no longer brings is still believed to be there.
+    /// Objects that a list no longer contains stay in the cache.
     RelistForgetsNothing,
     /// Changes that leave `metadata.generation` alone are filtered out.
     GenerationFilter,
@@ -33,56 +33,55 @@ pub enum Bug {
     NoGrace,
     /// After a conflict the same patch is sent again with the new version.
     BlindRetry,
-    /// The pair is written though it stands there already.
+    /// The pair is written although it is there already.
     RewritesAlways,
-    /// The condition gets a new time whenever it is looked at.
+    /// The condition gets a new time with every reconcile.
     RestampsStatus,
     /// Routes that an Ingress controls are written too.
     TouchesIngressOwned,
     /// `spec.tls` is replaced as a whole.
     ReplacesWholeTls,
-    /// The cache of a watch that fails is believed.
+    /// The cache of a failing watch is trusted.
     TrustsDeadWatch,
-    /// Whoever keeps undoing a write is answered without end.
+    /// A write that somebody keeps undoing is repeated without end.
     FightsForEver,
     /// The key goes into a log line.
     KeyInLog,
-    /// What changes while a worker has the Route is not looked at again.
+    /// Changes while a worker has the Route are lost.
     LosesChangesAtWork,
-    /// The Secret that a Route asked for before still counts as the one it asks for.
+    /// The index keeps the Secret that a Route named before.
     IndexKeepsOldName,
     /// HTTP 5xx to the read of a Secret counts as its absence.
     ClearsOnServerError,
-    /// No Event tells of what was done.
+    /// No Event reports a write.
     HappenedNeverTold,
-    /// What failed is tried again at once, whatever Retry-After says.
+    /// Failures are retried at once, whatever Retry-After says.
     HammersOnFailure,
-    /// A lasting problem is said once and never again.
+    /// The Event of an ongoing problem is never renewed.
     NeverRenewsEvents,
     /// A Secret that came back and went again has no grace.
     GraceNeverRestarts,
-    /// The answer to our write hides what the watch brought before it.
+    /// The answer to our write hides an earlier event of the watch.
     WrittenHidesNewer,
-    /// The answer to a read hides what the watch brought while it was under way.
+    /// The answer to a read hides an event that came meanwhile.
     ReadHidesNewer,
-    /// An Event that nobody took is told later, whatever became of the Route meanwhile.
+    /// A failed Event is published later, whatever became of the Route meanwhile.
     TellsWhatIsOver,
     /// A Route whose pair came from another Secret, or another version of it, counts as up to date.
     BelievesOtherUid,
-    /// Where the pair came from is believed after somebody else changed pair and annotations.
+    /// The recorded origin is trusted after somebody else changed pair and annotations.
     BelievesForeignChange,
-    /// Where the pair came from is not compared with the version that a new list brings.
+    /// The recorded origin is not compared with the version in a new list.
     BelievesOlderVersion,
     /// A pair that earlier rules accepted is cleared by stricter ones.
     ClearsByStricterRules,
-    /// The condition goes on to claim what it claimed before, while every write is refused.
+    /// The condition stays as it was while every write is refused.
     SilentWhileWritesFail,
-    /// A Route with an external certificate loses its note, and keeps the key.
+    /// A Route with an external certificate loses its marker, and keeps the key.
     LetsGoWithoutClearing,
 }
 
 impl Bug {
-    /// All of them.
     pub const ALL: [Self; 36] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,

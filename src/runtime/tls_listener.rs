@@ -81,31 +81,23 @@ impl CertReloader {
     /// The pair to serve now. An unusable new one is logged once, and the old one stays.
     fn current(&self) -> Arc<CertifiedKey> {
         let mut loaded = lock(&self.loaded);
-        if loaded.checked_at.elapsed() < RELOAD_INTERVAL {
-            return loaded.pair.clone();
-        }
-        loaded.checked_at = Instant::now();
-        let files = match Files::read(&self.certificate, &self.key) {
-            Ok(files) => files,
-            Err(error) => {
+        if loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
+            loaded.checked_at = Instant::now();
+            if let Err(error) = self.reload(&mut loaded) {
                 tracing::warn!(%error, "reloading the certificate failed, the old one stays");
-                return loaded.pair.clone();
-            }
-        };
-        let digest = files.digest();
-        if digest != loaded.digest {
-            loaded.digest = digest;
-            match files.pair(&self.provider) {
-                Ok(pair) => {
-                    loaded.pair = Arc::new(pair);
-                    tracing::info!("certificate reloaded");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "reloading the certificate failed, the old one stays");
-                }
             }
         }
         loaded.pair.clone()
+    }
+
+    fn reload(&self, loaded: &mut Loaded) -> Result<(), PairError> {
+        let files = Files::read(&self.certificate, &self.key)?;
+        let digest = files.digest();
+        if std::mem::replace(&mut loaded.digest, digest) != digest {
+            loaded.pair = Arc::new(files.pair(&self.provider)?);
+            tracing::info!("certificate reloaded");
+        }
+        Ok(())
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Authority {
 impl Bundle {
     /// Reads a SPIFFE bundle document, which is a JWK set.
     ///
-    /// Keys of an unknown type or use are passed over, as the standard asks for. A key that is
+    /// Keys of an unknown type or use are skipped, as the standard requires. A key that is
     /// known and broken is an error: it would be missed otherwise.
     pub fn parse(document: &[u8]) -> Result<Self, BundleError> {
         let text = str::from_utf8(document)
@@ -146,8 +146,8 @@ impl Bundle {
         self.x509.iter().map(|authority| authority.not_after).max()
     }
 
-    /// What tells these keys from others, for a person to compare: a SHA-256 over authorities and
-    /// JWT keys, whatever their order. Sequence and hint do not matter.
+    /// Identifies the keys, for people to compare: a SHA-256 over authorities and JWT keys in any
+    /// order. Sequence and hint do not matter.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         let (authorities, keys) = self.keys();

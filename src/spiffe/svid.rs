@@ -77,10 +77,10 @@ pub enum SvidWarning {
     ServerAuthAlone,
 }
 
-/// Verifies that the first certificate of a chain is an X.509-SVID for exactly this ID. It may be one
-/// that others refuse: then it is returned why.
+/// Verifies that the first certificate of a chain is an X.509-SVID for exactly this ID. The warning says
+/// why others may refuse it.
 ///
-/// The bundle must be the one of the ID's own trust domain; no other may vouch for it.
+/// The bundle must be that of the ID's own trust domain.
 pub fn verify(
     chain: &[CertificateDer<'_>],
     expected: &SpiffeId,
@@ -169,7 +169,7 @@ fn path(
     now: DateTime<Utc>,
 ) -> Result<(), Error> {
     let mut roots = RootCertStore::empty();
-    // One that rustls can't use vouches for nobody; the others still may.
+    // Authorities that rustls can't use are left out.
     roots.add_parsable_certificates(authorities.iter().map(|authority| authority.der().clone()));
     let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
     verify_server_cert_signed_by_trust_anchor(

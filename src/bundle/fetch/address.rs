@@ -26,7 +26,7 @@ fn v4(address: Ipv4Addr) -> bool {
         || a == 0
         // Between a provider and its customers (RFC 6598): OpenShift uses it inside clusters.
         || (a == 100 && (64..128).contains(&b))
-        // For protocols between neighbours, for measurements, and for nobody.
+        // For IETF protocols, for benchmarks, and reserved.
         || (a, b, c) == (192, 0, 0)
         || (a == 198 && (18..20).contains(&b))
         || a >= 240
@@ -69,8 +69,8 @@ pub(super) fn is_internal_name(name: &str) -> bool {
     !name.contains('.') || INTERNAL.iter().any(is_below)
 }
 
-/// Whether a name that leads nowhere may have been looked for in the cluster: `db.shop` is also the
-/// Service db of the namespace shop, and nobody is to learn here which Services there are.
+/// Whether the cluster's DNS may know a name that could not be resolved: `db.shop` is also the Service db
+/// of the namespace shop, and the error must not show which Services there are.
 pub(super) fn may_be_internal_name(name: &str) -> bool {
     is_internal_name(name) || (!name.ends_with('.') && name.matches('.').count() < 2)
 }

@@ -33,13 +33,12 @@ pub(super) async fn connect(
     target: &Target,
     internal: &mut bool,
 ) -> Result<TcpStream, FetchError> {
-    // To Go, and so to the SPIRE server, no proxy is the way to this machine.
+    // Go, and so the SPIRE server, uses no proxy for this machine.
     let proxied = !is_loopback(&target.host);
     match Matcher::from_env().intercept(url).filter(|_| proxied) {
         None => straight(target, internal).await,
         Some(proxy) => {
-            // The proxy looks the name up, and somebody whose name it is can answer it otherwise
-            // than us.
+            // The proxy resolves the name, and its owner can give the proxy another address than us.
             *internal |= target.host.parse().map_or(true, address::is_internal);
             let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpConnector::new());
             if let Some(credentials) = proxy.basic_auth() {
@@ -59,7 +58,7 @@ fn is_loopback(host: &str) -> bool {
 async fn straight(target: &Target, internal: &mut bool) -> Result<TcpStream, FetchError> {
     let is_name = target.host.parse::<IpAddr>().is_err();
     let known = *internal || (is_name && address::is_internal_name(&target.host));
-    // Until it is known where a name leads, it may be one of the cluster's own.
+    // Until a name is resolved, it may be one of the cluster's own.
     *internal = known || (is_name && address::may_be_internal_name(&target.host));
     let addresses = look_up(target).await;
     if !addresses.is_empty() {

@@ -109,8 +109,8 @@ impl FetchError {
         }
     }
 
-    /// Whether the host proved who it is, and only what it said was no good. Of a redirect, the
-    /// host that it leads to must have done so.
+    /// Whether the host proved its identity, so that only its answer is wrong. With a redirect, the
+    /// host that it leads to.
     pub fn verified(&self) -> bool {
         match self {
             Self::Status(_)

@@ -1,7 +1,7 @@
-//! The members of a bundle document that mean something, each still as text.
+//! The known members of a bundle document, each still as text.
 //!
-//! A document comes from somebody who may mean harm, and a JSON tree takes many times the room of its
-//! text. So none is built of what is passed over, and of keys one at a time.
+//! A document may be hostile, and a JSON tree takes many times the memory of its text. So no tree is
+//! built of unknown members, and only one key is parsed at a time.
 
 use std::fmt;
 
