@@ -1,8 +1,8 @@
 //! Job federate: SPIRE servers that trust each other, from a SpireServer object.
 //!
-//! `decide` is pure: `validate` judges the spec, `render` says which objects it asks for, `merge` lays them
-//! over those in the cluster, `conditions` reports. `act` reads and writes, and `apply` alone changes the
-//! rendered objects. `cache` keeps the bundles that the next leader needs. `run` connects watches and work.
+//! `decide` is pure: `validate` judges the spec, `render` makes the objects, `merge` merges them into the
+//! live ones, `conditions` reports. `act` reads and writes, and only its `apply` changes the rendered
+//! objects. `cache` stores the bundles that the next leader needs. `run` has the watches and the loop.
 
 pub mod act;
 mod cache;

@@ -72,7 +72,7 @@ pub struct Options {
 
 /// Changes come in groups: one reconcile handles them all.
 const GATHER: Duration = Duration::from_millis(100);
-/// Changes undone within three minutes, six times in a row, are undone by somebody.
+/// After six reverts in a row, each within three minutes, somebody keeps changing our fields.
 const REVERTS: Limits = Limits {
     at_once: 6,
     window: Duration::MAX,

@@ -112,7 +112,7 @@ impl Cluster {
             .map_err(|cause| BootstrapError::Unreadable { context: self.context.clone(), cause })
     }
 
-    async fn standing(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
+    async fn trust_domains(&self) -> Result<Vec<FederatedTrustDomain>, BootstrapError> {
         let api: Api<FederatedTrustDomain> = Api::all(self.client.clone());
         let listed = api_error::with_timeout(api.list(&Default::default())).await;
         let objects = listed.map_err(|cause| match cause {
@@ -123,7 +123,7 @@ impl Cluster {
     }
 
     pub async fn facts(&self) -> Result<Facts, BootstrapError> {
-        Ok(Facts { server: self.server().await?, standing: self.standing().await? })
+        Ok(Facts { server: self.server().await?, existing: self.trust_domains().await? })
     }
 
     pub async fn plan(&self, offer: &Offer) -> Result<ImportPlan, BootstrapError> {
@@ -142,8 +142,8 @@ impl Cluster {
                 let created = api_error::with_timeout(api.create(&post_params(), &object)).await;
                 created.map(drop).map_err(|cause| self.failed(what, cause))
             }
-            ImportPlan::Change { standing, wanted } => {
-                let meta = &standing.metadata;
+            ImportPlan::Change { existing, wanted } => {
+                let meta = &existing.metadata;
                 let mut patch = json!({
                     "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
                     "spec": wanted,

@@ -78,17 +78,17 @@ impl OwnEndpoint {
     }
 
     fn aim(&self, target: Option<Target>) {
-        let mut standing = lock(&self.target);
-        if *standing == target {
+        let mut existing = lock(&self.target);
+        if *existing == target {
             return;
         }
         // A rotation does not invalidate the last answer of the same address.
         let place = |it: &Option<Target>| it.as_ref().map(|it| (it.url.clone(), it.profile));
-        if place(&standing) != place(&target) {
+        if place(&existing) != place(&target) {
             *lock(&self.answer) = None;
         }
-        *standing = target;
-        drop(standing);
+        *existing = target;
+        drop(existing);
         self.retarget.notify_one();
     }
 
@@ -160,9 +160,9 @@ impl OwnEndpoint {
         if let Err(error) = &answer {
             tracing::warn!(url = target.url, %error, "own endpoint not fetched");
         }
-        let mut standing = lock(&self.answer);
-        if standing.as_ref() != Some(&answer) {
-            *standing = Some(answer);
+        let mut existing = lock(&self.answer);
+        if existing.as_ref() != Some(&answer) {
+            *existing = Some(answer);
             self.news.notify_one();
         }
         wait

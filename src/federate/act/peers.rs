@@ -144,21 +144,21 @@ impl Peers {
     pub fn set_bootstrap_bundles(&self, bootstrap_bundles: BootstrapBundles) {
         let wanted = lock(&self.peers);
         let mut all = lock(&self.states);
-        let mut standing = lock(&self.bootstrap_bundles);
-        if *standing == bootstrap_bundles {
+        let mut existing = lock(&self.bootstrap_bundles);
+        if *existing == bootstrap_bundles {
             return;
         }
         // A bundle that an administrator brings later counts more than one fetched before.
         for peer in wanted.iter().filter(by_spiffe) {
             let name = &peer.trust_domain;
-            if standing.get(name) != bootstrap_bundles.get(name)
+            if existing.get(name) != bootstrap_bundles.get(name)
                 && let Some(known) = all.get_mut(name)
             {
                 known.bundle = None;
             }
         }
-        *standing = bootstrap_bundles;
-        drop((wanted, all, standing));
+        *existing = bootstrap_bundles;
+        drop((wanted, all, existing));
         self.targets_changed.notify_one();
     }
 
@@ -195,11 +195,11 @@ impl Peers {
     }
 
     /// The status to write for these peers.
-    pub fn statuses(&self, peers: &[Peer], standing: &[PeerStatus]) -> Vec<PeerStatus> {
+    pub fn statuses(&self, peers: &[Peer], existing: &[PeerStatus]) -> Vec<PeerStatus> {
         let all = lock(&self.states);
         let status = |peer: &Peer| {
-            let standing = standing.iter().find(|it| it.trust_domain == peer.trust_domain);
-            worth_writing(standing, all.get(&peer.trust_domain), &peer.trust_domain)
+            let existing = existing.iter().find(|it| it.trust_domain == peer.trust_domain);
+            worth_writing(existing, all.get(&peer.trust_domain), &peer.trust_domain)
         };
         let statuses: Vec<_> = peers.iter().map(status).collect();
         lock(&self.reported).clone_from(&statuses);
@@ -211,11 +211,11 @@ impl Peers {
         if !self.gate.is_open() {
             return Vec::new();
         }
-        let (all, standing) = (lock(&self.states), lock(&self.reported));
+        let (all, existing) = (lock(&self.states), lock(&self.reported));
         let now = |old: &PeerStatus| {
             current_status(Some(old), all.get(&old.trust_domain), &old.trust_domain)
         };
-        standing.iter().map(now).collect()
+        existing.iter().map(now).collect()
     }
 
     /// The peers whose last fetch failed, and why.
@@ -228,13 +228,13 @@ impl Peers {
 
     /// The warnings of all reported peers.
     pub fn warnings(&self) -> Vec<(String, PeerWarning)> {
-        let (all, standing) = (lock(&self.states), lock(&self.reported));
+        let (all, existing) = (lock(&self.states), lock(&self.reported));
         let of = |it: &PeerStatus| {
             let name = it.trust_domain.clone();
             let warnings = state::warnings(it, all.get(&name));
             warnings.into_iter().map(move |warning| (name.clone(), warning)).collect::<Vec<_>>()
         };
-        standing.iter().flat_map(of).collect()
+        existing.iter().flat_map(of).collect()
     }
 
     /// Never ends; stop it by dropping it.

@@ -38,7 +38,7 @@ pub struct Offer {
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub server: SpireServer,
-    pub standing: Vec<FederatedTrustDomain>,
+    pub existing: Vec<FederatedTrustDomain>,
 }
 
 #[cfg(test)]
@@ -66,12 +66,12 @@ impl Facts {
     pub fn plan(&self, offer: &Offer) -> Result<ImportPlan, SameTrustDomain> {
         match self.server.spec.trust_domain == offer.trust_domain {
             true => Err(SameTrustDomain(offer.trust_domain.clone())),
-            false => Ok(ImportPlan::of(offer, &self.standing)),
+            false => Ok(ImportPlan::of(offer, &self.existing)),
         }
     }
 
     /// The bundle of a trust domain that an administrator imported before.
     pub(crate) fn brought(&self, trust_domain: &str) -> Option<Bundle> {
-        import_plan::bundle(&import_plan::heeded(&self.standing, trust_domain)?.spec)
+        import_plan::bundle(&import_plan::object_in_use(&self.existing, trust_domain)?.spec)
     }
 }

@@ -115,9 +115,13 @@ impl Findings {
     }
 
     /// The address of the endpoint; the one reported before if it is unknown now.
-    pub fn endpoint_url(&self, federation: &Federation, told: Option<String>) -> Option<String> {
+    pub fn endpoint_url(
+        &self,
+        federation: &Federation,
+        reported: Option<String>,
+    ) -> Option<String> {
         if !self.is_rendered() {
-            return told;
+            return reported;
         }
         let url = |host: &str| format!("https://{host}");
         let wanted = || self.host.as_deref().map(url);
@@ -130,7 +134,7 @@ impl Findings {
             Some(ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live)) => {
                 live["spec"]["host"].as_str().map(url)
             }
-            Some(ApplyResult::Failed(..)) => told,
+            Some(ApplyResult::Failed(..)) => reported,
             Some(ApplyResult::Taken(_) | ApplyResult::NoNamespace(_)) | None => None,
         }
     }
@@ -351,13 +355,13 @@ pub fn deleting(server: &SpireServer) -> ConditionValue {
 
 /// Replaces one of the conditions.
 pub fn with(
-    standing: &[Condition],
+    existing: &[Condition],
     verdict: &ConditionValue,
     generation: i64,
     now: DateTime<Utc>,
 ) -> Vec<Condition> {
     let (mut all, mut new) =
-        (standing.to_vec(), stamped(standing, std::slice::from_ref(verdict), generation, now));
+        (existing.to_vec(), stamped(existing, std::slice::from_ref(verdict), generation, now));
     let new = new.swap_remove(0);
     match all.iter_mut().find(|it| it.r#type == new.r#type) {
         Some(before) => *before = new,
@@ -368,14 +372,14 @@ pub fn with(
 
 /// Adds the times: a time changes only with the status. Conditions of others are kept.
 pub fn stamped(
-    standing: &[Condition],
+    existing: &[Condition],
     values: &[ConditionValue],
     generation: i64,
     now: DateTime<Utc>,
 ) -> Vec<Condition> {
-    let theirs = standing.iter().filter(|it| !is_ours(&it.r#type));
+    let theirs = existing.iter().filter(|it| !is_ours(&it.r#type));
     let ours = values.iter().map(|value| {
-        let before = standing.iter().find(|it| it.r#type == value.about);
+        let before = existing.iter().find(|it| it.r#type == value.about);
         let since = before.filter(|it| it.status == value.status);
         Condition {
             r#type: Cow::Borrowed(value.about),

@@ -16,21 +16,20 @@ const ONLY_AT_CREATION: [&str; 2] = ["/spec/volumeClaimTemplates", "/spec/podMan
 
 /// The object to send for a creation.
 pub fn creation(wanted: &Value) -> Value {
-    noted(wanted.clone())
+    annotated(wanted.clone())
 }
 
 /// The merge patch that turns the live object into the wanted one; none if nothing differs.
 pub fn patch(live: &Value, wanted: &Value) -> Option<Value> {
-    let (mut wanted, mut owned) = (noted(wanted.clone()), owned(live).unwrap_or_default());
+    let (mut wanted, mut owned) = (annotated(wanted.clone()), owned(live).unwrap_or_default());
     for pointer in ONLY_AT_CREATION {
         take(&mut wanted, pointer);
         take(&mut owned, pointer);
     }
-    let result = lay("", Some(live), Some(&wanted), Some(&owned)).unwrap_or_default();
+    let result = merged("", Some(live), Some(&wanted), Some(&owned)).unwrap_or_default();
     let mut patch = difference("", live, &result)?;
-    let standing = &live["metadata"];
     for field in ["uid", "resourceVersion"] {
-        patch["metadata"][field] = standing[field].clone();
+        patch["metadata"][field] = live["metadata"][field].clone();
     }
     Some(patch)
 }
@@ -75,7 +74,7 @@ pub fn named(patch: &Value) -> Vec<String> {
 }
 
 /// Adds the annotation that lists our fields.
-fn noted(mut wanted: Value) -> Value {
+fn annotated(mut wanted: Value) -> Value {
     let note = shape("", &wanted).to_string();
     wanted["metadata"]["annotations"][FIELDS_ANNOTATION] = json!(note);
     wanted
@@ -134,7 +133,7 @@ fn name_of(item: &Value, key: &str) -> Option<String> {
     item[key].as_str().map(str::to_owned)
 }
 
-fn lay(
+fn merged(
     field: &str,
     live: Option<&Value>,
     wanted: Option<&Value>,
@@ -146,19 +145,19 @@ fn lay(
     let live_items = live.and_then(Value::as_array);
     match (wanted, key) {
         (Some(Value::Object(wanted)), _) => {
-            Some(lay_fields(field, live_fields, wanted, owned_fields).into())
+            Some(merged_fields(field, live_fields, wanted, owned_fields).into())
         }
         (Some(Value::Array(wanted)), Some(key)) => {
-            Some(lay_items((field, key), live_items, wanted, owned_fields).into())
+            Some(merged_items((field, key), live_items, wanted, owned_fields).into())
         }
         (Some(wanted), _) => Some(wanted.clone()),
         (None, key) => match (live_fields, live_items, owned_fields, key) {
             (Some(fields), _, Some(owned), _) => {
-                let rest = lay_fields(field, Some(fields), &Map::new(), Some(owned));
+                let rest = merged_fields(field, Some(fields), &Map::new(), Some(owned));
                 (!rest.is_empty()).then(|| rest.into())
             }
             (_, Some(items), Some(owned), Some(key)) => {
-                let rest = lay_items((field, key), Some(items), &[], Some(owned));
+                let rest = merged_items((field, key), Some(items), &[], Some(owned));
                 (!rest.is_empty()).then(|| rest.into())
             }
             _ if owned.is_some() => None,
@@ -167,7 +166,7 @@ fn lay(
     }
 }
 
-fn lay_fields(
+fn merged_fields(
     field: &str,
     live: Option<&Fields>,
     wanted: &Fields,
@@ -179,9 +178,9 @@ fn lay_fields(
     }
     let ours = owned.into_iter().flat_map(Map::keys);
     for name in wanted.keys().chain(ours) {
-        let standing = live.and_then(|live| live.get(name));
+        let existing = live.and_then(|live| live.get(name));
         let owned = owned.and_then(|owned| owned.get(name));
-        match lay(name, standing, wanted.get(name), owned) {
+        match merged(name, existing, wanted.get(name), owned) {
             Some(value) => result.insert(name.clone(), value),
             None => result.remove(name),
         };
@@ -189,7 +188,7 @@ fn lay_fields(
     result
 }
 
-fn lay_items(
+fn merged_items(
     (field, key): (&str, &str),
     live: Option<&Vec<Value>>,
     wanted: &[Value],
@@ -200,12 +199,12 @@ fn lay_items(
         items.iter().find(|item| item[key].as_str() == Some(name)).cloned()
     };
     let owned_item = |name: &str| owned.and_then(|owned| owned.get(name));
-    let kept = live.iter().filter_map(|standing| {
-        let name = name_of(standing, key).unwrap_or_default();
+    let kept = live.iter().filter_map(|existing| {
+        let name = name_of(existing, key).unwrap_or_default();
         match find(wanted, &name) {
-            Some(item) => lay(field, Some(standing), Some(&item), owned_item(&name)),
-            None if wanted.iter().any(|ours| is_same_port(field, ours, standing)) => None,
-            None => owned_item(&name).is_none().then(|| standing.clone()),
+            Some(item) => merged(field, Some(existing), Some(&item), owned_item(&name)),
+            None if wanted.iter().any(|ours| is_same_port(field, ours, existing)) => None,
+            None => owned_item(&name).is_none().then(|| existing.clone()),
         }
     });
     let added = wanted

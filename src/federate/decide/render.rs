@@ -226,6 +226,14 @@ pub fn forget_configuration(stateful_set: &mut Value) {
         json!("unknown");
 }
 
+fn set_present<const N: usize>(object: &mut Value, fields: [(&str, Option<Value>); N]) {
+    for (name, value) in fields {
+        if let Some(value) = value {
+            object[name] = value;
+        }
+    }
+}
+
 /// Adds labels, the owner, and the namespace if the object has one.
 fn common(mut object: Value, part: Component, server: &SpireServer, namespace: &str) -> Value {
     let metadata = &mut object["metadata"];

@@ -197,7 +197,7 @@ impl Fetches {
 /// Without an answer yet, the reported one stays.
 pub fn with_answer(
     status: PeerStatus,
-    standing: Option<&PeerStatus>,
+    existing: Option<&PeerStatus>,
     answer: Option<Answer>,
 ) -> PeerStatus {
     let (spire_fetch, spire_detail) = match answer {
@@ -206,7 +206,7 @@ pub fn with_answer(
         Some(Answer::Unseen(why)) => {
             (Some(SpireFetch::Unknown), Some(printable(&why).into_owned()))
         }
-        None => standing.map(|it| (it.spire_fetch, it.spire_detail.clone())).unwrap_or_default(),
+        None => existing.map(|it| (it.spire_fetch, it.spire_detail.clone())).unwrap_or_default(),
     };
     PeerStatus { spire_fetch, spire_detail, ..status }
 }

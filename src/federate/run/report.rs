@@ -34,18 +34,18 @@ impl Federator {
         let findings = &Findings { peers, endpoint, ..findings.clone() };
         let values = conditions::evaluate(server, findings);
         self.log(&values);
-        let standing = &server.status;
+        let existing = &server.status;
         let generation = server.metadata.generation.unwrap_or_default();
         let now = self.clock.now();
         let status = SpireServerStatus {
-            conditions: conditions::stamped(&standing.conditions, &values, generation, now),
+            conditions: conditions::stamped(&existing.conditions, &values, generation, now),
             federation,
             last_valid_spec: last_valid_spec(server, findings),
         };
         // The next reconcile finds the updated objects in place, and can't report the updates any more.
         let events = updates(server, findings).chain(recoveries(server, &findings.peers));
         let published = self.publish(events).await;
-        if status != *standing {
+        if status != *existing {
             self.writer.write_status(server, &status).await?;
         }
         self.warn(server, &values, &findings.peers).await.and(published)
@@ -69,11 +69,11 @@ impl Federator {
     pub(super) async fn report_deletion(&self, server: &SpireServer) -> Result<(), ApiError> {
         let verdict = conditions::deleting(server);
         let generation = server.metadata.generation.unwrap_or_default();
-        let standing = &server.status;
+        let existing = &server.status;
         let conditions =
-            conditions::with(&standing.conditions, &verdict, generation, self.clock.now());
-        let status = SpireServerStatus { conditions, ..standing.clone() };
-        if status != *standing {
+            conditions::with(&existing.conditions, &verdict, generation, self.clock.now());
+        let status = SpireServerStatus { conditions, ..existing.clone() };
+        if status != *existing {
             self.writer.write_status(server, &status).await?;
         }
         self.log(std::slice::from_ref(&verdict));
@@ -103,17 +103,17 @@ impl Federator {
         findings: &Findings,
     ) -> Option<FederationStatus> {
         let federation = server.spec.federation.as_ref()?;
-        let standing = server.status.federation.as_ref();
-        let told = standing.map(|it| &*it.peers).unwrap_or_default();
-        let ours: Vec<_> = told.iter().map(spire_fetches::without_answer).collect();
+        let existing = server.status.federation.as_ref();
+        let reported = server.status.peers();
+        let ours: Vec<_> = reported.iter().map(spire_fetches::without_answer).collect();
         let peers = self.peers.statuses(&federation.federates_with, &ours);
         let with_spire = |peer: PeerStatus| {
-            let told = told.iter().find(|it| it.trust_domain == peer.trust_domain);
+            let reported = reported.iter().find(|it| it.trust_domain == peer.trust_domain);
             let answer = self.server_metrics.answer(&peer.trust_domain);
-            spire_fetches::with_answer(peer, told, answer)
+            spire_fetches::with_answer(peer, reported, answer)
         };
         let peers: Vec<_> = peers.into_iter().map(with_spire).collect();
-        let url = standing.and_then(|it| it.endpoint_url.clone());
+        let url = existing.and_then(|it| it.endpoint_url.clone());
         Some(FederationStatus {
             endpoint_url: findings.endpoint_url(federation, url),
             peers_summary: (!peers.is_empty()).then(|| conditions::summary(&peers)),

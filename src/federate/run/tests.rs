@@ -137,13 +137,13 @@ async fn what_was_told_of_peers_stays_where_the_memory_of_them_cannot_be_read() 
         last_success_time: Some(testing::noon()),
         ..PeerStatus::default()
     };
-    let standing: Vec<_> = peers.iter().map(told).collect();
+    let existing: Vec<_> = peers.iter().map(told).collect();
     server.status.federation =
-        Some(FederationStatus { peers: standing.clone(), ..FederationStatus::default() });
+        Some(FederationStatus { peers: existing.clone(), ..FederationStatus::default() });
     let federator = federator(setting(), |_| (503, json!({ "code": 503 })));
     assert!(federator.update_peers(&server).await.is_err());
     let status = federator.federation_status(&server, &Findings::default()).unwrap();
-    assert_eq!(status.peers, standing);
+    assert_eq!(status.peers, existing);
 }
 
 #[tokio::test]
@@ -408,9 +408,9 @@ async fn a_proxy_with_credentials_is_told_of_without_them() {
     assert!(!told.contains("hunter2"), "{told}");
 }
 
-fn peers(standing: &[PeerStatus]) -> SpireServer {
+fn peers(existing: &[PeerStatus]) -> SpireServer {
     let mut server = server(spiffe());
-    let federation = FederationStatus { peers: standing.to_vec(), ..FederationStatus::default() };
+    let federation = FederationStatus { peers: existing.to_vec(), ..FederationStatus::default() };
     server.status.federation = Some(federation);
     server
 }

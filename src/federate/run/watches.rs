@@ -64,8 +64,8 @@ impl Federator {
                     false
                 }
                 Change::Listed(places) => {
-                    let standing = |name: &str| places.iter().any(|it| *it.name == *name);
-                    lock(&this.trust_domains).retain(|name, _| standing(name));
+                    let existing = |name: &str| places.iter().any(|it| *it.name == *name);
+                    lock(&this.trust_domains).retain(|name, _| existing(name));
                     true
                 }
                 // The CRD is not installed.

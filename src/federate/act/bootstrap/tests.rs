@@ -20,10 +20,10 @@ fn an_object_is_named_after_its_trust_domain_where_kubernetes_takes_the_name() {
 }
 
 /// The plan for an offer of td-a.test in a cluster with this object.
-async fn planned(standing: Value) -> ImportPlan {
+async fn planned(existing: Value) -> ImportPlan {
     let server = json!(render::tests::server(Value::Null));
     let wire = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let mut body = json!({ "metadata": {}, "items": [standing] });
+        let mut body = json!({ "metadata": {}, "items": [existing] });
         if request.uri().path().ends_with("/spireservers/cluster") {
             body = server.clone();
             body["spec"]["trustDomain"] = json!("td-b.test");

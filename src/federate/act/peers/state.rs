@@ -115,13 +115,13 @@ impl PeerState {
 
 /// The status of a peer. Without a bundle in this process, its fields stay as an earlier process wrote them.
 pub(super) fn current_status(
-    standing: Option<&PeerStatus>,
+    existing: Option<&PeerStatus>,
     known: Option<&PeerState>,
     trust_domain: &str,
 ) -> PeerStatus {
     let now = known.map(|known| known.status(trust_domain));
-    let (Some(old), Some(now), Some(known)) = (standing, &now, known) else {
-        let one = standing.cloned().or(now);
+    let (Some(old), Some(now), Some(known)) = (existing, &now, known) else {
+        let one = existing.cloned().or(now);
         return one.unwrap_or_else(|| PeerState::default().status(trust_domain));
     };
     if known.bundle.is_none() {
@@ -151,12 +151,12 @@ fn texts(warnings: &[PeerWarning]) -> Vec<String> {
 
 /// The old status unless something changed. A slightly newer time of success is no change.
 pub(super) fn worth_writing(
-    standing: Option<&PeerStatus>,
+    existing: Option<&PeerStatus>,
     known: Option<&PeerState>,
     trust_domain: &str,
 ) -> PeerStatus {
-    let new = current_status(standing, known, trust_domain);
-    let (Some(old), Some(known)) = (standing, known) else { return new };
+    let new = current_status(existing, known, trust_domain);
+    let (Some(old), Some(known)) = (existing, known) else { return new };
     let aged = PeerStatus { last_success_time: old.last_success_time, ..new.clone() };
     let passed = old.last_success_time.zip(new.last_success_time).map(|(old, new)| new - old);
     // A time in the future, from a wrong clock, is corrected.

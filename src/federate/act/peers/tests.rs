@@ -66,8 +66,8 @@ fn a_peer_is_asked_four_times_a_hint_and_within_bounds() {
     assert_eq!(PeerState::default().interval(), Duration::from_secs(75));
 }
 
-fn written(standing: Option<&PeerStatus>, known: Option<&PeerState>) -> PeerStatus {
-    worth_writing(standing, known, "td-b.test")
+fn written(existing: Option<&PeerStatus>, known: Option<&PeerState>) -> PeerStatus {
+    worth_writing(existing, known, "td-b.test")
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn a_peer_that_never_answered_is_news_once() {
 #[test]
 fn a_new_process_neither_forgets_nor_repeats_what_an_earlier_one_saw() {
     let ca = Ca::new("a");
-    let standing = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]).status("td-b.test");
-    assert_eq!(written(Some(&standing), None), standing, "nobody was asked yet");
+    let existing = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]).status("td-b.test");
+    assert_eq!(written(Some(&existing), None), existing, "nobody was asked yet");
     let fresh = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]);
-    assert_eq!(written(Some(&standing), Some(&fresh)), standing);
+    assert_eq!(written(Some(&existing), Some(&fresh)), existing);
     let failing = recorded(vec![(1, Err(dark()))]);
-    let told = written(Some(&standing), Some(&failing));
+    let told = written(Some(&existing), Some(&failing));
     assert_eq!((told.sequence, told.last_success_time), (Some(7), Some(noon())));
     assert!(!told.reachable && told.last_error.is_some());
 }
@@ -254,13 +254,13 @@ fn a_new_process_still_knows_a_server_whose_authorities_were_replaced_since_the_
     before.hears(&b, Ok(bundle(&[&first], 1)));
     assert!(before.to_cache().is_empty(), "what was brought is there already");
     before.hears(&b, Ok(bundle(&[&rotated], 2)));
-    let standing = before.statuses(std::slice::from_ref(&b), &[]);
+    let existing = before.statuses(std::slice::from_ref(&b), &[]);
 
     // A restart, or the other replica takes the lead.
     let after = start();
     after.set_cached(before.to_cache());
     assert_eq!(after.to_cache().len(), 1, "it is not forgotten before the peer is asked");
-    assert_eq!(after.statuses(std::slice::from_ref(&b), &standing), standing);
+    assert_eq!(after.statuses(std::slice::from_ref(&b), &existing), existing);
     let known = trusted(&after, &b).contains(&testing::bundle(&[&rotated]).x509[0]);
     assert!(known, "the SPIRE server goes on, and we report that its peer can't be verified");
 }
@@ -272,13 +272,13 @@ fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
     let before = peers();
     before.set_peers(&b);
     before.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 2)));
-    let standing = before.statuses(&b, &[]);
+    let existing = before.statuses(&b, &[]);
 
     // A restart, or the other replica takes the lead, while b is dead.
     let after = peers();
     after.set_peers(&b);
     after.hears(&b[0], Err(dark()));
-    after.statuses(&b, &standing);
+    after.statuses(&b, &existing);
     let figures = |peers: Arc<Peers>| {
         let mut registry = prometheus_client::registry::Registry::default();
         crate::federate::metrics::Metrics::register(&mut registry, peers, Clock::from_fn(noon));
@@ -414,11 +414,11 @@ fn a_peer_whose_endpoint_changed_is_not_verified_before_it_is_asked() {
     let b = peer("td-b.test", Profile::HttpsSpiffe);
     let peers = federating_with(&b);
     peers.hears(&b, Ok(bundle(&[&Ca::new("a")], 1)));
-    let standing = peers.statuses(std::slice::from_ref(&b), &[]);
-    assert!(standing[0].profile_verified);
+    let existing = peers.statuses(std::slice::from_ref(&b), &[]);
+    assert!(existing[0].profile_verified);
     let elsewhere = [Peer { bundle_endpoint_url: "https://other.test".to_owned(), ..b }];
     peers.set_peers(&elsewhere);
-    let told = peers.statuses(&elsewhere, &standing);
+    let told = peers.statuses(&elsewhere, &existing);
     assert!(!told[0].profile_verified, "nobody has asked the new endpoint: {:?}", told[0]);
 }
 
@@ -453,9 +453,9 @@ fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key
         Bundle::parse(document.to_string().as_bytes()).unwrap()
     };
     let mut known = recorded(vec![(0, Ok(with_key("old")))]);
-    let standing = written(None, Some(&known));
+    let existing = written(None, Some(&known));
     known.record(Ok(with_key("new")).into(), noon() + TimeDelta::minutes(10));
-    let told = written(Some(&standing), Some(&known));
+    let told = written(Some(&existing), Some(&known));
     assert_eq!(told.bundle_since, Some(noon() + TimeDelta::minutes(10)));
 }
 

@@ -41,11 +41,11 @@ impl PeerWarning {
 
 /// The highest sequence number before it went back. It is reported until the number grows again. The status
 /// decides, because an earlier process may have seen it.
-pub(super) fn went_back_from(standing: &PeerStatus, sequence: Option<u64>) -> Option<u64> {
-    let (before, now) = (standing.sequence?, sequence?);
+pub(super) fn went_back_from(existing: &PeerStatus, sequence: Option<u64>) -> Option<u64> {
+    let (before, now) = (existing.sequence?, sequence?);
     match now.cmp(&before) {
-        std::cmp::Ordering::Less => Some(before.max(standing.sequence_went_back_from.unwrap_or(0))),
-        std::cmp::Ordering::Equal => standing.sequence_went_back_from,
+        std::cmp::Ordering::Less => Some(before.max(existing.sequence_went_back_from.unwrap_or(0))),
+        std::cmp::Ordering::Equal => existing.sequence_went_back_from,
         std::cmp::Ordering::Greater => None,
     }
 }

@@ -20,37 +20,37 @@ pub enum ImportPlan {
         others: Vec<FederatedTrustDomain>,
     },
     Change {
-        standing: Box<FederatedTrustDomain>,
+        existing: Box<FederatedTrustDomain>,
         wanted: FederatedTrustDomainSpec,
     },
 }
 
 impl ImportPlan {
-    pub(crate) fn of(offer: &Offer, standing: &[FederatedTrustDomain]) -> Self {
+    pub(crate) fn of(offer: &Offer, existing: &[FederatedTrustDomain]) -> Self {
         let wanted = spec(offer);
         let taken =
-            |name: &str| standing.iter().any(|it| it.metadata.name.as_deref() == Some(name));
+            |name: &str| existing.iter().any(|it| it.metadata.name.as_deref() == Some(name));
         let name = Some(object_name(&wanted.trust_domain))
             .filter(|name| !taken(name))
             .unwrap_or_else(|| digest_name(&wanted.trust_domain));
-        match heeded(standing, &wanted.trust_domain) {
+        match object_in_use(existing, &wanted.trust_domain) {
             None => {
-                let others =
-                    standing.iter().filter(|it| is_of(it, &wanted.trust_domain)).cloned().collect();
+                let of_it = |it: &&FederatedTrustDomain| is_of(it, &wanted.trust_domain);
+                let others = existing.iter().filter(of_it).cloned().collect();
                 Self::Create { name, wanted, others }
             }
-            Some(standing) if says_the_same(&standing.spec, &wanted) => Self::Nothing,
-            Some(standing) => Self::Change { standing: Box::new(standing.clone()), wanted },
+            Some(existing) if is_same(&existing.spec, &wanted) => Self::Nothing,
+            Some(existing) => Self::Change { existing: Box::new(existing.clone()), wanted },
         }
     }
 }
 
 /// The oldest object of a trust domain: the one that our controller manager uses.
-pub(super) fn heeded<'a>(
-    standing: &'a [FederatedTrustDomain],
+pub(super) fn object_in_use<'a>(
+    existing: &'a [FederatedTrustDomain],
     trust_domain: &str,
 ) -> Option<&'a FederatedTrustDomain> {
-    let ours = standing.iter().filter(|it| is_of(it, trust_domain));
+    let ours = existing.iter().filter(|it| is_of(it, trust_domain));
     ours.filter(|it| trust::is_ours(it)).min_by_key(|it| trust::seniority(it))
 }
 
@@ -82,9 +82,9 @@ fn marked(url: &str, bundle: &Bundle) -> String {
 
 /// Compares documents by their keys, because the order of fields does not matter. Both are for our
 /// controller manager, so neither does the class.
-fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDomainSpec) -> bool {
-    let same_keys = match (bundle(standing), bundle(wanted)) {
-        (Some(standing), Some(wanted)) => standing.same_keys(&wanted),
+fn is_same(existing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDomainSpec) -> bool {
+    let same_keys = match (bundle(existing), bundle(wanted)) {
+        (Some(existing), Some(wanted)) => existing.same_keys(&wanted),
         _ => false,
     };
     let without_bundle = |spec: &FederatedTrustDomainSpec| FederatedTrustDomainSpec {
@@ -92,7 +92,7 @@ fn says_the_same(standing: &FederatedTrustDomainSpec, wanted: &FederatedTrustDom
         class_name: None,
         ..spec.clone()
     };
-    same_keys && without_bundle(standing) == without_bundle(wanted)
+    same_keys && without_bundle(existing) == without_bundle(wanted)
 }
 
 /// None if it can't be parsed.

@@ -31,7 +31,7 @@ pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Conditi
         ApplyResult::Created => admission(&Value::Null, "FederationRouteCreated"),
         ApplyResult::Updated(_, live) => admission(live, "FederationRouteUpdated"),
         ApplyResult::InPlace(live) | ApplyResult::OutOfStep(_, live) => {
-            admission(live, standing_reason(server))
+            admission(live, existing_reason(server))
         }
         ApplyResult::Taken(owner) => {
             about("False", "FederationRouteTaken", &taken(Component::Route, owner))
@@ -51,15 +51,15 @@ pub(super) fn route(server: &SpireServer, findings: &Findings) -> Option<Conditi
 }
 
 /// A reason of an earlier write is kept: changing it would be another write.
-fn standing_reason(server: &SpireServer) -> &'static str {
-    match standing(server, ROUTE).map(|it| &*it.reason) {
+fn existing_reason(server: &SpireServer) -> &'static str {
+    match existing_condition(server, ROUTE).map(|it| &*it.reason) {
         Some("FederationRouteCreated") => "FederationRouteCreated",
         Some("FederationRouteUpdated") => "FederationRouteUpdated",
         _ => "RouteAvailable",
     }
 }
 
-fn standing<'a>(server: &'a SpireServer, about: &str) -> Option<&'a Condition> {
+fn existing_condition<'a>(server: &'a SpireServer, about: &str) -> Option<&'a Condition> {
     server.status.conditions.iter().find(|it| it.r#type == about)
 }
 
@@ -106,9 +106,9 @@ fn refusal(ingress: &Value) -> Option<String> {
 }
 
 /// Whether the status reports this address.
-fn is_told(server: &SpireServer, url: &str) -> bool {
-    let told = server.status.federation.as_ref().and_then(|it| it.endpoint_url.as_deref());
-    told == Some(url)
+fn is_reported(server: &SpireServer, url: &str) -> bool {
+    let reported = server.status.federation.as_ref().and_then(|it| it.endpoint_url.as_deref());
+    reported == Some(url)
 }
 
 /// What a peer would see at our endpoint.
@@ -119,7 +119,7 @@ pub(super) fn endpoint(server: &SpireServer, findings: &Findings) -> Option<Cond
         EndpointView::Waiting(why) => about("Unknown", "EndpointNotAsked", why),
         // The finding of an earlier process is kept until this one has polled.
         EndpointView::NotAsked(url) => {
-            match standing(server, ENDPOINT).filter(|_| is_told(server, url)) {
+            match existing_condition(server, ENDPOINT).filter(|_| is_reported(server, url)) {
                 Some(it) if it.status == "True" => about("True", "EndpointServesBundle", ""),
                 Some(it) if it.status == "False" => about("False", "EndpointFails", &it.message),
                 Some(it) if it.reason == "EndpointNotReached" => {

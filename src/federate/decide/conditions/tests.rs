@@ -214,13 +214,13 @@ fn an_object_of_somebody_else_is_named_with_its_owner() {
 
 #[test]
 fn a_time_moves_with_its_status_alone_and_conditions_of_others_stay() {
-    let standing = stamped(&[], &evaluate(&server(spiffe()), &well()), 1, noon());
-    let foreign = Condition { r#type: "Theirs".into(), ..standing[0].clone() };
-    let standing: Vec<_> = standing.into_iter().chain([foreign.clone()]).collect();
+    let existing = stamped(&[], &evaluate(&server(spiffe()), &well()), 1, noon());
+    let foreign = Condition { r#type: "Theirs".into(), ..existing[0].clone() };
+    let existing: Vec<_> = existing.into_iter().chain([foreign.clone()]).collect();
     let later = noon() + TimeDelta::hours(1);
     let down =
         with(Component::Service, ApplyResult::Failed(Operation::Update, ApiError::Forbidden));
-    let after = stamped(&standing, &evaluate(&server(spiffe()), &down), 2, later);
+    let after = stamped(&existing, &evaluate(&server(spiffe()), &down), 2, later);
     let time =
         |about: &str| after.iter().find(|it| it.r#type == about).unwrap().last_transition_time;
     assert_eq!(time("ServiceAvailable"), later);

@@ -27,7 +27,7 @@ fn facts(listed: &str, brought: Option<&Offer>) -> Facts {
         }],
         "managedRoute": "true",
     }));
-    let standing = |offer: &Offer| -> FederatedTrustDomain {
+    let existing = |offer: &Offer| -> FederatedTrustDomain {
         let object = json!({
             "metadata": { "name": "td-b.test" },
             "spec": {
@@ -39,7 +39,7 @@ fn facts(listed: &str, brought: Option<&Offer>) -> Facts {
         });
         serde_json::from_value(object).unwrap()
     };
-    Facts { server, standing: brought.into_iter().map(standing).collect() }
+    Facts { server, existing: brought.into_iter().map(existing).collect() }
 }
 
 fn planned(export: &Export, facts: &Facts) -> Result<FileImportPlan, ImportError> {
@@ -126,7 +126,7 @@ fn a_listed_peer_is_imported_and_importing_it_again_changes_nothing() {
     assert_eq!(plan.listing, Listing::Listed);
     let ImportPlan::Create { wanted, .. } = plan.write else { panic!("it is created") };
     let mut after = facts("td-b.test", Some(&export.offer));
-    after.standing[0].spec = wanted;
+    after.existing[0].spec = wanted;
     assert!(matches!(planned(&export, &after).unwrap().write, ImportPlan::Nothing));
     let newer = Export::new(Offer::of_td_b(&[&Ca::new("b, rotated")], json!(4)), noon());
     assert!(matches!(planned(&newer, &after).unwrap().write, ImportPlan::Change { .. }));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{BUNDLE, CONTROLLER_MANAGER, FEDERATION_PORT, RenderContext, SERVER};
+use super::{BUNDLE, CONTROLLER_MANAGER, FEDERATION_PORT, RenderContext, SERVER, set_present};
 use crate::api::spire_server::{
     BundleEndpoint, CaSubject, Datastore, Federation, HttpsWeb, POSTGRES, Peer, Profile,
     SpireServerSpec,
@@ -72,11 +72,7 @@ pub fn server_conf(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         ("ca_subject", spec.ca_subject.as_ref().map(|subject| json!([ca_subject(subject)]))),
         ("federation", spec.federation.as_ref().map(federation)),
     ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            server[name] = value;
-        }
-    }
+    set_present(&mut server, optional);
     json!({
         "server": server,
         "plugins": plugins(spec, setting),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     CONTROLLER_MANAGER, FEDERATION_PORT, PodUser, RenderContext, SERVER, SERVING_CERT, config,
-    serving_cert,
+    serving_cert, set_present,
 };
 use crate::{
     api::spire_server::{POSTGRES, SpireServerSpec},
@@ -56,11 +56,7 @@ pub fn stateful_set(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         ("tolerations", (!spec.tolerations.is_empty()).then(|| json!(spec.tolerations))),
         ("nodeSelector", (!spec.node_selector.is_empty()).then(|| json!(spec.node_selector))),
     ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            pod[name] = value;
-        }
-    }
+    set_present(&mut pod, optional);
     json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -143,14 +139,14 @@ fn server(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
         "readinessProbe": probe("/ready", 5),
         "securityContext": security(),
     });
-    let environment = setting.proxy.environment();
-    if !environment.is_empty() {
-        container["env"] = environment.into();
-    }
-    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
-        container["resources"] = resources;
-    }
+    let environment = Some(setting.proxy.environment()).filter(|it| !it.is_empty());
+    let optional = [("env", environment.map(Value::from)), ("resources", resources(spec))];
+    set_present(&mut container, optional);
     container
+}
+
+fn resources(spec: &SpireServerSpec) -> Option<Value> {
+    spec.resources.as_ref().map(|it| pruned(json!(it)))
 }
 
 fn controller_manager(spec: &SpireServerSpec, setting: &RenderContext) -> Value {
@@ -168,9 +164,7 @@ fn controller_manager(spec: &SpireServerSpec, setting: &RenderContext) -> Value 
         "readinessProbe": { "httpGet": { "path": "/readyz", "port": "cm-healthz" } },
         "securityContext": security(),
     });
-    if let Some(resources) = spec.resources.as_ref().map(|it| pruned(json!(it))) {
-        container["resources"] = resources;
-    }
+    set_present(&mut container, [("resources", resources(spec))]);
     container
 }
 

@@ -59,11 +59,11 @@ fn what_is_odd_about_a_peer_is_in_its_status_and_an_event_tells_one_kind_from_an
     let b = [peer("td-b.test", Profile::HttpsSpiffe)];
     let peers = federating_with(&b[0]);
     peers.hears(&b[0], Ok(bundle(&[&Ca::new("a")], 9)));
-    let standing = peers.statuses(&b, &[]);
+    let existing = peers.statuses(&b, &[]);
     let asked = peers.targets().remove(0);
     let outcome = Ok(bundle(&[&Ca::new("a"), &early], 3));
     peers.record(&asked, Answer { outcome, warnings: vec![SvidWarning::ServerAuthAlone] });
-    let told = peers.statuses(&b, &standing).remove(0);
+    let told = peers.statuses(&b, &existing).remove(0);
     assert_eq!(told.warnings.len(), 3, "{told:?}");
     let warnings = peers.warnings();
     let reasons: Vec<_> = warnings.iter().map(|(_, warning)| warning.reason()).collect();
