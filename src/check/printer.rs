@@ -142,7 +142,7 @@ One line failed.
         let lines = [hostile];
         assert!(is_harmless(&strip_str(&table(&lines, Place::Cluster, 100)).to_string()));
         assert!(is_harmless(&document(&lines, Place::Cluster, HOSTILE, true)));
-        // What is left after the colours were taken out is not what the tenant hid among them.
+        // Our colours are stripped; those that a tenant wrote stay escaped.
         assert!(
             strip_str(&table(&lines, Place::Cluster, 100)).to_string().contains("\\u{1b}[31mred")
         );

@@ -88,7 +88,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What a certificate chain says: neither key nor certificate is kept.
+/// A description of a certificate chain: neither key nor certificate is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The serial number, and then each name in a line of its own: one piece of memory, however

@@ -14,7 +14,6 @@ use x509_parser::x509::AlgorithmIdentifier;
 use super::der::{self, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 use super::public_key::{Curve, PublicKey};
 
-/// What a signature was made over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Digest {
     Sha256,

@@ -331,13 +331,14 @@ fn a_misspelt_annotation_is_named_whoever_injects() {
 
 #[test]
 fn bad_certificates_and_refused_routes_have_a_line_each() {
-    let change = |change: fn(&mut RoutesFound, ObjectRef)| {
+    type Change = fn(&mut RoutesFound, ObjectRef);
+    let change = |change: Change| {
         let facts = with_routes(|it| change(it, shop()));
         let warned = that_are(&statuses(&facts, Expect::Whatever), Status::Warning);
         assert_eq!(warned.len(), 1, "{warned:?}");
         (warned[0], line(&facts, warned[0]).found)
     };
-    let cases: [(fn(&mut RoutesFound, ObjectRef), &str, &str); 6] = [
+    let cases: [(Change, &str, &str); 6] = [
         (|it, at| it.expired.push(at), "certificate-dates", "expired: web/shop"),
         (|it, at| it.expiring.push(at), "certificate-dates", "expiring soon: web/shop"),
         (|it, at| it.unreadable.push(at), "certificate-dates", "cannot be read: web/shop"),
