@@ -19,7 +19,7 @@ use tokio::process::Command;
 
 /// The hidden subcommand.
 pub const COMMAND: &str = "raw-fetches";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of the client.
 #[derive(Clone, Parser)]
@@ -107,8 +107,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 fn fetch(connector: &SslConnector, address: SocketAddr) -> anyhow::Result<()> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let configured = connector.configure()?.verify_hostname(false);
     let mut stream = configured.connect("localhost", stream)?;
     write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;

@@ -16,7 +16,7 @@ use testkit::{figures::Times, spire::SpireServer, stage};
 use tokio::task::JoinHandle;
 
 /// Interval between reads of the SPIRE server's log.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 type Moments = Arc<Mutex<HashMap<(String, u64), Instant>>>;
 
@@ -140,6 +140,6 @@ pub async fn refreshed(
             found.len(),
             trust_domains.len(),
         );
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -34,7 +34,7 @@ use super::{
 /// The history length of `trustplane sandbox`.
 const HISTORY: usize = 100_000;
 const LISTS: usize = 7;
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 const ROUTES: &str = "/apis/route.openshift.io/v1/routes";
 const SECRETS: &str = "/api/v1/secrets";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -266,7 +266,7 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     let begin = Instant::now();
-    stream::iter(0..count).map(work).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    stream::iter(0..count).map(work).buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
     Ok(count as f64 / begin.elapsed().as_secs_f64())
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// More are no faster on two cores.
-const AT_ONCE: usize = 32;
+const CONCURRENCY: usize = 32;
 
 pub async fn namespaces(client: &Client) -> anyhow::Result<()> {
     let tenants = (0..NAMESPACES).map(namespace);
@@ -70,7 +70,7 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     let mut progress = Progress::of(what, count);
-    let mut done = stream::iter(0..count).map(work).buffer_unordered(AT_ONCE);
+    let mut done = stream::iter(0..count).map(work).buffer_unordered(CONCURRENCY);
     while done.try_next().await?.is_some() {
         progress.step();
     }

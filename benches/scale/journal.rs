@@ -39,9 +39,9 @@ rules:
 }
 
 /// Polling interval, long enough to cost nothing.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout, longer than any measurement.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub struct Request {
     /// Whether the controller sent it.
@@ -125,13 +125,13 @@ impl Journal {
     }
 
     pub fn mark(&mut self) -> anyhow::Result<Mark> {
-        self.catch_up()?;
+        self.read_new_lines()?;
         Ok(Mark(self.requests.len()))
     }
 
     /// Requests answered since that moment.
     pub fn since(&mut self, mark: Mark) -> anyhow::Result<&[Request]> {
-        self.catch_up()?;
+        self.read_new_lines()?;
         Ok(&self.requests[mark.0..])
     }
 
@@ -149,7 +149,7 @@ impl Journal {
     ) -> anyhow::Result<()> {
         let (mut next, mut last_news) = (mark.0, Instant::now());
         loop {
-            self.catch_up()?;
+            self.read_new_lines()?;
             while let Some(request) = self.requests.get(next) {
                 next += 1;
                 if request.is_write() || request.is_renewal() {
@@ -159,10 +159,10 @@ impl Journal {
                     return Ok(());
                 }
             }
-            if last_news.elapsed() > PATIENCE {
+            if last_news.elapsed() > TIMEOUT {
                 bail!("nothing happens any more, and still to come: {what}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -172,8 +172,8 @@ impl Journal {
         let mut since = Instant::now();
         let mut seen = self.requests.len();
         while since.elapsed() < silence {
-            tokio::time::sleep(LOOK).await;
-            self.catch_up()?;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            self.read_new_lines()?;
             if self.requests[seen..].iter().any(Request::is_write) {
                 since = Instant::now();
             }
@@ -182,7 +182,7 @@ impl Journal {
         self.mark()
     }
 
-    fn catch_up(&mut self) -> anyhow::Result<()> {
+    fn read_new_lines(&mut self) -> anyhow::Result<()> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
         let mut reader = BufReader::with_capacity(1 << 16, file);

@@ -170,8 +170,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("")] {
             let refused = Kubeconfig::write(Some(&path), "server", "authority", "token");
-            let said = refused.unwrap_err().to_string();
-            assert!(said.contains("is a folder: name a file in it"), "{said}");
+            let message = refused.unwrap_err().to_string();
+            assert!(message.contains("is a folder: name a file in it"), "{message}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::sequence::{self, Compared, Disagreement, Pair};
 /// Calls per sequence. Longer ones find nothing more and take longer to shrink.
 const LENGTH: usize = 80;
 /// Concurrent sequences, because the real server mostly waits.
-const AT_ONCE: usize = 4;
+const CONCURRENCY: usize = 4;
 /// Limits for shrinking a failing sequence.
 const RETRIES: usize = 300;
 const SHRINK_WITHIN: Duration = Duration::from_secs(45);
@@ -67,7 +67,7 @@ pub async fn first_failure(pair: &Pair, seed: u64, operations: usize) -> Result<
             Err(found) => Err(Failure { seed, steps, found }),
         }
     });
-    let mut sequences = futures::stream::iter(sequences).buffer_unordered(AT_ONCE);
+    let mut sequences = futures::stream::iter(sequences).buffer_unordered(CONCURRENCY);
     let mut tally = Tally::default();
     while let Some(done) = sequences.next().await {
         tally.add(&done?);

@@ -14,7 +14,7 @@ use crate::compare::Difference;
 use crate::side::Answer;
 
 /// A known difference.
-pub struct Known {
+pub struct KnownDifference {
     pub name: &'static str,
     pub why: &'static str,
     /// Whether the two sides hold different objects afterwards, so that the sequence must end.
@@ -31,8 +31,8 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/${a}/leases";
 const ROUTES: &str = "/apis/route.openshift.io/v1/namespaces/${a}/routes";
 const APPLY: &str = "application/apply-patch+yaml";
 
-pub const KNOWN: &[Known] = &[
-    Known {
+pub const KNOWN: &[KnownDifference] = &[
+    KnownDifference {
         name: "server-side apply",
         why: "The sandbox does not keep track of who set which field, which server-side apply is about. It says so.",
         parts: true,
@@ -45,7 +45,7 @@ pub const KNOWN: &[Known] = &[
             vec![Call::patch(APPLY, SECRET, secret).with("fieldManager", "test")]
         },
     },
-    Known {
+    KnownDifference {
         name: "managed fields",
         why: "For the same reason a write that changes nothing but who manages a field makes no new version.",
         parts: true,
@@ -61,14 +61,14 @@ pub const KNOWN: &[Known] = &[
             ]
         },
     },
-    Known {
+    KnownDifference {
         name: "formats",
         why: "The sandbox answers in JSON only and says so, where the real server has YAML and protobuf too.",
         parts: false,
         explains: |_, _, right, _| right.code == 406,
         example: || vec![Call::get(SECRETS).header("accept", "application/yaml")],
     },
-    Known {
+    KnownDifference {
         name: "old paths of watches",
         why: "The paths below /watch/ are deprecated since Kubernetes 1.11. The sandbox has none of them.",
         parts: false,
@@ -77,7 +77,7 @@ pub const KNOWN: &[Known] = &[
             vec![Call::get("/api/v1/watch/namespaces/${a}/secrets").with("timeoutSeconds", "1")]
         },
     },
-    Known {
+    KnownDifference {
         name: "empty maps",
         why: "Go tells an empty map from an absent one for as long as a request lasts, so the real server finds immutable data changed from nothing to nothing.",
         parts: false,
@@ -87,7 +87,7 @@ pub const KNOWN: &[Known] = &[
             vec![Call::post(SECRETS, secret.clone()), Call::put(SECRET, secret)]
         },
     },
-    Known {
+    KnownDifference {
         name: "other kinds",
         why: "A custom resource that calls itself another kind is refused for that. The real server goes on to apply rules to what it did not check, and tells what comes of it.",
         parts: false,
@@ -108,8 +108,8 @@ pub fn known(
     left: &Answer,
     right: &Answer,
     found: &[Difference],
-) -> Option<&'static Known> {
-    let explains = |known: &&Known| (known.explains)(call, left, right, found);
+) -> Option<&'static KnownDifference> {
+    let explains = |known: &&KnownDifference| (known.explains)(call, left, right, found);
     KNOWN.iter().find(|known| !is_done_by_controllers(call) && explains(known))
 }
 

@@ -15,7 +15,7 @@ use crate::placeholders::Placeholders;
 use crate::side::{Answer, Side, Watching};
 
 /// Time for differing watches to become equal.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for the controllers of a real cluster, of which namespaces alone take five seconds.
 const CONTROLLERS: Duration = Duration::from_secs(25);
 /// Watches must stay equal for this long.
@@ -118,7 +118,7 @@ impl Run<'_> {
 
     async fn try_step(&mut self, step: usize, call: &Call) -> Result<Answer, Box<Disagreement>> {
         if call.may_be_stale() {
-            tokio::join!(self.left.catch_up(call), self.right.catch_up(call));
+            tokio::join!(self.left.refresh_cache(call), self.right.refresh_cache(call));
         }
         let (left, right) = if call.is_watch() {
             let ((left, one), (right, two)) =
@@ -184,7 +184,7 @@ impl Run<'_> {
 
     async fn compare_watches(&mut self) -> Result<(), Box<Disagreement>> {
         for open in &self.watches {
-            tokio::join!(self.left.catch_up(&open.call), self.right.catch_up(&open.call));
+            tokio::join!(self.left.refresh_cache(&open.call), self.right.refresh_cache(&open.call));
         }
         tokio::time::sleep(QUIET).await;
         for open in std::mem::take(&mut self.watches) {
@@ -198,7 +198,7 @@ impl Run<'_> {
         let events = |half: &Half<'_>, watching: &Watching| half.own_events(&open.call, watching);
         let [one, two] = &open.halves;
         while events(&self.left, one).len() != events(&self.right, two).len()
-            && start.elapsed() < PATIENCE
+            && start.elapsed() < TIMEOUT
         {
             tokio::time::sleep(QUIET).await;
         }
@@ -242,7 +242,7 @@ impl Half<'_> {
     }
 
     /// A list without resourceVersion is consistent, and brings the server's cache up to date.
-    async fn catch_up(&self, call: &Call) {
+    async fn refresh_cache(&self, call: &Call) {
         let collection = Call::get(call.collection()).with("limit", "1");
         self.side.call(self.placeholders.request(&collection)).await;
     }
@@ -291,12 +291,12 @@ impl Half<'_> {
             Body::Text(text) => text.clone(),
             _ => String::new(),
         };
-        let said = format!("{call} {body}");
-        if !said.contains("Foreground") && !said.contains("Orphan") && !said.contains("orphan") {
+        let text = format!("{call} {body}");
+        if !text.contains("Foreground") && !text.contains("Orphan") && !text.contains("orphan") {
             return;
         }
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             let look = Call::get(call.path.clone());
             let seen = self.side.call(self.placeholders.request(&look)).await.body.to_string();
             if !seen.contains("\"foregroundDeletion\"") && !seen.contains("\"orphan\"") {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
 /// Visitors should not wait minutes for a rotation.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(PROGRAM);
@@ -45,7 +45,7 @@ fn two_clusters_come_to_trust_each_other_and_stop_again() {
     let start = Instant::now();
     let ended = run(&["-o", "json"], &[]);
     assert!(ended.status.success(), "{}{}", text(&ended.stdout), text(&ended.stderr));
-    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
     let report: Value = serde_json::from_slice(&ended.stdout).expect("JSON alone");
     assert_eq!(report["holds"], true);
     let steps = report["steps"].as_array().unwrap();

@@ -22,7 +22,7 @@ use trustplane::demo::tour::probe::probe;
 use testkit::tied::{self, Tied};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const STEPS: usize = 8;
 
 /// The running program, with its output in a file. It is killed with the test.
@@ -59,7 +59,7 @@ impl Running {
             if output.contains(words) {
                 return output;
             }
-            assert!(start.elapsed() < PATIENCE, "{words:?} is not in: {output}");
+            assert!(start.elapsed() < TIMEOUT, "{words:?} is not in: {output}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -68,7 +68,7 @@ impl Running {
     async fn stop(&mut self, signal: Signal) -> (Option<i32>, Duration) {
         let start = Instant::now();
         self.tied.signal(signal);
-        (self.tied.ended(PATIENCE).await, start.elapsed())
+        (self.tied.ended(TIMEOUT).await, start.elapsed())
     }
 }
 
@@ -223,7 +223,7 @@ fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_col
         let start = Instant::now();
         let ended = run(&arguments, &[("COLUMNS", &width.to_string())]);
         let shown = String::from_utf8(ended.stdout).unwrap();
-        assert!(ended.status.success() && start.elapsed() < PATIENCE, "{shown}");
+        assert!(ended.status.success() && start.elapsed() < TIMEOUT, "{shown}");
         assert!(shown.contains("The sandbox has ended too"), "{shown}");
         let one_word = |line: &str| line.trim().trim_end_matches(" \\").split(' ').count() == 1;
         let too_long = |line: &&str| line.chars().count() > width && !one_word(line);
@@ -315,7 +315,7 @@ async fn with_no_inject_the_sandbox_leaves_routes_to_an_injector_of_yours() {
         if route["status"]["ingress"].is_array() {
             break route;
         }
-        assert!(start.elapsed() < PATIENCE, "the edge does not admit the Route");
+        assert!(start.elapsed() < TIMEOUT, "the edge does not admit the Route");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert!(admitted["status"]["certificate"].is_null(), "{admitted}");
@@ -390,7 +390,7 @@ async fn neither_a_key_nor_the_token_reaches_the_log_at_any_level() {
     let sha256 = CertificateSummary::of(&pair.der).sha256;
     let start = Instant::now();
     while probe(edge, "shop.example.com").await.unwrap().certificate.sha256 != sha256 {
-        assert!(start.elapsed() < PATIENCE, "the pair is not served");
+        assert!(start.elapsed() < TIMEOUT, "the pair is not served");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (code, _) = sandbox.stop(Signal::TERM).await;

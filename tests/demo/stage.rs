@@ -16,7 +16,7 @@ use trustplane::demo::tour::probe::{Served, probe};
 use trustplane::runtime::clock::Clock;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// API server, edge, and a CA.
 pub struct Stage {
@@ -86,7 +86,7 @@ impl Stage {
             if what(&served) {
                 return served;
             }
-            assert!(start.elapsed() < PATIENCE, "{host} still gets: {served:#?}");
+            assert!(start.elapsed() < TIMEOUT, "{host} still gets: {served:#?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -111,7 +111,7 @@ impl Stage {
             if seen["conditions"][0]["status"] == status {
                 return seen;
             }
-            assert!(start.elapsed() < PATIENCE, "still says: {seen:#}");
+            assert!(start.elapsed() < TIMEOUT, "still says: {seen:#}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -230,7 +230,7 @@ impl Faults {
     }
 
     /// False in most simulations, which then need not parse watch events.
-    pub fn concern_events(&self) -> bool {
+    pub fn affect_events(&self) -> bool {
         !self.active.is_empty()
     }
 

@@ -6,7 +6,7 @@
 //! - `faults`, `plans`: the faults, and every point at which they happen
 //! - `world`, `wire`: one simulation, over the fault layer of `apiserver`
 //! - `oracle`: the invariants of every history; `testkit::route_table` is a second implementation
-//! of the decisions
+//!   of the decisions
 //! - `bugs`, `tamper`: seeded bugs, each of which must be caught
 //!
 //! `make simulate` runs everything. A failing case is printed with the command that reproduces it:

@@ -421,11 +421,11 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
         return Some("a Route that is not ours got a condition".to_owned());
     }
     let truth = held_state(&route);
-    let (said, _) = condition(after);
-    if said.as_deref() != truth {
-        return Some(format!("the condition says {said:?}, and it is {truth:?}"));
+    let (actual, _) = condition(after);
+    if actual.as_deref() != truth {
+        return Some(format!("the condition says {actual:?}, and it is {truth:?}"));
     }
-    let told = |route: &Value| {
+    let conditions = |route: &Value| {
         let all = route["status"]["certificate"].as_array().cloned().unwrap_or_default();
         let plain = |mut one: Value| {
             one.as_object_mut().map(|fields| fields.remove("lastTransitionTime"));
@@ -433,7 +433,7 @@ fn untrue_status(before: &Value, after: &Value) -> Option<String> {
         };
         all.into_iter().map(plain).collect::<Vec<_>>()
     };
-    (told(before) == told(after))
+    (conditions(before) == conditions(after))
         .then(|| "I5: the condition got a new time, and says the same".to_owned())
 }
 
@@ -513,10 +513,10 @@ fn wrong_end(route: &Model, seen: &Seen, policy: &Policy) -> Option<String> {
         _ if holds => (Some("Custom"), "CertificateInRoute"),
         _ => (Some("Default"), "NoCertificate"),
     };
-    let said = condition(&route.0);
+    let actual = condition(&route.0);
     let wanted = (state.map(str::to_owned), reason.to_owned());
-    if said != wanted {
-        return Some(format!("its condition says {said:?} and not {wanted:?}"));
+    if actual != wanted {
+        return Some(format!("its condition says {actual:?} and not {wanted:?}"));
     }
     None
 }
@@ -531,8 +531,8 @@ fn silence(route: &Model, seen: &Seen, warned: &HashSet<(String, String)>) -> Op
         "4" if route.is_annotated() => "ExternalCertificate",
         _ => return None,
     };
-    let said = warned.contains(&(route.uid().to_owned(), warning.to_owned()));
-    (!said).then(|| format!("no Event warns of {warning}"))
+    let reported = warned.contains(&(route.uid().to_owned(), warning.to_owned()));
+    (!reported).then(|| format!("no Event warns of {warning}"))
 }
 
 fn why_unusable(route: &Model, seen: &Seen) -> &'static str {

@@ -100,7 +100,7 @@ impl FaultPlan for Wire {
 
     fn event_fault(&self, call: &SentCall, event: &[u8]) -> EventFault {
         let mut faults = self.world.faults();
-        if !faults.concern_events() {
+        if !faults.affect_events() {
             return EventFault::None;
         }
         let event: Value = serde_json::from_slice(event).unwrap_or_default();

@@ -8,7 +8,7 @@ use super::{Bench, now};
 use crate::journal::{Request, by_verb};
 
 /// The controller's default watch timeout, and its number of watches.
-const WATCH_LIVES: Duration = Duration::from_secs(60);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 const WATCHES: f64 = 2.0;
 
 impl Bench {
@@ -38,7 +38,7 @@ impl Bench {
         report.at_most("memory, steady", steady, 30.0, "MB");
         report.at_most("idle: writes", writes as f64, 0.0, "");
         report.at_most("idle: requests other than watches", others as f64, 0.0, "");
-        let renewals = WATCHES * (seconds / WATCH_LIVES.as_secs_f64()).ceil();
+        let renewals = WATCHES * (seconds / WATCH_TIMEOUT.as_secs_f64()).ceil();
         report.at_most("idle: watches renewed", watches as f64, renewals, "");
         report.at_most("idle: processor", busy, 0.1, "%");
         Ok(())

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Interval and timeout for a controller to become ready.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// Measurements that may be left out. A cold start is always measured, and so is the raw limit.
@@ -180,7 +180,7 @@ async fn until_ready(controller: &mut Controller) -> anyhow::Result<()> {
     let begin = Instant::now();
     while controller.page("/readyz").await.0 != 200 {
         ensure!(begin.elapsed() < READY_WITHIN, "the controller does not become ready");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ impl Bench {
         };
         self.stage.journal.until("a list of Routes and one of Secrets", mark, listed).await?;
         let seconds = begin.elapsed().as_secs_f64();
-        let versions = self.was_told_gone(&refused).await?;
+        let versions = self.got_410(&refused).await?;
         let end = self.stage.journal.quiet(self.settings.silence).await?;
         let (peak, after) = (process.peak()?, process.resident()?);
         let requests = self.stage.journal.between(mark, end);
@@ -58,16 +58,16 @@ impl Bench {
 
     /// Repeats the controller's watches: the audit log does not show the 410, which is an event
     /// after a 200.
-    async fn was_told_gone(&self, refused: &HashMap<Box<str>, Box<str>>) -> anyhow::Result<String> {
-        let mut told = Vec::new();
+    async fn got_410(&self, refused: &HashMap<Box<str>, Box<str>>) -> anyhow::Result<String> {
+        let mut watches = Vec::new();
         for (kind, path) in WATCHED {
             let version = refused.get(kind).with_context(|| format!("no watch of {kind}"))?;
             let path = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=5");
             let event = first_event(&self.stage.client().await?, &path).await?;
             let gone = event["type"] == "ERROR" && event["object"]["code"] == 410;
             ensure!(gone, "a watch of {kind} from {version} was not told 410");
-            told.push(format!("of {kind} from {version}"));
+            watches.push(format!("of {kind} from {version}"));
         }
-        Ok(told.join(" and "))
+        Ok(watches.join(" and "))
     }
 }

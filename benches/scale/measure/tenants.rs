@@ -35,7 +35,7 @@ const MB_PER_MIB: f64 = 1.048_576;
 /// Pairs that the small Secrets alternate between.
 const PAIRS: usize = 40;
 /// Concurrent changes.
-const AT_ONCE: usize = 16;
+const CONCURRENCY: usize = 16;
 /// The Secret that all large Routes name, and that does not exist.
 const ABSENT: &str = "absent";
 
@@ -115,7 +115,7 @@ pub async fn measure(
     introduce_lone(&mut stage, issuer).await?;
     create(&client, &routes_path(RAW), &route(SINGLE, None)).await?;
     stage.journal.quiet(settings.silence).await?;
-    let Elsewhere { lone, raw, rate } = during_changes(&mut stage, settings, issuer).await?;
+    let OtherNamespaces { lone, raw, rate } = during_changes(&mut stage, settings, issuer).await?;
     let peak = Process(controller.pid()).peak()? / MB_PER_MIB;
     let requests = stage.journal.since(mark)?;
     let reads =
@@ -217,7 +217,7 @@ async fn memory(stage: &Stage, settings: &Settings) -> anyhow::Result<f64> {
 }
 
 /// Measurements in other namespaces while the tenant changed its Secrets.
-struct Elsewhere {
+struct OtherNamespaces {
     /// From the change of the lone Route's Secret to the Route's patch.
     lone: Times,
     /// From a read of a Route to its patch, by the plain client.
@@ -230,7 +230,7 @@ async fn during_changes(
     stage: &mut Stage,
     settings: &Settings,
     issuer: &Issuer,
-) -> anyhow::Result<Elsewhere> {
+) -> anyhow::Result<OtherNamespaces> {
     now("a hostile tenant changes its Secrets");
     let order =
         Order::on(stage, Duration::ZERO, settings.changes, settings.pause, issuer.mean_bytes()?);
@@ -245,7 +245,7 @@ async fn during_changes(
     let rate = f64::from(changes.get()) / begin.elapsed().as_secs_f64();
     let lone = stage.journal.lone_latencies(mark, &lone_pairs[..used]).await?;
     let raw = stage.journal.reads_to_patches(mark)?;
-    Ok(Elsewhere { lone: Times::of(lone), raw: Times::of(raw), rate })
+    Ok(OtherNamespaces { lone: Times::of(lone), raw: Times::of(raw), rate })
 }
 
 /// Changes the small Secrets in turn, and sometimes one with a chain.
@@ -276,7 +276,7 @@ async fn keep_changing(
         };
         patched(client, place.secret_path(), change.clone())
     };
-    let mut changed = Box::pin(numbers.map(change).buffer_unordered(AT_ONCE));
+    let mut changed = Box::pin(numbers.map(change).buffer_unordered(CONCURRENCY));
     while changed.try_next().await?.is_some() {
         done.set(done.get() + 1);
     }

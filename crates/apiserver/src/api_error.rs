@@ -111,11 +111,20 @@ impl ApiError {
             kind: kind.plural.to_owned(),
             ..Details::default()
         };
-        Self { code, reason, message, details: Some(Box::new(details)), warnings: Vec::new() }
+        Self::detailed(code, reason, message, details)
     }
 
     fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, warnings: Vec::new() }
+    }
+
+    fn detailed(
+        code: u16,
+        reason: &'static str,
+        message: impl Into<String>,
+        details: Details,
+    ) -> Self {
+        Self { details: Some(Box::new(details)), ..Self::plain(code, reason, message) }
     }
 
     /// The object does not exist.
@@ -126,9 +135,8 @@ impl ApiError {
 
     /// The path does not exist.
     pub fn no_such_path() -> Self {
-        let details = Some(Box::default());
-        let message = "the server could not find the requested resource".to_owned();
-        Self { code: 404, reason: "NotFound", message, details, warnings: Vec::new() }
+        let message = "the server could not find the requested resource";
+        Self::detailed(404, "NotFound", message, Details::default())
     }
 
     /// Nothing exists below that path.
@@ -230,13 +238,7 @@ impl ApiError {
         };
         let causes_text = join_causes(&details.causes);
         let message = format!("{options}.meta.k8s.io \"\" is invalid: {causes_text}");
-        Self {
-            code: 422,
-            reason: "Invalid",
-            message,
-            details: Some(Box::new(details)),
-            warnings: Vec::new(),
-        }
+        Self::detailed(422, "Invalid", message, details)
     }
 
     /// The patched object can't be decoded.
@@ -244,25 +246,13 @@ impl ApiError {
         let cause = Cause::invalid("patch", "", why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
         let details = Details { causes: vec![cause], ..Details::default() };
-        Self {
-            code: 422,
-            reason: "Invalid",
-            message,
-            details: Some(Box::new(details)),
-            warnings: Vec::new(),
-        }
+        Self::detailed(422, "Invalid", message, details)
     }
 
     /// The patch can't be applied to the object.
     pub fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request".to_owned();
-        Self {
-            code: 422,
-            reason: "Invalid",
-            message,
-            details: Some(Box::default()),
-            warnings: Vec::new(),
-        }
+        Self::detailed(422, "Invalid", message, Details::default())
     }
 
     /// The request is malformed.
@@ -292,26 +282,13 @@ impl ApiError {
         };
         let details = Details { causes: vec![cause], retry_after: 1, ..Details::default() };
         let message = format!("Timeout: {message}");
-        Self {
-            code: 504,
-            reason: "Timeout",
-            message,
-            details: Some(Box::new(details)),
-            warnings: Vec::new(),
-        }
+        Self::detailed(504, "Timeout", message, details)
     }
 
     /// The path does not support the method.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        let details = Some(Box::default());
-        Self {
-            code: 405,
-            reason: "MethodNotAllowed",
-            message: message.into(),
-            details,
-            warnings: Vec::new(),
-        }
+        Self::detailed(405, "MethodNotAllowed", message, Details::default())
     }
 
     /// The same for a custom resource, with the verb in the message.
@@ -386,13 +363,7 @@ impl ApiError {
             ..Details::default()
         };
         let message = format!("Internal error occurred: {message}");
-        Self {
-            code: 500,
-            reason: "InternalError",
-            message,
-            details: Some(Box::new(details)),
-            warnings: Vec::new(),
-        }
+        Self::detailed(500, "InternalError", message, details)
     }
 
     /// The same with only a message.

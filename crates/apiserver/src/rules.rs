@@ -142,13 +142,13 @@ pub(super) fn warnings(kind: &Kind, object: &Value, current: Option<&Value>) -> 
     let known = current.map(finalizers).unwrap_or_default();
     let plain =
         |name: &String| !name.contains('/') && !STANDARD_FINALIZERS.contains(&name.as_str());
-    let told = |name: String| {
+    let warning = |name: String| {
         format!(
             "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
         )
     };
     let new = finalizers(object).into_iter().filter(|name| plain(name) && !known.contains(name));
-    new.map(told).collect()
+    new.map(warning).collect()
 }
 
 /// Completes a new object after validation.

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::access::ACCOUNT;
 
 /// Timeout of [`AuditLog::wait_quiet`].
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Follows an audit log. Each query reads the lines added since the last one.
 pub struct AuditLog {
@@ -114,7 +114,7 @@ impl AuditLog {
         let (mut writes, mut since) = (self.writes_by_account(namespace), Instant::now());
         while since.elapsed() < silence {
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "our account never stopped writing to {namespace}: {writes:?}"
             );
             tokio::time::sleep(Duration::from_millis(25).min(silence)).await;

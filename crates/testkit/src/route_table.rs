@@ -138,7 +138,7 @@ impl Model {
         !self.key().is_empty()
             && self
                 .annotation(MARKER)
-                .is_some_and(|stands| well_formed(stands) && second(stands) == second(&wanted))
+                .is_some_and(|marker| well_formed(marker) && second(marker) == second(&wanted))
     }
 
     /// The first row of the table that matches.

@@ -25,7 +25,7 @@ pub const NAMESPACE: &str = "spire";
 /// Name of the cluster in its SPIRE server's configuration.
 pub const CLUSTER_NAME: &str = "cluster-a";
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The cluster.
 pub struct Stage {
@@ -98,7 +98,7 @@ impl Stage {
         let mut command = tokio::process::Command::new(trustplane_binary());
         command.args(["federate", "--namespace=spire"]).args(flags).env("KUBECONFIG", kubeconfig);
         command.arg(format!("--apps-domain={}", self.domain)).kill_on_drop(true);
-        let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+        let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
         let output = ended.expect("it ends by itself").expect("the program runs");
         let code = output.status.code().unwrap_or(-1);
         (code, String::from_utf8_lossy(&output.stdout).into_owned())
@@ -222,7 +222,7 @@ impl Stage {
     /// Waits until a condition has this status and reason. Returns its message.
     pub async fn until_condition(&self, about: &str, status: &str, reason: &str) -> String {
         let what = format!("{about} is {status} ({reason})");
-        eventually(PATIENCE, &what, async || {
+        eventually(TIMEOUT, &what, async || {
             let found = self.condition(about).await;
             if (&*found.0, &*found.1) == (status, reason) {
                 Ok(found.2)
@@ -268,7 +268,7 @@ impl Stage {
         let file = self.cluster.scratch().join(format!("{}.json", suite::next_number()));
         suite::write_private(&file, &object.to_string());
         let file = file.display().to_string();
-        eventually(PATIENCE, "an object is accepted", async || {
+        eventually(TIMEOUT, "an object is accepted", async || {
             self.cluster.kubectl(&["apply", "--server-side", "-f", &file]).await
         })
         .await;
@@ -282,7 +282,7 @@ impl Stage {
     /// Waits until an object's field has this value.
     pub async fn until_field(&self, part: Component, pointer: &str, wanted: Value) {
         let what = format!("{pointer} of {part:?} is {wanted}");
-        eventually(PATIENCE, &what, async || {
+        eventually(TIMEOUT, &what, async || {
             let object = self.find(part).await.unwrap_or_default();
             let found = object.pointer(pointer).cloned().unwrap_or_default();
             if found == wanted { Ok(()) } else { Err(found.to_string()) }
@@ -293,7 +293,7 @@ impl Stage {
     /// Waits until the ConfigMap of peers holds this peer's bundle. Returns it.
     pub async fn until_kept(&self, trust_domain: &str) -> String {
         let what = format!("what was fetched of {trust_domain} is kept");
-        eventually(PATIENCE, &what, async || {
+        eventually(TIMEOUT, &what, async || {
             let object = self.find(Component::PeersConfigMap).await.unwrap_or_default();
             let text = object["data"][trust_domain].as_str().map(str::to_owned);
             text.ok_or_else(|| object.to_string())

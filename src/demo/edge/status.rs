@@ -120,15 +120,15 @@ mod tests {
 
     #[test]
     fn an_unchanged_status_is_not_written_again() {
-        let said = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
-        let entry = entry(said["status"]["ingress"].clone());
+        let written = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
+        let entry = entry(written["status"]["ingress"].clone());
         assert_eq!(patch(&entry, &refused("no key"), noon() + TimeDelta::hours(1)), None);
     }
 
     #[test]
     fn the_time_moves_with_the_status_and_not_with_the_words() {
-        let said = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
-        let entry = entry(said["status"]["ingress"].clone());
+        let written = patch(&entry(json!([])), &refused("no key"), noon()).unwrap();
+        let entry = entry(written["status"]["ingress"].clone());
         let later = noon() + TimeDelta::hours(1);
         let time = |admission: &Admission| {
             let patch = patch(&entry, admission, later).unwrap();

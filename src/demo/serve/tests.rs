@@ -110,13 +110,13 @@ async fn a_client_that_asks_for_http2_gets_it() {
 
 #[tokio::test]
 async fn a_watch_arrives_line_by_line_and_ends_with_the_server() {
-    let (tell, told) = mpsc::unbounded_channel::<&'static str>();
-    let told = Arc::new(std::sync::Mutex::new(Some(told)));
+    let (lines_sender, receiver) = mpsc::unbounded_channel::<&'static str>();
+    let receiver = Arc::new(std::sync::Mutex::new(Some(receiver)));
     let watch = service_fn(move |_: Request<Body>| {
-        let told = told.lock().unwrap().take().unwrap();
-        let lines = stream::unfold(told, |mut told| async {
-            let line = told.recv().await?;
-            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), told))
+        let receiver = receiver.lock().unwrap().take().unwrap();
+        let lines = stream::unfold(receiver, |mut receiver| async {
+            let line = receiver.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(line))), receiver))
         });
         async move { Ok(Response::new(StreamBody::new(lines))) }
     });
@@ -128,7 +128,7 @@ async fn a_watch_arrives_line_by_line_and_ends_with_the_server() {
     let response = sender.send_request(get(&serving, "/watch", Some(&token))).await.unwrap();
     let mut lines = response.into_body().into_data_stream();
     for line in ["one\n", "two\n"] {
-        tell.send(line).unwrap();
+        lines_sender.send(line).unwrap();
         let arrived = timeout(SECOND, lines.next()).await.unwrap().unwrap().unwrap();
         assert_eq!(arrived, line);
     }

@@ -155,7 +155,7 @@ mod tests {
             sha256: "0123456789abcdef".into(),
         };
         let line = format!("Route shop/shop (edge) | certificate {certificate}");
-        let told = |r#type: &str, reason: &str, message: &str| {
+        let reported = |r#type: &str, reason: &str, message: &str| {
             Some(Reported { r#type: r#type.into(), reason: reason.into(), message: message.into() })
         };
         StepResult {
@@ -164,8 +164,8 @@ mod tests {
             commands: &["kubectl get routes"],
             seen: Seen {
                 served: Ok(Served { certificate, status: 200, line }),
-                condition: told("Default", "SecretNotFound", "not shown"),
-                event: told("Warning", "SecretNotFound", &"many words ".repeat(12)),
+                condition: reported("Default", "SecretNotFound", "not shown"),
+                event: reported("Warning", "SecretNotFound", &"many words ".repeat(12)),
             },
             seconds: 5.127,
             differences: differences.iter().map(|it| (*it).to_owned()).collect(),

@@ -73,8 +73,8 @@ async fn the_sandbox_plainly_refuses_what_it_does_not_support() {
         ("get deployments", "the server doesn't have a resource type \"deployments\""),
     ];
     for (line, why) in refusals {
-        let said = kubectl.run(folder.path(), line).await;
-        assert!(!said.success && said.err.contains(why), "kubectl {line}: {said}");
+        let output = kubectl.run(folder.path(), line).await;
+        assert!(!output.success && output.err.contains(why), "kubectl {line}: {output}");
     }
     let applied = kubectl.run(folder.path(), "apply -f x.json").await;
     assert!(applied.success, "{applied}");

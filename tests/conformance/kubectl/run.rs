@@ -8,7 +8,7 @@ use testkit::{pair, toolbox};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// kubectl for one server.
 pub struct Kubectl {
@@ -101,10 +101,10 @@ impl Script {
         }
         for (line, left, right) in beside {
             let start = Instant::now();
-            while left.lines() != right.lines() && start.elapsed() < PATIENCE {
+            while left.lines() != right.lines() && start.elapsed() < TIMEOUT {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            self.note(line, &left.said(), &right.said(), &mut differences);
+            self.note(line, &left.output(), &right.output(), &mut differences);
         }
         differences
     }
@@ -155,7 +155,7 @@ impl Beside {
         self.heard.lock().expect("no panic").lines().count()
     }
 
-    fn said(&self) -> Output {
+    fn output(&self) -> Output {
         let out = self.heard.lock().expect("no panic").clone();
         Output { success: true, out, err: String::new() }.normalised()
     }

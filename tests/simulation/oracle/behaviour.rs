@@ -65,10 +65,10 @@ impl History<'_> {
                 last.insert(&commit.change.name, (event, commit.at));
             }
         }
-        let said = self.status_messages();
+        let messages = self.status_messages();
         let old = last.values().filter(|(event, at)| {
             let note = event["note"].as_str().or(event["message"].as_str()).unwrap_or_default();
-            event["type"] == "Warning" && said.contains(note) && end - *at > HOUR + SLACK
+            event["type"] == "Warning" && messages.contains(note) && end - *at > HOUR + SLACK
         });
         old.map(|(event, _)| format!("{} was not said again", event["reason"])).collect()
     }
@@ -106,7 +106,7 @@ impl History<'_> {
                 && after.is_some_and(|text| text.is_string())
         });
         let silent = changes.filter(|commit| {
-            let told = commits.iter().any(|event| {
+            let reported = commits.iter().any(|event| {
                 event.change.kind.plural == "events"
                     && event.at >= commit.at
                     && event.at - commit.at < SLACK / 2
@@ -120,7 +120,7 @@ impl History<'_> {
                     && later.change.name == commit.change.name
                     && self.call(later).target.subresource.is_none()
             });
-            !told && !overtaken
+            !reported && !overtaken
         });
         silent
             .map(|commit| format!("no Event tells of version {}", commit.change.version))

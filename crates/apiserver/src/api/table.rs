@@ -182,10 +182,10 @@ mod tests {
 
     #[test]
     fn ages_get_coarser_as_they_grow() {
-        let told = |seconds| cells::age(noon() - chrono::TimeDelta::seconds(seconds), noon());
+        let age = |seconds| cells::age(noon() - chrono::TimeDelta::seconds(seconds), noon());
         let day = 86_400;
         let ages = [0, 119, 120, 125, 3600, 3 * 3600 + 60, 9 * 3600, 3 * day, 9 * day, 900 * day];
         let expected = ["0s", "119s", "2m", "2m5s", "60m", "3h1m", "9h", "3d", "9d", "2y170d"];
-        assert_eq!(ages.map(told), expected);
+        assert_eq!(ages.map(age), expected);
     }
 }

@@ -50,7 +50,7 @@ async fn watch(server: &ApiServer, path: &str) -> Vec<Value> {
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
-fn told(events: &[Value]) -> Vec<(&str, &str)> {
+fn types_and_names(events: &[Value]) -> Vec<(&str, &str)> {
     events
         .iter()
         .map(|event| {
@@ -134,7 +134,7 @@ async fn a_watch_tells_what_happened_since_and_what_happens() {
     };
     let (events, ()) = tokio::join!(watch(&server, &path), late);
     let expected = [("ADDED", "early"), ("ADDED", "late"), ("DELETED", "early"), ("BOOKMARK", "")];
-    assert_eq!(told(&events), expected);
+    assert_eq!(types_and_names(&events), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn a_watch_from_a_version_that_is_forgotten_gets_a_410_and_open_ones_go_on
         );
     };
     let (events, ()) = tokio::join!(open, others);
-    assert_eq!(told(&events), [("ADDED", "one")]);
+    assert_eq!(types_and_names(&events), [("ADDED", "one")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn an_object_that_leaves_the_selection_is_sent_as_deleted() {
     };
     let path = format!("{secrets}?watch=1&labelSelector=tier%3Dfront&timeoutSeconds=5");
     let (events, ()) = tokio::join!(watch(&server, &path), changes);
-    assert_eq!(told(&events), [("ADDED", "one"), ("DELETED", "one")]);
+    assert_eq!(types_and_names(&events), [("ADDED", "one"), ("DELETED", "one")]);
 }
 
 #[test]

@@ -80,13 +80,13 @@ pub(super) fn warning(object: &Value) -> Option<String> {
     let decoded = |key| STANDARD.decode(text(&object["data"], &[key])).unwrap_or_default();
     let (certificate, key) = (decoded("tls.crt"), Zeroizing::new(decoded("tls.key")));
     let is_pem = |text: &[u8]| text.windows(10).any(|part| part == b"-----BEGIN");
-    let told = match () {
+    let problem = match () {
         () if !is_pem(&certificate) => "failed to find any PEM data in certificate input",
         () if !is_pem(&key) => "failed to find any PEM data in key input",
         () if is_mismatch(&certificate, &key) => "private key does not match public key",
         () => return None,
     };
-    Some(format!("tls: {told}"))
+    Some(format!("tls: {problem}"))
 }
 
 /// Whether the key does not belong to the first certificate. An unreadable pair is no mismatch.

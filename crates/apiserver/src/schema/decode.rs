@@ -102,8 +102,8 @@ fn decode_fields(
             Some(field) => {
                 let given = !value.is_null();
                 let value = decode(field, value, &at, unknown)?;
-                let said = given && (field.zero == Zero::Kept || !says_nothing(field, &value));
-                if said || field.zero == Zero::Shown {
+                let is_kept = given && (field.zero == Zero::Kept || !says_nothing(field, &value));
+                if is_kept || field.zero == Zero::Shown {
                     decoded.insert(name, value);
                 }
             }

@@ -125,17 +125,17 @@ fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<()
     }
     let doubled = doubled.iter().map(|field| format!("duplicate field \"{field}\""));
     let unknown = unknown.iter().map(|field| format!("unknown field \"{field}\""));
-    let told: Vec<String> = doubled.chain(unknown).collect();
+    let problems: Vec<String> = doubled.chain(unknown).collect();
     match call.unknown_fields {
         FieldValidation::Ignore => {}
-        FieldValidation::Warn => call.warnings.extend(told),
+        FieldValidation::Warn => call.warnings.extend(problems),
         FieldValidation::Strict => {
             return Err(ApiError::bad_request(format!(
                 "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
                 kind.kind,
                 kind.version,
                 kind.kind,
-                told.join(", ")
+                problems.join(", ")
             )));
         }
     }
@@ -144,6 +144,6 @@ fn tell_unknown(kind: &Kind, unknown: Vec<String>, call: &mut Call) -> Result<()
 
 /// The message of the decoder without the prefix that names the kind.
 pub(super) fn decoder_of(message: &str) -> &str {
-    let told = message.split_once(" cannot be handled as a ").map(|(_, rest)| rest);
-    told.and_then(|rest| rest.split_once(": ")).map_or(message, |(_, why)| why)
+    let error = message.split_once(" cannot be handled as a ").map(|(_, rest)| rest);
+    error.and_then(|rest| rest.split_once(": ")).map_or(message, |(_, why)| why)
 }

@@ -148,10 +148,10 @@ impl Store {
             let why = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"
             );
-            let told = format!("namespace {namespace} is being terminated");
+            let message = format!("namespace {namespace} is being terminated");
             return Err(ApiError::forbidden(kind, name, &why).with_cause(
                 "NamespaceTerminating",
-                &told,
+                &message,
                 "metadata.namespace",
             ));
         }

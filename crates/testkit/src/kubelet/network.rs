@@ -24,7 +24,7 @@ pub const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 1), 443);
 /// The Pod's address. Probes and clients use it, so a server that listens only on loopback is not
 /// ready.
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 2);
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A network namespace with its forwarders. Dropping it ends them.
 pub struct Network {
@@ -82,7 +82,7 @@ impl Network {
             async move {
                 let connect = move || {
                     let stream = within(&file, || {
-                        std::net::TcpStream::connect_timeout(&pod(port), PATIENCE)
+                        std::net::TcpStream::connect_timeout(&pod(port), TIMEOUT)
                     })?;
                     stream.set_nonblocking(true).map(|()| stream)
                 };
@@ -116,7 +116,7 @@ impl Network {
     /// Whether a probe by HTTP succeeds.
     pub async fn answers(&self, port: u16, path: &str) -> bool {
         let (file, path) = (self.file(), path.to_owned());
-        let ask = move || within(&file, || http::get(pod(port), &path, PATIENCE));
+        let ask = move || within(&file, || http::get(pod(port), &path, TIMEOUT));
         matches!(tokio::task::spawn_blocking(ask).await, Ok(Ok((200, _))))
     }
 }

@@ -143,10 +143,10 @@ async fn check(program: &Path, folder: &Path) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     // The first alert names the file; later ones only summarise.
-    let alert = said.lines().find(|line| line.starts_with("[ALERT]"));
-    Err(alert.unwrap_or(said.trim()).to_owned())
+    let alert = errors.lines().find(|line| line.starts_with("[ALERT]"));
+    Err(alert.unwrap_or(errors.trim()).to_owned())
 }
 
 /// Writes changed files, each atomically.

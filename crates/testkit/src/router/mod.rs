@@ -59,12 +59,12 @@ impl Router {
         let haproxy =
             HaProxy::start(&layout.folder, render(&layout, []), &logs.join("haproxy.log")).await?;
         let (tell, changes) = mpsc::unbounded_channel();
-        let (say, statuses) = watch::channel(Vec::new());
+        let (sender, statuses) = watch::channel(Vec::new());
         let driver = Driver {
             table: Table::default(),
             layout,
             haproxy,
-            say,
+            statuses: sender,
             journal: Journal::at(logs.join("router.log")),
             is_complete: false,
             last_reload: None,
@@ -121,7 +121,7 @@ struct Driver {
     table: Table,
     layout: Layout,
     haproxy: HaProxy,
-    say: watch::Sender<Vec<Value>>,
+    statuses: watch::Sender<Vec<Value>>,
     journal: Journal,
     /// Whether all Routes were listed at least once.
     is_complete: bool,
@@ -173,10 +173,10 @@ impl Driver {
     fn decide(&self) -> Files {
         let admissions = self.table.admissions();
         let now = Utc::now();
-        let said = admissions
+        let statuses = admissions
             .iter()
             .filter_map(|(entry, admission)| status::replacement(entry, admission, now));
-        self.say.send_replace(said.collect());
+        self.statuses.send_replace(statuses.collect());
         let admitted = admissions.iter().filter(|(_, it)| *it == Admission::Admitted);
         render(
             &self.layout,

@@ -8,7 +8,7 @@ use openssl::ssl::{SslConnector, SslMethod};
 use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer, and the certificate of the server.
 pub struct Answer {
@@ -39,8 +39,8 @@ fn ask(address: SocketAddr, name: &str, authorities: &str, path: &str) -> anyhow
     }
     let mut connector = SslConnector::builder(SslMethod::tls_client())?;
     connector.set_cert_store(store.build());
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut stream = connector.build().connect(name, stream)?;
     // HTTP/1.0: the answer ends with the connection.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {name}\r\n\r\n")?;

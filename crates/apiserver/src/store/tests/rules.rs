@@ -79,10 +79,10 @@ fn a_refusal_never_quotes_a_value_of_a_secret_or_a_key_of_a_route() {
         }),
     ];
     for (at, outcome) in refused.into_iter().enumerate() {
-        let told = outcome.expect_err("each is refused").to_status().to_string();
+        let status = outcome.expect_err("each is refused").to_status().to_string();
         // Values of enums are quoted as in Kubernetes: a termination is no secret.
-        let told = told.replacen(&format!("Unsupported value: \\\"{KEY}\\\""), "", 9);
-        assert!(!told.contains(KEY), "case {at} quotes the value");
+        let status = status.replacen(&format!("Unsupported value: \\\"{KEY}\\\""), "", 9);
+        assert!(!status.contains(KEY), "case {at} quotes the value");
     }
 }
 
