@@ -5,6 +5,7 @@ use kube::{Api, Client};
 
 use super::api_error;
 
+#[cfg(feature = "demo")]
 pub const SERVER_NAME: &str = "trustplane sandbox";
 /// Its version ends like this.
 const VERSION: &str = "+trustplane-sandbox";

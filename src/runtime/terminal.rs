@@ -44,6 +44,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// Shell commands, each in lines of this width, still to be copied: a long one goes on after a `\`.
 /// Comments are wrapped as comments.
+#[cfg(any(test, feature = "demo"))]
 pub fn commands(text: &str, width: usize) -> String {
     text.lines().flat_map(|line| command(line, width)).map(|line| line + "\n").collect()
 }
