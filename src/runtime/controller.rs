@@ -114,7 +114,7 @@ pub trait Controller: Send + Sync + 'static {
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, anyhow::Result<()>>;
 }
 
-/// What a controller is made from.
+/// Input for making a controller.
 pub struct Context<'a> {
     /// Every write passes the gate.
     pub client: Client,

@@ -24,7 +24,7 @@ const NEITHER_RIGHT: &str = "nobody may neither get Secret \"others-tls\" nor cr
 const NO_SECRET: &str = "host may not get Secret \"others-tls\" in namespace spire.";
 const NO_CERTIFICATE: &str = "reader may get Secret \"others-tls\", but may not create routes/custom-host in namespace spire.";
 
-/// What somebody without the right is told who changes the host.
+/// The refusal for users who change the host without the right.
 fn no_host(who: &str) -> String {
     format!(
         "{who} may not create routes/custom-host in namespace spire. \

@@ -95,7 +95,7 @@ impl Needs {
     }
 }
 
-/// What stands there when the field is set.
+/// The value when the field is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
     /// Nothing: the field is for good, or comes with the object.

@@ -386,7 +386,7 @@ async fn try_change(stage: &Stage, change: &Value, dry: bool) -> Result<String, 
     stage.cluster.kubectl(&words).await
 }
 
-/// What the server is made of: nobody touched it as long as this is the same.
+/// The server's objects. The same value before and after means that nothing was written.
 async fn versions(stage: &Stage) -> Vec<Value> {
     let mut versions = Vec::new();
     for part in [Component::ServerConfigMap, Component::StatefulSet, Component::ClusterRole] {

@@ -103,7 +103,7 @@ async fn deleting_the_spire_server_leaves_nothing_of_it_not_even_what_is_remembe
     let crds = ControllerManager::crds().display().to_string();
     let applied = stage.cluster.kubectl(&["apply", "--server-side", "-f", &crds]).await;
     applied.expect("SPIRE's CRDs");
-    // What is fetched is remembered where it differs from what was brought.
+    // A fetched bundle is kept if it differs from the imported one.
     let older = Served::new(&svid("spiffe://td-b.test/spire/server"));
     let both = both_bundles(served.bundle(), older.bundle());
     stage.apply(&brought(PEER, &format!("localhost:{port}"), &both)).await;

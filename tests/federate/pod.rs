@@ -95,7 +95,7 @@ fn keys_belong_to(node: &Kubelet, user: i64) {
     assert_eq!((i64::from(keys.uid()), keys.mode() & 0o777), (user, 0o600));
 }
 
-/// What the controller manager is told, the server knows.
+/// The server has what the controller manager was told.
 async fn an_entry_arrives(stage: &Stage, pod: &Pod, name: &str) {
     stage
         .apply(&json!({

@@ -24,7 +24,7 @@ const STAYS: &str = "crd/spireservers.operator.openshift.io spireserver/cluster 
                      rolebinding/spire-server clusterrole/spire-server clusterrolebinding/spire-server \
                      route/spire-server-federation";
 
-/// What is there of the above and is not being deleted, with the uid of each.
+/// The objects above that exist and are not being deleted, with their uids.
 async fn standing(stage: &Stage) -> BTreeMap<String, String> {
     let mut arguments = vec!["get", "-n", NAMESPACE, "-o", "json", "--ignore-not-found"];
     arguments.extend(STAYS.split_whitespace());

@@ -55,7 +55,7 @@ async fn fetch_from(url: &str) -> Result<Fetched, FetchError> {
     fetch(&endpoint, noon()).await
 }
 
-/// What is said of a server that proves who it is and then replies this.
+/// The error for a server that proves its identity and then answers this.
 async fn said_of(reply: Reply) -> FetchError {
     let ca = Ca::new("td-b");
     let server = Server::start(ca.svid(SERVER), reply).await;

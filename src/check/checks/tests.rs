@@ -298,7 +298,7 @@ fn the_sandbox_is_named_and_nothing_is_expected_to_be_installed_there() {
     assert_eq!(line(&facts, "routes").result, Status::Ok, "its injector is judged");
     let without = line(&sandbox(Injecting::Others), "api-server").found;
     assert!(without.ends_with("without its injector"), "{without}");
-    // Whoever expects an installation there has the wrong cluster: no advice to install one.
+    // A user who expects an installation here has the wrong cluster, so there is no advice to install one.
     let expected = evaluate(&facts, Expect::Installed);
     let failed: Vec<_> = expected.iter().filter(|line| line.result == Status::Failed).collect();
     let [deployment] = &failed[..] else { panic!("{failed:?}") };

@@ -1,4 +1,4 @@
-//! Who goes before whom.
+//! Order of work.
 
 use std::{sync::Arc, time::Duration};
 

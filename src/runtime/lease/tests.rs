@@ -1,4 +1,4 @@
-//! Who leads, decided and done.
+//! Leader election: decisions, and their execution.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! Who is let in, who is asked about, and what is remembered.
+//! Access to /metrics: answers, TokenReviews, and their cache.
 
 use std::sync::Arc;
 

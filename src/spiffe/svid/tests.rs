@@ -8,7 +8,7 @@ use crate::spiffe::testing::{Ca, bundle, id, noon, svid_params, uri_name};
 
 const SERVER: &str = "spiffe://td-b.test/spire/server";
 
-/// What is said of a certificate that is an SVID but for this change.
+/// The error for a certificate that is an SVID except for this change.
 fn said_of(change: impl FnOnce(&mut CertificateParams)) -> Result<Option<SvidWarning>, SvidError> {
     let ca = Ca::new("td-b");
     let mut params = svid_params(&[SERVER]);

@@ -91,7 +91,7 @@ impl Issued {
     }
 }
 
-/// What a certificate is to be like; unless told otherwise a good leaf for `shop.example.com`.
+/// Describes a certificate. The default is a good leaf for `shop.example.com`.
 pub(super) struct Recipe {
     name: String,
     key: Key,

@@ -50,7 +50,7 @@ async fn who_may_not_delete_a_spire_server_sets_neither_owners_nor_finalizers() 
     refused(owners()).await;
     refused(finalizers.clone()).await;
 
-    // What stays as it was is asked of nobody.
+    // Unchanged values need no right.
     stage.change(json!({ "metadata": owners() })).await;
     stage.change(json!({ "metadata": finalizers })).await;
     let labelled = json!({ "labels": { "team": "a" } });

@@ -90,7 +90,7 @@ fn plain(text: &str) -> String {
         (r"\b[0-9a-f]{4}(:[0-9a-f]{4}){15}\b", "FINGERPRINT"),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)( UTC)?", "TIME"),
         (r"\b(\d+h)?(\d+m)?\d+s\b", "AGE"),
-        // What a person types is shown when the terminal gets it, which may be before the question.
+        // The terminal echoes input when it arrives, which may be before the question.
         (r"^yes\s", ""),
         (r"Type yes to go on:( yes\b)?", "Type yes to go on:"),
         (r"\s+", " "),

@@ -166,7 +166,7 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
     };
     let (ca, authority) = (Ca::new("web"), Ca::new("td-b"));
     std::fs::write(roots, ca.0.pem()).unwrap();
-    // Whoever got hold of a certificate for the host adds a key to the right authorities.
+    // An attacker with a certificate for the host adds a key to the right authorities.
     let number = "A".repeat(43);
     let mut forged = document(&[&authority]);
     let key = json!({

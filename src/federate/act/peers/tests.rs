@@ -218,7 +218,7 @@ fn what_was_asked_for_with_a_bundle_that_an_administrator_took_back_counts_no_mo
     let (peers, b) = (peers(), peer("td-b.test", Profile::HttpsSpiffe));
     peers.set_bootstrap_bundles(brought(&stolen));
     peers.set_peers(std::slice::from_ref(&b));
-    // Whoever has the stolen key is being asked when the administrator brings another bundle; the
+    // The holder of a stolen key is being polled when the administrator imports another bundle; the
     // answer comes in before the task that asks is ended.
     let asked = peers.targets().remove(0);
     peers.set_bootstrap_bundles(brought(&new));

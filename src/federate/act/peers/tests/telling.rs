@@ -1,4 +1,4 @@
-//! What is told of a peer that is odd, and of one at a private address.
+//! Reports about odd peers, and about those at private addresses.
 
 use rcgen::date_time_ymd;
 
