@@ -76,6 +76,10 @@ e2e-cluster: ## The same suite against the cluster that KUBECONFIG names
 simulate: ## The fault simulator: every plan, and 10,000 random runs (or TRUSTPLANE_SEEDS)
 	TRUSTPLANE_SEEDS=$${TRUSTPLANE_SEEDS:-10000} $(SIMULATION)
 
+.PHONY: mutants
+mutants: ## Change about 200 lines of the decisions one by one; lists what no test notices (needs cargo-mutants)
+	e2e/mutants
+
 .PHONY: stack
 stack: needs-all toolbox ## Start the product with real parts around it, to try; Ctrl-C ends it
 	@$(CARGO) test --locked --test e2e -- --stack

@@ -12,8 +12,8 @@ pub(super) struct Target {
     /// Without the brackets of an IPv6 address. With a final dot: then DNS tries no other domain.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What the server is asked for, and must prove where the profile is https_web: without the full stop,
-    /// which neither SNI nor certificates have.
+    /// Sent as SNI, and verified with https_web. Without a final dot, which neither SNI nor certificates
+    /// have.
     pub(super) name: ServerName<'static>,
     /// Host and port as in the URL.
     pub(super) authority: String,
