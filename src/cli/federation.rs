@@ -383,6 +383,13 @@ mod tests {
     };
 
     #[test]
+    fn a_kubeconfig_that_can_not_be_read_is_named_without_quotes() {
+        let error = Kubeconfig::read_from("/nonexistent/config").unwrap_err();
+        let said = explain_kubeconfig(&error);
+        assert!(said.starts_with("kubeconfig /nonexistent/config can't be read: "), "{said}");
+    }
+
+    #[test]
     fn whatever_a_cluster_says_of_itself_what_is_shown_is_harmless() {
         let offer = Offer {
             trust_domain: HOSTILE.into(),
