@@ -2,12 +2,13 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
-SUITE := target/suite
 # The last commit before trustplane.dev/injected-from.
 FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
 SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 --config profile.dev.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
 
+FORMAT := $(CARGO) fmt --all --check
+CLIPPY := $(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 # What `make test` compiles beside the unit tests.
 IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test demo --bench sandbox
 # Tests that ask the Go libraries of OpenShift's router, so they need Go.
@@ -18,27 +19,30 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: needs lint ## For everybody, in minutes: everything that can be shown in one process
-	@rm -rf $(SUITE) target/suite-rows
+test: needs ## For everybody, in minutes: everything that can be shown in one process
+	@e2e/run-suite --begin
 	@$(MAKE) --no-print-directory suites-in-process
 	@e2e/run-suite --table
 
 .PHONY: test-all
 test-all: needs-all ## What CI runs: `make test`, and the real parts around the program
-	@rm -rf $(SUITE) target/suite-rows
+	@e2e/run-suite --begin
 	@# On a new machine both compile for many minutes, and neither keeps two cores busy.
-	@$(MAKE) --no-print-directory -j2 toolbox checked-suites-in-process
-	@e2e/run-suite build $(CARGO) test --locked --workspace --no-run
-	@$(MAKE) --no-print-directory suites-real
+	@$(MAKE) --no-print-directory -j2 suite-toolbox suites-in-process
+	@e2e/run-suite build-all $(CARGO) test --locked --workspace --no-run
+	@$(MAKE) --no-print-directory -j2 real-suites-a real-suites-b
 	@e2e/run-suite suite-audit $(CARGO) test --locked --test suite_audit -- --show-output
 	@e2e/run-suite --table
 
-.PHONY: checked-suites-in-process
-checked-suites-in-process: lint
-	@$(MAKE) --no-print-directory suites-in-process
+.PHONY: suite-toolbox
+suite-toolbox:
+	@e2e/run-suite toolbox e2e/toolbox/build
 
 .PHONY: suites-in-process
 suites-in-process:
+	@e2e/crates bring
+	@e2e/run-suite format $(FORMAT)
+	@e2e/run-suite clippy $(CLIPPY)
 	@e2e/run-suite build $(CARGO) test --locked --workspace --lib $(IN_PROCESS) --no-run
 	@e2e/crates keep
 	@e2e/run-suite unit $(CARGO) test --locked --workspace --lib
@@ -48,15 +52,18 @@ suites-in-process:
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
 	@e2e/run-suite simulation $(SIMULATION)
 
-.PHONY: suites-real
-suites-real:
+# Two suites at a time: they wait for servers, controllers and clocks more than they compute.
+.PHONY: real-suites-a real-suites-b
+real-suites-a:
+	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
+	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
+
+real-suites-b:
 	@e2e/run-suite router-verdict $(CARGO) test --locked --test tls_properties -- $(ASKS_GO)
 	@e2e/run-suite conformance $(CARGO) test --locked --test conformance
 	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
-	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
-	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
 	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
 
 .PHONY: test-long
@@ -92,8 +99,8 @@ stack: needs-all toolbox ## Start the product with real parts around it, to try;
 .PHONY: lint
 lint: needs ## Format and clippy, warnings denied
 	@e2e/crates bring
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
+	$(FORMAT)
+	$(CLIPPY)
 
 .PHONY: build
 build: ## The optimised binary, target/release/trustplane
