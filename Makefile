@@ -52,19 +52,19 @@ suites-in-process:
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
 	@e2e/run-suite simulation $(SIMULATION)
 
-# Two suites at a time: they wait for servers, controllers and clocks more than they compute.
+# Two suites at a time: those of the second group wait for servers and clocks more than they compute.
 .PHONY: real-suites-a real-suites-b
 real-suites-a:
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
-	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
+	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 
 real-suites-b:
+	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
+	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
 	@e2e/run-suite router-verdict $(CARGO) test --locked --test tls_properties -- $(ASKS_GO)
 	@e2e/run-suite conformance $(CARGO) test --locked --test conformance
-	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
-	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
 
 .PHONY: test-long
 test-long: ## Soak, stress and long random runs: more crashes, more Routes, other random cases

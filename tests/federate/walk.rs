@@ -73,11 +73,13 @@ async fn the_walk_of_the_manual_leads_two_workloads_to_mtls_and_ends_it_again() 
     tokio::join!(a.start_agent(), b.start_agent());
     machine.run(&wait).await;
     let identities = manual.section("7. Give workloads an identity");
-    let (create, show) = identities.split_before("entry show");
+    let (create, rest) = identities.split_before("entry show");
+    let (show, wait) = rest.split_before("wait --for=condition=Ready");
     machine.run(&create).await;
     tokio::join!(a.until_entry(), b.until_entry());
-    tokio::join!(a.start_workload(&names, true), b.start_workload(&names, true));
     machine.run(&show).await;
+    tokio::join!(a.start_workload(&names, true), b.start_workload(&names, true));
+    machine.run(&wait).await;
     machine.enters(&a.workload_pod());
     machine.enters(&b.workload_pod());
     walked("workloads");
