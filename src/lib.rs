@@ -14,7 +14,8 @@
 //!     api   tls   spiffe  names Kubernetes types; judgement of certificates and SPIFFE documents
 //! ```
 //!
-//! - `decide/` folders, `tls` and `spiffe` are pure: no client, no clock, no lock, no log, no tokio.
+//! - `decide/` folders, `tls` and `spiffe` are pure: no client, no clock, no lock, no log, no tokio. Of
+//!   `runtime` they use `redact` and `printable`, which are pure, too.
 //! - A job does not use another job. They meet in `tls`, `spiffe`, `bundle`, `runtime` and `k8s`.
 //! - No room below the jobs uses a job or a command.
 //! - No modules use each other in a circle, but for a module and its own children.
