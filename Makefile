@@ -30,7 +30,7 @@ test-all: needs-all ## What CI runs: `make test`, and the real parts around the 
 	@# On a new machine both compile for many minutes, and neither keeps two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-toolbox suites-in-process
 	@e2e/run-suite build-all $(CARGO) test --locked --workspace --no-run
-	@$(MAKE) --no-print-directory -j2 real-suites-a real-suites-b
+	@$(MAKE) --no-print-directory suites-real
 	@e2e/run-suite suite-audit $(CARGO) test --locked --test suite_audit -- --show-output
 	@e2e/run-suite --table
 
@@ -52,19 +52,22 @@ suites-in-process:
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
 	@e2e/run-suite simulation $(SIMULATION)
 
-# Two suites at a time: those of the second group wait for servers and clocks more than they compute.
-.PHONY: real-suites-a real-suites-b
-real-suites-a:
-	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
-	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
-
-real-suites-b:
-	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
-	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
+.PHONY: suites-real
+suites-real:
 	@e2e/run-suite router-verdict $(CARGO) test --locked --test tls_properties -- $(ASKS_GO)
 	@e2e/run-suite conformance $(CARGO) test --locked --test conformance
+	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
+	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
+	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
+	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches
+
+.PHONY: suite-e2e suite-benches
+suite-e2e:
+	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
+suite-benches:
+	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
 
 .PHONY: test-long
 test-long: ## Soak, stress and long random runs: more crashes, more Routes, other random cases
