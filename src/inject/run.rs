@@ -407,7 +407,10 @@ impl Injector {
         };
         let is_published = match self.failed_events.try_acquire() {
             Ok(_permit) => self.reconciler.publish_failure(failure).await,
-            Err(_) => false,
+            Err(_) => {
+                self.reconciler.postpone_failure(failure);
+                false
+            }
         };
         is_in_status && is_published
     }

@@ -130,6 +130,11 @@ impl Publisher {
         published
     }
 
+    /// Counts as a failed attempt: the next one publishes, whatever the status says by then.
+    pub fn postpone(&self, message: &Message) {
+        insert_bounded(&mut lock(&self.failed_at), event_name(message), self.clock.now());
+    }
+
     async fn publish_if_due(
         &self,
         name: &str,
@@ -430,6 +435,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_postponed_is_published_although_the_status_says_it_by_then() {
+        let world = World::default();
+        let (publisher, problem) = (world.publisher(), message("shop", "no key"));
+        publisher.postpone(&problem);
+        publisher.publish_ongoing(&problem, Reported::InStatus).await.unwrap();
+        assert_eq!(world.writes(), ["POST"]);
+    }
+
+    #[tokio::test]
     async fn a_time_in_the_future_counts_as_not_said() {
         let world = World::default();
         let problem = message("shop", "no key");
@@ -447,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_that_the_api_server_let_expire_is_written_anew_when_due() {
+    async fn an_event_that_the_api_server_let_expire_is_written_again_when_due() {
         let world = World::default();
         let publisher = world.publisher();
         let problem = message("shop", "no key");

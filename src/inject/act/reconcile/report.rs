@@ -163,6 +163,11 @@ impl Reconciler {
         let Failure { route, notice, is_in_status, .. } = failure;
         self.publish_ongoing(route, notice, *is_in_status).await.is_some()
     }
+
+    /// For a failure that no worker is free to publish.
+    pub fn postpone_failure(&self, failure: &Failure) {
+        self.publisher.postpone(&message(&failure.route, &failure.notice));
+    }
 }
 
 /// A failure that lasts, and its report.

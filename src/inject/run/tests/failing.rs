@@ -1,6 +1,6 @@
 //! The whole controller while the API server refuses what it writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use apiserver::patch::merge;
 use serde_json::Value;
@@ -23,6 +23,8 @@ struct Server {
     requests: usize,
     pair_writes: usize,
     status_writes: usize,
+    /// Routes that have an Event.
+    told: BTreeSet<String>,
 }
 
 impl Server {
@@ -55,7 +57,10 @@ async fn answer(server: &Mutex<Server>, request: Request<Body>) -> Response<Body
         let answer = match method == "GET" {
             _ if path.contains("/secrets/") => (200, server.secret.clone()),
             true if is_event => failure(404, "NotFound"),
-            false if is_event => (201, body),
+            false if is_event => {
+                server.told.extend(body["regarding"]["name"].as_str().map(str::to_owned));
+                (201, body)
+            }
             true => (200, server.routes[name].clone()),
             false => server.write(name, path.ends_with("/status"), &body),
         };
@@ -142,8 +147,9 @@ async fn a_status_that_does_not_fit_is_no_hot_loop() {
 }
 
 /// A webhook refuses every Route, and the API may take no Events. The status can be written.
-/// Answers how many Routes say so after some minutes, and how many writes were refused.
-async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usize) {
+/// Answers how many Routes say so after some minutes, how many have an Event, and how many writes
+/// were refused.
+async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usize, usize) {
     let pair_refusal = Some((500, "InternalError"));
     let delay = Duration::from_millis(20);
     let refusing = Server { pair_refusal, events_hang, delay, ..Server::default() };
@@ -151,17 +157,23 @@ async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usiz
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     let server = server.lock().unwrap();
     let said = |route: &&Value| route["status"]["certificate"][0]["reason"] == "InjectionFailed";
-    (server.routes.values().filter(said).count(), server.pair_writes)
+    (server.routes.values().filter(said).count(), server.told.len(), server.pair_writes)
 }
 
 #[tokio::test(start_paused = true)]
 async fn refused_writes_of_many_routes_are_said_in_time() {
-    let (said, tries) = refused(500, false, 2).await;
+    let (said, _, tries) = refused(500, false, 2).await;
     assert_eq!(said, 500, "of 500 Routes, after two minutes and {tries} refused writes");
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_writes_of_many_routes_get_an_event_each_although_few_workers_may_publish() {
+    let (_, told, tries) = refused(500, false, 10).await;
+    assert_eq!(told, 500, "of 500 Routes, after ten minutes and {tries} refused writes");
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_writes_are_said_in_the_condition_while_events_hang() {
-    let (said, tries) = refused(200, true, 5).await;
+    let (said, _, tries) = refused(200, true, 5).await;
     assert_eq!(said, 200, "of 200 Routes, after five minutes and {tries} refused writes");
 }
