@@ -5,7 +5,7 @@ CARGO ?= cargo
 # The last commit before trustplane.dev/injected-from.
 FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
-SIMULATION := $(CARGO) --config profile.dev.package.trustplane.opt-level=2 --config profile.dev.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
+SIMULATION := $(CARGO) --config profile.test.package.trustplane.opt-level=2 --config profile.test.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
 
 FORMAT := $(CARGO) fmt --all --check
 CLIPPY := $(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings

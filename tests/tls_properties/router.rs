@@ -20,8 +20,8 @@ use proptest::{
 use trustplane::tls::{ca_problems, judge};
 
 use crate::{
-    built,
-    material::POOL,
+    GOOD, built,
+    material::{POOL, Texts},
     mutation::{self, Mutation, mutation},
     seed,
 };
@@ -104,7 +104,7 @@ fn router_verdict() -> PathBuf {
     binary
 }
 
-pub fn answers(cases: &[Case]) -> Vec<String> {
+fn answers(cases: &[Case]) -> Vec<String> {
     let mut router = Command::new(router_verdict())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -123,6 +123,20 @@ pub fn answers(cases: &[Case]) -> Vec<String> {
     asking.join().expect("no panic").expect("all was asked");
     assert!(output.status.success(), "router-verdict gave up");
     String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_router_serves_every_good_pair() {
+    let whole = |text: &str| text.as_bytes().to_vec();
+    let case = |Texts { crt, key, issuers, .. }: &Texts| Case {
+        certificate: whole(crt),
+        key: whole(key),
+        ca: whole(issuers),
+    };
+    let cases: Vec<_> = GOOD.iter().map(case).collect();
+    for (texts, answer) in GOOD.iter().zip(answers(&cases)) {
+        assert_eq!(answer, "served", "{}\n{}", texts.kind, texts.crt);
+    }
 }
 
 #[test]
