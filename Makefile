@@ -10,9 +10,12 @@ SIMULATION := $(CARGO) --config profile.test.package.trustplane.opt-level=2 --co
 FORMAT := $(CARGO) fmt --all --check
 CLIPPY := $(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 # What `make test` compiles beside the unit tests.
-IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test demo --bench sandbox
-# Tests that ask the Go libraries of OpenShift's router, so they need Go.
+IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test spiffe_properties --test demo --test authority --bench sandbox
+# Tests that ask the Go libraries of OpenShift's router, and go-spiffe, so they need Go.
 ASKS_GO := router::
+ASKS_GO_SPIFFE := verdict::
+# Tests with real SPIRE servers and go-spiffe.
+ASKS_SPIRE := spire::
 
 .PHONY: help
 help: ## Show this list
@@ -49,16 +52,20 @@ suites-in-process:
 	@e2e/run-suite architecture $(CARGO) test --locked --test architecture
 	@e2e/run-suite plan-properties $(CARGO) test --locked --test plan_properties
 	@e2e/run-suite tls-properties $(CARGO) test --locked --test tls_properties -- --skip $(ASKS_GO)
+	@e2e/run-suite spiffe-properties $(CARGO) test --locked --test spiffe_properties -- --skip $(ASKS_GO_SPIFFE)
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
+	@e2e/run-suite authority $(CARGO) test --locked --test authority -- --skip $(ASKS_SPIRE)
 	@e2e/run-suite simulation $(SIMULATION)
 
 .PHONY: suites-real
 suites-real:
 	@e2e/run-suite router-verdict $(CARGO) test --locked --test tls_properties -- $(ASKS_GO)
+	@e2e/run-suite spiffe-verdict $(CARGO) test --locked --test spiffe_properties -- $(ASKS_GO_SPIFFE)
 	@e2e/run-suite conformance $(CARGO) test --locked --test conformance
 	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
+	@e2e/run-suite authority-spire $(CARGO) test --locked --test authority -- --show-output $(ASKS_SPIRE)
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
 	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches

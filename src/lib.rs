@@ -5,7 +5,7 @@
 //!                 |
 //!     check   uninstall   demo  commands
 //!                 |
-//!       inject        federate  jobs: decide/ (pure)  act/  cache/  run.rs
+//!  inject  federate  authority  jobs: decide/ (pure)  act/  cache/  run.rs
 //!                 |
 //!        bundle   |             fetches and serves SPIFFE bundles
 //!                 |
@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod authority;
 pub mod bundle;
 pub(crate) mod check;
 pub mod cli;

@@ -77,6 +77,29 @@ pub const FEDERATE_LEASE: &str = "trustplane-federate";
 /// Lets us take an object over that somebody else made, if it is `"true"`.
 pub const ADOPT_ANNOTATION: &str = "trustplane.dev/adopt";
 
+/// Source of the Events of `trustplane authority`.
+pub const AUTHORITY_REPORTER: &str = "trustplane.dev/authority";
+/// The Lease that the replicas of `trustplane authority` compete for.
+pub const AUTHORITY_LEASE: &str = "trustplane-authority";
+/// The Deployment of `trustplane authority`.
+pub const AUTHORITY_DEPLOYMENT: &str = "trustplane-authority";
+/// The Secret with the keys and phases of our own CAs.
+pub const AUTHORITY_SECRET: &str = "trustplane-authority";
+/// The ConfigMap with our published bundle.
+pub const BUNDLE_CONFIG_MAP: &str = "trustplane-bundle";
+/// The ConfigMap with the federations that the audit log knows.
+pub const FEDERATIONS_CONFIG_MAP: &str = "trustplane-spiffe-federations";
+/// The admission policy that guards the status of SPIFFEFederations.
+pub const SPIFFE_STATUS_POLICY: &str = "trustplane-spiffe-status";
+/// Asks for a rotation of our CA, by any new text; on the ConfigMap of the bundle.
+pub const ROTATE_ANNOTATION: &str = "trustplane.dev/rotate-requested";
+/// Names a CA whose key is stolen; on the ConfigMap of the bundle.
+pub const REVOKE_ANNOTATION: &str = "trustplane.dev/revoke-requested";
+/// Asks for a sync of a SPIFFEFederation, by any new text.
+pub const REFRESH_ANNOTATION: &str = "trustplane.dev/refresh-requested";
+/// Accepts one bundle with a lower sequence: its fingerprint, and when it was accepted.
+pub const ACCEPT_ANNOTATION: &str = "trustplane.dev/accept-bundle";
+
 #[cfg(test)]
 mod tests {
     use super::*;

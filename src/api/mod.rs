@@ -3,9 +3,11 @@
 //! Nothing here is ever sent back whole: writes are merge patches, so what these types leave out
 //! survives.
 
+pub mod condition;
 pub(crate) mod federated_trust_domain;
 mod metadata;
 pub(crate) mod resource;
 pub mod route;
 pub(crate) mod secret;
+pub mod spiffe_federation;
 pub mod spire_server;

@@ -3,7 +3,7 @@
 //! Defaults, and what the API server validates, are in the CRD
 //! (`crds/federate/operator.openshift.io_spireservers.yaml`), and are not repeated here.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::{
@@ -12,6 +12,7 @@ use k8s_openapi::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use super::condition::Condition;
 use super::resource::resource;
 
 pub const GROUP: &str = "operator.openshift.io";
@@ -243,20 +244,6 @@ pub struct SpireServerStatus {
     /// A digest of the last valid spec, without its peers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_valid_spec: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Condition {
-    pub r#type: Cow<'static, str>,
-    /// `True`, `False` or `Unknown`.
-    pub status: Cow<'static, str>,
-    pub reason: Cow<'static, str>,
-    pub message: String,
-    /// When `status` last changed.
-    pub last_transition_time: DateTime<Utc>,
-    #[serde(default)]
-    pub observed_generation: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

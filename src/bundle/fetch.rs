@@ -59,20 +59,32 @@ pub struct Attempt {
     pub internal: bool,
 }
 
+/// Whether a fetch follows redirects. Their targets must prove the same as the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirects {
+    Follow,
+    Refuse,
+}
+
 /// Fetches the bundle, within [`PATIENCE`]. It is `now` when it begins; certificates are judged as of
 /// when they are seen.
 pub async fn fetch(endpoint: &Endpoint, now: DateTime<Utc>) -> Result<Fetched, FetchError> {
-    attempt(endpoint, now).await.outcome
+    attempt(endpoint, Redirects::Follow, now).await.outcome
 }
 
-pub async fn attempt(endpoint: &Endpoint, now: DateTime<Utc>) -> Attempt {
-    attempt_within(PATIENCE, endpoint, now).await
+pub async fn attempt(endpoint: &Endpoint, redirects: Redirects, now: DateTime<Utc>) -> Attempt {
+    attempt_within(PATIENCE, endpoint, redirects, now).await
 }
 
-async fn attempt_within(limit: Duration, endpoint: &Endpoint, now: DateTime<Utc>) -> Attempt {
+async fn attempt_within(
+    limit: Duration,
+    endpoint: &Endpoint,
+    redirects: Redirects,
+    now: DateTime<Utc>,
+) -> Attempt {
     let mut progress = Progress { stage: Stage::Began, internal: false };
     let warnings = Warnings::default();
-    let fetched = timeout(limit, follow(endpoint, now, &warnings, &mut progress)).await;
+    let fetched = timeout(limit, follow(endpoint, redirects, now, &warnings, &mut progress)).await;
     let Progress { stage, internal } = progress;
     let outcome = fetched.unwrap_or(Err(FetchError::TooSlow { after: limit, stage }));
     Attempt { outcome, warnings: warnings.take(), internal }
@@ -94,6 +106,7 @@ enum Answer {
 /// The targets of redirects must prove the same, so all use one configuration.
 async fn follow(
     endpoint: &Endpoint,
+    redirects: Redirects,
     now: DateTime<Utc>,
     warnings: &Warnings,
     progress: &mut Progress,
@@ -104,6 +117,9 @@ async fn follow(
         let answer = get(&url, &tls, progress).await;
         match answer {
             Ok(Answer::Bundle(fetched)) => return Ok(fetched),
+            Ok(Answer::Elsewhere(to)) if redirects == Redirects::Refuse => {
+                return Err(FetchError::RedirectRefused { to: target::shown(&to) });
+            }
             Ok(Answer::Elsewhere(target)) => url = target,
             Err(cause) if followed == 0 => return Err(cause),
             Err(cause) => {

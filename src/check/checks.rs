@@ -18,8 +18,12 @@ use crate::{
     runtime::lease::holder::Holder,
 };
 
+mod authority;
+mod controller;
 mod federate;
 mod routes;
+
+use controller::{helm_upgrade, leader, replicas};
 
 /// The first version with ValidatingAdmissionPolicy v1.
 pub const OLDEST: (u32, u32) = (1, 30);
@@ -134,6 +138,7 @@ pub fn evaluate(facts: &Facts, expect: Expect) -> Vec<CheckResult> {
         evaluator.admission(),
     ];
     lines.extend(evaluator.federate());
+    lines.extend(evaluator.authority());
     lines.push(evaluator.encryption());
     lines
 }
@@ -293,14 +298,14 @@ impl Evaluator<'_> {
             it.failed(found, "Apply it as this version ships it.").run(APPLY_POLICY)
         };
         match found {
-            PolicyFound { policy: Missing, binding: Missing } if !self.installed => {
+            PolicyFound { policy: Missing, binding: Missing, .. } if !self.installed => {
                 it.line(Status::NotYet, "comes with the installation")
             }
             PolicyFound { policy: Missing, .. } => self.unguarded(it, "missing"),
             PolicyFound { binding: Missing, .. } => self.unguarded(it, "installed, but not bound"),
-            PolicyFound { policy: Altered(fields), binding: AsShipped } => altered("", fields),
+            PolicyFound { policy: Altered(fields), binding: AsShipped, .. } => altered("", fields),
             PolicyFound { binding: Altered(fields), .. } => altered("its binding is ", fields),
-            PolicyFound { policy: AsShipped, binding: AsShipped } => self.guarded(it),
+            PolicyFound { policy: AsShipped, binding: AsShipped, .. } => self.guarded(it),
         }
     }
 
@@ -431,7 +436,7 @@ impl Evaluator<'_> {
     fn apply(&self) -> String {
         let namespace = &self.facts.namespace;
         if let Ok(Some(DeploymentFound { release: Some(release), .. })) = &self.facts.deployment {
-            return format!("helm upgrade {release} deploy/chart -n {namespace} --reuse-values");
+            return helm_upgrade(release, namespace);
         }
         // Only our own Route API keeps the field, and only the overlay for Kubernetes has that in it.
         let ours = self.facts.status_field == Ok(StatusField::Kept);
@@ -445,63 +450,6 @@ impl Evaluator<'_> {
     }
 }
 
-/// A Deployment that is there: whether its replicas are.
-fn replicas(
-    it: Subject,
-    namespace: &str,
-    name: &str,
-    deployment: &DeploymentFound,
-    idle: &str,
-) -> CheckResult {
-    let DeploymentFound { replicas, ready, updated, image, dry_run, .. } = deployment;
-    if *replicas == 0 {
-        return it
-            .failed(format!("scaled to 0, image {image}: {idle}"), "Scale it up.")
-            .run(format!("kubectl -n {namespace} scale deployment/{name} --replicas=2"));
-    }
-    if *dry_run {
-        return it.failed(
-            format!("runs with --dry-run, image {image}: {idle}"),
-            "Remove that flag, or the variable TRUSTPLANE_DRY_RUN.",
-        );
-    }
-    let mut found = format!("{ready} of {replicas} replicas ready, image {image}");
-    // Old ones that are ready hide new ones that never start.
-    if updated < replicas {
-        found = format!("{found}; {updated} of {replicas} replaced by this version");
-    }
-    if ready < replicas || updated < replicas {
-        it.failed(found, "Look at its Pods and their logs.")
-            .run(format!("kubectl -n {namespace} describe deployment/{name}"))
-    } else {
-        it.ok(found)
-    }
-}
-
-/// A Lease that somebody should hold.
-fn leader(
-    it: Subject,
-    namespace: &str,
-    deployment: &str,
-    lease: &str,
-    holder: &Holder,
-) -> CheckResult {
-    let found = match holder {
-        Holder::Alive { identity } => return it.ok(format!("{identity} holds the Lease")),
-        Holder::NoLease => format!("no Lease {lease} in namespace {namespace}"),
-        Holder::Released => "nobody: the Lease was released".to_owned(),
-        Holder::Gone { identity, renewed } => {
-            let since =
-                renewed.map_or_else(String::new, |it| format!(" since {}", it.to_rfc3339()));
-            format!("nobody: {identity} has not renewed the Lease{since}")
-        }
-    };
-    it.failed(found, "The log says why.")
-        .run(format!("kubectl -n {namespace} logs deployment/{deployment}"))
-}
-
-const APPLY_FEDERATE: &str = "kubectl apply -k deploy/federate";
-const APPLY_TRUST_DOMAIN: &str = "kubectl apply -k deploy/trust-domain";
 const ROUTE_CRD: &str = "kubectl apply -f crds/route.openshift.io_routes.yaml";
 const APPLY_POLICY: &str = "kubectl apply -k deploy/policy";
 const PROBE: &str = "trustplane check --probe-policy";

@@ -2,6 +2,7 @@
 
 use crate::{
     check::{
+        authority,
         federate::FederateFound,
         found::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed, RouteApi, Server},
         probe::Enforcement,
@@ -34,6 +35,8 @@ pub struct Facts {
     pub lease: Answer<Holder>,
     pub routes: Answer<RoutesFound>,
     pub federate: FederateFound,
+    /// `trustplane authority`: none where it is not installed.
+    pub authority: Answer<Option<authority::Installation>>,
 }
 
 impl Facts {
@@ -47,7 +50,8 @@ impl Facts {
 
     /// Whether there is a policy whose enforcement can be tested.
     pub fn has_policy(&self) -> bool {
-        let shipped = PolicyFound { policy: Installed::AsShipped, binding: Installed::AsShipped };
-        self.policy == Ok(Some(shipped))
+        use Installed::AsShipped;
+        let found = self.policy.as_ref().ok().and_then(Option::as_ref);
+        matches!(found, Some(PolicyFound { policy: AsShipped, binding: AsShipped, .. }))
     }
 }

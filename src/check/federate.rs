@@ -1,6 +1,5 @@
 //! The installation of `trustplane federate`: the controller, the APIs, and the SpireServer.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
@@ -9,23 +8,25 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    found::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed},
-    policy::{self, guarded_namespace},
-    questions,
+    controller::{Controller, ControllerFound},
+    crd,
+    found::{Answer, ConditionFound, DeploymentFound, Installed},
+    policy, questions,
     rights::{self, ManifestError},
 };
 use crate::{
     api::{federated_trust_domain, spire_server},
     k8s::api_error::{self, ApiError},
     names::{FEDERATE_DEPLOYMENT, FEDERATE_LEASE, SPIRE_NAMESPACE},
-    runtime::{
-        clock::Clock,
-        lease::holder::{self, Holder},
-    },
+    runtime::clock::Clock,
 };
 
-const SPIRE_SERVER_CRD: &str =
-    include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml");
+pub const CONTROLLER: Controller = Controller {
+    deployment: FEDERATE_DEPLOYMENT,
+    lease: FEDERATE_LEASE,
+    namespace_variable: "TRUSTPLANE_SPIRE_NAMESPACE",
+    policy: policy::ENDPOINT,
+};
 
 /// The kinds of the SPIRE controller manager, by their plural names.
 const SPIRE_KINDS: [(&str, &str); 3] = [
@@ -44,14 +45,8 @@ pub struct FederateFound {
 
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// The Deployment. It serves one namespace: that of the SPIRE server.
-    pub deployment: DeploymentFound,
-    pub lease: Answer<Holder>,
-    pub account: Answer<Reviewed>,
-    /// The policy for SpireServers; none where the API server does not know the kind.
-    pub policy: Answer<Option<PolicyFound>>,
-    /// The namespace that this policy takes for the SPIRE server's; none where it names none.
-    pub guarded: Option<String>,
+    /// Its Deployment serves one namespace: that of the SPIRE server, which the policy guards.
+    pub controller: ControllerFound,
     /// The SpireServer API, compared with ours; an error if it could not be read.
     pub spire_server_api: Answer<Installed>,
     /// The kinds of the SPIRE controller manager that are not served.
@@ -60,7 +55,7 @@ pub struct Installation {
 
 impl Installation {
     pub fn spire_namespace(&self) -> &str {
-        spire_namespace(&self.deployment)
+        spire_namespace(&self.controller.deployment)
     }
 }
 
@@ -77,13 +72,6 @@ pub struct SpireServerFound {
     pub current: bool,
     /// Each peer, and whether nothing is wrong with it.
     pub peers: Vec<(String, bool)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionFound {
-    pub kind: String,
-    pub status: String,
-    pub reason: String,
 }
 
 pub async fn gather(
@@ -106,40 +94,18 @@ async fn installation(
     clock: &Clock,
     deployment: DeploymentFound,
 ) -> Result<Installation, ManifestError> {
-    let mut needed = rights::of_federate(namespace, spire_namespace(&deployment))?;
-    if !deployment.elects {
-        needed.retain(|right| right.resource != "leases");
-    }
-    if deployment.reviews_tokens {
-        needed.extend(rights::of_metrics());
-    }
-    let user = format!("system:serviceaccount:{namespace}:{}", deployment.account);
-    let (lease, account, policy, spire_server_api, missing_kinds) = tokio::join!(
-        holder::read(client, namespace, FEDERATE_LEASE, clock),
-        questions::review(client, Some(&user), needed),
-        questions::policy(client, policy::ENDPOINT),
-        spire_server_api(client),
+    let needed = rights::of_federate(namespace, spire_namespace(&deployment))?;
+    let (controller, spire_server_api, missing_kinds) = tokio::join!(
+        CONTROLLER.gather(client, namespace, clock, deployment, needed),
+        questions::crd(client, crd::SPIRE_SERVER),
         missing_kinds(client),
     );
-    let (policy, guarded) = match policy? {
-        Ok(Some((found, spec))) => (Ok(Some(found)), guarded_namespace(&spec).map(str::to_owned)),
-        Ok(None) => (Ok(None), None),
-        Err(error) => (Err(error), None),
-    };
-    Ok(Installation {
-        deployment,
-        lease,
-        account,
-        policy,
-        guarded,
-        spire_server_api: spire_server_api?,
-        missing_kinds,
-    })
+    let (controller, spire_server_api) = (controller?, spire_server_api?);
+    Ok(Installation { controller, spire_server_api, missing_kinds })
 }
 
 pub async fn deployment(client: &Client, namespace: &str) -> Answer<Option<DeploymentFound>> {
-    const VARIABLE: &str = "TRUSTPLANE_SPIRE_NAMESPACE";
-    questions::deployment(client, namespace, FEDERATE_DEPLOYMENT, VARIABLE).await
+    CONTROLLER.deployment(client, namespace).await
 }
 
 /// The SpireServer; none where there is no such object or API.
@@ -184,40 +150,6 @@ impl SpireServerFound {
                 .collect(),
         }
     }
-}
-
-/// The rules for SpireServers are in the schema of their API, so it is compared with ours.
-async fn spire_server_api(client: &Client) -> Result<Answer<Installed>, ManifestError> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = format!("spireservers.{}", spire_server::GROUP);
-    match api_error::with_timeout(api.get_opt(&name)).await {
-        Err(error) => Ok(Err(error)),
-        Ok(found) => Ok(Ok(compare_crd(found.as_ref())?)),
-    }
-}
-
-fn compare_crd(found: Option<&CustomResourceDefinition>) -> Result<Installed, ManifestError> {
-    let Some(found) = found else { return Ok(Installed::Missing) };
-    // Read as the same type, so that what the type does not know and what is left out weigh the same.
-    let shipped: Value = serde_saphyr::from_str(SPIRE_SERVER_CRD)?;
-    let shipped: CustomResourceDefinition = serde_json::from_value(shipped)?;
-    let version = |crd: &CustomResourceDefinition| {
-        crd.spec.versions.iter().find(|it| it.name == spire_server::VERSION).cloned()
-    };
-    let (Some(shipped), Some(found)) = (version(&shipped), version(found)) else {
-        return Ok(Installed::Altered(vec!["spec.versions".to_owned()]));
-    };
-    let differ = [
-        ("served", shipped.served != found.served),
-        ("schema", shipped.schema != found.schema),
-        ("subresources", shipped.subresources != found.subresources),
-    ];
-    let altered: Vec<String> = differ
-        .iter()
-        .filter(|(_, differs)| *differs)
-        .map(|(field, _)| format!("{field} of {}", spire_server::VERSION))
-        .collect();
-    Ok(if altered.is_empty() { Installed::AsShipped } else { Installed::Altered(altered) })
 }
 
 async fn missing_kinds(client: &Client) -> Answer<Vec<&'static str>> {
@@ -278,18 +210,5 @@ mod tests {
             json!({ "type": "Audited", "status": "True", "reason": "Weekly", "message": "" });
         shared["status"]["conditions"].as_array_mut().unwrap().push(theirs);
         assert!(SpireServerFound::read(&shared, 3).current, "that of somebody else says nothing");
-    }
-
-    #[test]
-    fn a_schema_that_lost_a_rule_is_altered() {
-        let shipped: Value = serde_saphyr::from_str(SPIRE_SERVER_CRD).unwrap();
-        let read = |crd: &Value| serde_json::from_value(crd.clone()).unwrap();
-        assert_eq!(compare_crd(Some(&read(&shipped))).unwrap(), Installed::AsShipped);
-        assert_eq!(compare_crd(None).unwrap(), Installed::Missing);
-        let mut weaker = shipped;
-        let schema = &mut weaker["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        schema["x-kubernetes-validations"] = json!([]);
-        let altered = Installed::Altered(vec!["schema of v1alpha1".to_owned()]);
-        assert_eq!(compare_crd(Some(&read(&weaker))).unwrap(), altered);
     }
 }

@@ -40,6 +40,8 @@ pub struct Reviewed {
 pub struct PolicyFound {
     pub policy: Installed,
     pub binding: Installed,
+    /// The namespace that it is for; none where it names none.
+    pub namespace: Option<String>,
 }
 
 /// An object of deploy/ in the cluster.
@@ -49,6 +51,14 @@ pub enum Installed {
     /// These fields differ from what this version of trustplane ships.
     Altered(Vec<String>),
     AsShipped,
+}
+
+/// A condition in the status of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionFound {
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
 }
 
 /// The Deployment of a controller.

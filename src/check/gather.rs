@@ -9,6 +9,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::ListParams};
 
 use super::{
+    authority,
     facts::Facts,
     federate,
     found::{Answer, Reviewed, RouteApi, Server},
@@ -62,7 +63,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
     let granted = [rights::of_controller(&[])?, rights::of_election(namespace)?].concat();
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let clock = Clock::system();
-    let (route_api, status_field, installer, account, policy, lease, routes, federate) = tokio::join!(
+    let (route_api, status_field, installer, account, policy, lease, routes, federate, authority) = tokio::join!(
         route_api(client),
         capability::status_field(client),
         installer(client, namespace, granted),
@@ -71,6 +72,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         holder::read(client, namespace, INJECT_LEASE, &clock),
         routes::gather(client, &served, clock.now()),
         federate::gather(client, namespace, &clock),
+        authority::gather(client, namespace, &clock),
     );
     Ok(Facts {
         namespace: namespace.to_owned(),
@@ -80,13 +82,14 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         status_field,
         installer,
         account,
-        policy: policy?.map(|found| found.map(|(found, _)| found)),
+        policy: policy?,
         enforcement: Enforcement::NotTested,
         deployment,
         elsewhere,
         lease,
         routes,
         federate: federate?,
+        authority: authority?,
     })
 }
 

@@ -1,11 +1,15 @@
 //! Command check: is a cluster ready for trustplane, and is what is installed in order?
 //!
 //! `gather` asks the API server, `checks` evaluates the answers, `printer` shows them. Only `gather`,
-//! `federate`, `routes` and `probe` have a client, and only `probe` changes anything: the command asks first.
+//! `controller`, `questions`, `federate`, `authority`, `routes` and `probe` have a client, and only `probe`
+//! changes anything: the command asks first.
 //! `rights` and `policy` know what deploy/ asks for: they read the manifests themselves, so that the
 //! two can't differ.
 
+pub mod authority;
 pub mod checks;
+pub mod controller;
+pub mod crd;
 pub mod facts;
 pub mod federate;
 pub mod found;

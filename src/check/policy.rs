@@ -12,19 +12,30 @@ use crate::names;
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
     pub name: &'static str,
+    /// The first of its variables, if that is the namespace that it is for: an overlay may choose another.
+    namespace_variable: Option<&'static str>,
     manifest: &'static str,
 }
 
 /// Guards the annotation of Routes.
 pub const ROUTE_SECRETS: Shipped = Shipped {
     name: names::POLICY,
+    namespace_variable: None,
     manifest: include_str!("../../deploy/policy/route-secrets.yaml"),
 };
 
 /// Guards the SpireServer.
 pub const ENDPOINT: Shipped = Shipped {
     name: names::ENDPOINT_POLICY,
+    namespace_variable: Some("serverNamespace"),
     manifest: include_str!("../../deploy/federate/endpoint-policy.yaml"),
+};
+
+/// Guards the status of SPIFFEFederations.
+pub const SPIFFE_STATUS: Shipped = Shipped {
+    name: names::SPIFFE_STATUS_POLICY,
+    namespace_variable: Some("authorityNamespace"),
+    manifest: include_str!("../../deploy/authority/status-policy.yaml"),
 };
 
 pub const POLICY: &str = "ValidatingAdmissionPolicy";
@@ -32,7 +43,7 @@ pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 
 impl Shipped {
     /// Compares an installed object of one of the two kinds with the one that is shipped. The namespace that
-    /// an overlay may choose is compared with nothing here: see [`guarded_namespace`].
+    /// an overlay may choose is compared with nothing here: see [`Shipped::guarded_namespace`].
     pub fn compare(
         &self,
         kind: &'static str,
@@ -42,7 +53,7 @@ impl Shipped {
         let shipped = shipped.ok_or(ManifestError::Lacks(kind))?;
         let Some(found) = found else { return Ok(Installed::Missing) };
         let mut found = found["spec"].clone();
-        let chosen = [&shipped["spec"], &found].map(guarded_namespace);
+        let chosen = [&shipped["spec"], &found].map(|spec| self.guarded_namespace(spec));
         if chosen.iter().all(Option::is_some) {
             found["variables"][0] = shipped["spec"]["variables"][0].clone();
         }
@@ -52,19 +63,19 @@ impl Shipped {
             false => Installed::Altered(differences),
         })
     }
-}
 
-/// The one namespace that a policy names in its variable `serverNamespace`; none where it has no such
-/// variable, or computes it.
-pub fn guarded_namespace(spec: &Value) -> Option<&str> {
-    let variable = &spec["variables"][0];
-    let expression = variable["expression"].as_str()?;
-    let name = expression.strip_prefix('\'')?.strip_suffix('\'')?;
-    let is_name = |name: &str| {
-        !name.is_empty()
-            && name.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-')
-    };
-    (variable["name"] == "serverNamespace" && is_name(name)).then_some(name)
+    /// The one namespace that an installed policy names in its variable for that; none where it has no such
+    /// variable, or computes it.
+    pub fn guarded_namespace<'a>(&self, spec: &'a Value) -> Option<&'a str> {
+        let variable = &spec["variables"][0];
+        let expression = variable["expression"].as_str()?;
+        let name = expression.strip_prefix('\'')?.strip_suffix('\'')?;
+        let is_name = |name: &str| {
+            let is_allowed = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+            !name.is_empty() && name.bytes().all(is_allowed)
+        };
+        (variable["name"] == self.namespace_variable? && is_name(name)).then_some(name)
+    }
 }
 
 /// The fields of the spec that are not the same.
@@ -114,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_shipped_is_unaltered_with_and_without_what_the_server_adds() {
-        for policy in [ROUTE_SECRETS, ENDPOINT] {
+        for policy in [ROUTE_SECRETS, ENDPOINT, SPIFFE_STATUS] {
             for kind in [POLICY, BINDING] {
                 let mut found = shipped(policy, kind);
                 assert_eq!(found["metadata"]["name"], policy.name);
@@ -151,20 +162,29 @@ mod tests {
     fn another_namespace_for_the_spire_server_is_read_and_an_expression_in_its_place_is_an_alteration()
      {
         let mut found = shipped(ENDPOINT, POLICY);
-        assert_eq!(guarded_namespace(&found["spec"]), Some(names::SPIRE_NAMESPACE));
+        assert_eq!(ENDPOINT.guarded_namespace(&found["spec"]), Some(names::SPIRE_NAMESPACE));
         found["spec"]["variables"][0]["expression"] = json!("'elsewhere'");
-        assert_eq!(guarded_namespace(&found["spec"]), Some("elsewhere"));
+        assert_eq!(ENDPOINT.guarded_namespace(&found["spec"]), Some("elsewhere"));
         assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), Installed::AsShipped);
 
         let altered = Installed::Altered(vec!["spec.variables".into()]);
         for expression in ["object.metadata.name", "'a' + 'b'", "''"] {
             found["spec"]["variables"][0]["expression"] = json!(expression);
-            assert_eq!(guarded_namespace(&found["spec"]), None, "{expression}");
+            assert_eq!(ENDPOINT.guarded_namespace(&found["spec"]), None, "{expression}");
             assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), altered, "{expression}");
         }
         let mut found = shipped(ENDPOINT, POLICY);
         found["spec"]["variables"][1]["expression"] = json!("''");
         assert_eq!(ENDPOINT.compare(POLICY, Some(&found)).unwrap(), altered);
+    }
+
+    #[test]
+    fn each_policy_has_its_own_variable_for_the_namespace() {
+        let spec = |policy| shipped(policy, POLICY)["spec"].clone();
+        let status = spec(SPIFFE_STATUS);
+        assert_eq!(SPIFFE_STATUS.guarded_namespace(&status), Some(names::NAMESPACE));
+        assert_eq!(ENDPOINT.guarded_namespace(&status), None);
+        assert_eq!(ROUTE_SECRETS.guarded_namespace(&status), None);
     }
 
     #[test]

@@ -1,23 +1,26 @@
 //! Questions to the API server that several checks ask.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    authorization::v1::{
-        ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-        SubjectAccessReview, SubjectAccessReviewSpec,
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        authorization::v1::{
+            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+            SubjectAccessReview, SubjectAccessReviewSpec,
+        },
+        core::v1::Container,
     },
-    core::v1::Container,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, PostParams},
     core::GroupVersionKind,
 };
-use serde_json::Value;
 
 use super::{
-    found::{Answer, DeploymentFound, PolicyFound, Reviewed},
+    crd::ShippedCrd,
+    found::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed},
     policy::{self, Shipped},
     rights::{ManifestError, Right},
 };
@@ -163,11 +166,11 @@ fn groups(user: &str) -> Vec<String> {
     ]
 }
 
-/// A policy and its binding, with the spec of the policy; none where the kinds are not known.
+/// A policy and its binding; none where the kinds are not known.
 pub(super) async fn policy(
     client: &Client,
     shipped: Shipped,
-) -> Result<Answer<Option<(PolicyFound, Value)>>, ManifestError> {
+) -> Result<Answer<Option<PolicyFound>>, ManifestError> {
     // A server that does not know the kind answers like one that lacks the object.
     let known =
         api_error::with_timeout(client.list_api_group_resources("admissionregistration.k8s.io/v1"));
@@ -191,9 +194,22 @@ pub(super) async fn policy(
     let found = PolicyFound {
         policy: shipped.compare(policy::POLICY, policy.as_ref())?,
         binding: shipped.compare(policy::BINDING, binding.as_ref())?,
+        namespace: policy
+            .and_then(|policy| shipped.guarded_namespace(&policy["spec"]).map(str::to_owned)),
     };
-    let spec = policy.map_or(Value::Null, |mut policy| policy["spec"].take());
-    Ok(Ok(Some((found, spec))))
+    Ok(Ok(Some(found)))
+}
+
+/// An API that a CustomResourceDefinition of ours defines.
+pub(super) async fn crd(
+    client: &Client,
+    shipped: ShippedCrd,
+) -> Result<Answer<Installed>, ManifestError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    match api_error::with_timeout(api.get_opt(shipped.name)).await {
+        Err(error) => Ok(Err(error)),
+        Ok(found) => Ok(Ok(shipped.compare(found.as_ref())?)),
+    }
 }
 
 #[cfg(test)]

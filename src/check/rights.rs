@@ -15,6 +15,12 @@ const FEDERATE_ROLES: [&str; 3] = [
     include_str!("../../deploy/federate/lease-role.yaml"),
 ];
 
+const AUTHORITY_ROLES: [&str; 2] = [
+    include_str!("../../deploy/authority/role.yaml"),
+    include_str!("../../deploy/authority/lease-role.yaml"),
+];
+const AUTHORITY_STATE_ROLE: &str = include_str!("../../deploy/authority/state-role.yaml");
+
 /// One verb on one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Right {
@@ -110,12 +116,28 @@ pub fn of_metrics() -> [Right; 2] {
 /// What `trustplane federate` calls: in the cluster, in the namespace of the SPIRE server, where it is
 /// installed, and in `default`, where Events about a SpireServer are.
 pub fn of_federate(installed_in: &str, spire_namespace: &str) -> Result<Vec<Right>, ManifestError> {
-    granted(&FEDERATE_ROLES, |object| match object["metadata"]["namespace"].as_str() {
-        None => String::new(),
-        Some(NAMESPACE) => installed_in.to_owned(),
-        Some(SPIRE_NAMESPACE) => spire_namespace.to_owned(),
-        Some(other) => other.to_owned(),
-    })
+    let chosen = [(NAMESPACE, installed_in), (SPIRE_NAMESPACE, spire_namespace)];
+    granted(&FEDERATE_ROLES, |object| place(object, &chosen))
+}
+
+/// What `trustplane authority` calls: in the cluster, where it is installed, where its Secret and ConfigMaps
+/// are, and in `default`, where Events about a SPIFFEFederation are.
+pub fn of_authority(
+    installed_in: &str,
+    state_namespace: &str,
+) -> Result<Vec<Right>, ManifestError> {
+    let in_place = |chosen| move |object: &Value| place(object, &[(NAMESPACE, chosen)]);
+    let mut rights = granted(&AUTHORITY_ROLES, in_place(installed_in))?;
+    rights.extend(granted(&[AUTHORITY_STATE_ROLE], in_place(state_namespace))?);
+    Ok(rights)
+}
+
+/// Where the rights of a Role count; empty for a ClusterRole. `chosen` has the namespaces of deploy/ that an
+/// installation may replace, each with the one that it has instead.
+fn place(object: &Value, chosen: &[(&str, &str)]) -> String {
+    let shipped = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let replaced = chosen.iter().find(|(from, _)| *from == shipped);
+    replaced.map_or(shipped, |(_, to)| *to).to_owned()
 }
 
 /// The rights of these Roles, each in its place.
@@ -234,6 +256,23 @@ mod tests {
         ] {
             assert!(all.contains(&right.to_owned()), "{right}: {all:?}");
         }
+    }
+
+    #[test]
+    fn the_authoritys_rights_are_those_of_its_roles_each_in_its_place() {
+        let all = shown(&of_authority("infra", "keys").unwrap());
+        for right in [
+            "list spiffefederations.trustplane.dev",
+            "patch spiffefederations.trustplane.dev/status",
+            "create events.events.k8s.io in default",
+            "update leases.coordination.k8s.io/trustplane-authority in infra",
+            "get secrets/trustplane-authority in keys",
+            "patch configmaps/trustplane-bundle in keys",
+            "create events.events.k8s.io in keys",
+        ] {
+            assert!(all.contains(&right.to_owned()), "{right}: {all:?}");
+        }
+        assert!(!all.contains(&"get secrets in keys".to_owned()), "{all:?}");
     }
 
     #[test]

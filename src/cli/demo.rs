@@ -1,6 +1,8 @@
 //! `trustplane demo`.
 
+mod authority;
 mod federation;
+mod tour_args;
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -49,6 +51,9 @@ Examples:
   See two clusters come to trust each other:
     trustplane demo federation
 
+  See a trust domain of its own, and a partner that it trusts through every rotation:
+    trustplane demo authority
+
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
 line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off."
 )]
@@ -71,14 +76,17 @@ pub struct Demo {
 /// Tours of the other jobs.
 #[derive(Debug, Subcommand)]
 enum Job {
-    // Its help is on its own type.
+    // The help is on each type.
+    Authority(authority::Authority),
     Federation(federation::Federation),
 }
 
 impl Demo {
     pub fn run(self) -> anyhow::Result<()> {
-        if let Some(Job::Federation(tour)) = self.job {
-            return tour.run();
+        match self.job {
+            Some(Job::Authority(tour)) => return tour.run(),
+            Some(Job::Federation(tour)) => return tour.run(),
+            None => {}
         }
         self.settings.init_log();
         block_on(self.show())

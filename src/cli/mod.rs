@@ -9,6 +9,7 @@ use crate::runtime::{
     printable,
 };
 
+mod authority;
 mod check;
 mod cluster;
 mod confirm;
@@ -22,6 +23,7 @@ mod output;
 mod policy_args;
 #[cfg(feature = "demo")]
 mod sandbox;
+mod spiffe;
 mod uninstall;
 
 #[cfg(feature = "demo")]
@@ -58,6 +60,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     // The help is on each type: a doc comment here would replace it.
+    #[command(name = "authority")]
+    Authority(authority::AuthorityCommand),
     Check(check::Check),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
@@ -66,6 +70,7 @@ enum Command {
     Inject(inject::Inject),
     #[cfg(feature = "demo")]
     Sandbox(sandbox::Sandbox),
+    Spiffe(spiffe::Spiffe),
     Uninstall(uninstall::Uninstall),
 }
 
@@ -101,6 +106,7 @@ impl Cli {
 
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
+            Command::Authority(command) => command.run(),
             Command::Check(command) => command.run(),
             #[cfg(feature = "demo")]
             Command::Demo(command) => command.run(),
@@ -109,6 +115,7 @@ impl Cli {
             Command::Inject(command) => command.run(),
             #[cfg(feature = "demo")]
             Command::Sandbox(command) => command.run(),
+            Command::Spiffe(command) => command.run(),
             Command::Uninstall(command) => command.run(),
         };
         match outcome {

@@ -10,9 +10,10 @@ use apiserver::{
 
 use crate::{k8s::sandbox::SERVER_NAME, runtime::clock::Clock};
 
-const CRDS: [&str; 5] = [
+const CRDS: [&str; 6] = [
     include_str!("../../crds/route.openshift.io_routes.yaml"),
     include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml"),
+    include_str!("../../crds/spiffe/trustplane.dev_spiffefederations.yaml"),
     include_str!("kinds/spire/clusterfederatedtrustdomains.yaml"),
     include_str!("kinds/spire/clusterspiffeids.yaml"),
     include_str!("kinds/spire/clusterstaticentries.yaml"),
@@ -47,7 +48,7 @@ mod tests {
     use apiserver::kinds;
 
     use super::*;
-    use crate::api::spire_server;
+    use crate::api::{spiffe_federation, spire_server};
 
     #[test]
     fn every_kind_of_the_table_is_known_by_name() {
@@ -66,6 +67,9 @@ mod tests {
             kinds::stateful_set(),
             route(),
             KINDS.named(spire_server::API_VERSION, spire_server::KIND).expect("the SpireServer"),
+            KINDS
+                .named(spiffe_federation::API_VERSION, spiffe_federation::KIND)
+                .expect("the SPIFFEFederation"),
             spire("ClusterFederatedTrustDomain"),
             spire("ClusterSPIFFEID"),
             spire("ClusterStaticEntry"),

@@ -51,8 +51,6 @@ use crate::{
 const SERVER: &str = "/spire/server";
 /// Interval between syncs. A real server polls peers four times per refresh hint.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// Refresh hint of its bundle, in seconds.
-const REFRESH_HINT: u64 = 300;
 /// A closed port is free again within this.
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Backlog of the listener.
@@ -112,14 +110,16 @@ struct Peer {
 }
 
 impl Spire {
-    /// Creates the trust domain and serves its bundle. [`Self::run`] follows the cluster.
+    /// Creates the trust domain and serves its bundle, with this refresh hint in seconds.
+    /// [`Self::run`] follows the cluster.
     pub async fn start(
         trust_domain: &str,
+        refresh_hint: u64,
         client: Client,
         namespace: &str,
         clock: Clock,
     ) -> Result<Arc<Self>, SpireError> {
-        let own = TrustDomain::new(trust_domain, REFRESH_HINT, clock.now())?;
+        let own = TrustDomain::new(trust_domain, refresh_hint, clock.now())?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let endpoint = Endpoint::start(listener, own.document(), server_svid(&own, &clock)?)?;
@@ -142,6 +142,11 @@ impl Spire {
 
     pub fn trust_domain(&self) -> String {
         lock(&self.own).name().to_owned()
+    }
+
+    /// The bundle document.
+    pub fn document(&self) -> String {
+        lock(&self.own).document()
     }
 
     pub fn server_id(&self) -> Result<SpiffeId, TrustDomainError> {
@@ -191,12 +196,22 @@ impl Spire {
         self.update_endpoint().await
     }
 
-    async fn update_endpoint(&self) -> Result<(), SpireError> {
+    /// Removes all authorities from the bundle: no SVID of the trust domain is valid any more.
+    pub async fn revoke_authorities(&self) -> Result<(), SpireError> {
+        lock(&self.own).revoke_authorities();
+        self.update_endpoint().await
+    }
+
+    /// Serves another document in place of the bundle, until the bundle changes.
+    pub async fn serve_instead(&self, document: String) -> Result<(), SpireError> {
         if let Port::Open(endpoint) = &*self.endpoint.lock().await {
-            let (document, svid) = self.offer()?;
-            endpoint.replace(document, svid)?;
+            endpoint.replace(document, self.offer()?.1)?;
         }
         Ok(())
+    }
+
+    async fn update_endpoint(&self) -> Result<(), SpireError> {
+        self.serve_instead(self.document()).await
     }
 
     fn offer(&self) -> Result<(String, ServerSvid), TrustDomainError> {
@@ -355,7 +370,7 @@ mod tests {
     }
 
     async fn spire(trust_domain: &str) -> Arc<Spire> {
-        Spire::start(trust_domain, client(), "spire", Clock::system()).await.unwrap()
+        Spire::start(trust_domain, 300, client(), "spire", Clock::system()).await.unwrap()
     }
 
     async fn fetched(by: &Spire, from: &Spire) -> Result<Fetched, Refused> {
@@ -374,7 +389,7 @@ mod tests {
                     "type": "https_spiffe",
                     "endpointSPIFFEID": from.server_id().unwrap().to_string(),
                 },
-                "trustDomainBundle": lock(&from.own).document(),
+                "trustDomainBundle": from.document(),
             },
         }));
         api.create(&Default::default(), &domain.unwrap())
@@ -445,7 +460,6 @@ mod tests {
         a.sync().await.unwrap();
         let published = maps.get("spire-bundle").await.unwrap().data.unwrap();
         let published = Bundle::from_pem(&published["bundle.crt"]).unwrap();
-        let own = lock(&a.own).document();
-        assert!(published.same_keys(&Bundle::parse(own.as_bytes()).unwrap()));
+        assert!(published.same_keys(&Bundle::parse(a.document().as_bytes()).unwrap()));
     }
 }

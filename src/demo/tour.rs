@@ -4,11 +4,15 @@
 //! the expected result: the certificate that a TLS client gets from the edge, the Route's
 //! condition, its newest Event. It never reads internal state.
 
+pub mod authority;
 pub mod expect;
 pub mod federation;
+pub mod observed;
+pub mod parts;
 pub mod printer;
 pub mod probe;
 pub mod steps;
+pub mod walk;
 
 use std::{net::SocketAddr, time::Duration};
 

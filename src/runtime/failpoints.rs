@@ -79,9 +79,12 @@ pub enum Bug {
     SilentWhileWritesFail,
     /// A Route with an external certificate loses its marker, and keeps the key.
     LetsGoWithoutClearing,
+    /// A new CA of ours signs before others can know it.
+    ActivatesAtOnce,
 }
 
 impl Bug {
+    /// Those that the simulator of the injector catches.
     pub const ALL: [Self; 36] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,

@@ -3,17 +3,31 @@
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    pin::pin,
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{Router, serve::Listener};
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{
     connection_limit::LimitedListener,
     tls_listener::{CertReloader, TlsListener},
 };
+
+/// For the headers of a request, the wait for the next one included.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Also answers the address, which has the port that was chosen for port 0.
 pub async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -47,7 +61,40 @@ where
     L: Listener,
     L::Addr: std::fmt::Debug,
 {
-    axum::serve(LimitedListener::new(listener), router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+    let mut listener = LimitedListener::new(listener);
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            // Frees what ended connections hold.
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        connections.spawn(serve_connection(stream, router.clone(), stop.clone()));
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// axum's own server has no limit on the time for a request's headers.
+async fn serve_connection<S>(stream: S, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // A client that breaks off is its own affair.
+    let _ = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
 }

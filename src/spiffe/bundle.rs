@@ -5,6 +5,7 @@
 mod document;
 mod jwk;
 mod map;
+pub mod write;
 
 use std::{
     collections::BTreeSet,
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::certificate::{Certificate, Flaw};
+use crate::tls;
 use document::Document;
 use jwk::Jwk;
 
@@ -91,6 +93,9 @@ impl Bundle {
             .map_err(|_| BundleError::Json("it is not UTF-8".to_owned()))?;
         let document = serde_json::from_str(text)
             .map_err(|error| BundleError::Json(without_content(&error)))?;
+        if document::is_too_deep(text) {
+            return Err(BundleError::Json("it is nested too deeply".to_owned()));
+        }
         Self::of(document)
     }
 
@@ -103,11 +108,15 @@ impl Bundle {
         };
         let sequence = number(document.sequence, BundleError::Sequence)?;
         let hint = number(document.refresh_hint, BundleError::RefreshHint)?;
+        // Readers written in Go have a signed number for it, and fail on a greater one.
+        if hint.is_some_and(|seconds| i64::try_from(seconds).is_err()) {
+            return Err(BundleError::RefreshHint);
+        }
         let refresh_hint = hint.map(|seconds| Duration::from_secs(seconds).min(LONGEST_HINT));
         let mut bundle = Self { x509: Vec::new(), jwt: Vec::new(), sequence, refresh_hint };
         for (number, key) in (1..).zip(document.keys.ok_or(BundleError::NoKeys)?) {
-            let key = serde_json::from_str(key.get())
-                .map_err(|error| BundleError::Json(without_content(&error)))?;
+            let key =
+                document::key(key).map_err(|error| BundleError::Json(without_content(&error)))?;
             if jwk::is_ambiguous(&key) {
                 return Err(BundleError::Ambiguous);
             }
@@ -182,6 +191,10 @@ impl Authority {
     fn read(der: impl Into<CertificateDer<'static>>) -> Result<Self, Flaw> {
         let der = der.into();
         let certificate = Certificate::read(&der)?;
+        // SPIRE refuses a whole bundle for one certificate that Go can't read.
+        if !tls::is_read_by_go(&der) {
+            return Err(Flaw::Unreadable);
+        }
         if let Some(flaw) = certificate.flaw_as_authority() {
             return Err(flaw);
         }
@@ -191,6 +204,11 @@ impl Authority {
 
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
+    }
+
+    /// Identifies the certificate: the first 20 digits of its SHA-256.
+    pub fn key_id(&self) -> String {
+        hex::encode(&Sha256::digest(&self.der)[..10])
     }
 
     pub fn is_valid_at(&self, now: DateTime<Utc>) -> bool {

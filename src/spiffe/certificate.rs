@@ -10,7 +10,9 @@ use x509_parser::{
         BasicConstraints, ExtendedKeyUsage, GeneralName, KeyUsage, ParsedExtension,
         SubjectAlternativeName,
     },
+    oid_registry::OID_SIG_ED25519,
     prelude::FromDer,
+    public_key::PublicKey,
     time::ASN1Time,
 };
 
@@ -27,6 +29,14 @@ pub enum Flaw {
     MayNotSign,
     #[error("has the SPIFFE ID of a workload")]
     OfWorkload,
+}
+
+/// A certificate's public key. Numbers are big-endian.
+pub(super) enum CertificateKey<'a> {
+    Ec { x: &'a [u8], y: &'a [u8] },
+    Rsa { n: &'a [u8], e: &'a [u8] },
+    Ed25519(&'a [u8]),
+    Other,
 }
 
 /// The tag of a URI in a SAN.
@@ -47,6 +57,24 @@ impl<'a> Certificate<'a> {
         match rest.is_empty() && well_formed {
             true => Ok(Self(x509)),
             false => Err(Flaw::Unreadable),
+        }
+    }
+
+    pub(super) fn key(&self) -> CertificateKey<'_> {
+        let info = self.0.public_key();
+        let bytes = &*info.subject_public_key.data;
+        match info.parsed() {
+            Ok(PublicKey::EC(_)) => match bytes {
+                // Uncompressed.
+                [4, numbers @ ..] => {
+                    let (x, y) = numbers.split_at(numbers.len() / 2);
+                    CertificateKey::Ec { x, y }
+                }
+                _ => CertificateKey::Other,
+            },
+            Ok(PublicKey::RSA(rsa)) => CertificateKey::Rsa { n: rsa.modulus, e: rsa.exponent },
+            _ if info.algorithm.algorithm == OID_SIG_ED25519 => CertificateKey::Ed25519(bytes),
+            _ => CertificateKey::Other,
         }
     }
 

@@ -4,8 +4,8 @@
 
 pub mod bundle;
 mod certificate;
-pub(crate) mod id;
-pub(crate) mod svid;
+pub mod id;
+pub mod svid;
 #[cfg(test)]
 pub(crate) mod testing;
 

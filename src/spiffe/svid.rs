@@ -45,20 +45,13 @@ pub enum SvidError {
     /// The first certificate of the chain is 1.
     #[error("certificate {number} of the chain {flaw}")]
     Intermediate { number: usize, flaw: Flaw },
-    #[error(
-        "the bundle of {0} has no CA certificate that is valid now: fetch it again with trustplane \
-         federation bootstrap or import"
-    )]
+    #[error("the bundle of {0} has no CA certificate that is valid now")]
     NoAuthority(TrustDomain),
     #[error(
-        "the certificate is signed by an authority of {0} whose own certificate is expired or not \
-         yet valid: fetch the bundle again with trustplane federation bootstrap or import"
+        "the certificate is signed by an authority of {0} whose own certificate is expired or not yet valid"
     )]
     AuthorityNotValid(TrustDomain),
-    #[error(
-        "the certificate is signed by no authority of the bundle of {0}: fetch it again with \
-         trustplane federation bootstrap or import"
-    )]
+    #[error("the certificate is signed by no authority of the bundle of {0}")]
     UnknownAuthority(TrustDomain),
     #[error("the certificate, or one of its chain, is expired")]
     Expired,

@@ -28,6 +28,14 @@ pub(crate) fn document(authorities: &[&Ca]) -> Value {
     json!({"keys": authorities.iter().map(|authority| authority.jwk()).collect::<Vec<_>>()})
 }
 
+/// A key for JWT-SVIDs: the base point of P-256.
+pub(crate) fn jwt_key(kid: &str) -> Value {
+    json!({
+        "kty": "EC", "use": "jwt-svid", "kid": kid, "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
+    })
+}
+
 pub(crate) struct Ca(pub(crate) CertifiedIssuer<'static, KeyPair>);
 
 impl Ca {
@@ -81,7 +89,7 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-fn ca_params(name: &str) -> CertificateParams {
+pub(crate) fn ca_params(name: &str) -> CertificateParams {
     let mut params = params(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -154,6 +154,11 @@ pub fn describe(certificate: &str) -> Option<CertificateFacts> {
     Some(CertificateFacts { chain: order, ..facts })
 }
 
+/// Whether Go reads the certificate, and its key is on no curve that only few know.
+pub(crate) fn is_read_by_go(der: &[u8]) -> bool {
+    Certificate::read(der).is_ok_and(|it| !matches!(it.key, PublicKey::OtherCurve(_)))
+}
+
 /// Whether [`describe`] takes next to no time: most chains are two or three certificates.
 pub fn is_short(certificate: &str) -> bool {
     const LONGEST: usize = 32 << 10;

@@ -4,6 +4,7 @@
 
 mod old_names;
 mod source;
+mod spiffe_rules;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -116,7 +116,10 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     .await;
     let installed = results(&ran);
     assert_eq!(that_are(&installed, "warning"), ["routes", "secrets"], "{ran:?}");
-    assert_eq!(that_are(&installed, "note"), ["encryption-at-rest", "federate", "policy"]);
+    assert_eq!(
+        that_are(&installed, "note"),
+        ["authority", "encryption-at-rest", "federate", "policy"]
+    );
     assert!(found(&ran, "policy").contains("cannot be seen"), "{ran:?}");
     let blog = format!("{}/blog", ns.name());
     assert!(found(&ran, "routes").contains(&format!("failing: {blog}")), "{ran:?}");
@@ -130,7 +133,8 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     let user = ordinary_user(&cluster).await;
     // Users who may not see the Deployment are not told that it is there.
     let ran = fails(&user, &[], &["install-rights"]).await;
-    let unlisted = ["account-rights", "deployment", "federate", "lease", "policy", "routes"];
+    let unlisted =
+        ["account-rights", "authority", "deployment", "federate", "lease", "policy", "routes"];
     assert_eq!(that_are(&results(&ran), "warning"), unlisted, "{ran:?}");
 
     let without_status = json!([{ "op": "remove", "path": "/rules/1" }]).to_string();

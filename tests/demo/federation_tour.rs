@@ -1,26 +1,10 @@
 //! The built program: `trustplane demo federation`.
 
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_trustplane");
-/// Visitors should not wait minutes for a rotation.
-const TIMEOUT: Duration = Duration::from_secs(40);
+use crate::tours::{check_widths, report, run, text};
 
-fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.args(["demo", "federation"]).args(arguments).stdin(Stdio::null());
-    for name in ["RUST_LOG", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
-        command.env_remove(name);
-    }
-    command.envs(variables.iter().copied()).output().unwrap()
-}
-
-fn text(output: &[u8]) -> String {
-    String::from_utf8(output.to_vec()).unwrap()
-}
+const TOUR: &str = "federation";
 
 /// A step and its results: the bundle that b's client got, whether b trusts a and a trusts b, and
 /// a's entry in b's SpireServer.
@@ -42,12 +26,7 @@ fn told(step: &Value) -> Told<'_> {
 
 #[test]
 fn two_clusters_come_to_trust_each_other_and_stop_again() {
-    let start = Instant::now();
-    let ended = run(&["-o", "json"], &[]);
-    assert!(ended.status.success(), "{}{}", text(&ended.stdout), text(&ended.stderr));
-    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
-    let report: Value = serde_json::from_slice(&ended.stdout).expect("JSON alone");
-    assert_eq!(report["holds"], true);
+    let report = report(TOUR);
     let steps = report["steps"].as_array().unwrap();
     let steps: Vec<_> = steps.iter().map(told).collect();
     let expected = [
@@ -120,24 +99,11 @@ fn two_clusters_come_to_trust_each_other_and_stop_again() {
     let unlisted: Vec<_> = (1..).zip(&trust).filter(|(_, it)| it["status"] == "False").collect();
     assert!(matches!(unlisted[..], [(8, _)]), "{trust:?}");
     assert!(unlisted[0].1["message"].as_str().unwrap().contains("cluster-a.example"), "{trust:?}");
-    assert!(!text(&ended.stdout).contains("PRIVATE KEY"), "a key is shown");
 }
 
 #[test]
 fn without_a_terminal_the_tour_ends_by_itself_and_breaks_no_word_at_50_or_80_columns() {
-    for width in [50, 80] {
-        let ended = run(&[], &[("COLUMNS", &width.to_string())]);
-        let (shown, said) = (text(&ended.stdout), text(&ended.stderr));
-        assert!(ended.status.success() && said.is_empty(), "{shown}{said}");
-        assert!(shown.contains("9 of 9 steps showed what they should"), "{shown}");
-        let one_word = |line: &str| {
-            let line = line.trim().trim_end_matches(" \\");
-            line.starts_with('\'') || !line.contains(' ')
-        };
-        let too_long = |line: &&str| line.chars().count() > width && !one_word(line);
-        assert_eq!(shown.lines().find(too_long), None, "{width}:\n{shown}");
-        assert!(!shown.contains('\x1b'), "colours in a file: {shown:?}");
-    }
+    check_widths(TOUR, 9);
 }
 
 #[test]
@@ -145,15 +111,9 @@ fn colours_can_be_forced_and_a_proxy_is_not_used_for_this_machine() {
     // A port without a listener.
     let proxy = [("HTTPS_PROXY", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")];
     let colours = [("CLICOLOR_FORCE", "1")];
-    let ended = run(&[], &[&colours[..], &proxy].concat());
+    let ended = run(TOUR, &[], &[&colours[..], &proxy].concat());
     assert!(ended.status.success(), "{}", text(&ended.stdout));
     assert!(ended.stdout.contains(&0x1b));
-    let none = run(&[], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]);
+    let none = run(TOUR, &[], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]);
     assert!(none.status.success() && !none.stdout.contains(&0x1b));
-}
-
-#[test]
-fn flags_of_the_other_tour_are_refused() {
-    let ended = run(&["--api-port", "0"], &[]);
-    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
 }

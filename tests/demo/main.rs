@@ -1,5 +1,6 @@
 //! The sandbox: its edge, its commands, its tour.
 
+mod authority_tour;
 mod broken_tour;
 mod edge;
 mod edge_behind;
@@ -8,3 +9,4 @@ mod federation_tour;
 mod in_process;
 mod program;
 mod stage;
+mod tours;

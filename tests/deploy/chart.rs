@@ -271,6 +271,9 @@ fn values_that_it_does_not_know_are_refused() {
         "namespaces={No_Name}",
         "federate.spireNamespace=No_Name",
         "federate.peers=3",
+        "authority.trustDomain=No/Name",
+        "authority.federations=3",
+        "authority.caTtl=soon!",
     ] {
         let refusal = template("trustplane", &[value]).expect_err(value);
         assert!(
@@ -282,7 +285,11 @@ fn values_that_it_does_not_know_are_refused() {
 
 #[test]
 fn helm_finds_nothing_to_complain_about() {
-    for value in ["federate.enabled=false", "federate.enabled=true"] {
+    for value in [
+        "federate.enabled=false",
+        "federate.enabled=true",
+        "authority.enabled=true,authority.trustDomain=td.example.org",
+    ] {
         let lint = ["lint", "--strict", "--quiet", "--set", value];
         let linted = output(helm().args(lint).arg(at("deploy/chart")));
         assert_eq!(linted.as_deref(), Ok(""), "{value}");

@@ -14,6 +14,7 @@ use crate::objects::objects;
 
 const FLOW_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/flow-control");
 const FEDERATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/federate/flow-schema.yaml");
+const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/authority/flow-schema.yaml");
 
 fn flow_schema(overlay: &str) -> Option<Value> {
     objects(&kustomize(&at(overlay))).remove("FlowSchema trustplane-inject")
@@ -44,13 +45,19 @@ async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
     cluster.kubectl(&account).await.expect("an account");
     let token = cluster.token_of(ns.name(), "neighbour").await;
     let neighbour = cluster.admin_access().with_token(token).client_without_retries().await;
-    let account = ["-n", "trustplane", "create", "serviceaccount", "trustplane-federate"];
-    cluster.kubectl(&account).await.expect("an account");
-    let token = cluster.token_of("trustplane", "trustplane-federate").await;
-    let federate = cluster.admin_access().with_token(token).client_without_retries().await;
-
-    let applied = cluster.kubectl(&["apply", "--server-side", "-f", FEDERATE]).await;
-    applied.expect("it is accepted");
+    let mut others = Vec::new();
+    for (name, schema, path) in [
+        ("trustplane-federate", FEDERATE, "/apis/operator.openshift.io/v1alpha1/spireservers"),
+        ("trustplane-authority", AUTHORITY, "/apis/trustplane.dev/v1/spiffefederations"),
+    ] {
+        let account = ["-n", "trustplane", "create", "serviceaccount", name];
+        cluster.kubectl(&account).await.expect("an account");
+        let token = cluster.token_of("trustplane", name).await;
+        let client = cluster.admin_access().with_token(token).client_without_retries().await;
+        let applied = cluster.kubectl(&["apply", "--server-side", "-f", schema]).await;
+        applied.expect("it is accepted");
+        others.push((name, client, path));
+    }
     let applied = cluster.kubectl(&["apply", "--server-side", "-k", FLOW_CONTROL]).await;
     applied.expect("it is accepted");
 
@@ -68,12 +75,13 @@ async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
         .await;
     }
     // Refused, and classed all the same.
-    let expected = Ok(Classed::new("trustplane-federate", "workload-high"));
-    let path = "/apis/operator.openshift.io/v1alpha1/spireservers";
-    eventually_equals(Duration::from_secs(30), path, expected, async || {
-        classed(&admin, &federate, path).await
-    })
-    .await;
-    let others = classed(&admin, &neighbour, "/api/v1/secrets?limit=1").await;
-    assert_eq!(others, Ok(Classed::new("service-accounts", "workload-low")));
+    for (name, client, path) in &others {
+        let expected = Ok(Classed::new(name, "workload-high"));
+        eventually_equals(Duration::from_secs(30), path, expected, async || {
+            classed(&admin, client, path).await
+        })
+        .await;
+    }
+    let neighbours = classed(&admin, &neighbour, "/api/v1/secrets?limit=1").await;
+    assert_eq!(neighbours, Ok(Classed::new("service-accounts", "workload-low")));
 }

@@ -5,6 +5,7 @@ mod crate_cache;
 mod objects;
 
 mod alerts;
+mod authority;
 mod chart;
 mod containerfile;
 mod federate;

@@ -48,7 +48,15 @@ async fn the_one_for_openshift_takes_monitoring_and_authenticated_metrics() {
         .expect("all are served");
 
     cluster.accepts(&kustomize(&at("deploy/overlays/openshift")));
-    for folder in ["monitoring", "trust-domain", "federate", "federate/monitoring"] {
+    for folder in [
+        "monitoring",
+        "trust-domain",
+        "federate",
+        "federate/monitoring",
+        "authority/api",
+        "authority",
+        "authority/monitoring",
+    ] {
         cluster.accepts(&kustomize(&at("deploy").join(folder)));
     }
 

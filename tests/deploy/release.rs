@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use testkit::at;
 use testkit::tools::EmptyCluster;
 
+use crate::authority::federation;
+
 const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrolebindings,services,\
                      deployments,poddisruptionbudgets,networkpolicies,\
                      validatingadmissionpolicies,validatingadmissionpolicybindings,\
@@ -32,18 +34,20 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let cluster = EmptyCluster::start("release").await;
     let chart = at("deploy/chart");
     let chart = chart.to_str().expect("a path is text");
-    let values = "--set=routeCrd.install=true,federate.enabled=true";
+    let values = "--set=routeCrd.install=true,federate.enabled=true,authority.enabled=true,\
+                  authority.trustDomain=td-a.test";
     let to = ["trustplane", chart, "--namespace=trustplane", values];
 
     let notes = cluster.helm(&[&["install"], &to[..], &["--create-namespace"]].concat());
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 13 + 15, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13 + 15 + 19, "{after_install:#?}");
     assert!(
         notes.contains("kubectl delete namespace spire"),
         "what destroys keys is said: {notes}"
     );
+    assert!(notes.contains("delete secret/trustplane-authority"), "here, too: {notes}");
 
     cluster.passes_check().await;
 
@@ -51,12 +55,14 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     assert_eq!(installed(&cluster), after_install, "an upgrade to the same writes nothing");
 
     // Neither a forgotten value nor the end of the release takes the Routes of the cluster along, or the
-    // keys of the trust domain.
+    // keys of the trust domain, or the federations.
     cluster.apply(&spire_server());
+    cluster.apply(&federation());
     cluster.apply(&claim());
     let stays = || {
         cluster.kubectl(&["get", "routes", "-A"]).expect("Routes are still served");
         cluster.kubectl(&["get", "spireserver", "cluster"]).expect("the SpireServer");
+        cluster.kubectl(&["get", "spfed", "td-b.test"]).expect("the SPIFFEFederation");
         let claim = ["-n", "spire", "get", "pvc", "spire-data-spire-server-0"];
         cluster.kubectl(&claim).expect("the volume with the keys");
         let phase = ["get", "namespace", "spire", "-o=jsonpath={.status.phase}"];
@@ -69,7 +75,12 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     cluster.helm(&removed).expect("it is removed");
     stays();
     let left = installed(&cluster);
-    let kept = ["routes.route.openshift.io", "spireservers.operator.openshift.io", "\"spire\""];
+    let kept = [
+        "routes.route.openshift.io",
+        "spireservers.operator.openshift.io",
+        "spiffefederations.trustplane.dev",
+        "\"spire\"",
+    ];
     assert_eq!(left.len(), kept.len(), "{left:?}");
     for name in kept {
         assert!(left.iter().any(|it| it.contains(name)), "{name}: {left:?}");

@@ -21,6 +21,7 @@
 //! - [`route_table`]: the table of docs/inject.md, read a second time.
 //! - [`hostile`]: objects of a hostile tenant.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
+//! - [`spiffe_verdict`]: go-spiffe, to fetch, to verify and for a second opinion.
 //!
 //! For the tests themselves:
 //! - [`eventually`]: waits for a condition.
@@ -54,6 +55,7 @@ pub mod route_table;
 pub mod router;
 mod sandbox;
 mod servers;
+pub mod spiffe_verdict;
 pub mod spire;
 pub mod stage;
 pub mod suite;

@@ -158,7 +158,7 @@ impl EmptyCluster {
         let lines = found["lines"].as_array().expect("lines");
         let needs_pods = |line: &Value| {
             let check = line["check"].as_str().unwrap_or_default();
-            check.ends_with("deployment") || check.ends_with("lease")
+            ["deployment", "lease", "authority-bundle"].iter().any(|it| check.ends_with(it))
         };
         assert!(lines.iter().any(needs_pods), "{printed}");
         let failed = lines.iter().filter(|line| line["result"] == "failed" && !needs_pods(line));

@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use rustls::{CertificateError, OtherError};
 
+use super::trust::NotPinned;
 use crate::spiffe::{bundle::BundleError, svid::SvidError};
 
 /// As long as the longest DNS name.
@@ -58,11 +59,13 @@ pub enum FetchError {
     Svid(SvidError),
     /// Only with https_web, like the next three.
     #[error(
-        "the certificate is signed by no CA that is trusted here. SSL_CERT_FILE names a file with others; the SPIRE server needs them too"
+        "the certificate is signed by no CA that is trusted here. SSL_CERT_FILE names a file with others"
     )]
     UnknownCa,
     #[error("the certificate is not for {0}")]
     OtherHost(String),
+    #[error("the certificate's public key is none of the pinned ones")]
+    NotPinned,
     #[error("the certificate is expired")]
     Expired,
     #[error("the certificate is not yet valid: do the clocks agree?")]
@@ -82,6 +85,11 @@ pub enum FetchError {
     NoLocation,
     #[error("more than 5 redirects")]
     ManyRedirects,
+    #[error("it redirects to {to}, and redirects are switched off")]
+    RedirectRefused {
+        /// Without user and query.
+        to: String,
+    },
     #[error("redirected to {to}: {cause}")]
     Redirected {
         /// Without user and query.
@@ -119,9 +127,23 @@ impl FetchError {
             | Self::NotText
             | Self::Bundle(_)
             | Self::NoLocation
+            | Self::RedirectRefused { .. }
             | Self::ManyRedirects => true,
             Self::Redirected { cause, .. } => cause.verified(),
             Self::TooSlow { stage, .. } => *stage == Stage::Verified,
+            _ => false,
+        }
+    }
+
+    /// Whether a newer bundle of the endpoint's trust domain may help.
+    pub fn wants_new_bundle(&self) -> bool {
+        match self {
+            Self::Svid(
+                SvidError::NoAuthority(_)
+                | SvidError::AuthorityNotValid(_)
+                | SvidError::UnknownAuthority(_),
+            ) => true,
+            Self::Redirected { cause, .. } => cause.wants_new_bundle(),
             _ => false,
         }
     }
@@ -136,11 +158,15 @@ impl FetchError {
             Self::Svid(_)
             | Self::UnknownCa
             | Self::OtherHost(_)
+            | Self::NotPinned
             | Self::Expired
             | Self::NotYetValid => "certificate",
             Self::Status(_) | Self::Broken => "http",
             Self::TooLong | Self::NotText | Self::Bundle(_) => "document",
-            Self::NoLocation | Self::ManyRedirects | Self::Redirected { .. } => "redirect",
+            Self::NoLocation
+            | Self::ManyRedirects
+            | Self::RedirectRefused { .. }
+            | Self::Redirected { .. } => "redirect",
             Self::TooSlow { .. } => "timeout",
         }
     }
@@ -171,6 +197,9 @@ impl FetchError {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 Self::NotYetValid
+            }
+            CertificateError::Other(OtherError(error)) if error.is::<NotPinned>() => {
+                Self::NotPinned
             }
             CertificateError::Other(OtherError(error)) => match error.downcast_ref::<SvidError>() {
                 Some(SvidError::Path(why)) => Self::Svid(SvidError::Path(quoted(why))),

@@ -4,7 +4,9 @@ use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use rcgen::{ExtendedKeyUsagePurpose, IsCa, SanType, date_time_ymd};
 use rustls::RootCertStore;
+use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use super::*;
 use crate::spiffe::{
@@ -29,7 +31,7 @@ fn spiffe(ca: &Ca) -> Trust {
 fn web(ca: &Ca) -> Trust {
     let mut roots = RootCertStore::empty();
     roots.add(ca.der()).unwrap();
-    Trust::Web(Arc::new(roots))
+    Trust::web(Arc::new(roots))
 }
 
 /// For `localhost` and 127.0.0.1.
@@ -120,7 +122,7 @@ async fn a_server_whose_certificate_is_for_servers_alone_is_read_with_a_warning(
     let server = Server::start(ca.issue(params), good(&ca)).await;
     let endpoint = Endpoint { url: server.url("/bundle"), trust: spiffe(&ca) };
 
-    let attempt = attempt(&endpoint, noon()).await;
+    let attempt = attempt(&endpoint, Redirects::Follow, noon()).await;
 
     assert!(attempt.outcome.is_ok(), "{:?}", attempt.outcome);
     assert_eq!(attempt.warnings, [SvidWarning::ServerAuthAlone]);
@@ -144,7 +146,8 @@ async fn what_went_wrong_at_a_private_address_is_marked_as_such_however_far_it_c
         "https://db.shop/".to_owned(),
     ] {
         let endpoint = Endpoint { url: url.parse().unwrap(), trust: spiffe(&ca) };
-        let attempt = attempt_within(Duration::from_millis(500), &endpoint, noon()).await;
+        let attempt =
+            attempt_within(Duration::from_millis(500), &endpoint, Redirects::Follow, noon()).await;
         assert!(attempt.outcome.is_err() && attempt.internal, "{url}: {attempt:?}");
     }
 }
@@ -326,7 +329,8 @@ async fn a_server_that_stays_silent_is_given_up() {
     let endpoint = Endpoint { url: server.url("/"), trust: spiffe(&ca) };
 
     let limit = Duration::from_millis(500);
-    let error = attempt_within(limit, &endpoint, noon()).await.outcome.unwrap_err();
+    let error =
+        attempt_within(limit, &endpoint, Redirects::Follow, noon()).await.outcome.unwrap_err();
 
     assert_eq!(error, FetchError::TooSlow { after: limit, stage: Stage::Verified });
     assert!(error.reached() && error.verified());
@@ -342,7 +346,8 @@ async fn a_server_that_never_begins_tls_is_given_up() {
     let endpoint = Endpoint { url, trust: spiffe(&Ca::new("td-b")) };
 
     let limit = Duration::from_millis(300);
-    let error = attempt_within(limit, &endpoint, noon()).await.outcome.unwrap_err();
+    let error =
+        attempt_within(limit, &endpoint, Redirects::Follow, noon()).await.outcome.unwrap_err();
 
     assert!(error.reached() && !error.verified(), "{error:?}");
 }
@@ -417,4 +422,44 @@ async fn an_authority_cannot_serve_as_a_server() {
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let error = said_of_certificate(ca.issue(params), &ca).await;
     assert_eq!(error, FetchError::Svid(SvidError::OfAuthority));
+}
+
+/// The SHA-256 of the certificate's public key.
+fn pin(certificate: &Issued) -> [u8; 32] {
+    let (_, parsed) = X509Certificate::from_der(&certificate.der).unwrap();
+    Sha256::digest(parsed.public_key().raw).into()
+}
+
+#[tokio::test]
+async fn a_server_with_another_key_than_the_pinned_ones_is_refused() {
+    let ca = Ca::new("web");
+    let certificate = host_certificate(&ca);
+    let (right, other) = (pin(&certificate), [7; 32]);
+    let Trust::Web { roots, .. } = web(&ca) else { panic!("another profile") };
+    let server = Server::start(certificate, good(&Ca::new("td-b"))).await;
+    let pinned = |roots: &Arc<RootCertStore>, pins: &[[u8; 32]]| Trust::Web {
+        roots: roots.clone(),
+        pins: pins.to_vec(),
+    };
+    assert!(ask(&server, pinned(&roots, &[other, right])).await.is_ok());
+    let refused = ask(&server, pinned(&roots, &[other])).await.unwrap_err();
+    assert_eq!(refused, FetchError::NotPinned);
+    assert!(refused.reached() && !refused.verified());
+    // A pin replaces no CA.
+    let Trust::Web { roots: others, .. } = web(&Ca::new("other")) else {
+        panic!("another profile")
+    };
+    let unknown = ask(&server, pinned(&others, &[right])).await;
+    assert_eq!(unknown, Err(FetchError::UnknownCa));
+}
+
+#[tokio::test]
+async fn a_redirect_is_refused_where_redirects_are_switched_off() {
+    let ca = Ca::new("td-b");
+    let target = Server::start(ca.svid(SERVER), good(&ca)).await;
+    let server = Server::start(ca.svid(SERVER), redirect(&target.url("/").to_string())).await;
+    let endpoint = Endpoint { url: server.url("/bundle"), trust: spiffe(&ca) };
+    let refused = attempt(&endpoint, Redirects::Refuse, noon()).await.outcome.unwrap_err();
+    assert!(matches!(refused, FetchError::RedirectRefused { .. }), "{refused}");
+    assert!(target.requests().is_empty());
 }

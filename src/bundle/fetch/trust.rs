@@ -4,10 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rustls::{
-    CertificateError, ClientConfig, OtherError, RootCertStore, client::Resumption,
-    crypto::aws_lc_rs, pki_types::UnixTime, time_provider::TimeProvider,
+    CertificateError, ClientConfig, OtherError, RootCertStore,
+    client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::aws_lc_rs,
+    pki_types::UnixTime,
+    time_provider::TimeProvider,
 };
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use super::FetchError;
 use crate::{
@@ -57,7 +62,12 @@ impl Warnings {
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// https_web: one of these CAs signed a certificate for the URL's host.
-    Web(Arc<RootCertStore>),
+    Web {
+        roots: Arc<RootCertStore>,
+        /// SHA-256 of the public keys (SPKI) of which the certificate must have one; any if empty. Only the
+        /// server's own certificate counts: a chain may carry others that nothing leads to.
+        pins: Vec<[u8; 32]>,
+    },
     /// https_spiffe: the server has an SVID for this ID.
     Spiffe {
         id: SpiffeId,
@@ -66,7 +76,17 @@ pub enum Trust {
     },
 }
 
+/// The server's key is none of the pinned ones.
+#[derive(Debug, thiserror::Error)]
+#[error("the public key is not pinned")]
+pub(super) struct NotPinned;
+
 impl Trust {
+    /// https_web without pins.
+    pub fn web(roots: Arc<RootCertStore>) -> Self {
+        Self::Web { roots, pins: Vec::new() }
+    }
+
     /// For the fetch after this bundle was fetched: an endpoint whose ID is in the trust domain that
     /// it serves is verified with the latest bundle.
     pub fn after(self, trust_domain: &TrustDomain, latest: Arc<Bundle>) -> Self {
@@ -90,7 +110,13 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(|error| FetchError::Handshake(error.to_string()))?;
         let mut config = match self {
-            Self::Web(roots) => builder.with_root_certificates(roots.clone()),
+            Self::Web { roots, pins } if pins.is_empty() => {
+                builder.with_root_certificates(roots.clone())
+            }
+            Self::Web { roots, pins } => {
+                let verifier = pinned(roots, pins.clone())?;
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
             Self::Spiffe { id, bundle } => {
                 let (id, bundle, warnings) = (id.clone(), bundle.clone(), warnings.clone());
                 // The SPIFFE ID counts, whatever the host's name is.
@@ -109,6 +135,28 @@ impl Trust {
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
+}
+
+/// As without pins, and then the key.
+fn pinned(
+    roots: &Arc<RootCertStore>,
+    pins: Vec<[u8; 32]>,
+) -> Result<Arc<dyn ServerCertVerifier>, FetchError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let web = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider)
+        .build()
+        .map_err(|_| FetchError::UnknownCa)?;
+    Ok(server_verifier(move |chain, name, now| {
+        let (leaf, intermediates) = chain.split_first().ok_or(CertificateError::BadEncoding)?;
+        web.verify_server_cert(leaf, intermediates, name, &[], now)?;
+        let (_, certificate) =
+            X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
+        let key: [u8; 32] = Sha256::digest(certificate.public_key().raw).into();
+        match pins.contains(&key) {
+            true => Ok(()),
+            false => Err(CertificateError::Other(OtherError(Arc::new(NotPinned))).into()),
+        }
+    }))
 }
 
 /// The time of a fetch, which advances while it lasts: an endpoint with ACME may get its certificate

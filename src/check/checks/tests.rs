@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     check::{
+        controller::ControllerFound,
         federate::FederateFound,
         found::{Answer, Server},
         probe::ProbeError,
@@ -17,7 +18,22 @@ fn server(number: (u32, u32)) -> Server {
 }
 
 pub(super) fn policy(policy: Installed, binding: Installed) -> Answer<Option<PolicyFound>> {
-    Ok(Some(PolicyFound { policy, binding }))
+    Ok(Some(PolicyFound { policy, binding, namespace: None }))
+}
+
+/// A controller beside `trustplane inject` that is in order, with a policy for this namespace.
+pub(super) fn controller(account: &str, namespace: &str) -> ControllerFound {
+    let (policy, binding) = (Installed::AsShipped, Installed::AsShipped);
+    let policy = PolicyFound { policy, binding, namespace: Some(namespace.into()) };
+    ControllerFound {
+        deployment: DeploymentFound {
+            account: account.into(),
+            ..in_order().deployment.unwrap().unwrap()
+        },
+        lease: Ok(Holder::Alive { identity: "pod-1".into() }),
+        account: Ok(Reviewed { asked: 100, missing: Vec::new() }),
+        policy: Ok(Some(policy)),
+    }
 }
 
 /// `in_order`, with this changed in the Deployment.
@@ -38,7 +54,7 @@ fn shop() -> ObjectRef {
     ObjectRef::new("web", "shop")
 }
 
-/// A cluster with everything in its place, and without `trustplane federate`.
+/// A cluster with everything in its place, and without `trustplane federate` and `authority`.
 pub(super) fn in_order() -> Facts {
     let reviewed = |asked| Ok(Reviewed { asked, missing: Vec::new() });
     Facts {
@@ -73,6 +89,7 @@ pub(super) fn in_order() -> Facts {
             ..RoutesFound::count(&[], Vec::new(), Ok(Secrets::new()))
         }),
         federate: FederateFound { installation: Ok(None), server: Ok(None) },
+        authority: Ok(None),
     }
 }
 
@@ -112,8 +129,9 @@ fn that_are(statuses: &[(&'static str, Status)], wanted: Status) -> Vec<&'static
 #[test]
 fn everything_in_its_place_is_all_ok_but_for_the_hints() {
     let statuses = statuses(&in_order(), Expect::Whatever);
-    assert_eq!(that_are(&statuses, Status::Ok).len(), statuses.len() - 2, "{statuses:?}");
-    assert_eq!(that_are(&statuses, Status::Note), ["federate", "encryption-at-rest"]);
+    assert_eq!(that_are(&statuses, Status::Ok).len(), statuses.len() - 3, "{statuses:?}");
+    let notes = ["federate", "authority", "encryption-at-rest"];
+    assert_eq!(that_are(&statuses, Status::Note), notes);
 }
 
 #[test]
@@ -159,6 +177,7 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
             installation: Err(ApiError::Forbidden),
             server: Err(ApiError::Forbidden),
         },
+        authority: Err(ApiError::Forbidden),
         ..in_order()
     };
     for facts in [untouched(), forbidden] {

@@ -1,26 +1,12 @@
 //! `trustplane demo federation`.
 
-use std::time::Duration;
-
-use anyhow::{Context, bail};
 use clap::Args;
-use serde_json::json;
-use tokio::time::Instant;
 
-use super::{PATIENCE, all_hold, pause};
-use crate::{
-    cli::{
-        Exit,
-        cluster::block_on,
-        output::{self, Output, print},
-        sandbox::init_log,
-    },
-    demo::tour::{
-        federation::{FederationStepResult, Progress, Tour, clusters::Clusters, printer},
-        printer::counted,
-    },
-    runtime::{flags::duration, printable, shutdown, terminal as page},
+use super::{
+    PATIENCE,
+    tour_args::{Presentation, TourArgs},
 };
+use crate::demo::tour::federation::{Tour, clusters::Clusters, printer};
 
 /// Shows in about 20 seconds how two clusters come to trust each other's workloads, on this machine
 /// and without a cluster.
@@ -43,17 +29,8 @@ Examples:
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
 line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off.")]
 pub struct Federation {
-    /// How long to wait between steps [default: 2s on a terminal, 0s elsewhere and with -o json]
-    #[arg(long, value_parser = duration, value_name = "DURATION")]
-    pause: Option<Duration>,
-
-    /// The output format
-    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
-    output: Output,
-
-    /// Log to stderr what the parts do
-    #[arg(long, short)]
-    verbose: bool,
+    #[command(flatten)]
+    tour: TourArgs,
 }
 
 const INTRODUCTION: &str = "\
@@ -65,93 +42,35 @@ workloads are trusted where, and what the SpireServers say of their peers.
 
 impl Federation {
     pub fn run(self) -> anyhow::Result<()> {
-        init_log(self.verbose);
-        block_on(self.show())
+        let presentation = Presentation { introduction: INTRODUCTION, ends: printer::ends };
+        self.tour.run(presentation, async {
+            let (clusters, parts) = Clusters::start().await?;
+            Ok((Tour::new(clusters, PATIENCE), parts))
+        })
     }
-
-    async fn show(self) -> anyhow::Result<()> {
-        let stop = shutdown::on_signal().context("cannot handle signals")?;
-        let start = Instant::now();
-        let text = self.output == Output::Text;
-        let width = output::width();
-        if text {
-            print(&page::paragraph(INTRODUCTION, width))?;
-        }
-        let (clusters, mut running) = Clusters::start().await?;
-        let tour = Tour::new(clusters, PATIENCE, pause(self.pause, self.output));
-        let walk = tour.walk(|progress| match progress {
-            _ if !text => Ok(()),
-            Progress::Begins(number, step) => print(&printer::begins(number, step, width)),
-            Progress::Ends(outcome) => print(&printer::ends(outcome, width)),
-        });
-        let outcomes = tokio::select! {
-            biased;
-            () = stop.cancelled() => bail!(Exit::Stopped),
-            ended = running.failed() => bail!(ended),
-            walked = walk => walked?,
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        print(&match self.output {
-            Output::Text => {
-                counted(outcomes.iter().map(FederationStepResult::holds), seconds, width)
-            }
-            Output::Json => report(&outcomes, seconds),
-        })?;
-        all_hold(outcomes.iter().map(|outcome| (outcome.number, outcome.holds())))
-    }
-}
-
-fn report(outcomes: &[FederationStepResult], seconds: f64) -> String {
-    let holds = outcomes.iter().all(FederationStepResult::holds);
-    let report = json!({ "steps": outcomes, "seconds": seconds, "holds": holds });
-    printable::json(&format!("{report}\n"))
 }
 
 #[cfg(test)]
 mod tests {
-    use anstream::adapter::strip_str;
-    use clap::CommandFactory;
+    use std::time::Duration;
 
     use super::*;
-    use crate::{
-        cli::{Cli, help},
-        demo::tour::federation::steps,
-    };
+    use crate::cli::demo::tour_args::testing::{check_headings, walk_impatiently};
 
     #[tokio::test]
     async fn every_line_of_every_step_fits_and_what_is_to_be_typed_is_a_command_line() {
-        let (clusters, _running) = Clusters::start().await.unwrap();
-        for step in steps::all(&clusters) {
-            for width in [50, 80, 100] {
-                let shown = strip_str(&printer::begins(1, &step, width)).to_string();
-                assert!(page::fits(&shown, width), "{width}:\n{shown}");
-            }
-            let ours = step.commands.iter().filter(|line| line.starts_with("trustplane "));
-            for line in ours {
-                let read = help::finish(Cli::command(), 100);
-                let read = read.try_get_matches_from(line.split_whitespace());
-                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
-            }
-        }
+        let (clusters, _parts) = Clusters::start().await.unwrap();
+        check_headings(&Tour::new(clusters, PATIENCE));
     }
 
     #[tokio::test]
     async fn no_step_holds_where_nobody_federates() {
-        let (clusters, running) = Clusters::start().await.unwrap();
-        drop(running);
-        let tour = Tour::new(clusters, Duration::from_millis(50), Duration::ZERO);
-        let mut ended = Vec::new();
-        let walked = tour.walk(|progress| -> anyhow::Result<()> {
-            if let Progress::Ends(outcome) = progress {
-                ended.push(outcome.holds());
-            }
-            Ok(())
-        });
+        let (clusters, parts) = Clusters::start().await.unwrap();
+        drop(parts);
+        let tour = Tour::new(clusters, Duration::from_millis(50));
+        let (held, failed) = walk_impatiently(&tour).await;
         // There is not even a ConfigMap with authorities to begin with.
-        let failed = walked.await.unwrap_err().to_string();
-        assert_eq!(failed, "step 2 could not be done");
-        assert_eq!(ended, [false]);
-        let report: serde_json::Value = serde_json::from_str(&report(&[], 1.0)).unwrap();
-        assert_eq!(report["holds"], true);
+        assert_eq!(failed.as_deref(), Some("step 2 could not be done"));
+        assert_eq!(held, [false]);
     }
 }

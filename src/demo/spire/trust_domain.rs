@@ -29,6 +29,8 @@ pub struct TrustDomain {
     authorities: Vec<Authority>,
     /// Index of the one that signs.
     signing: usize,
+    /// Whether the authorities were removed from the bundle.
+    is_revoked: bool,
     sequence: u64,
     refresh_hint: u64,
 }
@@ -42,7 +44,7 @@ impl TrustDomain {
     ) -> Result<Self, TrustDomainError> {
         let name = id::TrustDomain::parse(name)?.to_string();
         let authorities = vec![authority(&name, 1, now)?];
-        Ok(Self { name, authorities, signing: 0, sequence: 1, refresh_hint })
+        Ok(Self { name, authorities, signing: 0, is_revoked: false, sequence: 1, refresh_hint })
     }
 
     pub fn name(&self) -> &str {
@@ -68,6 +70,17 @@ impl TrustDomain {
         self.signing = 0;
     }
 
+    /// Removes all authorities from the bundle. The current one goes on signing, as a thief of its
+    /// key could.
+    pub fn revoke_authorities(&mut self) {
+        self.sequence += 1;
+        self.is_revoked = true;
+    }
+
+    fn published(&self) -> &[Authority] {
+        if self.is_revoked { &[] } else { &self.authorities }
+    }
+
     /// An X509-SVID signed by the current authority.
     pub fn svid(&self, path: &str, now: DateTime<Utc>) -> Result<Issued, TrustDomainError> {
         Ok(self.authorities[self.signing].issue_svid(&self.id(path)?, now)?)
@@ -76,7 +89,7 @@ impl TrustDomain {
     /// The SPIFFE bundle document.
     pub fn document(&self) -> String {
         json!({
-            "keys": self.authorities.iter().map(jwk).collect::<Vec<_>>(),
+            "keys": self.published().iter().map(jwk).collect::<Vec<_>>(),
             "spiffe_sequence": self.sequence,
             "spiffe_refresh_hint": self.refresh_hint,
         })
@@ -85,7 +98,7 @@ impl TrustDomain {
 
     /// The bundle's authorities in PEM.
     pub fn pem(&self) -> String {
-        self.authorities.iter().map(Authority::pem).collect()
+        self.published().iter().map(Authority::pem).collect()
     }
 }
 
@@ -143,6 +156,15 @@ mod tests {
         assert!(trusts(&last, &domain, &new) && !trusts(&last, &domain, &old));
         assert_eq!((last.x509.len(), last.sequence), (1, Some(3)));
         assert!(Bundle::from_pem(&domain.pem()).unwrap().same_keys(&last));
+    }
+
+    #[test]
+    fn without_its_authorities_a_bundle_verifies_no_svid_and_its_sequence_has_grown() {
+        let mut domain = TrustDomain::new("td-a.test", 60, Utc::now()).unwrap();
+        domain.revoke_authorities();
+        let (svid, empty) = (domain.svid("/shop", Utc::now()).unwrap(), bundle(&domain));
+        assert_eq!((empty.x509.len(), empty.sequence), (0, Some(2)));
+        assert!(!trusts(&empty, &domain, &svid));
     }
 
     #[test]

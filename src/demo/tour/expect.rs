@@ -1,8 +1,8 @@
 //! Compares the expectation of a step with the observation. Pure.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::probe::Served;
+use super::{observed::or_error, probe::Served};
 use crate::inject::decide::state::{Reason, State};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,16 +24,6 @@ pub struct Seen {
     pub condition: Option<Reported>,
     /// The Route's newest Event.
     pub event: Option<Reported>,
-}
-
-fn or_error<S: Serializer>(
-    served: &Result<Served, String>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match served {
-        Ok(served) => served.serialize(serializer),
-        Err(why) => serializer.collect_map([("error", why)]),
-    }
 }
 
 /// A condition or an Event.

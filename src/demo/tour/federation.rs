@@ -10,22 +10,22 @@ pub mod expect;
 pub mod printer;
 pub mod steps;
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use rustls::pki_types::CertificateDer;
-use serde::Serialize;
-use tokio::time::{Instant, sleep};
 
 use self::{
     clusters::{Clusters, Side},
-    expect::{Condition, Peer, Received, Seen},
-    steps::{ActError, Step},
+    expect::{Expected, Peer, Seen},
+    steps::{Act, ActError, Step},
+};
+use super::{
+    observed::{Condition, Received},
+    walk::Scenario,
 };
 use crate::{
     federate::decide::conditions::{PEERS, TRUST},
+    runtime::lock::lock,
     spiffe::id::SpiffeId,
 };
 
@@ -37,102 +37,37 @@ const CONDITIONS: [&str; 2] = [PEERS, TRUST];
 /// The parts that the tour uses.
 pub struct Tour {
     pub clusters: Clusters,
-    /// Timeout for a step's expected result.
+    /// Timeout for the first bundle of a cluster.
     pub patience: Duration,
-    /// Time to read before the next step.
-    pub pause: Duration,
     /// An SVID from before the rotation, in the steps after it.
     outdated: Mutex<Option<Outdated>>,
 }
 
 type Outdated = (SpiffeId, CertificateDer<'static>);
 
-#[derive(Debug, thiserror::Error)]
-#[error("step {number} could not be done")]
-pub struct TourError {
-    pub number: usize,
-    pub source: ActError,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct FederationStepResult {
-    pub number: usize,
-    pub title: &'static str,
-    pub commands: Vec<String>,
-    #[serde(flatten)]
-    pub seen: Seen,
-    /// Time until the expected result was seen.
-    pub seconds: f64,
-    /// Differences from the expectation; empty if it was met.
-    pub differences: Vec<String>,
-}
-
-impl FederationStepResult {
-    pub fn holds(&self) -> bool {
-        self.differences.is_empty()
-    }
-}
-
-/// Progress of a tour.
-pub enum Progress<'a> {
-    Begins(usize, &'a Step),
-    Ends(&'a FederationStepResult),
-}
-
 impl Tour {
-    pub fn new(clusters: Clusters, patience: Duration, pause: Duration) -> Self {
-        Self { clusters, patience, pause, outdated: Mutex::default() }
+    pub fn new(clusters: Clusters, patience: Duration) -> Self {
+        Self { clusters, patience, outdated: Mutex::default() }
+    }
+}
+
+impl Scenario for Tour {
+    type Act = Act;
+    type Expected = Expected;
+    type Seen = Seen;
+    type Error = ActError;
+
+    fn steps(&self) -> Vec<Step> {
+        steps::all(&self.clusters)
     }
 
-    /// Runs all steps and reports each.
-    pub async fn walk<E: From<TourError>>(
-        &self,
-        mut tell: impl FnMut(Progress<'_>) -> Result<(), E>,
-    ) -> Result<Vec<FederationStepResult>, E> {
-        let mut outcomes = Vec::new();
-        for (number, step) in (1..).zip(steps::all(&self.clusters)) {
-            if number > 1 {
-                sleep(self.pause).await;
-            }
-            tell(Progress::Begins(number, &step))?;
-            let start = Instant::now();
-            let acted = self.carry_out(step.act).await;
-            acted.map_err(|source| TourError { number, source })?;
-            let outcome = self.observe_until(number, step, start).await;
-            tell(Progress::Ends(&outcome))?;
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
-    }
-
-    async fn observe_until(
-        &self,
-        number: usize,
-        step: Step,
-        start: Instant,
-    ) -> FederationStepResult {
-        loop {
-            let seen = self.observe().await;
-            let seconds = start.elapsed().as_secs_f64();
-            let differences = step.expected.differences(&seen);
-            if differences.is_empty() || start.elapsed() > self.patience {
-                let Step { title, commands, .. } = step;
-                return FederationStepResult {
-                    number,
-                    title,
-                    commands,
-                    seen,
-                    seconds,
-                    differences,
-                };
-            }
-            sleep(Duration::from_millis(25)).await;
-        }
+    async fn carry_out(&self, act: Act) -> Result<(), ActError> {
+        self.act(act).await
     }
 
     async fn observe(&self) -> Seen {
         let Clusters { a, b, .. } = &self.clusters;
-        let outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let outdated = lock(&self.outdated).clone();
         let (in_b, in_a) = tokio::join!(status(b, a), status(a, b));
         Seen {
             received: received(b, a).await,
@@ -144,6 +79,10 @@ impl Tour {
             conditions: in_b.1,
         }
     }
+
+    fn differences(expected: &Expected, seen: &Seen) -> Vec<String> {
+        expected.differences(seen)
+    }
 }
 
 /// Fetches the bundle of one cluster from the other.
@@ -151,12 +90,7 @@ async fn received(by: &Side, from: &Side) -> Result<Received, String> {
     let id = from.spire.server_id().map_err(|error| error.to_string())?;
     let url = from.spire.url().parse().map_err(|_| "the endpoint has no URL".to_owned())?;
     let fetched = by.spire.fetch_from(id, url).await.map_err(|error| error.to_string())?;
-    Ok(Received {
-        trust_domain: from.spire.trust_domain(),
-        sequence: fetched.bundle.sequence.unwrap_or_default(),
-        authorities: fetched.bundle.x509.len(),
-        fingerprint: fetched.bundle.fingerprint(),
-    })
+    Ok(Received::new(from.spire.trust_domain(), &fetched.bundle))
 }
 
 /// Whether one cluster's workload accepts a new SVID of the other's.
@@ -183,11 +117,5 @@ async fn status(of: &Side, about: &Side) -> (Option<Peer>, Vec<Condition>) {
         error: it.last_error,
     });
     let shown = status.conditions.into_iter().filter(|it| CONDITIONS.contains(&&*it.r#type));
-    let conditions = shown.map(|it| Condition {
-        r#type: it.r#type.into_owned(),
-        status: it.status.into_owned(),
-        reason: it.reason.into_owned(),
-        message: it.message,
-    });
-    (peer, conditions.collect())
+    (peer, shown.map(Condition::from).collect())
 }

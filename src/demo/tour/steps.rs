@@ -204,7 +204,13 @@ fn key(pair: &Issued) -> Value {
     json!({ "data": { "tls.key": BASE64_STANDARD.encode(pair.key.expose()) } })
 }
 
-async fn send(client: &Client, method: Method, path: String, body: Value) -> Result<(), ApiError> {
+/// Sends an object or a merge patch; `Value::Null` for no body.
+pub(super) async fn send(
+    client: &Client,
+    method: Method,
+    path: String,
+    body: Value,
+) -> Result<(), ApiError> {
     let kind = match method {
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",

@@ -62,7 +62,7 @@ impl Cluster {
         let trust_domain = server.spec.trust_domain;
         let published = self.published(namespace).await?;
         let (trust, endpoint_id) = match profile {
-            Profile::HttpsWeb => (Trust::Web(fetch::web_roots()?), None),
+            Profile::HttpsWeb => (Trust::web(fetch::web_roots()?), None),
             Profile::HttpsSpiffe => {
                 let bundle = Arc::new(published.clone());
                 let id = format!("spiffe://{trust_domain}/spire/server");

@@ -136,7 +136,7 @@ impl OwnEndpoint {
                 Trust::Spiffe { id, bundle: bundle.clone() }
             }
             (Profile::HttpsSpiffe, None) => return Err(unusable(&NO_BUNDLE)),
-            (Profile::HttpsWeb, _) => Trust::Web(self.roots.clone()),
+            (Profile::HttpsWeb, _) => Trust::web(self.roots.clone()),
         };
         let fetched = fetch::fetch(&Endpoint { url, trust }, self.clock.now()).await;
         let fetched = fetched.map_err(|error| match error {

@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::{
     api::spire_server::{Peer, PeerStatus, Profile},
-    bundle::fetch::{self, Endpoint, Trust},
+    bundle::fetch::{self, Endpoint, Redirects, Trust},
     federate::{
         cache::bundle_cache::{self, BundleCache, CachedBundle},
         decide::{bootstrap_bundles::BootstrapBundles, validate},
@@ -294,7 +294,7 @@ impl Peers {
             Ok(endpoint) => endpoint,
             Err(error) => return Err(error).into(),
         };
-        let attempt = fetch::attempt(&endpoint, self.clock.now()).await;
+        let attempt = fetch::attempt(&endpoint, Redirects::Follow, self.clock.now()).await;
         let outcome = attempt.outcome.map_err(|error| self.detail.of(error, attempt.internal));
         let outcome = outcome.and_then(|fetched| self.usable(fetched.bundle));
         Answer { outcome, warnings: attempt.warnings }
@@ -318,7 +318,7 @@ impl Peers {
         let unusable = |why: &dyn std::fmt::Display| PeerError::Unusable(why.to_string());
         let url = validate::https_url(&peer.bundle_endpoint_url).map_err(|why| unusable(&why))?;
         let trust = match peer.bundle_endpoint_profile {
-            Profile::HttpsWeb => Trust::Web(self.roots.clone()),
+            Profile::HttpsWeb => Trust::web(self.roots.clone()),
             Profile::HttpsSpiffe => {
                 let id = peer.endpoint_spiffe_id.as_deref().unwrap_or_default();
                 let id = SpiffeId::parse(id).map_err(|why| unusable(&why))?;

@@ -5,13 +5,14 @@
 mod exposure;
 mod trust;
 
-use std::borrow::Cow;
-
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use crate::{
-    api::spire_server::{self, Condition, Federation, PeerStatus, SpireServer},
+    api::{
+        condition::Condition,
+        spire_server::{self, Federation, PeerStatus, SpireServer},
+    },
     federate::decide::{
         endpoint_view::EndpointView, render::Component, trust::Unlisted, validate::Problem,
     },
@@ -24,6 +25,7 @@ pub use self::{
     exposure::{ENDPOINT, is_admitted},
     trust::{PEERS, SPIRE_CANNOT_FETCH, TRUST, UNREACHABLE, is_well, is_wrong, summary},
 };
+pub use crate::api::condition::ConditionValue;
 
 /// The result of applying one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,30 +139,6 @@ impl Findings {
             Some(ApplyResult::Failed(..)) => reported,
             Some(ApplyResult::Taken(_) | ApplyResult::NoNamespace(_)) | None => None,
         }
-    }
-}
-
-/// A condition without its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionValue {
-    /// Its type.
-    pub about: &'static str,
-    /// `True`, `False` or `Unknown`.
-    pub status: &'static str,
-    pub reason: &'static str,
-    pub message: String,
-}
-
-impl ConditionValue {
-    fn new(
-        about: &'static str,
-        status: &'static str,
-        reason: &'static str,
-        message: impl Into<String>,
-    ) -> Self {
-        // Peers, routers and owners of other objects may choose parts of the text.
-        let message = printable::lines(&message.into()).into_owned();
-        Self { about, status, reason, message }
     }
 }
 
@@ -378,20 +356,7 @@ pub fn stamped(
     now: DateTime<Utc>,
 ) -> Vec<Condition> {
     let theirs = existing.iter().filter(|it| !is_ours(&it.r#type));
-    let ours = values.iter().map(|value| {
-        let before = existing.iter().find(|it| it.r#type == value.about);
-        let since = before.filter(|it| it.status == value.status);
-        Condition {
-            r#type: Cow::Borrowed(value.about),
-            status: Cow::Borrowed(value.status),
-            reason: Cow::Borrowed(value.reason),
-            message: value.message.clone(),
-            // The API keeps whole seconds.
-            last_transition_time: since
-                .map_or_else(|| now.trunc_subsecs(0), |it| it.last_transition_time),
-            observed_generation: generation,
-        }
-    });
+    let ours = values.iter().map(|value| value.stamped(existing, generation, now));
     ours.chain(theirs.cloned()).collect()
 }
 

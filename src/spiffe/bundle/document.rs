@@ -9,7 +9,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 
 /// The known members. Others may be there, and none may be required.
 #[derive(Default)]
@@ -19,6 +19,37 @@ pub(super) struct Document<'a> {
     pub refresh_hint: Option<&'a RawValue>,
     /// Whether another parser takes an unknown member for a known one.
     pub is_ambiguous: bool,
+}
+
+/// As deep as Go's `encoding/json` reads.
+const DEEPEST: usize = 10_000;
+
+/// Whether JSON is nested deeper than others read it. serde_json limits only what it keeps.
+pub(super) fn is_too_deep(text: &str) -> bool {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest > DEEPEST
+}
+
+fn skip_string(bytes: &mut impl Iterator<Item = u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => drop(bytes.next()),
+            _ => {}
+        }
+    }
 }
 
 const MEMBERS: [&str; 3] = ["keys", "spiffe_sequence", "spiffe_refresh_hint"];
@@ -66,6 +97,42 @@ impl<'de> Visitor<'de> for Members {
             }
         }
         Ok(document)
+    }
+}
+
+/// One key. Go's reader of keys refuses a member that is there twice, and serde would take the last.
+pub(super) fn key(text: &RawValue) -> serde_json::Result<Value> {
+    match text.get().starts_with('{') {
+        true => serde_json::from_str::<Key>(text.get()).map(|key| key.0),
+        false => serde_json::from_str(text.get()),
+    }
+}
+
+struct Key(Value);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl<'de> Visitor<'de> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Key, M::Error> {
+        let mut key = Map::new();
+        while let Some((name, value)) = map.next_entry::<String, Value>()? {
+            if key.insert(name, value).is_some() {
+                return Err(M::Error::custom("a member is there twice"));
+            }
+        }
+        Ok(Key(key.into()))
     }
 }
 

@@ -1,12 +1,17 @@
 //! One key of a bundle document.
 
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, ParsedPublicKey,
+    VerificationAlgorithm,
+};
 use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use serde_json::Value;
 
-use super::{Authority, Flaw, document::is_alias};
+use super::{Authority, Certificate, Flaw, document::is_alias};
+use crate::spiffe::certificate::CertificateKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwkFlaw {
@@ -16,6 +21,8 @@ pub enum JwkFlaw {
     NotBase64,
     #[error("has a certificate that {0}")]
     Certificate(#[from] Flaw),
+    #[error("has a certificate for another key than its other members say")]
+    OtherKey,
     #[error("is for JWT-SVIDs and has no \"kid\"")]
     NoKid,
     #[error("is for JWT-SVIDs, and its numbers are missing or not well-formed")]
@@ -73,12 +80,27 @@ impl Curve {
         }
     }
 
+    /// The curve whose coordinates have so many bytes.
+    pub(super) fn of_length(bytes: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|curve| curve.bytes() == bytes)
+    }
+
     fn bytes(self) -> usize {
         match self {
             Self::P256 => 32,
             Self::P384 => 48,
             Self::P521 => 66,
         }
+    }
+
+    fn has_point(self, x: &[u8], y: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match self {
+            Self::P256 => &ECDSA_P256_SHA256_ASN1,
+            Self::P384 => &ECDSA_P384_SHA384_ASN1,
+            Self::P521 => &ECDSA_P521_SHA512_ASN1,
+        };
+        // Uncompressed: both coordinates follow.
+        ParsedPublicKey::new(algorithm, [&[4], x, y].concat()).is_ok()
     }
 }
 
@@ -104,7 +126,7 @@ impl Jwk {
             return Err(JwkFlaw::NotObject);
         }
         match (key["kty"].as_str(), key["use"].as_str()) {
-            (Some("EC" | "RSA" | "OKP"), Some("x509-svid")) => authority(key),
+            (Some(kty @ ("EC" | "RSA" | "OKP")), Some("x509-svid")) => authority(key, kty),
             (Some("EC"), Some("jwt-svid")) => jwt(key, elliptic(key)),
             (Some("RSA"), Some("jwt-svid")) => jwt(key, rsa(key).map(Some)),
             // JWT-SVIDs are signed with no other type.
@@ -114,13 +136,50 @@ impl Jwk {
 }
 
 /// Only the first certificate counts.
-fn authority(key: &Value) -> Result<Jwk, JwkFlaw> {
-    let Some(first) = key["x5c"].as_array().and_then(|chain| chain.first()) else {
+fn authority(key: &Value, kty: &str) -> Result<Jwk, JwkFlaw> {
+    let first = match &key["x5c"] {
+        Value::Null => None,
+        Value::Array(chain) => chain.first(),
+        _ => return Err(JwkFlaw::NotBase64),
+    };
+    let Some(first) = first else {
         return Ok(Jwk::PassedOver);
     };
     let text = first.as_str().ok_or(JwkFlaw::NotBase64)?;
     let der = STANDARD.decode(text).map_err(|_| JwkFlaw::NotBase64)?;
-    Ok(Jwk::X509(Authority::read(der)?))
+    let authority = Authority::read(der)?;
+    match Certificate::read(authority.der())?.key() {
+        // Nobody could verify an SVID with it.
+        CertificateKey::Other => Ok(Jwk::PassedOver),
+        of_certificate if is_described(key, kty, &of_certificate) => Ok(Jwk::X509(authority)),
+        _ => Err(JwkFlaw::OtherKey),
+    }
+}
+
+/// Whether the members of a key are those of its certificate's key, as RFC 7517 (4.7) demands. Members
+/// that are missing say nothing.
+fn is_described(key: &Value, kty: &str, of_certificate: &CertificateKey<'_>) -> bool {
+    let is_text = |name: &str, text: &str| key[name].is_null() || key[name] == *text;
+    let is_number = |name: &str, expected: &[u8]| {
+        key[name].is_null() || number(key, name).is_some_and(|number| number == expected)
+    };
+    // Of any length.
+    let is_integer = |name: &str, expected: &[u8]| {
+        let number = number(key, name);
+        key[name].is_null()
+            || number.is_some_and(|it| without_zeros(&it) == without_zeros(expected))
+    };
+    match (kty, of_certificate) {
+        ("EC", CertificateKey::Ec { x, y }) => {
+            let curve = Curve::of_length(x.len());
+            curve.is_some_and(|curve| is_text("crv", curve.name()))
+                && is_number("x", x)
+                && is_number("y", y)
+        }
+        ("RSA", CertificateKey::Rsa { n, e }) => is_integer("n", n) && is_integer("e", e),
+        ("OKP", CertificateKey::Ed25519(x)) => is_text("crv", "Ed25519") && is_number("x", x),
+        _ => false,
+    }
 }
 
 fn jwt(key: &Value, public: Result<Option<PublicKey>, JwkFlaw>) -> Result<Jwk, JwkFlaw> {
@@ -140,19 +199,27 @@ fn elliptic(key: &Value) -> Result<Option<PublicKey>, JwkFlaw> {
     let coordinate = |name: &str| {
         number(key, name).filter(|number| number.len() == curve.bytes()).ok_or(JwkFlaw::Numbers)
     };
-    Ok(Some(PublicKey::Ec { curve, x: coordinate("x")?, y: coordinate("y")? }))
+    let (x, y) = (coordinate("x")?, coordinate("y")?);
+    match curve.has_point(&x, &y) {
+        true => Ok(Some(PublicKey::Ec { curve, x, y })),
+        false => Err(JwkFlaw::Numbers),
+    }
 }
 
 fn rsa(key: &Value) -> Result<PublicKey, JwkFlaw> {
-    let without_zeros = |name: &str| {
-        let number = number(key, name)?;
-        let first = number.iter().position(|&byte| byte != 0)?;
-        Some(number[first..].to_vec())
+    let positive = |name: &str| {
+        let number = number(key, name).ok_or(JwkFlaw::Numbers)?;
+        match without_zeros(&number) {
+            [] => Err(JwkFlaw::Numbers),
+            digits => Ok(digits.to_vec()),
+        }
     };
-    match (without_zeros("n"), without_zeros("e")) {
-        (Some(n), Some(e)) => Ok(PublicKey::Rsa { n, e }),
-        _ => Err(JwkFlaw::Numbers),
-    }
+    Ok(PublicKey::Rsa { n: positive("n")?, e: positive("e")? })
+}
+
+fn without_zeros(number: &[u8]) -> &[u8] {
+    let first = number.iter().position(|&byte| byte != 0);
+    &number[first.unwrap_or(number.len())..]
 }
 
 fn number(key: &Value, name: &str) -> Option<Vec<u8>> {

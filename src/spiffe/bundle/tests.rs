@@ -1,12 +1,15 @@
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use proptest::prelude::*;
-use rcgen::{IsCa, KeyUsagePurpose, date_time_ymd};
+use rcgen::{CertifiedIssuer, CustomExtension, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::spiffe::{
     id::{IdError, TrustDomain},
-    testing::{Ca, bundle, document, svid_params, uri_name},
+    testing::{Ca, bundle, ca_params, document, jwt_key, svid_params, uri_name},
 };
 
 fn parse(document: Value) -> Result<Bundle, BundleError> {
@@ -33,12 +36,6 @@ fn changed(mut key: Value, member: &str, value: Option<Value>) -> Value {
         None => members.remove(member),
     };
     key
-}
-
-/// Of 32 bytes each.
-fn jwt_key(kid: &str) -> Value {
-    let number = |byte: char| byte.to_string().repeat(42) + "A";
-    json!({"kty": "EC", "use": "jwt-svid", "kid": kid, "crv": "P-256", "x": number('g'), "y": number('h')})
 }
 
 fn rsa_key(kid: &str) -> Value {
@@ -98,6 +95,28 @@ fn what_is_no_document_is_told_where_and_not_quoted() {
 fn a_member_that_is_there_twice_makes_the_document_ambiguous() {
     let twice = br#"{"keys": [], "keys": []}"#;
     assert!(matches!(Bundle::parse(twice), Err(BundleError::Json(_))));
+}
+
+#[test]
+fn a_member_that_is_there_twice_makes_a_key_ambiguous() {
+    let (ca, evil) = (Ca::new("td-b"), Ca::new("evil"));
+    let (ca, evil) = (ca.jwk().to_string(), evil.jwk()["x5c"].to_string());
+    for name in ["x5c", "\\u00785c"] {
+        let twice = ca.replacen('{', &format!(r#"{{"{name}": {evil}, "#), 1);
+        let document = format!(r#"{{"keys": [{twice}]}}"#);
+        assert!(matches!(Bundle::parse(document.as_bytes()), Err(BundleError::Json(_))), "{name}");
+    }
+}
+
+#[test]
+fn what_is_nested_deeper_than_spire_reads_is_refused() {
+    let nested = |depth: usize| {
+        let value = "[".repeat(depth) + &"]".repeat(depth);
+        let document = format!(r#"{{"keys": [], "new": {value}, "text": "[[\"[["}}"#);
+        Bundle::parse(document.as_bytes())
+    };
+    assert!(nested(9_999).is_ok());
+    assert_eq!(nested(10_000), Err(BundleError::Json("it is nested too deeply".to_owned())));
 }
 
 #[test]
@@ -169,6 +188,61 @@ fn an_x509_key_without_a_certificate_is_passed_over() {
 }
 
 #[test]
+fn the_certificates_of_an_x509_key_are_a_list_of_texts() {
+    let ca = Ca::new("td-b");
+    for chain in [ca.jwk()["x5c"][0].clone(), json!({}), json!([null]), json!([[]])] {
+        assert_eq!(flaw(changed(ca.jwk(), "x5c", Some(chain))), JwkFlaw::NotBase64);
+    }
+}
+
+#[test]
+fn the_members_of_an_x509_key_are_those_of_its_certificate_where_they_are_there() {
+    let (one, other) = (Ca::new("one"), Ca::new("other"));
+    let key = |ca: &Ca| {
+        let (x, y) = ca.0.key().public_key_raw()[1..].split_at(32);
+        let number = |bytes| json!(URL_SAFE_NO_PAD.encode(bytes));
+        let key = changed(ca.jwk(), "crv", Some(json!("P-256")));
+        changed(changed(key, "x", Some(number(x))), "y", Some(number(y)))
+    };
+    assert_eq!(with_key(key(&one)).unwrap().x509.len(), 1);
+    for member in ["crv", "x", "y"] {
+        assert_eq!(with_key(changed(key(&one), member, None)).unwrap().x509.len(), 1);
+    }
+    for (member, value) in [
+        ("crv", json!("P-384")),
+        ("x", key(&other)["x"].clone()),
+        ("y", key(&other)["y"].clone()),
+        ("y", json!("")),
+        ("y", json!("%%")),
+        ("y", json!(1)),
+        ("kty", json!("RSA")),
+        ("kty", json!("OKP")),
+        ("x5c", other.jwk()["x5c"].clone()),
+    ] {
+        let changed = changed(key(&one), member, Some(value));
+        assert_eq!(flaw(changed), JwkFlaw::OtherKey, "{member}");
+    }
+}
+
+#[test]
+fn an_authority_may_have_an_ed25519_key() {
+    let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let x = URL_SAFE_NO_PAD.encode(key.public_key_raw());
+    let ca = Ca(CertifiedIssuer::self_signed(ca_params("td-b"), key).unwrap());
+    let okp = changed(ca.jwk(), "kty", Some(json!("OKP")));
+    let with = |crv: &str, x: &str| {
+        let key = changed(okp.clone(), "crv", Some(json!(crv)));
+        with_key(changed(key, "x", Some(json!(x)))).map(|bundle| bundle.x509.len())
+    };
+    let other = Err(BundleError::Key { number: 1, flaw: JwkFlaw::OtherKey });
+
+    assert_eq!(with_key(okp.clone()).unwrap().x509.len(), 1);
+    assert_eq!(with("Ed25519", &x), Ok(1));
+    assert_eq!(with("Ed448", &x), other);
+    assert_eq!(with("Ed25519", "AAAA"), other);
+}
+
+#[test]
 fn only_the_first_certificate_of_an_x509_key_is_used() {
     let (first, second) = (Ca::new("first"), Ca::new("second"));
     let both = json!([first.jwk()["x5c"][0], second.jwk()["x5c"][0]]);
@@ -190,6 +264,19 @@ fn a_certificate_that_is_damaged_is_an_error_that_names_its_key() {
         said.unwrap_err().to_string(),
         "not a bundle document: key 2 has a certificate that is not a well-formed X.509 certificate"
     );
+}
+
+#[test]
+fn a_certificate_that_go_does_not_read_is_an_error() {
+    // Name constraints: one permitted DNS name.
+    let constrained_to = |name: &[u8; 4]| {
+        let content = [&b"\x30\x0a\xa0\x08\x30\x06\x82\x04"[..], name].concat();
+        let constraints = CustomExtension::from_oid_content(&[2, 5, 29, 30], content);
+        Ca::with("constrained", |ca| ca.custom_extensions = vec![constraints]).jwk()
+    };
+
+    assert_eq!(with_key(constrained_to(b"a.bc")).unwrap().x509.len(), 1);
+    assert_eq!(flaw(constrained_to(b"a..b")), JwkFlaw::Certificate(Flaw::Unreadable));
 }
 
 #[test]
@@ -221,6 +308,9 @@ fn a_jwt_key_has_numbers() {
         assert_eq!(flaw(changed(jwt_key("one"), member, None)), JwkFlaw::Numbers);
     }
     assert_eq!(flaw(changed(jwt_key("one"), "x", Some(json!("gggg")))), JwkFlaw::Numbers);
+    // Of the right length, and not on the curve.
+    let beside = json!("A".repeat(43));
+    assert_eq!(flaw(changed(jwt_key("one"), "x", Some(beside))), JwkFlaw::Numbers);
     for (member, value) in [("n", None), ("e", None), ("e", Some("AA")), ("n", Some("%%"))] {
         let value = value.map(|value| json!(value));
         assert_eq!(flaw(changed(rsa_key("one"), member, value)), JwkFlaw::Numbers);
@@ -264,8 +354,8 @@ fn a_refresh_hint_is_whole_seconds_and_never_too_long_to_add_to_a_time() {
         parse(json!({"keys": [], "spiffe_refresh_hint": hint})).map(|bundle| bundle.refresh_hint)
     };
     assert_eq!(with(json!(300)), Ok(Some(Duration::from_secs(300))));
-    assert_eq!(with(json!(u64::MAX)), Ok(Some(LONGEST_HINT)));
-    for wrong in [json!(-1), json!(0.5), json!("300")] {
+    assert_eq!(with(json!(i64::MAX)), Ok(Some(LONGEST_HINT)));
+    for wrong in [json!(-1), json!(0.5), json!("300"), json!(i64::MAX as u64 + 1)] {
         assert_eq!(with(wrong), Err(BundleError::RefreshHint));
     }
 }

@@ -97,8 +97,10 @@ fn check_rules(
         return;
     }
     for (rule, failure) in Rule::broken(&schema.rules, value, before) {
+        // At the root the path is empty, and the rule's own begins with a dot.
+        let blamed = format!("{path}{}", rule.field);
         causes.push(match failure {
-            None => Cause::invalid(format!("{path}{}", rule.field), "", &rule.message),
+            None => Cause::invalid(blamed.trim_start_matches('.'), "", &rule.message),
             Some(why) => Cause::invalid(path, "", format!("rule evaluation error: {why}")),
         });
     }
@@ -261,5 +263,28 @@ fn check_unique(kind: &List, list: &[Value], path: &str, causes: &mut Vec<Cause>
         {
             causes.push(Cause::duplicate(format!("{path}[{at}]"), &key));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_about_the_whole_object_blames_a_field_by_the_path_that_it_names() {
+        let text = json!({ "type": "string" });
+        let schema = Schema::structural(&json!({
+            "type": "object",
+            "properties": { "spec": { "type": "object", "properties": { "host": text } } },
+            "x-kubernetes-validations": [
+                { "rule": "has(self.spec.host)", "message": "name a host", "fieldPath": ".spec.host" },
+            ],
+        }));
+        let mut causes = Vec::new();
+        validate(&schema.unwrap(), &json!({ "spec": {} }), None, &mut causes);
+        let blamed: Vec<_> = causes.iter().map(|cause| (&*cause.field, &*cause.message)).collect();
+        assert_eq!(blamed, [("spec.host", "Invalid value: name a host")]);
     }
 }

@@ -1,14 +1,18 @@
 //! The lines about `trustplane federate`, in each of their states.
 
 use super::*;
-use crate::check::{
-    checks::{
-        Expect, evaluate,
-        tests::{in_order, missing, policy},
+use crate::{
+    check::{
+        checks::{
+            Expect, evaluate,
+            tests::{controller, in_order, missing, policy},
+        },
+        facts::Facts,
+        federate::FederateFound,
+        found::{Installed, Reviewed},
     },
-    facts::Facts,
-    federate::FederateFound,
-    found::DeploymentFound,
+    k8s::api_error::ApiError,
+    runtime::lease::holder::Holder,
 };
 
 fn condition(kind: &str, status: &str, reason: &str) -> ConditionFound {
@@ -30,19 +34,10 @@ fn ready() -> SpireServerFound {
 }
 
 fn installation() -> Installation {
-    Installation {
-        deployment: DeploymentFound {
-            account: "trustplane-federate".into(),
-            served: vec!["spire".into()],
-            ..in_order().deployment.unwrap().unwrap()
-        },
-        lease: Ok(Holder::Alive { identity: "pod-1".into() }),
-        account: Ok(Reviewed { asked: 100, missing: Vec::new() }),
-        policy: policy(Installed::AsShipped, Installed::AsShipped),
-        guarded: Some("spire".into()),
-        spire_server_api: Ok(Installed::AsShipped),
-        missing_kinds: Ok(Vec::new()),
-    }
+    let mut controller = controller("trustplane-federate", "spire");
+    controller.deployment.served = vec!["spire".into()];
+    let (spire_server_api, missing_kinds) = (Ok(Installed::AsShipped), Ok(Vec::new()));
+    Installation { controller, spire_server_api, missing_kinds }
 }
 
 fn facts(installation: Option<Installation>, server: Option<SpireServerFound>) -> Facts {
@@ -116,13 +111,13 @@ fn a_spire_server_api_that_is_missing_or_altered_fails_and_missing_ones_of_spire
 #[test]
 fn rights_that_are_missing_are_named_and_come_back_the_way_they_came() {
     let lacking = Reviewed { asked: 100, missing: vec![missing("patch spireservers/status")] };
-    let applied = line(&but(|it| it.account = Ok(lacking.clone())), "federate-rights");
+    let applied = line(&but(|it| it.controller.account = Ok(lacking.clone())), "federate-rights");
     assert_eq!(applied.result, Status::Failed);
     assert_eq!(applied.found, "99 of 100; missing: patch spireservers/status");
     assert_eq!(applied.command.as_deref(), Some("kubectl apply -k deploy/federate"));
     let released = but(|it| {
-        it.account = Ok(lacking);
-        it.deployment.release = Some("routes".into());
+        it.controller.account = Ok(lacking);
+        it.controller.deployment.release = Some("routes".into());
     });
     let command = line(&released, "federate-rights").command;
     let expected = "helm upgrade routes deploy/chart -n trustplane --reuse-values";
@@ -139,27 +134,31 @@ fn a_policy_that_is_missing_unbound_altered_or_for_another_namespace_fails() {
         (policy(altered(), AsShipped), "spec.validations"),
         (policy(AsShipped, altered()), "its binding"),
     ] {
-        let line = line(&but(|it| it.policy = policy), "federate-policy");
+        let line = line(&but(|it| it.controller.policy = policy), "federate-policy");
         assert_eq!(line.result, Status::Failed, "{line:?}");
         assert!(line.found.contains(found), "{line:?}");
     }
-    let moved = line(&but(|it| it.deployment.served = vec!["elsewhere".into()]), "federate-policy");
+    let moved = line(
+        &but(|it| it.controller.deployment.served = vec!["elsewhere".into()]),
+        "federate-policy",
+    );
     assert_eq!(moved.result, Status::Failed);
     assert_eq!(moved.found, "it guards namespace spire, but the SPIRE server runs in elsewhere");
-    assert_eq!(line(&but(|it| it.guarded = None), "federate-policy").result, Status::Failed);
+    let nowhere = but(|it| it.controller.policy = policy(AsShipped, AsShipped));
+    assert_eq!(line(&nowhere, "federate-policy").result, Status::Failed);
 }
 
 #[test]
 fn a_controller_that_does_not_run_or_lead_fails() {
-    let scaled = line(&but(|it| it.deployment.replicas = 0), "federate-deployment");
+    let scaled = line(&but(|it| it.controller.deployment.replicas = 0), "federate-deployment");
     assert_eq!(scaled.result, Status::Failed);
     assert!(scaled.command.is_some_and(|it| it.contains("deployment/trustplane-federate")));
-    let nobody = line(&but(|it| it.lease = Ok(Holder::NoLease)), "federate-lease");
+    let nobody = line(&but(|it| it.controller.lease = Ok(Holder::NoLease)), "federate-lease");
     assert_eq!(nobody.found, "no Lease trustplane-federate in namespace trustplane");
     assert_eq!(nobody.result, Status::Failed);
     let alone = but(|it| {
-        it.lease = Ok(Holder::NoLease);
-        it.deployment.elects = false;
+        it.controller.lease = Ok(Holder::NoLease);
+        it.controller.deployment.elects = false;
     });
     assert_eq!(line(&alone, "federate-lease").result, Status::Note);
 }

@@ -1,18 +1,20 @@
 use std::{sync::Arc, time::Duration};
 
-use http::Request;
+use http::Method;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::spire_server::{self, SpireServer, SpireServerStatus},
     demo::{
-        api_server,
         spire::{Spire, SpireError},
+        tour::{
+            parts::{Parts, cluster},
+            steps::send,
+        },
     },
     federate::{
         act::{
@@ -36,8 +38,8 @@ use crate::{
 
 /// SPIRE's namespace.
 pub const NAMESPACE: &str = "spire";
-/// Changes that a watch may lag behind.
-const HISTORY: usize = 10_000;
+/// Refresh hint of the bundles, in seconds.
+const REFRESH_HINT: u64 = 300;
 /// Polling interval for peers: seconds, so that visitors need not wait minutes as in a cluster.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -53,9 +55,6 @@ pub struct Clusters {
     pub b: Side,
 }
 
-/// Tasks of the clusters. Dropping it aborts them.
-pub struct Running(JoinSet<&'static str>);
-
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -65,27 +64,12 @@ pub enum StartError {
     Prepare(#[from] ApiError),
 }
 
-/// A part that ended although the tour runs.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} ended by itself")]
-pub struct PartEnded(&'static str);
-
 impl Clusters {
-    pub async fn start() -> Result<(Self, Running), StartError> {
-        let mut tasks = JoinSet::new();
-        let a = Side::start("a", "cluster-a.example", &mut tasks).await?;
-        let b = Side::start("b", "cluster-b.example", &mut tasks).await?;
-        Ok((Self { a, b }, Running(tasks)))
-    }
-}
-
-impl Running {
-    /// Resolves only if a part ends by itself, which is a bug.
-    pub async fn failed(&mut self) -> PartEnded {
-        match self.0.join_next().await {
-            Some(Ok(part)) => PartEnded(part),
-            _ => PartEnded("a part of the sandbox"),
-        }
+    pub async fn start() -> Result<(Self, Parts), StartError> {
+        let mut parts = Parts::default();
+        let a = Side::start("a", "cluster-a.example", &mut parts).await?;
+        let b = Side::start("b", "cluster-b.example", &mut parts).await?;
+        Ok((Self { a, b }, parts))
     }
 }
 
@@ -93,23 +77,15 @@ impl Side {
     async fn start(
         name: &'static str,
         trust_domain: &str,
-        tasks: &mut JoinSet<&'static str>,
+        parts: &mut Parts,
     ) -> Result<Self, StartError> {
         let clock = Clock::system();
-        let api = api_server::server(api_server::store(HISTORY, fastrand::u64(..)), clock.clone());
-        let client = api.client();
-        let namespace = json!({ "metadata": { "name": NAMESPACE } });
-        create(&client, "/api/v1/namespaces", &namespace).await?;
-        let spire = Spire::start(trust_domain, client.clone(), NAMESPACE, clock.clone()).await?;
+        let client = cluster(NAMESPACE, &clock).await?;
+        let (own, now) = (client.clone(), clock.clone());
+        let spire = Spire::start(trust_domain, REFRESH_HINT, own, NAMESPACE, now).await?;
         let (following, federator) = (spire.clone(), federator(&client, clock));
-        tasks.spawn(async move {
-            following.run().await;
-            "the stand-in for SPIRE"
-        });
-        tasks.spawn(async move {
-            federator.run(CancellationToken::new()).await;
-            "trustplane federate"
-        });
+        parts.spawn("the stand-in for SPIRE", following.run());
+        parts.spawn("trustplane federate", federator.run(CancellationToken::new()));
         let cluster = Cluster { context: name.to_owned(), client };
         Ok(Self { cluster, spire })
     }
@@ -117,7 +93,7 @@ impl Side {
     /// Creates the SpireServer, with the other cluster as its peer.
     pub async fn configure(&self, peer: &Side) -> Result<(), ApiError> {
         let spire_server = self.spire_server(peer);
-        create(&self.cluster.client, &servers(), &spire_server).await
+        send(&self.cluster.client, Method::POST, servers(), spire_server).await
     }
 
     /// The objects that an administrator applies.
@@ -151,8 +127,7 @@ impl Side {
     pub async fn remove_peers(&self) -> Result<(), ApiError> {
         let path = format!("{}/{}", servers(), spire_server::NAME);
         let patch = json!({ "spec": { "federation": { "federatesWith": null } } });
-        let request = Request::patch(path).header("content-type", "application/merge-patch+json");
-        send(&self.cluster.client, request, patch.to_string()).await
+        send(&self.cluster.client, Method::PATCH, path, patch).await
     }
 
     pub async fn status(&self) -> Result<SpireServerStatus, ApiError> {
@@ -192,20 +167,4 @@ fn federator(client: &Client, clock: Clock) -> Arc<Federator> {
 
 fn servers() -> String {
     format!("/apis/{}/spireservers", spire_server::API_VERSION)
-}
-
-async fn create(client: &Client, path: &str, object: &Value) -> Result<(), ApiError> {
-    let request = Request::post(path).header("content-type", "application/json");
-    send(client, request, object.to_string()).await
-}
-
-async fn send(
-    client: &Client,
-    request: http::request::Builder,
-    body: String,
-) -> Result<(), ApiError> {
-    let request = request
-        .body(body.into_bytes())
-        .map_err(|error| ApiError::Unreachable { why: error.to_string() })?;
-    api_error::with_timeout(client.request::<Value>(request)).await.map(drop)
 }

@@ -1,8 +1,11 @@
 //! Compares the expectation of a step with the observation. Pure.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::federate::decide::conditions::{PEERS, TRUST};
+use crate::{
+    demo::tour::observed::{Condition, Received, or_error, should_get, some_or_error},
+    federate::decide::conditions::{PEERS, TRUST},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
@@ -63,16 +66,6 @@ pub struct Seen {
     pub conditions: Vec<Condition>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Received {
-    pub trust_domain: String,
-    pub sequence: u64,
-    /// Number of CA certificates.
-    pub authorities: usize,
-    /// Fingerprint of its keys.
-    pub fingerprint: String,
-}
-
 /// One of `status.federation.peers`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Peer {
@@ -85,49 +78,13 @@ pub struct Peer {
     pub error: Option<String>,
 }
 
-/// One of `status.conditions`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Condition {
-    pub r#type: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    pub reason: String,
-    pub message: String,
-}
-
-fn or_error<S: Serializer, T: Serialize>(
-    seen: &Result<T, String>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match seen {
-        Ok(seen) => seen.serialize(serializer),
-        Err(why) => serializer.collect_map([("error", why)]),
-    }
-}
-
-fn some_or_error<S: Serializer, T: Serialize>(
-    seen: &Option<Result<T, String>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    match seen {
-        Some(seen) => or_error(seen, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
 impl Expected {
     /// Differences from the expectation; empty if it is met.
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
         let received = seen.received.as_ref().ok().map(|it| (it.sequence, it.authorities));
         if received != self.received {
-            differences.push(match self.received {
-                Some((sequence, authorities)) => format!(
-                    "the client should get sequence {sequence} with {}",
-                    counted(authorities)
-                ),
-                None => "the client should get nothing".to_owned(),
-            });
+            differences.push(should_get(self.received));
         }
         for (what, wanted, got) in
             [("a in b", self.a_in_b, &seen.a_in_b), ("b in a", self.b_in_a, &seen.b_in_a)]
@@ -198,13 +155,6 @@ impl PeersCondition {
             Self::NotFalse => "be there and not be False",
             Self::Absent => "not be there",
         }
-    }
-}
-
-pub fn counted(authorities: usize) -> String {
-    match authorities {
-        1 => "1 authority".to_owned(),
-        many => format!("{many} authorities"),
     }
 }
 

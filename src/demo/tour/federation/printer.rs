@@ -2,48 +2,25 @@
 
 use anstyle::Style;
 
-use super::{
-    FederationStepResult,
-    expect::{Peer, counted},
-    steps::Step,
-};
+use super::expect::{Peer, Seen};
 use crate::{
-    demo::tour::printer::{Rows, heading},
+    demo::tour::{observed::judged, printer::Rows, walk::WalkedStep},
     federate::decide::conditions::TRUST,
     runtime::terminal::{BAD, FAINT, GOOD, WARNING},
 };
 
-/// This many groups of a fingerprint are enough to tell bundles apart.
-const GROUPS: usize = 4;
-
-/// The text at the start of a step.
-pub fn begins(number: usize, step: &Step, width: usize) -> String {
-    heading(number, step.title, step.commands.iter().map(String::as_str), width)
-}
-
 /// The text at the end of a step.
-pub fn ends(outcome: &FederationStepResult, width: usize) -> String {
+pub fn ends(outcome: &WalkedStep<Seen>, width: usize) -> String {
     let mut rows = Rows::new(outcome.holds(), outcome.seconds, width);
     let seen = &outcome.seen;
     match &seen.received {
-        Ok(it) => {
-            let short: Vec<_> = it.fingerprint.split(':').take(GROUPS).collect();
-            let (name, authorities) = (&it.trust_domain, counted(it.authorities));
-            let text = format!(
-                "b got the bundle of {name} from its endpoint: sequence {}, {authorities}, fingerprint {}...",
-                it.sequence,
-                short.join(":"),
-            );
-            rows.add("client", GOOD, &text);
-        }
+        Ok(it) => rows.add("client", GOOD, &format!("b got {it}")),
         Err(why) => rows.add("client", WARNING, &format!("b got nothing from a: {why}")),
     }
-    let judged = [("a in b", Some(&seen.a_in_b)), ("old a in b", seen.outdated.as_ref())];
-    for (label, judged) in judged.into_iter().chain([("b in a", Some(&seen.b_in_a))]) {
-        match judged {
-            Some(Ok(id)) => rows.add(label, GOOD, &format!("trusted: {id}")),
-            Some(Err(why)) => rows.add(label, WARNING, &format!("refused: {why}")),
-            None => {}
+    let svids = [("a in b", Some(&seen.a_in_b)), ("old a in b", seen.outdated.as_ref())];
+    for (label, svid) in svids.into_iter().chain([("b in a", Some(&seen.b_in_a))]) {
+        if let Some((style, text)) = svid.map(judged) {
+            rows.add(label, style, &text);
         }
     }
     for (label, peer) in [("b's status", &seen.peer_in_b), ("a's status", &seen.peer_in_a)] {
@@ -51,12 +28,11 @@ pub fn ends(outcome: &FederationStepResult, width: usize) -> String {
         rows.add(label, style, &text);
     }
     for condition in &seen.conditions {
-        let style = if condition.status == "True" { GOOD } else { WARNING };
-        let mut text = format!("{}={} ({})", condition.r#type, condition.status, condition.reason);
+        let mut text = condition.to_string();
         if condition.r#type == TRUST && condition.status == "False" {
             text = format!("{text}: {}", condition.message);
         }
-        rows.add("condition", style, &text);
+        rows.add("condition", condition.style(), &text);
     }
     for difference in &outcome.differences {
         rows.add("expected", BAD, difference);
@@ -81,17 +57,14 @@ fn described(peer: Option<&Peer>) -> (Style, String) {
 mod tests {
     use anstream::adapter::strip_str;
 
-    use super::{
-        super::expect::{Seen, tests::seen},
-        *,
-    };
+    use super::{super::expect::tests::seen, *};
     use crate::runtime::{
         printable::{HOSTILE, is_harmless},
         terminal::fits,
     };
 
-    fn outcome(seen: Seen, differences: &[&str]) -> FederationStepResult {
-        FederationStepResult {
+    fn outcome(seen: Seen, differences: &[&str]) -> WalkedStep<Seen> {
+        WalkedStep {
             number: 1,
             title: "Something happens",
             commands: Vec::new(),

@@ -1,6 +1,6 @@
 //! The steps of the tour, in order.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use chrono::Utc;
 use kube::Api;
@@ -13,18 +13,16 @@ use super::{
 };
 use crate::{
     api::federated_trust_domain::FederatedTrustDomain,
-    demo::spire::{SpireError, trust_domain::TrustDomainError},
+    demo::{
+        spire::{SpireError, trust_domain::TrustDomainError},
+        tour::walk,
+    },
     federate::{act::bootstrap::BootstrapError, decide::bootstrap::Offer},
     k8s::api_error::{self, ApiError},
+    runtime::lock::lock,
 };
 
-pub struct Step {
-    pub title: &'static str,
-    /// The commands of an administrator. Comment lines describe what happens by itself.
-    pub commands: Vec<String>,
-    pub act: Act,
-    pub expected: Expected,
-}
+pub type Step = walk::Step<Act, Expected>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -168,7 +166,7 @@ pub fn all(clusters: &Clusters) -> Vec<Step> {
 }
 
 impl Tour {
-    pub(super) async fn carry_out(&self, act: Act) -> Result<(), ActError> {
+    pub(super) async fn act(&self, act: Act) -> Result<(), ActError> {
         let Clusters { a, b } = &self.clusters;
         self.remember(None);
         match act {
@@ -200,7 +198,7 @@ impl Tour {
 
     /// The step after a rotation shows that an SVID from before it is refused.
     fn remember(&self, outdated: Option<Outdated>) {
-        *self.outdated.lock().unwrap_or_else(PoisonError::into_inner) = outdated;
+        *lock(&self.outdated) = outdated;
     }
 
     /// Does what `trustplane federation bootstrap` and the comparison by a person do.

@@ -6,7 +6,7 @@ use crate::{
         render::{self, CONTROLLER_MANAGER},
     },
     k8s::{client, gate::Gate},
-    spiffe::testing::{Ca, document, noon},
+    spiffe::testing::{Ca, document, jwt_key, noon},
 };
 
 #[test]
@@ -167,11 +167,8 @@ async fn bootstrap_offers_no_jwt_key_that_only_the_endpoint_knows_of() {
     let (ca, authority) = (Ca::new("web"), Ca::new("td-b"));
     std::fs::write(roots, ca.0.pem()).unwrap();
     // An attacker with a certificate for the host adds a key to the right authorities.
-    let number = "A".repeat(43);
     let mut forged = document(&[&authority]);
-    let key = json!({
-        "kty": "EC", "use": "jwt-svid", "kid": "forged", "crv": "P-256", "x": number, "y": number,
-    });
+    let key = jwt_key("forged");
     forged["keys"].as_array_mut().unwrap().push(key.clone());
     let server = Server::start(host_certificate(&ca), Reply::ok(&forged.to_string())).await;
     // Readers written in Go take any spelling of a name.

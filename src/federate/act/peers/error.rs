@@ -28,13 +28,26 @@ pub enum PeerError {
     Empty,
     #[error("trustplane failed on what it answered; its log says more. Please report it")]
     Panicked,
-    #[error(transparent)]
+    #[error("{}", with_next_step(.0))]
     Fetch(#[from] FetchError),
     /// Details would show people who may add a peer what listens in an internal network.
     #[error(
         "unreachable. The log of trustplane federate says why, and with --peer-error-detail=all this does"
     )]
     Unreachable(FetchError),
+}
+
+/// The error, and where a newer bundle comes from.
+fn with_next_step(error: &FetchError) -> String {
+    if *error == FetchError::UnknownCa {
+        return format!("{error}; the SPIRE server needs them too");
+    }
+    match error.wants_new_bundle() {
+        true => format!(
+            "{error}: fetch the bundle again with trustplane federation bootstrap or import"
+        ),
+        false => error.to_string(),
+    }
 }
 
 impl PeerError {

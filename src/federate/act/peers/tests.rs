@@ -163,7 +163,7 @@ fn brought(ca: &Ca) -> BootstrapBundles {
 fn trusted(peers: &Peers, peer: &Peer) -> Vec<Authority> {
     match peers.endpoint(peer).unwrap().trust {
         Trust::Spiffe { bundle, .. } => bundle.x509.clone(),
-        Trust::Web(_) => panic!("another profile"),
+        Trust::Web { .. } => panic!("another profile"),
     }
 }
 
@@ -447,9 +447,7 @@ fn a_bundle_without_a_number_whose_jwt_key_was_replaced_is_as_old_as_the_new_key
     let ca = Ca::new("a");
     let with_key = |kid: &str| {
         let mut document = testing::document(&[&ca]);
-        let number = "A".repeat(43);
-        let key = serde_json::json!({ "kty": "EC", "use": "jwt-svid", "kid": kid, "crv": "P-256", "x": number, "y": number });
-        document["keys"].as_array_mut().unwrap().push(key);
+        document["keys"].as_array_mut().unwrap().push(testing::jwt_key(kid));
         Bundle::parse(document.to_string().as_bytes()).unwrap()
     };
     let mut known = recorded(vec![(0, Ok(with_key("old")))]);

@@ -1,0 +1,39 @@
+//! Writes audit records, one line of JSON each.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Mutex,
+};
+
+use crate::{
+    authority::decide::audit::Record,
+    runtime::{lock::lock, printable},
+};
+
+pub struct AuditLog(Mutex<Box<dyn Write + Send>>);
+
+impl AuditLog {
+    /// Appends to a file, or writes to the standard output for `-`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::to(Box::new(io::stdout())));
+        }
+        let file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        Ok(Self::to(Box::new(file)))
+    }
+
+    pub fn to(output: Box<dyn Write + Send>) -> Self {
+        Self(Mutex::new(output))
+    }
+
+    /// The record is out when this returns without an error.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        let line = printable::json(&serde_json::to_string(record)?) + "\n";
+        let mut output = lock(&self.0);
+        output.write_all(line.as_bytes())?;
+        output.flush()
+    }
+}

@@ -1,0 +1,100 @@
+//! Fetches the bundle of a federation from where it was decided.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use futures::{FutureExt as _, future::BoxFuture};
+use rustls::RootCertStore;
+
+use crate::{
+    authority::decide::{
+        endpoint::{Proof, Source},
+        problem::Problem,
+        sync::Received,
+    },
+    bundle::fetch::{self, Endpoint, Redirects, Trust},
+    spiffe::bundle::Bundle,
+};
+
+/// For which endpoints the exact error is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorDetail {
+    /// Those with a public address. People who may create a federation could probe the cluster's network
+    /// otherwise.
+    Public,
+    All,
+}
+
+/// Brings bundles. A simulation has one without a network.
+pub trait Fetcher: Send + Sync {
+    fn receive(
+        &self,
+        source: Source,
+        now: DateTime<Utc>,
+    ) -> BoxFuture<'_, Result<Received, Problem>>;
+}
+
+/// From endpoints, over TCP and TLS.
+pub struct NetworkFetcher {
+    /// For https_web without a `caBundle`.
+    pub roots: Arc<RootCertStore>,
+    pub detail: ErrorDetail,
+}
+
+impl Fetcher for NetworkFetcher {
+    fn receive(
+        &self,
+        source: Source,
+        now: DateTime<Utc>,
+    ) -> BoxFuture<'_, Result<Received, Problem>> {
+        receive(source, &self.roots, self.detail, now).boxed()
+    }
+}
+
+async fn receive(
+    source: Source,
+    roots: &Arc<RootCertStore>,
+    detail: ErrorDetail,
+    now: DateTime<Utc>,
+) -> Result<Received, Problem> {
+    let (url, proof, follow) = match source {
+        Source::Static(document) => {
+            let bundle = Bundle::parse(document.as_bytes()).map_err(Problem::StaticBundle)?;
+            return Ok(Received { bundle, document });
+        }
+        Source::Fetch { url, proof, follow_redirects } => (url, proof, follow_redirects),
+    };
+    let endpoint = Endpoint { url, trust: trust(proof, roots)? };
+    let redirects = if follow { Redirects::Follow } else { Redirects::Refuse };
+    let attempt = fetch::attempt(&endpoint, redirects, now).await;
+    let hides = attempt.internal && detail == ErrorDetail::Public;
+    let fetched = attempt.outcome.map_err(|error| match hides {
+        true => Problem::Unreachable(error),
+        false => Problem::Fetch(error),
+    })?;
+    Ok(Received { bundle: fetched.bundle, document: fetched.document })
+}
+
+fn trust(proof: Proof, roots: &Arc<RootCertStore>) -> Result<Trust, Problem> {
+    match proof {
+        Proof::Spiffe { id, bundle } => Ok(Trust::Spiffe { id, bundle }),
+        Proof::Web { ca_bundle, pins } => {
+            let roots = match ca_bundle {
+                None => roots.clone(),
+                Some(pem) => Arc::new(own_roots(&pem)?),
+            };
+            Ok(Trust::Web { roots, pins })
+        }
+    }
+}
+
+fn own_roots(pem: &str) -> Result<RootCertStore, Problem> {
+    let mut roots = RootCertStore::empty();
+    let mut pem = pem.as_bytes();
+    let certificates = rustls_pemfile::certs(&mut pem).filter_map(Result::ok);
+    roots.add_parsable_certificates(certificates);
+    match roots.is_empty() {
+        true => Err(Problem::CaBundle),
+        false => Ok(roots),
+    }
+}

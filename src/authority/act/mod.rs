@@ -1,0 +1,6 @@
+//! What the authority reads and writes. `apply.rs` alone writes to the API.
+
+pub mod apply;
+pub mod audit_log;
+pub mod fetch;
+pub mod signer;

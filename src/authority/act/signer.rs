@@ -1,0 +1,168 @@
+//! Makes CAs, and signs with them.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use zeroize::Zeroizing;
+
+use crate::{
+    authority::decide::ca::{Ca, NewCa},
+    bundle::serve::ServerSvid,
+    spiffe::id::SpiffeId,
+};
+
+/// Clocks differ a little.
+const BACKDATED: TimeDelta = TimeDelta::seconds(10);
+
+/// Never quotes a key.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    #[error("the key of CA {0} is missing or damaged in the Secret")]
+    Key(String),
+    #[error("the certificate of CA {0} is damaged in the Secret")]
+    Certificate(String),
+    #[error("the SPIFFE ID can't stand in a certificate")]
+    Id,
+    #[error("the CA has expired")]
+    Expired,
+    #[error("no certificate could be made: {0}")]
+    Rcgen(#[from] rcgen::Error),
+}
+
+/// Signs SVIDs. A key in an HSM or at a cloud provider can stand behind it.
+pub trait Signer: Send + Sync {
+    /// Signs an SVID for this ID and a new key, valid for at most `ttl` and never longer than the CA. The
+    /// chain ends below the published authority.
+    fn sign(
+        &self,
+        id: &SpiffeId,
+        ttl: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<ServerSvid, SignError>;
+
+    fn ca_id(&self) -> &str;
+}
+
+/// With a key that lies in the Secret.
+pub struct LocalSigner {
+    id: String,
+    chain: Vec<CertificateDer<'static>>,
+    not_after: DateTime<Utc>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A CA and its key, as PKCS#8.
+pub struct MadeCa {
+    pub ca: NewCa,
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+/// Makes a self-signed CA for this trust domain.
+pub fn make_ca(
+    trust_domain: &str,
+    ttl: TimeDelta,
+    now: DateTime<Utc>,
+) -> Result<MadeCa, SignError> {
+    let now = now.trunc_subsecs(0);
+    let (not_before, not_after) = (now - BACKDATED, now + ttl);
+    let id = hex::encode(rand_bytes());
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = ca_params(trust_domain, &id);
+    let uri = format!("spiffe://{trust_domain}").try_into().map_err(|_| SignError::Id)?;
+    params.subject_alt_names = vec![SanType::URI(uri)];
+    set_validity(&mut params, not_before, not_after);
+    let certificate = params.self_signed(&key)?;
+    let key_der = Zeroizing::new(key.serialize_der());
+    let chain = vec![STANDARD.encode(certificate.der())];
+    Ok(MadeCa { ca: NewCa { id, chain, not_before, not_after }, key: key_der })
+}
+
+impl LocalSigner {
+    pub fn new(trust_domain: &str, ca: &Ca, key: &[u8]) -> Result<Self, SignError> {
+        let broken_key = || SignError::Key(ca.id.clone());
+        let der = PrivatePkcs8KeyDer::from(key);
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ECDSA_P256_SHA256)
+            .map_err(|_| broken_key())?;
+        let chain = ca.certificates().ok_or_else(|| SignError::Certificate(ca.id.clone()))?;
+        let issuer = Issuer::new(ca_params(trust_domain, &ca.id), key);
+        Ok(Self { id: ca.id.clone(), chain, not_after: ca.not_after, issuer })
+    }
+}
+
+impl Signer for LocalSigner {
+    fn sign(
+        &self,
+        id: &SpiffeId,
+        ttl: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<ServerSvid, SignError> {
+        let now = now.trunc_subsecs(0);
+        let not_after = (now + ttl).min(self.not_after);
+        if not_after <= now {
+            return Err(SignError::Expired);
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "trustplane");
+        params.subject_alt_names =
+            vec![SanType::URI(id.to_string().try_into().map_err(|_| SignError::Id)?)];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, now - BACKDATED, not_after);
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let leaf = params.signed_by(&key, &self.issuer)?;
+        // The last of the CA's chain is what others verify with.
+        let above = self.chain.split_last().map(|(_, below)| below).unwrap_or_default();
+        let chain = std::iter::once(leaf.der().clone()).chain(above.iter().cloned()).collect();
+        Ok(ServerSvid { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() })
+    }
+
+    fn ca_id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// The parts of a CA certificate that its SVIDs refer to.
+fn ca_params(trust_domain: &str, id: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "trustplane");
+    // A common name may have 64 characters at most, a trust domain more.
+    let short: String = trust_domain.chars().take(40).collect();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{short} {}", &id[..id.len().min(16)]));
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn rand_bytes() -> [u8; 10] {
+    let mut bytes = [0; 10];
+    // An ID, not a secret.
+    fastrand::fill(&mut bytes);
+    bytes
+}
+
+fn set_validity(
+    params: &mut CertificateParams,
+    not_before: DateTime<Utc>,
+    not_after: DateTime<Utc>,
+) {
+    let since_1970 =
+        |at: DateTime<Utc>| Duration::from_secs(at.timestamp().try_into().unwrap_or(0));
+    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before);
+    params.not_after = date_time_ymd(1970, 1, 1) + since_1970(not_after);
+}
+
+#[cfg(test)]
+mod tests;

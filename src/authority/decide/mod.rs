@@ -1,0 +1,12 @@
+//! Decisions of the authority. Pure: no client, no clock, no log.
+
+pub mod audit;
+pub mod ca;
+pub mod eligibility;
+pub mod endpoint;
+pub mod import;
+pub mod problem;
+pub mod sync;
+#[cfg(test)]
+pub(crate) mod testing;
+mod time;

@@ -1,0 +1,204 @@
+//! Metrics of job authority. The only label that grows names federated trust domains.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
+    registry::Registry,
+};
+
+use crate::{
+    api::spiffe_federation::SpiffeFederation,
+    authority::decide::{
+        ca::AuthorityState,
+        sync::{self, SYNCED, TRUSTED},
+    },
+    bundle::serve::RequestCounter,
+    runtime::{clock::Clock, lock::lock},
+};
+
+type Labels = [(&'static str, &'static str); 1];
+
+/// Where the federations are read from.
+pub trait Federations: Send + Sync {
+    fn federations(&self) -> Vec<Arc<SpiffeFederation>>;
+}
+
+#[derive(Debug, Default)]
+pub struct Metrics {
+    syncs: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    requests: RequestCounter,
+    own: Mutex<Option<AuthorityState>>,
+    under_way: AtomicUsize,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry, source: Arc<Source>) -> Arc<Self> {
+        let metrics = Arc::new(Self::default());
+        registry.register("spiffe_syncs", "Syncs of federations by result", metrics.syncs.clone());
+        registry.register(
+            "spiffe_api_failures",
+            "Failed calls to the API server by kind",
+            metrics.failures.clone(),
+        );
+        registry.register(
+            "spiffe_bundle_requests",
+            "Answers of our bundle endpoints by HTTP status",
+            metrics.requests.clone(),
+        );
+        registry.register_collector(Box::new(Figures { metrics: metrics.clone(), source }));
+        metrics
+    }
+
+    pub(super) fn synced(&self, result: &'static str) {
+        self.syncs.get_or_create(&[("result", result)]).inc();
+    }
+
+    pub(super) fn api_failed(&self, category: &'static str) {
+        self.failures.get_or_create(&[("error", category)]).inc();
+    }
+
+    pub(super) fn set_own(&self, state: &AuthorityState) {
+        *lock(&self.own) = Some(state.clone());
+    }
+
+    pub(super) fn requests(&self) -> RequestCounter {
+        self.requests.clone()
+    }
+
+    pub(super) fn began(&self) {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+}
+
+/// Set once the controller exists, which is made after its metrics.
+pub struct Source {
+    federations: OnceLock<Weak<dyn Federations>>,
+    clock: Clock,
+}
+
+impl Source {
+    pub fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { federations: OnceLock::new(), clock })
+    }
+
+    /// Only the first call counts.
+    pub fn set(&self, federations: Weak<dyn Federations>) {
+        let _ = self.federations.set(federations);
+    }
+
+    fn federations(&self) -> Vec<Arc<SpiffeFederation>> {
+        let federations = self.federations.get().and_then(Weak::upgrade);
+        federations.map(|it| it.federations()).unwrap_or_default()
+    }
+}
+
+struct Figures {
+    metrics: Arc<Metrics>,
+    source: Arc<Source>,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Figures")
+    }
+}
+
+type Figure<'a> = &'a dyn Fn(&SpiffeFederation) -> Option<f64>;
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let now = self.source.clock.now();
+        let is_true = |it: &SpiffeFederation, about: &str| {
+            it.condition(about).map(|it| f64::from(u8::from(it.status == "True")))
+        };
+        let up = |it: &SpiffeFederation| is_true(it, SYNCED);
+        let trusted = |it: &SpiffeFederation| is_true(it, TRUSTED);
+        let refused = |it: &SpiffeFederation| {
+            let synced = it.condition(SYNCED)?;
+            Some(f64::from(u8::from(synced.reason == "SequenceRefused")))
+        };
+        let age = |it: &SpiffeFederation| {
+            // A static bundle does not grow old.
+            let at = it
+                .status
+                .current_bundle_synced_at
+                .filter(|_| it.spec.bundle_source.fixed.is_none())?;
+            Some((now - at).as_seconds_f64().max(0.0))
+        };
+        let hint = |it: &SpiffeFederation| {
+            let hint = it.status.current_bundle_refresh_hint.map(|it| it as f64);
+            Some(hint.unwrap_or(sync::DEFAULT_INTERVAL.num_seconds() as f64))
+        };
+        let expiry =
+            |it: &SpiffeFederation| sync::expires_at(&it.status).map(|at| at.timestamp() as f64);
+        let figures: [(&str, &str, Figure<'_>); 6] = [
+            ("up", "Whether the last sync of the trust domain's bundle succeeded", &up),
+            ("trusted", "Whether SVIDs of the trust domain are trusted", &trusted),
+            ("sequence_refused", "Whether a bundle with a lower sequence is refused", &refused),
+            ("bundle_age_seconds", "Time since the bundle was last synced", &age),
+            ("refresh_hint_seconds", "How often the trust domain asks to be asked", &hint),
+            ("bundle_expiry_timestamp_seconds", "When the last CA in the bundle expires", &expiry),
+        ];
+        let federations = self.source.federations();
+        for (name, help, figure) in figures {
+            let name = format!("spiffe_federation_{name}");
+            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+            for federation in &federations {
+                if let Some(value) = figure(federation) {
+                    let labels = [("trust_domain", federation.trust_domain().to_owned())];
+                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        self.encode_own(&mut encoder)
+    }
+}
+
+impl Figures {
+    fn encode_own(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(state) = lock(&self.metrics.own).clone() else { return Ok(()) };
+        let mut single = |name: &str, help: &str, value: f64| {
+            let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(encoder)
+        };
+        single("spiffe_authority_sequence", "Sequence of our bundle", state.sequence as f64)?;
+        if let Some(due) = state.rotation_due() {
+            single(
+                "spiffe_authority_rotation_due_timestamp_seconds",
+                "When the next CA should be active at the latest",
+                due.timestamp() as f64,
+            )?;
+        }
+        let name = "spiffe_authority_ca_expiry_timestamp_seconds";
+        let mut family = encoder.encode_descriptor(
+            name,
+            "When our CAs expire, by phase",
+            None,
+            MetricType::Gauge,
+        )?;
+        for ca in &state.cas {
+            let labels = [("phase", ca.phase.name()), ("ca", &*ca.id)];
+            let encoder = family.encode_family(&labels)?;
+            ConstGauge::new(ca.not_after.timestamp() as f64).encode(encoder)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! The controller: keeps our own CA in rotation, serves its bundle, and syncs the bundles of others.
+//!
+//! Every replica reads our state and serves it. Only the leader changes it, and syncs.
+
+mod own;
+mod sync;
+mod watches;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use kube::Client;
+use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::spiffe_federation::SpiffeFederation,
+    authority::{
+        act::{apply::Writer, audit_log::AuditLog, fetch::Fetcher},
+        decide::{audit::Audited, ca, sync as sync_decisions},
+        metrics::Metrics,
+    },
+    bundle::serve::Endpoint,
+    k8s::{
+        events::Publisher,
+        gate::Gate,
+        queue::{Key, Queue},
+    },
+    names::AUTHORITY_REPORTER,
+    runtime::{clock::Clock, http_listener, lock::lock, tls_listener::CertReloader},
+    spiffe::id::{SpiffeId, TrustDomain},
+};
+use own::Own;
+
+/// Where both profiles serve the bundle.
+pub const PATH: &str = "/webapi/spiffe/bundle.json";
+/// Of the SPIFFE ID of our https_spiffe endpoint.
+pub const ENDPOINT_PATH: &str = "/trustplane/authority";
+/// Syncs at the same time, each with an answer of at most 512 KiB. Low priority, which are federations that
+/// failed last, gets half of them: a hundred dead ones delay no other, even before they are known as dead.
+const WORKERS: usize = 128;
+/// Writes under way at the end get this long.
+const LAST_SYNCS: Duration = Duration::from_secs(3);
+
+#[derive(Clone)]
+pub struct Options {
+    pub trust_domain: TrustDomain,
+    pub namespace: String,
+    pub ca: ca::Policy,
+    pub sync: sync_decisions::Policy,
+    /// Makes a new CA although one was published before.
+    pub new_authority: bool,
+    /// None for a replica without this profile.
+    pub spiffe_listen: Option<SocketAddr>,
+    pub web: Option<(SocketAddr, Arc<CertReloader>)>,
+    /// How often our state is read.
+    pub poll: Duration,
+    pub watch_timeout: Duration,
+    /// Our name in Events.
+    pub instance: String,
+}
+
+/// The name of a SPIFFEFederation. Each is a group of its own: none delays another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FederationKey(Arc<str>);
+
+impl Key for FederationKey {
+    type Group = Self;
+
+    fn group(&self) -> Self {
+        self.clone()
+    }
+}
+
+pub struct Authority {
+    client: Client,
+    clock: Clock,
+    gate: Gate,
+    writer: Writer,
+    publisher: Publisher,
+    audit: AuditLog,
+    fetcher: Box<dyn Fetcher>,
+    options: Options,
+    metrics: Arc<Metrics>,
+    own: Mutex<Own>,
+    own_changed: Notify,
+    spiffe_address: OnceLock<SocketAddr>,
+    federations: Mutex<BTreeMap<String, Arc<SpiffeFederation>>>,
+    is_listed: Mutex<bool>,
+    /// The federations that the audit log knows; none until the leader has read them.
+    audited: Mutex<Option<BTreeMap<String, Audited>>>,
+    /// API calls that failed in a row, by federation.
+    failures: Mutex<HashMap<String, u32>>,
+    queue: Queue<FederationKey>,
+}
+
+impl Authority {
+    pub fn new(
+        client: Client,
+        gate: Gate,
+        clock: Clock,
+        options: Options,
+        audit: AuditLog,
+        fetcher: Box<dyn Fetcher>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        let instance = options.instance.clone();
+        Arc::new(Self {
+            writer: Writer::new(client.clone(), options.namespace.clone()),
+            publisher: Publisher::new(client.clone(), clock.clone(), AUTHORITY_REPORTER, instance),
+            client,
+            clock,
+            gate,
+            audit,
+            fetcher,
+            options,
+            metrics,
+            own: Mutex::default(),
+            own_changed: Notify::new(),
+            spiffe_address: OnceLock::new(),
+            federations: Mutex::default(),
+            is_listed: Mutex::default(),
+            audited: Mutex::default(),
+            failures: Mutex::default(),
+            queue: Queue::for_workers(WORKERS),
+        })
+    }
+
+    /// The reasons why this replica is not ready.
+    pub fn waiting_for(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if !*lock(&self.is_listed) {
+            reasons.push("the list of SPIFFEFederations".to_owned());
+        }
+        reasons.extend(lock(&self.own).waiting_for(tokio::time::Instant::now()));
+        reasons
+    }
+
+    /// The SPIFFE ID of our own endpoint.
+    pub fn endpoint_id(trust_domain: &TrustDomain) -> Option<SpiffeId> {
+        SpiffeId::parse(&format!("spiffe://{trust_domain}{ENDPOINT_PATH}")).ok()
+    }
+
+    /// Where https_spiffe is served, with the port that was chosen for port 0; none until it is bound.
+    pub fn spiffe_address(&self) -> Option<SocketAddr> {
+        self.spiffe_address.get().copied()
+    }
+
+    /// Runs until asked to stop. Fails if a listener can't be bound, or a part ends.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut parts = JoinSet::new();
+        parts.spawn(self.clone().keep_own());
+        parts.spawn(self.clone().watch_federations());
+        parts.spawn(self.clone().lead());
+        for _ in 0..WORKERS {
+            parts.spawn(self.clone().work(stop.clone()));
+        }
+        let endpoints = self.start_endpoints(&mut parts).await?;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            // They never end; a replica without one of them must not look healthy.
+            Some(ended) = parts.join_next() => {
+                ended?;
+                anyhow::bail!("a part of the authority ended");
+            }
+        }
+        let _ = tokio::time::timeout(LAST_SYNCS, self.idle()).await;
+        parts.shutdown().await;
+        for endpoint in lock(&endpoints).drain(..) {
+            drop(endpoint);
+        }
+        Ok(())
+    }
+
+    /// Waits until no sync is under way.
+    async fn idle(&self) {
+        while self.metrics.under_way() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Binds at once, and serves as soon as there is something to serve.
+    async fn start_endpoints(
+        self: &Arc<Self>,
+        parts: &mut JoinSet<()>,
+    ) -> anyhow::Result<Arc<Mutex<Vec<Endpoint>>>> {
+        let endpoints = Arc::new(Mutex::new(Vec::new()));
+        let spiffe = match self.options.spiffe_listen {
+            Some(address) => Some(bind(address, "--spiffe-listen").await?),
+            None => None,
+        };
+        if let Some(address) = spiffe.as_ref().and_then(|it| it.local_addr().ok()) {
+            // A replica binds once.
+            let _ = self.spiffe_address.set(address);
+        }
+        let web = match &self.options.web {
+            Some((address, pair)) => Some((bind(*address, "--web-listen").await?, pair.clone())),
+            None => None,
+        };
+        parts.spawn(self.clone().serve(spiffe, web, endpoints.clone()));
+        Ok(endpoints)
+    }
+
+    async fn work(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            let (key, _) = tokio::select! {
+                biased;
+                () = stop.cancelled() => return std::future::pending().await,
+                next = self.queue.next() => next,
+            };
+            let mut gate = self.gate.clone();
+            gate.opened().await;
+            self.metrics.began();
+            // A bug in a parser must not take the other federations down.
+            let synced = std::panic::AssertUnwindSafe(self.reconcile(&key.0)).catch_unwind().await;
+            self.metrics.ended();
+            self.requeue(&key, synced.ok());
+            self.queue.done(&key);
+        }
+    }
+
+    pub fn known_federations(&self) -> Vec<Arc<SpiffeFederation>> {
+        lock(&self.federations).values().cloned().collect()
+    }
+
+    fn enqueue(&self, name: &str) {
+        self.queue.add(FederationKey(name.into()));
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    let bound = http_listener::bind(address).await;
+    let (listener, address) = bound.map_err(|error| {
+        anyhow::anyhow!("cannot listen on {address} ({error}). Choose another address with {flag}")
+    })?;
+    tracing::info!(%address, flag, "listening");
+    Ok(listener)
+}

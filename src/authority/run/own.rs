@@ -1,0 +1,463 @@
+//! Our own trust domain: its state is read by every replica and changed by the leader.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::json;
+use tokio::{net::TcpListener, time::Instant};
+
+use super::{Authority, PATH};
+use crate::{
+    authority::{
+        act::{
+            apply::{Keys, Published, StoreError, Stored},
+            signer::{self, LocalSigner, SignError, Signer},
+        },
+        decide::{
+            audit,
+            ca::{self, CaPlan, Changed, MAX_STALENESS, StateError},
+        },
+    },
+    bundle::serve::{Endpoint, ServerSvid},
+    k8s::{
+        api_error::ApiError,
+        events::{Message, Reported},
+    },
+    names::{AUTHORITY_SECRET, BUNDLE_CONFIG_MAP},
+    runtime::{
+        failpoints::{self, Bug},
+        lock::lock,
+        tls_listener::CertReloader,
+    },
+    spiffe::bundle::Bundle,
+};
+
+/// Our state as this replica knows it.
+#[derive(Default)]
+pub(super) struct Own {
+    stored: Option<Stored>,
+    /// When it was last read.
+    read_at: Option<Instant>,
+    /// Why there is none, or why it may not be changed.
+    problem: Option<String>,
+    /// What is served now.
+    served: Option<Served>,
+}
+
+struct Served {
+    document: Arc<str>,
+    bundle: Arc<Bundle>,
+    ca_id: String,
+    svid: Option<ServerSvid>,
+    /// Of the SVID, at half of its life.
+    renew_at: DateTime<Utc>,
+    /// Whether the endpoints have it.
+    is_offered: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum OwnError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(
+        "Secret {AUTHORITY_SECRET} with the keys of our CA is gone, and ConfigMap {BUNDLE_CONFIG_MAP} shows that there \
+         was one: others trust it. Restore the Secret from a backup; or, if the keys are lost, start once with \
+         --new-authority, which makes a new CA: whoever federates with us by https_spiffe needs a new bootstrap bundle then"
+    )]
+    Lost,
+    #[error(
+        "Secret {AUTHORITY_SECRET} has the sequence {stored}, and {published} was published already: it was restored from \
+         an old copy. Restore the newest; or start once with --new-authority, which makes a new CA"
+    )]
+    Outdated { stored: u64, published: u64 },
+    #[error(
+        "ConfigMap {BUNDLE_CONFIG_MAP} holds no readable bundle, so its sequence is unknown, and Secret {AUTHORITY_SECRET} is \
+         gone. Restore one of the two; or delete the ConfigMap, if nobody has ever fetched from it"
+    )]
+    Unreadable,
+    #[error(
+        "Secret {AUTHORITY_SECRET} is of the trust domain {found}, and --trust-domain says {configured}. Correct the flag, \
+         or use another --namespace"
+    )]
+    OtherTrustDomain { found: String, configured: String },
+}
+
+impl OwnError {
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Lost | Self::Unreadable => Some("AuthorityLost"),
+            Self::Outdated { .. } => Some("AuthorityOutdated"),
+            Self::OtherTrustDomain { .. } => Some("OtherTrustDomain"),
+            Self::Sign(_) | Self::State(_) | Self::Store(StoreError::Damaged) => {
+                Some("AuthorityDamaged")
+            }
+            Self::Store(StoreError::Api(_)) => None,
+        }
+    }
+}
+
+impl Own {
+    pub(super) fn waiting_for(&self, now: Instant) -> Option<String> {
+        let is_fresh = self.read_at.is_some_and(|at| now.duration_since(at) <= staleness());
+        match &self.problem {
+            Some(problem) => Some(problem.clone()),
+            None if self.served.is_none() => Some("the CA of our trust domain".to_owned()),
+            None if !is_fresh => {
+                Some("a new look at the state of our CA: the API server does not answer".to_owned())
+            }
+            None => None,
+        }
+    }
+}
+
+fn staleness() -> Duration {
+    MAX_STALENESS.to_std().unwrap_or_default()
+}
+
+impl Authority {
+    /// Reads our state again and again, and changes it where this replica leads.
+    pub(super) async fn keep_own(self: Arc<Self>) {
+        loop {
+            match self.look_after_own().await {
+                Ok(()) => lock(&self.own).problem = None,
+                Err(error) => self.own_failed(&error).await,
+            }
+            let poll = self.options.poll.mul_f64(0.9 + fastrand::f64() / 5.0);
+            let due = self.own_due().min(poll).max(Duration::from_millis(200));
+            tokio::time::sleep(due).await;
+        }
+    }
+
+    /// Until the next change of our CAs, or the renewal of our SVID.
+    fn own_due(&self) -> Duration {
+        let now = self.clock.now();
+        let own = lock(&self.own);
+        let renewal = own.served.as_ref().map(|it| it.renew_at);
+        let change = own.stored.as_ref().filter(|_| self.gate.is_open()).map(|it| {
+            match ca::plan(&it.state, &it.state.handled, &self.options.ca, now) {
+                CaPlan::Wait(at) => at,
+                CaPlan::Change(_) => now,
+            }
+        });
+        let next = renewal.into_iter().chain(change).min();
+        next.map_or(Duration::MAX, |at| self.clock.until(at))
+    }
+
+    async fn look_after_own(&self) -> Result<(), OwnError> {
+        let stored = self.writer.load().await?;
+        if let Some(stored) = &stored {
+            self.check_trust_domain(stored)?;
+        }
+        if !self.gate.is_open() {
+            return stored.map_or(Ok(()), |stored| self.know(stored));
+        }
+        let published = self.writer.load_published().await.map_err(StoreError::from)?;
+        let stored = self.advance(stored, &published).await?;
+        let view = json!(stored.state).to_string();
+        let document = stored.state.document()?;
+        self.know(stored)?;
+        let written = self.writer.publish(&published, &document, &view).await;
+        Ok(written.map_err(StoreError::from)?)
+    }
+
+    fn check_trust_domain(&self, stored: &Stored) -> Result<(), OwnError> {
+        let (found, configured) = (&stored.state.trust_domain, self.options.trust_domain.as_str());
+        match found == configured {
+            true => Ok(()),
+            false => Err(OwnError::OtherTrustDomain {
+                found: found.clone(),
+                configured: configured.to_owned(),
+            }),
+        }
+    }
+
+    /// Takes the step that is due, if one is.
+    async fn advance(
+        &self,
+        stored: Option<Stored>,
+        published: &Published,
+    ) -> Result<Stored, OwnError> {
+        let Some(stored) = stored else { return self.begin(published).await };
+        if let Some(sequence) = published.sequence
+            && sequence > stored.state.sequence
+        {
+            if !self.options.new_authority {
+                return Err(OwnError::Outdated {
+                    stored: stored.state.sequence,
+                    published: sequence,
+                });
+            }
+            return self.replace_all(&stored, sequence).await;
+        }
+        let now = self.clock.now();
+        let change = match ca::plan(&stored.state, &published.requests, &self.options.ca, now) {
+            CaPlan::Wait(_) => return Ok(stored),
+            CaPlan::Change(change) => change,
+        };
+        let made = match change.new {
+            Some(_) => Some(self.make_ca(now)?),
+            None => None,
+        };
+        let mut keys = stored.keys.clone();
+        keys.retain(|id, _| !change.remove.contains(id));
+        let new = made.map(|made| {
+            keys.insert(made.ca.id.clone(), made.key);
+            made.ca
+        });
+        let (mut state, changed) = ca::apply(&stored.state, &change, new, &self.options.ca, now);
+        if failpoints::has(Bug::ActivatesAtOnce) {
+            state.cas.iter_mut().for_each(|ca| ca.usable_at = now);
+        }
+        let stored = self.writer.replace(&stored, &state, &keys).await?;
+        self.audit_own(&changed, state.sequence, now);
+        self.report_own(&changed, state.sequence).await;
+        Ok(stored)
+    }
+
+    fn make_ca(&self, now: DateTime<Utc>) -> Result<signer::MadeCa, SignError> {
+        signer::make_ca(self.options.trust_domain.as_str(), self.options.ca.ca_ttl, now)
+    }
+
+    /// The first CA, unless others already trust one that is gone.
+    async fn begin(&self, published: &Published) -> Result<Stored, OwnError> {
+        if published.document.is_some() {
+            if !self.options.new_authority {
+                return Err(OwnError::Lost);
+            }
+            published.sequence.ok_or(OwnError::Unreadable)?;
+        }
+        let now = self.clock.now();
+        let (state, keys) = self.first_state(published.sequence, now)?;
+        match self.writer.create(&state, &keys).await {
+            // Another replica was faster, and its CA counts.
+            Err(StoreError::Api(ApiError::AlreadyExists)) => self
+                .writer
+                .load()
+                .await?
+                .ok_or(OwnError::Store(StoreError::Api(ApiError::NotFound))),
+            created => {
+                let stored = created?;
+                let id = stored.state.active().map(|ca| ca.id.clone());
+                let changed = Changed { activated: id, ..Changed::default() };
+                self.audit_own(&changed, stored.state.sequence, now);
+                self.report_own(&changed, stored.state.sequence).await;
+                Ok(stored)
+            }
+        }
+    }
+
+    /// After `--new-authority`, with a Secret that is older than what was published.
+    async fn replace_all(&self, before: &Stored, published: u64) -> Result<Stored, OwnError> {
+        let now = self.clock.now();
+        let (state, keys) = self.first_state(Some(published), now)?;
+        Ok(self.writer.replace(before, &state, &keys).await?)
+    }
+
+    fn first_state(
+        &self,
+        published: Option<u64>,
+        now: DateTime<Utc>,
+    ) -> Result<(ca::AuthorityState, Keys), OwnError> {
+        let made = self.make_ca(now)?;
+        let keys = Keys::from([(made.ca.id.clone(), made.key)]);
+        let trust_domain = self.options.trust_domain.as_str();
+        Ok((ca::first(trust_domain, made.ca, published, &self.options.ca, now), keys))
+    }
+
+    /// Takes a state over: what is served, and the SVID of our endpoint.
+    fn know(&self, stored: Stored) -> Result<(), OwnError> {
+        let now = self.clock.now();
+        let document: Arc<str> = stored.state.document()?.into();
+        let bundle = Bundle::parse(document.as_bytes()).map_err(|_| StateError::Damaged)?;
+        let active = stored.state.active().ok_or(StateError::Damaged)?.clone();
+        let mut own = lock(&self.own);
+        let is_same = own.served.as_ref().is_some_and(|it| {
+            *it.document == *document && it.ca_id == active.id && now < it.renew_at
+        });
+        if !is_same {
+            let key =
+                stored.keys.get(&active.id).ok_or_else(|| SignError::Key(active.id.clone()))?;
+            let signer = LocalSigner::new(self.options.trust_domain.as_str(), &active, key)?;
+            let ttl =
+                TimeDelta::try_seconds(active.longest_svid).unwrap_or(self.options.ca.svid_ttl);
+            let ttl = ttl.min(self.options.ca.svid_ttl);
+            let id = Self::endpoint_id(&self.options.trust_domain).ok_or(SignError::Id)?;
+            let svid = signer.sign(&id, ttl, now)?;
+            let life = ttl.min(active.not_after - now);
+            own.served = Some(Served {
+                document,
+                bundle: Arc::new(bundle),
+                ca_id: signer.ca_id().to_owned(),
+                svid: Some(svid),
+                renew_at: now + life / 2,
+                is_offered: false,
+            });
+        }
+        self.metrics.set_own(&stored.state);
+        own.stored = Some(stored);
+        own.read_at = Some(Instant::now());
+        drop(own);
+        self.own_changed.notify_one();
+        Ok(())
+    }
+
+    /// Our own bundle, to verify endpoints in our trust domain.
+    pub(super) fn own_bundle(&self) -> Option<Arc<Bundle>> {
+        lock(&self.own).served.as_ref().map(|it| it.bundle.clone())
+    }
+
+    /// Hands what is new to the endpoints, for ever.
+    pub(super) async fn serve(
+        self: Arc<Self>,
+        mut spiffe: Option<TcpListener>,
+        mut web: Option<(TcpListener, Arc<CertReloader>)>,
+        endpoints: Arc<Mutex<Vec<Endpoint>>>,
+    ) {
+        loop {
+            if let Some((document, svid)) = self.take_offer() {
+                for endpoint in lock(&endpoints).iter() {
+                    endpoint.replace_document(&document);
+                }
+                self.offer_svid(&document, svid, &mut spiffe, &endpoints);
+                if let Some((listener, pair)) = web.take() {
+                    match Endpoint::start_web(
+                        listener,
+                        PATH,
+                        document.to_string(),
+                        pair,
+                        self.metrics.requests(),
+                    ) {
+                        Ok(endpoint) => lock(&endpoints).push(endpoint),
+                        Err(error) => tracing::error!(%error, "https_web is not served"),
+                    }
+                }
+            }
+            self.own_changed.notified().await;
+        }
+    }
+
+    fn take_offer(&self) -> Option<(Arc<str>, ServerSvid)> {
+        let mut own = lock(&self.own);
+        let served = own.served.as_mut().filter(|it| !it.is_offered)?;
+        served.is_offered = true;
+        Some((served.document.clone(), served.svid.take()?))
+    }
+
+    fn offer_svid(
+        &self,
+        document: &str,
+        svid: ServerSvid,
+        spiffe: &mut Option<TcpListener>,
+        endpoints: &Mutex<Vec<Endpoint>>,
+    ) {
+        let mut endpoints = lock(endpoints);
+        let offered = match spiffe.take() {
+            Some(listener) => Endpoint::start_at(
+                listener,
+                PATH,
+                document.to_owned(),
+                svid,
+                self.metrics.requests(),
+            )
+            .map(|endpoint| endpoints.insert(0, endpoint)),
+            None if self.options.spiffe_listen.is_some() => match endpoints.first() {
+                Some(endpoint) => endpoint.replace(document.to_owned(), svid),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        };
+        if let Err(error) = offered {
+            tracing::error!(%error, "https_spiffe is not served");
+        }
+    }
+
+    async fn own_failed(&self, error: &OwnError) {
+        let text = error.to_string();
+        tracing::warn!(error = %text, "looking after our CA failed");
+        let Some(reason) = error.reason() else { return };
+        lock(&self.own).problem = Some(text.clone());
+        if self.gate.is_open() {
+            let message = self.own_message("Warning", reason, "Rotate", text);
+            let _ = self.publisher.publish_ongoing(&message, Reported::NotYet).await;
+        }
+    }
+
+    fn audit_own(&self, changed: &Changed, sequence: u64, now: DateTime<Utc>) {
+        if *changed == (Changed { unknown: changed.unknown.clone(), ..Changed::default() }) {
+            return;
+        }
+        self.record(&audit::own(self.options.trust_domain.as_str(), changed, sequence, now));
+    }
+
+    async fn report_own(&self, changed: &Changed, sequence: u64) {
+        let mut notes = Vec::new();
+        if let Some(id) = &changed.revoked {
+            notes.push((
+                "Warning",
+                "CARevoked",
+                format!("CA {id} was revoked and is no longer published (sequence {sequence})"),
+            ));
+        }
+        if let Some(id) = &changed.unknown {
+            notes.push((
+                "Warning",
+                "CAUnknown",
+                format!("There is no CA {id}, so nothing was revoked"),
+            ));
+        }
+        if let Some(id) = &changed.prepared {
+            notes.push((
+                "Normal",
+                "CAPrepared",
+                format!("CA {id} is published (sequence {sequence}) and signs nothing yet"),
+            ));
+        }
+        if let Some(id) = &changed.activated {
+            notes.push((
+                "Normal",
+                "CAActivated",
+                format!("CA {id} signs from now on (sequence {sequence})"),
+            ));
+        }
+        let removed = changed.removed.iter().filter(|it| changed.revoked.as_ref() != Some(it));
+        for id in removed {
+            notes.push((
+                "Normal",
+                "CARemoved",
+                format!("CA {id} is over and no longer published (sequence {sequence})"),
+            ));
+        }
+        for (kind, reason, note) in notes {
+            tracing::info!(reason, "{note}");
+            let message = self.own_message(kind, reason, "Rotate", note);
+            if let Err(error) = self.publisher.publish(&message).await {
+                tracing::warn!(%error, "Event not published");
+            }
+        }
+    }
+
+    fn own_message(
+        &self,
+        kind: &'static str,
+        reason: &'static str,
+        action: &'static str,
+        note: String,
+    ) -> Message {
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("ConfigMap".to_owned()),
+            namespace: Some(self.options.namespace.clone()),
+            name: Some(BUNDLE_CONFIG_MAP.to_owned()),
+            ..ObjectReference::default()
+        };
+        Message { regarding, kind, reason, action, note, topic: None }
+    }
+}

@@ -1,0 +1,124 @@
+//! The watch of SPIFFEFederations.
+
+use std::sync::Arc;
+
+use kube::Api;
+use tokio::sync::Semaphore;
+
+use super::Authority;
+use crate::{
+    api::spiffe_federation::SpiffeFederation,
+    k8s::{
+        api_error::ApiError,
+        decode::MaybeDecoded,
+        watch::{Change, Watch},
+    },
+    runtime::lock::lock,
+};
+
+impl Authority {
+    pub(super) async fn watch_federations(self: Arc<Self>) {
+        let api = Api::<MaybeDecoded<SpiffeFederation>>::all(self.client.clone());
+        let (timeout, lists) = (self.options.watch_timeout, Arc::new(Semaphore::new(1)));
+        let watch = Watch { api, fields: None, timeout, lists };
+        watch
+            .run(|change| match change {
+                Change::Applied(federation) => self.learn(federation),
+                Change::Deleted(at) | Change::Undecodable(at) => self.forget(&at.name),
+                Change::Listing => {}
+                Change::Listed(all) => {
+                    let gone: Vec<_> = {
+                        let known = lock(&self.federations);
+                        let is_gone = |name: &&String| !all.iter().any(|it| *it.name == ***name);
+                        known.keys().filter(is_gone).cloned().collect()
+                    };
+                    gone.iter().for_each(|name| self.forget(name));
+                    *lock(&self.is_listed) = true;
+                    self.enqueue_audited();
+                }
+                Change::Failing(error, times) => self.watch_failed(&error, times),
+            })
+            .await;
+    }
+
+    fn learn(&self, mut federation: SpiffeFederation) {
+        drop_field_sets(&mut federation);
+        let name = federation.name().to_owned();
+        let trust_domain = federation.trust_domain().to_owned();
+        {
+            let mut known = lock(&self.federations);
+            // What we wrote ourselves may be newer than what the watch brings.
+            if known.get(&name).is_some_and(|it| {
+                version(it) > version(&federation) && it.uid() == federation.uid()
+            }) {
+                return;
+            }
+            known.insert(name.clone(), Arc::new(federation));
+        }
+        self.enqueue(&name);
+        self.enqueue_rivals(&name, &trust_domain);
+    }
+
+    /// What a write of ours answered.
+    pub(super) fn written(&self, mut federation: SpiffeFederation) {
+        drop_field_sets(&mut federation);
+        let mut known = lock(&self.federations);
+        // It may have been deleted meanwhile.
+        if let Some(before) = known.get_mut(federation.name())
+            && before.uid() == federation.uid()
+            && version(before) < version(&federation)
+        {
+            *before = Arc::new(federation);
+        }
+    }
+
+    /// Trust ends at once: nobody finds its bundle here any more.
+    fn forget(&self, name: &str) {
+        let gone = lock(&self.federations).remove(name);
+        self.enqueue(name);
+        if let Some(gone) = gone {
+            self.enqueue_rivals(name, gone.trust_domain());
+        }
+    }
+
+    /// Of several for one trust domain, another may count now.
+    fn enqueue_rivals(&self, name: &str, trust_domain: &str) {
+        let rivals: Vec<_> = {
+            let known = lock(&self.federations);
+            let is_rival = |it: &&Arc<SpiffeFederation>| {
+                it.name() != name && it.trust_domain().eq_ignore_ascii_case(trust_domain)
+            };
+            known.values().filter(is_rival).map(|it| it.name().to_owned()).collect()
+        };
+        rivals.iter().for_each(|rival| self.enqueue(rival));
+    }
+
+    /// Those that were deleted while nobody watched are audited now.
+    pub(super) fn enqueue_audited(&self) {
+        let audited = lock(&self.audited);
+        let names: Vec<_> = audited.iter().flat_map(|it| it.keys().cloned()).collect();
+        drop(audited);
+        names.iter().for_each(|name| self.enqueue(name));
+    }
+
+    fn watch_failed(&self, error: &ApiError, times: u32) {
+        match error {
+            ApiError::NotFound if times > 1 => {}
+            ApiError::NotFound => tracing::warn!(
+                "the API server has no SPIFFEFederation; install its CRD: kubectl apply -k crds/spiffe"
+            ),
+            error => tracing::warn!(%error, times, "watch of SPIFFEFederations failed"),
+        }
+    }
+}
+
+/// The audit log needs to know who changed it and when. Which fields takes more memory than the rest.
+fn drop_field_sets(federation: &mut SpiffeFederation) {
+    let entries = federation.metadata.managed_fields.iter_mut().flatten();
+    entries.for_each(|entry| entry.fields_v1 = None);
+}
+
+fn version(federation: &SpiffeFederation) -> u64 {
+    let text = federation.metadata.resource_version.as_deref();
+    text.and_then(|it| it.parse().ok()).unwrap_or_default()
+}

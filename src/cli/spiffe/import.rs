@@ -1,0 +1,119 @@
+//! `trustplane spiffe import`.
+
+use std::{io::Read as _, path::PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+    core::ApiResource,
+};
+use serde_json::Value;
+
+use super::client;
+use crate::{
+    api::spiffe_federation::{API_VERSION, GROUP, KIND, VERSION},
+    authority::decide::import,
+    cli::output::{Output, print, say},
+    k8s::api_error,
+    names::FIELD_MANAGER,
+    runtime::{controller::Unable, printable::printable},
+};
+
+/// Makes SPIFFEFederations of Teleport's spiffe_federation resources.
+///
+/// They are printed, for kubectl apply or a Git repository; with --apply they are applied.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tctl get spiffe_federation > federations.yaml
+  trustplane spiffe import federations.yaml
+  trustplane spiffe import federations.yaml --apply
+
+Exit codes: 0 done, 1 something went wrong, 2 the file can't be read or has faults, and nothing was
+changed.")]
+pub(super) struct Import {
+    /// The file with the resources; - is the standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Apply them to the cluster that kubectl uses
+    #[arg(long)]
+    apply: bool,
+
+    /// The output format
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+}
+
+impl Import {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let text = self.read().map_err(Unable)?;
+        let objects = match import::objects(&text) {
+            Ok(objects) => objects,
+            Err(faults) => {
+                for fault in &faults {
+                    say(&printable(&format!("{}: {fault}", self.file.display())));
+                }
+                bail!(Unable(anyhow!(
+                    "{} of the resources can't be imported; nothing was changed",
+                    faults.len()
+                )));
+            }
+        };
+        match self.apply {
+            true => apply(&objects).await,
+            false => print(&shown(&objects, self.output)),
+        }
+    }
+
+    fn read(&self) -> anyhow::Result<String> {
+        if self.file.as_os_str() == "-" {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .context("the standard input can't be read")?;
+            return Ok(text);
+        }
+        std::fs::read_to_string(&self.file)
+            .with_context(|| format!("{} can't be read", self.file.display()))
+    }
+}
+
+/// JSON is YAML, too.
+fn shown(objects: &[Value], output: Output) -> String {
+    match output {
+        Output::Json => format!(
+            "{:#}\n",
+            serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": objects })
+        ),
+        Output::Text => {
+            let yaml = |object: &Value| {
+                serde_saphyr::to_string(object).unwrap_or_else(|_| format!("{object:#}\n"))
+            };
+            objects.iter().map(|object| format!("---\n{}", yaml(object))).collect()
+        }
+    }
+}
+
+async fn apply(objects: &[Value]) -> anyhow::Result<()> {
+    let client = client().await?;
+    let resource = ApiResource {
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        api_version: API_VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        plural: "spiffefederations".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let params = PatchParams::apply(&format!("{FIELD_MANAGER}-import"));
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let applied =
+            api_error::with_timeout(api.patch(name, &params, &Patch::Apply(object))).await;
+        applied.with_context(|| format!("SPIFFEFederation {name} could not be applied"))?;
+        print(&format!("spiffefederation.{GROUP}/{name} applied\n"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `trustplane spiffe status`.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, bail};
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use super::{Place, client, published_state};
+use crate::{
+    api::spiffe_federation::SpiffeFederation,
+    authority::decide::{
+        ca::{AuthorityState, Phase},
+        sync::{SYNCED, TRUSTED},
+    },
+    cli::{
+        Exit,
+        output::{Output, print},
+    },
+    k8s::api_error,
+    runtime::printable::printable,
+};
+
+/// Shows our own CAs, and every trust domain that we federate with.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trustplane spiffe status
+  trustplane spiffe status -o json
+
+Exit codes: 0 all is well, 1 something is not as it should be, 2 the cluster could not be reached.")]
+pub(super) struct Status {
+    /// The output format
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Status {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let client = client().await?;
+        let state = published_state(&client, &self.place.namespace).await?;
+        let api: Api<SpiffeFederation> = Api::all(client);
+        let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
+        let federations = listed.context("SPIFFEFederations could not be listed")?.items;
+        let now = Utc::now();
+        match self.output {
+            Output::Json => print(&document(state.as_ref(), &federations))?,
+            Output::Text => print(&text(state.as_ref(), &federations, now, &self.place.namespace))?,
+        }
+        let is_well = |it: &SpiffeFederation| is_true(it, SYNCED) && is_true(it, TRUSTED);
+        match state.is_some() && federations.iter().all(is_well) {
+            true => Ok(()),
+            false => bail!(Exit::Reported),
+        }
+    }
+}
+
+fn is_true(federation: &SpiffeFederation, about: &str) -> bool {
+    federation.condition(about).is_some_and(|it| it.status == "True")
+}
+
+fn document(state: Option<&AuthorityState>, federations: &[SpiffeFederation]) -> String {
+    let one = |it: &SpiffeFederation| {
+        json!({
+            "name": it.name(),
+            "trustDomain": it.trust_domain(),
+            "source": it.spec.bundle_source.summary(),
+            "sequence": it.status.sequence,
+            "fingerprint": it.status.fingerprint,
+            "refusedFingerprint": it.status.refused_fingerprint,
+            "syncedAt": it.status.current_bundle_synced_at,
+            "nextSyncAt": it.status.next_sync_at,
+            "conditions": it.status.conditions,
+        })
+    };
+    let all: Vec<_> = federations.iter().map(one).collect();
+    let document = json!({ "authority": state, "federations": all });
+    crate::runtime::printable::json(&format!("{document:#}")) + "\n"
+}
+
+fn text(
+    state: Option<&AuthorityState>,
+    federations: &[SpiffeFederation],
+    now: DateTime<Utc>,
+    namespace: &str,
+) -> String {
+    let mut text = match state {
+        Some(state) => own_lines(state, now),
+        None => format!(
+            "There is no authority in namespace {namespace}. Start one: trustplane authority --trust-domain NAME\n"
+        ),
+    };
+    if federations.is_empty() {
+        text.push_str(
+            "\nNo federation: kubectl apply a SPIFFEFederation to trust another trust domain.\n",
+        );
+    }
+    for federation in federations {
+        let _ = write!(text, "\n{}", lines(federation, now));
+    }
+    text
+}
+
+/// Our own trust domain.
+pub(super) fn own_lines(state: &AuthorityState, now: DateTime<Utc>) -> String {
+    let mut text = format!(
+        "{}  our own, sequence {}, refresh hint {} s\n",
+        state.trust_domain, state.sequence, state.refresh_hint
+    );
+    for ca in &state.cas {
+        let next = match ca.phase {
+            Phase::Prepared => format!("may sign {}", relative(ca.usable_at, now)),
+            Phase::Active => format!("expires {}", relative(ca.not_after, now)),
+            Phase::Retiring => format!("gone {}", relative(ca.over_at(), now)),
+        };
+        let _ = writeln!(text, "  CA {}  {:<8}  {next}", ca.id, ca.phase.name());
+    }
+    text
+}
+
+/// One federation.
+pub(super) fn lines(federation: &SpiffeFederation, now: DateTime<Utc>) -> String {
+    let status = &federation.status;
+    let trusted = match federation.condition(TRUSTED) {
+        Some(it) if it.status == "True" => "trusted",
+        Some(_) => "NOT trusted",
+        None => "not looked at yet",
+    };
+    let sequence =
+        status.sequence.as_deref().map(|it| format!(", sequence {it}")).unwrap_or_default();
+    let mut text = format!("{}  {trusted}{sequence}\n", federation.trust_domain());
+    let _ = writeln!(text, "  from    {}", printable(&federation.spec.bundle_source.summary()));
+    if let Some(at) = status.current_bundle_synced_at {
+        let next = status
+            .next_sync_at
+            .map(|it| format!(", next {}", relative(it, now)))
+            .unwrap_or_default();
+        let _ = writeln!(text, "  synced  {}{next}", relative(at, now));
+    }
+    if let Some(fingerprint) = &status.fingerprint {
+        let _ = writeln!(text, "  keys    {fingerprint}");
+    }
+    for condition in status.conditions.iter().filter(|it| it.status != "True") {
+        let _ = writeln!(
+            text,
+            "  {}: {}: {}",
+            condition.r#type,
+            condition.reason,
+            printable(&condition.message)
+        );
+    }
+    text
+}
+
+/// Such as `in 4m` or `2h ago`.
+fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let short = |span: TimeDelta| match span.num_seconds() {
+        seconds @ ..=119 => format!("{}s", seconds.max(0)),
+        seconds @ 120..=7199 => format!("{}m", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    };
+    match at > now {
+        true => format!("in {}", short(at - now)),
+        false => format!("{} ago", short(now - at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_as_people_say_them() {
+        let now = "2030-06-15T12:00:00Z".parse().unwrap();
+        let shown = |seconds| relative(now + TimeDelta::seconds(seconds), now);
+        assert_eq!(
+            [shown(90), shown(300), shown(86_400), shown(864_000)],
+            ["in 90s", "in 5m", "in 24h", "in 10d"]
+        );
+        assert_eq!([shown(-1), shown(-7200)], ["1s ago", "2h ago"]);
+    }
+}

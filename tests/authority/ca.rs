@@ -1,0 +1,160 @@
+//! Our own CA.
+
+use std::{net::SocketAddr, time::Duration};
+
+use trustplane::{
+    authority::decide::ca::Phase,
+    names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION},
+};
+
+use crate::stage::{CONFIG_MAP, OWN, Stage, eventually, fetched};
+
+fn free_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn the_first_start_makes_a_ca_publishes_it_and_serves_it() {
+    let stage = Stage::new();
+    let address = free_port();
+    let replica = stage.start_with(|options| options.spiffe_listen = Some(address));
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let bundle = stage.published().unwrap();
+    assert_eq!((bundle.sequence, bundle.x509.len()), (Some(1), 1));
+
+    let url = format!("https://{address}/webapi/spiffe/bundle.json");
+    let id = format!("spiffe://{OWN}/trustplane/authority");
+    let mut served = fetched(&url, &id, bundle.clone()).await;
+    for _ in 0..100 {
+        if served.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        served = fetched(&url, &id, bundle.clone()).await;
+    }
+    assert!(served.unwrap().bundle.same_keys(&bundle));
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn two_replicas_that_start_at_once_make_one_ca() {
+    let stage = Stage::new();
+    let replicas = [stage.start(), stage.start(), stage.start()];
+    for replica in &replicas {
+        eventually("all are ready", || replica.authority.waiting_for().is_empty()).await;
+    }
+    let state = stage.state().unwrap();
+    assert_eq!((state.cas.len(), state.sequence), (1, 1));
+    for replica in replicas {
+        replica.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_with_everything_in_place_writes_nothing() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    replica.stop().await;
+    let before = (stage.secret(), stage.resource_version(CONFIG_MAP));
+    let replica = stage.start();
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!((stage.secret(), stage.resource_version(CONFIG_MAP)), before);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_rotation_on_request_publishes_then_activates_and_the_endpoint_never_lies() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let first = stage.state().unwrap().cas[0].id.clone();
+    stage.annotate(CONFIG_MAP, ROTATE_ANNOTATION, "now");
+    eventually("the next one is published", || stage.published().unwrap().x509.len() == 2).await;
+    let state = stage.state().unwrap();
+    assert_eq!(state.active().unwrap().id, first, "it does not sign yet");
+    assert_eq!(stage.published().unwrap().sequence, Some(2));
+    eventually("it signs", || stage.state().unwrap().active().unwrap().id != first).await;
+    let state = stage.state().unwrap();
+    let phases: Vec<_> = state.cas.iter().map(|ca| ca.phase).collect();
+    assert_eq!(phases, [Phase::Retiring, Phase::Active]);
+    let next = state.active().unwrap();
+    assert!(next.activated_at.unwrap() >= next.usable_at);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_revoked_ca_is_gone_at_once_and_its_key_too() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let stolen = stage.state().unwrap().cas[0].id.clone();
+    stage.annotate(CONFIG_MAP, REVOKE_ANNOTATION, &stolen);
+    eventually("another one signs", || stage.state().unwrap().active().unwrap().id != stolen).await;
+    eventually("it is published", || stage.published().unwrap().sequence == Some(2)).await;
+    let secret = stage.secret();
+    assert!(secret["data"].get(format!("{stolen}.key")).is_none(), "the stolen key is still there");
+    assert_eq!(stage.published().unwrap().x509.len(), 1);
+    let events: Vec<_> = stage.audited().into_iter().map(|it| it.0).collect();
+    assert!(events.contains(&"spiffe.authority.revocation".to_owned()), "{events:?}");
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_lost_secret_makes_no_new_ca_but_a_reason_not_to_be_ready() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    replica.stop().await;
+    let before = stage.published().unwrap();
+    stage.delete_secret();
+
+    let replica = stage.start();
+    let is_told =
+        || replica.authority.waiting_for().iter().any(|it| it.contains("--new-authority"));
+    eventually("it says what to do", is_told).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(stage.state().is_none());
+    assert_eq!(stage.published().unwrap(), before);
+    replica.stop().await;
+
+    let replica = stage.start_with(|options| options.new_authority = true);
+    eventually("a new one counts on", || stage.published().unwrap().sequence == Some(2)).await;
+    assert!(!stage.published().unwrap().same_keys(&before));
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_from_an_old_backup_does_not_take_the_sequence_back() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let backup = stage.secret();
+    stage.annotate(CONFIG_MAP, ROTATE_ANNOTATION, "now");
+    eventually("it goes on", || stage.published().unwrap().sequence == Some(2)).await;
+    replica.stop().await;
+    stage.delete_secret();
+    stage.restore_secret(backup);
+
+    let replica = stage.start();
+    let is_told = || replica.authority.waiting_for().iter().any(|it| it.contains("old copy"));
+    eventually("it is told", is_told).await;
+    assert_eq!(stage.published().unwrap().sequence, Some(2));
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_published_bundle_that_somebody_changes_is_put_back() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let before = stage.published().unwrap();
+    let patch = serde_json::json!({ "data": { "bundle.json": "{\"keys\":[]}" } });
+    stage.ask(http::Method::PATCH, CONFIG_MAP, patch);
+    eventually("it is put back", || stage.published().as_ref() == Some(&before)).await;
+    stage.delete(CONFIG_MAP);
+    eventually("it is made again", || stage.published().as_ref() == Some(&before)).await;
+    replica.stop().await;
+}

@@ -1,0 +1,178 @@
+//! Bundles of other trust domains.
+
+use std::time::Duration;
+
+use serde_json::json;
+use trustplane::names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION};
+
+use crate::stage::{FEDERATIONS, Partner, Stage, eventually};
+
+fn is(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+fn has_event(stage: &Stage, event: &str, name: &str) -> bool {
+    stage.audited().contains(&is(event, name))
+}
+
+#[tokio::test]
+async fn a_partner_is_followed_through_rotation_replay_revocation_and_the_end() {
+    let stage = Stage::new();
+    let mut partner = Partner::start("b.test").await;
+    let replica = stage.start();
+    stage.create_federation("b.test", partner.source());
+    eventually("it is trusted", || partner.is_accepted_by(stage.trusted("b.test"))).await;
+    assert!(has_event(&stage, "spiffe.federation.create", "b.test"));
+
+    let first = partner.document();
+    partner.prepare();
+    let sequence = || stage.federation("b.test")["status"]["sequence"].clone();
+    eventually("its rotation is followed", || sequence() == "2").await;
+    assert!(has_event(&stage, "spiffe.federation.rotation", "b.test"));
+
+    partner.answer(&first);
+    let synced = || stage.condition("b.test", "Synced");
+    eventually("an old copy is refused", || synced() == is("False", "SequenceRefused")).await;
+    assert_eq!(sequence(), "2");
+    assert!(partner.is_accepted_by(stage.trusted("b.test")));
+    let refused =
+        stage.federation("b.test")["status"]["refusedFingerprint"].as_str().unwrap().to_owned();
+    let path = format!("{FEDERATIONS}/b.test");
+    stage.annotate(&path, ACCEPT_ANNOTATION, &format!("{refused} now"));
+    eventually("it is accepted on request", || sequence() == "1").await;
+
+    partner.answer(r#"{"keys":[],"spiffe_sequence":9,"spiffe_refresh_hint":1}"#);
+    let trusted = || stage.condition("b.test", "Trusted");
+    eventually("an empty bundle ends trust", || trusted() == is("False", "BundleEmpty")).await;
+    assert!(!partner.is_accepted_by(stage.trusted("b.test")));
+
+    stage.delete(&path);
+    let is_told = || has_event(&stage, "spiffe.federation.delete", "b.test");
+    eventually("its deletion is recorded", is_told).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn every_bad_answer_leaves_the_last_bundle_and_says_what_is_wrong() {
+    let stage = Stage::new();
+    let partner = Partner::start("b.test").await;
+    let replica = stage.start();
+    stage.create_federation("b.test", partner.source());
+    eventually("it is trusted", || partner.is_accepted_by(stage.trusted("b.test"))).await;
+    let good = partner.document();
+    let synced = || stage.condition("b.test", "Synced");
+    let twice = format!("{{\"keys\":[],{}", &good[1..]);
+    let long = format!("{}{}", good, " ".repeat(600 * 1024));
+    for (answer, reason) in [
+        ("garbage", "InvalidBundle"),
+        (&*twice, "InvalidBundle"),
+        (&*long, "InvalidBundle"),
+        (r#"{"spiffe_sequence":5}"#, "InvalidBundle"),
+        (
+            r#"{"keys":[{"kty":"EC","use":"x509-svid","x5c":["AAAA"]}],"spiffe_sequence":5}"#,
+            "InvalidBundle",
+        ),
+    ] {
+        partner.answer(answer);
+        let shown = &answer[..answer.len().min(60)];
+        eventually(shown, || synced() == is("False", reason)).await;
+        assert!(partner.is_accepted_by(stage.trusted("b.test")), "{shown}");
+        partner.answer(&good);
+        eventually("it recovers", || synced().0 == "True").await;
+    }
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_does_not_count_is_told_and_counts_as_soon_as_it_may() {
+    let stage = Stage::new();
+    let partner = Partner::start("b.test").await;
+    let replica = stage.start();
+    stage.create_federation("own.test", partner.source());
+    stage.create_federation("b.test", partner.source());
+    let second = json!({
+        "apiVersion": "trustplane.dev/v1", "kind": "SPIFFEFederation", "metadata": { "name": "c" },
+        "spec": { "trustDomain": "b.test", "bundleSource": partner.source() },
+    });
+    stage.ask(http::Method::POST, FEDERATIONS, second);
+    eventually("our own", || {
+        stage.condition("own.test", "Synced") == is("False", "OwnTrustDomain")
+    })
+    .await;
+    eventually("the second", || {
+        stage.condition("c", "Synced") == is("False", "DuplicateTrustDomain")
+    })
+    .await;
+    eventually("the first", || partner.is_accepted_by(stage.trusted("b.test"))).await;
+    assert!(stage.trusted("c").is_none());
+    stage.delete(&format!("{FEDERATIONS}/b.test"));
+    eventually("the second counts now", || partner.is_accepted_by(stage.trusted("c"))).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_goes_on_from_the_status_and_writes_only_when_it_is_due() {
+    let stage = Stage::new();
+    let document = Partner::start("b.test").await.document();
+    stage.create_federation("b.test", json!({ "static": { "bundle": document } }));
+    let replica = stage.start();
+    eventually("it is trusted", || stage.trusted("b.test").is_some()).await;
+    replica.stop().await;
+    let path = format!("{FEDERATIONS}/b.test");
+    let before = stage.resource_version(&path);
+    let records = stage.audited().len();
+    let replica = stage.start();
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.resource_version(&path), before);
+    assert_eq!(stage.audited().len(), records);
+    stage.annotate(&path, REFRESH_ANNOTATION, "now");
+    let observed = || stage.federation("b.test")["status"]["observedRefresh"] == "now";
+    eventually("a request is carried out", observed).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_nobody_saw_is_recorded_at_the_next_start() {
+    let stage = Stage::new();
+    let document = Partner::start("b.test").await.document();
+    stage.create_federation("b.test", json!({ "static": { "bundle": document } }));
+    let replica = stage.start();
+    eventually("it is trusted", || stage.trusted("b.test").is_some()).await;
+    replica.kill();
+    stage.delete(&format!("{FEDERATIONS}/b.test"));
+    let replica = stage.start();
+    let is_told = || has_event(&stage, "spiffe.federation.delete", "b.test");
+    eventually("its deletion is recorded", is_told).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let deletions = stage.audited().iter().filter(|it| it.0 == "spiffe.federation.delete").count();
+    assert_eq!(deletions, 1);
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_partner_delays_no_other() {
+    let stage = Stage::new();
+    let partner = Partner::start("b.test").await;
+    // Accepts connections, and never says anything.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            held.push(stream);
+        }
+    });
+    for n in 0..40 {
+        let mut source = partner.source();
+        source["httpsSPIFFE"]["bundleEndpointURL"] = format!("https://{address}/").into();
+        source["httpsSPIFFE"]["endpointSPIFFEID"] = format!("spiffe://dead-{n}.test/server").into();
+        stage.create_federation(&format!("dead-{n}.test"), source);
+    }
+    let replica = stage.start();
+    eventually("all that may be asked are", || replica.authority.waiting_for().is_empty()).await;
+    stage.create_federation("b.test", partner.source());
+    eventually("the living one is trusted", || partner.is_accepted_by(stage.trusted("b.test")))
+        .await;
+    replica.stop().await;
+}

@@ -1,0 +1,7 @@
+//! The authority on the API server in this process: its CA, its endpoint, and federations with a partner
+//! whose endpoint listens on the loopback.
+
+mod ca;
+mod federation;
+mod spire;
+mod stage;

@@ -1,0 +1,311 @@
+//! An API server, replicas of the authority, and a partner.
+
+use std::{
+    io::{self, Write},
+    net::Ipv4Addr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use apiserver::{api::ApiServer, kinds, store::Call};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chrono::{TimeDelta, Utc};
+use http::Method;
+use prometheus_client::registry::Registry;
+use rustls::RootCertStore;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use trustplane::{
+    authority::{
+        act::{
+            audit_log::AuditLog,
+            fetch::{ErrorDetail, NetworkFetcher},
+            signer::{LocalSigner, Signer, make_ca},
+        },
+        decide::{ca, sync},
+        metrics::{Metrics, Source},
+        run::{Authority, Options},
+    },
+    bundle::{
+        fetch::{self, Fetched, Trust},
+        serve::{Endpoint, ServerSvid},
+    },
+    demo::api_server,
+    k8s::gate::Gate,
+    runtime::clock::Clock,
+    spiffe::{
+        bundle::Bundle,
+        id::{SpiffeId, TrustDomain},
+        svid,
+    },
+};
+
+pub const OWN: &str = "own.test";
+pub const FEDERATIONS: &str = "/apis/trustplane.dev/v1/spiffefederations";
+const SECRET: &str = "/api/v1/namespaces/trustplane/secrets/trustplane-authority";
+pub const CONFIG_MAP: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-bundle";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn policy() -> ca::Policy {
+    ca::Policy {
+        refresh_hint: TimeDelta::seconds(1),
+        ca_ttl: TimeDelta::days(30),
+        svid_ttl: TimeDelta::hours(1),
+    }
+}
+
+pub struct Stage {
+    pub server: ApiServer,
+    audit: Lines,
+}
+
+/// What was written to the audit log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub struct Replica {
+    pub authority: Arc<Authority>,
+    stop: CancellationToken,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Replica {
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(self) {
+        self.task.abort();
+    }
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        let server = api_server::server(api_server::store(5000, 7), Clock::system());
+        server.with(|store| {
+            let namespace = json!({ "metadata": { "name": "trustplane" } });
+            store.create(kinds::namespace(), "", namespace, &mut Call::at(Utc::now())).unwrap();
+        });
+        Self { server, audit: Lines::default() }
+    }
+
+    pub fn start(&self) -> Replica {
+        self.start_with(|_| {})
+    }
+
+    pub fn start_with(&self, change: impl FnOnce(&mut Options)) -> Replica {
+        let mut options = Options {
+            trust_domain: TrustDomain::parse(OWN).unwrap(),
+            namespace: "trustplane".to_owned(),
+            ca: policy(),
+            sync: sync::Policy { shortest_interval: TimeDelta::milliseconds(200) },
+            new_authority: false,
+            spiffe_listen: None,
+            web: None,
+            poll: Duration::from_millis(100),
+            watch_timeout: Duration::from_secs(60),
+            instance: "test".to_owned(),
+        };
+        change(&mut options);
+        let clock = Clock::system();
+        let metrics = Metrics::register(&mut Registry::default(), Source::new(clock.clone()));
+        let audit = AuditLog::to(Box::new(self.audit.clone()));
+        let roots = Arc::new(RootCertStore::empty());
+        let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All });
+        let client = self.server.client();
+        let authority =
+            Authority::new(client, Gate::open(), clock, options, audit, fetcher, metrics);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(authority.clone().run(stop.clone()));
+        Replica { authority, stop, task }
+    }
+
+    pub fn ask(&self, method: Method, path: &str, body: Value) -> Value {
+        self.server.request(method, path, &body).1
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        self.ask(Method::GET, path, Value::Null)
+    }
+
+    pub fn delete(&self, path: &str) {
+        self.ask(Method::DELETE, path, Value::Null);
+    }
+
+    pub fn create_federation(&self, name: &str, source: Value) {
+        let object = json!({
+            "apiVersion": "trustplane.dev/v1", "kind": "SPIFFEFederation",
+            "metadata": { "name": name }, "spec": { "bundleSource": source },
+        });
+        let created = self.ask(Method::POST, FEDERATIONS, object);
+        assert_eq!(created["kind"], "SPIFFEFederation", "{created}");
+    }
+
+    pub fn federation(&self, name: &str) -> Value {
+        self.get(&format!("{FEDERATIONS}/{name}"))
+    }
+
+    pub fn annotate(&self, path: &str, name: &str, value: &str) {
+        let patch = json!({ "metadata": { "annotations": { name: value } } });
+        self.ask(Method::PATCH, path, patch);
+    }
+
+    /// Status and reason of a condition.
+    pub fn condition(&self, name: &str, about: &str) -> (String, String) {
+        let federation = self.federation(name);
+        let conditions = federation["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == about);
+        let text =
+            |field: &str| found.and_then(|it| it[field].as_str()).unwrap_or_default().to_owned();
+        (text("status"), text("reason"))
+    }
+
+    /// The bundle of a federation, if it is trusted.
+    pub fn trusted(&self, name: &str) -> Option<Bundle> {
+        let is_trusted = self.condition(name, "Trusted").0 == "True";
+        let federation = self.federation(name);
+        let document = federation["status"]["currentBundle"].as_str().filter(|_| is_trusted)?;
+        Bundle::parse(document.as_bytes()).ok()
+    }
+
+    /// Our own state, as the Secret has it.
+    pub fn state(&self) -> Option<ca::AuthorityState> {
+        let secret = self.get(SECRET);
+        let text = STANDARD.decode(secret["data"]["state.json"].as_str()?).unwrap();
+        Some(serde_json::from_slice(&text).unwrap())
+    }
+
+    pub fn delete_secret(&self) {
+        self.delete(SECRET);
+    }
+
+    /// The whole Secret, to put it back.
+    pub fn secret(&self) -> Value {
+        self.get(SECRET)
+    }
+
+    pub fn restore_secret(&self, mut secret: Value) {
+        for field in ["uid", "resourceVersion", "creationTimestamp"] {
+            secret["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        self.ask(Method::POST, "/api/v1/namespaces/trustplane/secrets", secret);
+    }
+
+    /// The bundle that we publish.
+    pub fn published(&self) -> Option<Bundle> {
+        let map = self.get(CONFIG_MAP);
+        Bundle::parse(map["data"]["bundle.json"].as_str()?.as_bytes()).ok()
+    }
+
+    /// The same as text.
+    pub fn document(&self) -> String {
+        self.get(CONFIG_MAP)["data"]["bundle.json"].as_str().unwrap().to_owned()
+    }
+
+    /// Events and names of the records of the audit log.
+    pub fn audited(&self) -> Vec<(String, String)> {
+        let text = String::from_utf8(self.audit.0.lock().unwrap().clone()).unwrap();
+        let record = |line: &str| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
+            (text("event"), text("federation"))
+        };
+        text.lines().map(record).collect()
+    }
+
+    pub fn resource_version(&self, path: &str) -> String {
+        self.get(path)["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Waits until it holds.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Another trust domain, with an https_spiffe endpoint.
+pub struct Partner {
+    pub trust_domain: String,
+    state: ca::AuthorityState,
+    signer: LocalSigner,
+    endpoint: Endpoint,
+}
+
+impl Partner {
+    pub async fn start(trust_domain: &str) -> Self {
+        let (state, signer) = authority(trust_domain, None);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let svid = Self::sign(trust_domain, &signer, "/server");
+        let endpoint = Endpoint::start(listener, state.document().unwrap(), svid).unwrap();
+        Self { trust_domain: trust_domain.to_owned(), state, signer, endpoint }
+    }
+
+    fn sign(trust_domain: &str, signer: &LocalSigner, path: &str) -> ServerSvid {
+        let id = SpiffeId::parse(&format!("spiffe://{trust_domain}{path}")).unwrap();
+        signer.sign(&id, TimeDelta::hours(1), Utc::now()).unwrap()
+    }
+
+    pub fn document(&self) -> String {
+        self.state.document().unwrap()
+    }
+
+    pub fn source(&self) -> Value {
+        json!({ "httpsSPIFFE": {
+            "bundleEndpointURL": format!("https://{}/", self.endpoint.address()),
+            "endpointSPIFFEID": format!("spiffe://{}/server", self.trust_domain),
+            "bundleBootstrap": self.document(),
+        } })
+    }
+
+    /// A new CA beside the old one, which goes on signing for the endpoint.
+    pub fn prepare(&mut self) {
+        let (next, _) = authority(&self.trust_domain, None);
+        self.state.cas.extend(next.cas);
+        self.state.sequence += 1;
+        self.endpoint.replace_document(&self.document());
+    }
+
+    /// Answers this document from now on.
+    pub fn answer(&self, document: &str) {
+        self.endpoint.replace_document(document);
+    }
+
+    /// Whether an SVID of its first CA is accepted with this bundle.
+    pub fn is_accepted_by(&self, bundle: Option<Bundle>) -> bool {
+        let svid = Self::sign(&self.trust_domain, &self.signer, "/shop");
+        let id = SpiffeId::parse(&format!("spiffe://{}/shop", self.trust_domain)).unwrap();
+        bundle.is_some_and(|bundle| svid::verify(&svid.chain, &id, &bundle, Utc::now()).is_ok())
+    }
+}
+
+fn authority(trust_domain: &str, sequence: Option<u64>) -> (ca::AuthorityState, LocalSigner) {
+    let now = Utc::now();
+    let made = make_ca(trust_domain, TimeDelta::days(1), now).unwrap();
+    let state = ca::first(trust_domain, made.ca, sequence, &policy(), now);
+    let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key).unwrap();
+    (state, signer)
+}
+
+/// Fetches from an https_spiffe endpoint.
+pub async fn fetched(url: &str, id: &str, bundle: Bundle) -> Result<Fetched, fetch::FetchError> {
+    let trust = Trust::Spiffe { id: SpiffeId::parse(id).unwrap(), bundle: Arc::new(bundle) };
+    let endpoint = fetch::Endpoint { url: url.parse().unwrap(), trust };
+    fetch::fetch(&endpoint, Utc::now()).await
+}

@@ -1,0 +1,405 @@
+//! deploy/authority with its parts, and the same of the chart. On a real API server: what it accepts, and who
+//! may write the status of a SPIFFEFederation.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::tools::{EmptyCluster, folder, kustomize, output, promtool, text_of};
+use testkit::{at, eventually, eventually_equals};
+
+use crate::chart::{HELM_MAKES_IT, against_chart, rendered, template};
+use crate::objects::{Objects, objects};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const CRD: &str = "CustomResourceDefinition spiffefederations.trustplane.dev";
+const DEPLOYMENT: &str = "Deployment trustplane/trustplane-authority";
+const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane-authority";
+
+/// Values without which the chart installs no authority.
+const ENABLED: [&str; 2] = ["authority.enabled=true", "authority.trustDomain=td.example.org"];
+
+/// An overlay as deploy/authority/kustomization.yaml shows it, with these folders of deploy and these components.
+fn overlay(name: &str, folders: &[&str], components: &[&str]) -> PathBuf {
+    let list = |all: &[&str]| {
+        let all: Vec<_> = all.iter().map(|it| format!("../../../deploy/{it}")).collect();
+        all.join(", ")
+    };
+    let kustomization = format!(
+        "resources: [{}]\n\
+         components: [{}]\n\
+         patches:\n\
+         - target: {{kind: Deployment, name: trustplane-authority}}\n  patch: |-\n    \
+         - {{op: replace, path: /spec/template/spec/containers/0/args/1, value: --trust-domain=td.example.org}}\n",
+        list(folders),
+        list(components),
+    );
+    folder(name, &[("kustomization.yaml", &kustomization)])
+}
+
+fn with<'a>(values: &[&'a str]) -> Vec<&'a str> {
+    [&ENABLED[..], values].concat()
+}
+
+fn arguments(objects: &Objects, deployment: &str) -> Vec<String> {
+    let arguments = &objects[deployment]["spec"]["template"]["spec"]["containers"][0]["args"];
+    let arguments = arguments.as_array().expect("a list").iter();
+    arguments.filter_map(|it| it.as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_chart_with_the_authority_is_the_overlay_with_its_api_and_the_controller() {
+    let folders = ["overlays/openshift", "authority/api", "authority"];
+    let plain = overlay("chart-authority", &folders, &[]);
+    assert_eq!(against_chart(&plain, "trustplane", &ENABLED), HELM_MAKES_IT);
+
+    // Where deploy/authority/api was applied by hand.
+    let without = overlay("chart-authority-alone", &["overlays/openshift", "authority"], &[]);
+    let values = with(&["authority.crd.install=false"]);
+    assert_eq!(against_chart(&without, "trustplane", &values), HELM_MAKES_IT);
+}
+
+#[test]
+fn the_chart_with_all_of_the_authority_is_the_overlay_with_both_profiles_routes_and_monitoring() {
+    let folders = [
+        "overlays/openshift",
+        "monitoring",
+        "authority/api",
+        "authority",
+        "authority/routes",
+        "authority/monitoring",
+    ];
+    let whole = overlay("chart-authority-whole", &folders, &["authority/web"]);
+    let values = with(&[
+        "authority.web.enabled=true",
+        "authority.routes.enabled=true",
+        "monitoring.serviceMonitor=true",
+        "monitoring.alerts=true",
+        "monitoring.dashboard=true",
+    ]);
+    assert_eq!(against_chart(&whole, "trustplane", &values), HELM_MAKES_IT);
+}
+
+#[test]
+fn the_chart_installs_nothing_of_the_authority_unless_asked_to() {
+    let objects =
+        rendered("trustplane", &["monitoring.alerts=true", "monitoring.serviceMonitor=true"]);
+    let found = objects.keys().find(|name| name.contains("authority") || name.contains("spiffe"));
+    assert_eq!(found, None);
+}
+
+#[test]
+fn without_a_trust_domain_the_chart_refuses_and_says_which_value_is_missing() {
+    let refusal = template("trustplane", &["authority.enabled=true"]).expect_err("it is needed");
+    assert!(refusal.contains("set authority.trustDomain"), "{refusal}");
+    for wrong in ["TD.example.org", "spiffe://td.example.org", "td.example.org/a"] {
+        let value = format!("authority.trustDomain={wrong}");
+        let refusal = template("trustplane", &["authority.enabled=true", &value]);
+        let refusal = refusal.expect_err(wrong);
+        assert!(refusal.contains("values don't meet the specifications"), "{refusal}");
+    }
+}
+
+/// The program refuses it, so that no CA is made for a name that nobody chose.
+#[test]
+fn the_trust_domain_in_the_manifests_is_a_name_that_none_can_have() {
+    let objects = objects(&kustomize(&at("deploy/authority")));
+    let arguments = arguments(&objects, DEPLOYMENT);
+    let named = arguments[1].strip_prefix("--trust-domain=").expect("the second argument");
+    assert!(named.contains('/'), "{named}");
+}
+
+#[test]
+fn helm_keeps_the_api_because_federations_go_with_it() {
+    let objects = rendered("trustplane", &ENABLED);
+    assert_eq!(objects[CRD]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+}
+
+/// Keys are in a Secret that the program makes: no manifest holds it, so none deletes it.
+#[test]
+fn deleting_the_controller_deletes_neither_keys_nor_federations() {
+    let controller = objects(&kustomize(&at("deploy/authority")));
+    let kinds = ["Namespace ", "CustomResourceDefinition ", "Secret ", "ConfigMap "];
+    let shared = |name: &&String| kinds.iter().any(|kind| name.starts_with(kind));
+    assert_eq!(controller.keys().find(shared), None);
+    let api = objects(&kustomize(&at("deploy/authority/api")));
+    assert_eq!(api.keys().collect::<Vec<_>>(), [CRD]);
+}
+
+#[test]
+fn in_another_namespace_everything_of_the_authority_names_it() {
+    let values = with(&[
+        "authority.routes.enabled=true",
+        "authority.web.enabled=true",
+        "networkPolicy.fromNamespaces={prometheus}",
+    ]);
+    let objects = rendered("web", &values);
+    for name in [
+        "Deployment web/trustplane-authority",
+        "NetworkPolicy web/trustplane-authority",
+        "PodDisruptionBudget web/trustplane-authority",
+        "Role web/trustplane-authority",
+        "Role web/trustplane-authority-lease",
+        "RoleBinding default/trustplane-authority-events",
+        "Route web/trustplane-authority-spiffe",
+        "Route web/trustplane-authority-web",
+        "Service web/trustplane-authority",
+        "ServiceAccount web/trustplane-authority",
+    ] {
+        assert!(objects.contains_key(name), "{name}: {:?}", objects.keys());
+    }
+    for (name, object) in &objects {
+        if name.contains("Binding ") && name.contains("trustplane-authority") {
+            assert_eq!(object["subjects"][0]["namespace"], "web", "{name}");
+        }
+    }
+    let policy = &objects["ValidatingAdmissionPolicy trustplane-spiffe-status"]["spec"];
+    let variable = json!({ "name": "authorityNamespace", "expression": "'web'" });
+    assert_eq!(policy["variables"][0], variable);
+    let rule = &objects["FlowSchema trustplane-authority"]["spec"]["rules"][0];
+    assert_eq!(rule["subjects"][0]["serviceAccount"]["namespace"], "web");
+    let metrics = &objects["NetworkPolicy web/trustplane-authority"]["spec"]["ingress"][0];
+    let from = &metrics["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert_eq!(from, &json!(["prometheus"]));
+}
+
+#[test]
+fn only_a_profile_that_is_served_has_a_route_and_its_host_can_be_chosen() {
+    let values = with(&[
+        "authority.routes.enabled=true",
+        "authority.routes.spiffeHost=spiffe.example.org",
+        "authority.routes.webHost=bundle.example.org",
+    ]);
+    let spiffe = "Route trustplane/trustplane-authority-spiffe";
+    let web = "Route trustplane/trustplane-authority-web";
+    let objects = rendered("trustplane", &values);
+    assert_eq!(objects[spiffe]["spec"]["host"], "spiffe.example.org");
+    assert!(!objects.contains_key(web));
+    let objects = rendered("trustplane", &[&values[..], &["authority.web.enabled=true"]].concat());
+    assert_eq!(objects[web]["spec"]["host"], "bundle.example.org");
+    for route in [spiffe, web] {
+        assert_eq!(objects[route]["spec"]["tls"], json!({ "termination": "passthrough" }));
+        let port = &objects[route]["spec"]["port"]["targetPort"];
+        let ports = &objects["Service trustplane/trustplane-authority"]["spec"]["ports"];
+        let ports = ports.as_array().expect("ports");
+        assert!(ports.iter().any(|it| it["name"] == *port), "{port} of {ports:?}");
+    }
+}
+
+#[test]
+fn every_value_for_the_authority_reaches_its_pods_and_the_program_takes_it() {
+    let values = with(&[
+        "authority.replicas=3",
+        "authority.web.enabled=true",
+        "authority.web.secretName=bundle-tls",
+        "authority.refreshHint=10m",
+        "authority.caTtl=60d",
+        "authority.svidTtl=2h",
+        "authority.minSyncInterval=30s",
+        "authority.extraArgs={--watch-timeout=30s}",
+        "authority.resources.limits.memory=1Gi",
+        "image.repository=registry.example.com/trustplane",
+        "image.pullPolicy=Always",
+        "imagePullSecrets[0].name=pull",
+        "nodeSelector.disk=ssd",
+        "tolerations[0].key=infra",
+        "affinity.nodeAffinity.any=thing",
+        "priorityClassName=system-cluster-critical",
+        "podAnnotations.some=thing",
+    ]);
+    let objects = rendered("trustplane", &values);
+    let deployment = &objects[DEPLOYMENT];
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    let template = &deployment["spec"]["template"];
+    assert_eq!(template["metadata"]["annotations"]["some"], "thing");
+    let pod = &template["spec"];
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["nodeSelector"]["disk"], "ssd");
+    assert_eq!(pod["tolerations"][0]["key"], "infra");
+    assert_eq!(pod["affinity"]["nodeAffinity"]["any"], "thing");
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "bundle-tls");
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "registry.example.com/trustplane:0.1.0");
+    assert_eq!(container["imagePullPolicy"], "Always");
+    assert_eq!(container["resources"], json!({ "limits": { "memory": "1Gi" } }));
+    let arguments = arguments(&objects, DEPLOYMENT);
+    for argument in [
+        "--trust-domain=td.example.org",
+        "--refresh-hint=10m",
+        "--ca-ttl=60d",
+        "--svid-ttl=2h",
+        "--min-sync-interval=30s",
+        "--watch-timeout=30s",
+        "--web-listen=[::]:8444",
+    ] {
+        assert!(arguments.iter().any(|it| it == argument), "{argument}: {arguments:?}");
+    }
+    // Asked for help, it reads the arguments before, and starts nothing.
+    let mut program = Command::new(env!("CARGO_BIN_EXE_trustplane"));
+    output(program.args(&arguments).arg("--help")).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// The container is hardened like the injector's; only names, arguments and ports differ.
+#[test]
+fn the_pods_of_the_authority_may_do_no_more_than_those_of_the_injector() {
+    let pod = |folder: &str, name: &str| {
+        let mut objects = objects(&kustomize(&at(folder)));
+        objects.remove(name).expect("the Deployment")["spec"]["template"]["spec"].take()
+    };
+    let own = pod("deploy/authority", DEPLOYMENT);
+    let other = pod("deploy/base", "Deployment trustplane/trustplane-inject");
+    for field in ["securityContext", "terminationGracePeriodSeconds", "volumes", "hostNetwork"] {
+        assert_eq!(own[field], other[field], "{field}");
+    }
+    for field in ["securityContext", "livenessProbe", "readinessProbe", "resources", "env"] {
+        assert_eq!(own["containers"][0][field], other["containers"][0][field], "{field}");
+    }
+}
+
+/// Of the trust domain that its name is.
+pub fn federation() -> Value {
+    json!({
+        "apiVersion": "trustplane.dev/v1", "kind": "SPIFFEFederation",
+        "metadata": { "name": "td-b.test" },
+        "spec": { "bundleSource": { "static": { "bundle": "{\"keys\":[]}" } } },
+    })
+}
+
+/// Gives a user a role in the whole cluster.
+fn bind(cluster: &EmptyCluster, user: &str, role: &str) {
+    let (role, user_flag) = (format!("--clusterrole={role}"), format!("--user={user}"));
+    let bind = ["create", "clusterrolebinding", user, &role, &user_flag];
+    cluster.kubectl(&bind).expect("a ClusterRoleBinding");
+}
+
+/// The verbs that a list of `kubectl auth can-i` has for a resource, in order.
+fn verbs(listed: &str, resource: &str) -> String {
+    let lines = listed.lines().filter(|line| line.split_whitespace().next() == Some(resource));
+    let verbs = lines.filter_map(|line| line.trim_end().strip_suffix(']')?.rsplit_once('['));
+    let verbs: BTreeSet<&str> = verbs.flat_map(|(_, verbs)| verbs.split_whitespace()).collect();
+    verbs.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_status() {
+    let cluster = EmptyCluster::start("authority").await;
+    cluster.accepts(&kustomize(&at("crds")));
+    cluster.accepts(&kustomize(&at("deploy/overlays/openshift")));
+    for folder in ["deploy/authority/api", "deploy/authority", "deploy/authority/routes"] {
+        cluster.accepts(&kustomize(&at(folder)));
+    }
+    cluster.apply(&federation());
+    bind(&cluster, "ed", "trustplane-spiffe-editor");
+    bind(&cluster, "vi", "trustplane-spiffe-viewer");
+
+    let (whole, status) =
+        ("spiffefederations.trustplane.dev", "spiffefederations.trustplane.dev/status");
+    let rights = |user: &str| {
+        let listed = cluster.kubectl(&["auth", "can-i", "--list", "--no-headers", "--as", user]);
+        let listed = listed.expect("rights can be listed");
+        [whole, status].map(|resource| verbs(&listed, resource))
+    };
+    let every = "create delete get list patch update watch";
+    for (user, expected) in [
+        ("ed", [every, "get"]),
+        ("vi", ["get list watch", "get"]),
+        ("nobody", ["", ""]),
+        (ACCOUNT, ["list watch", "patch"]),
+    ] {
+        // A binding is in force a moment after it was accepted.
+        let expected = expected.map(str::to_owned);
+        eventually_equals(PATIENCE, user, expected, async || rights(user)).await;
+    }
+
+    let write_status = |user: &[&str]| {
+        let patch = r#"{"status":{"sequence":"7"}}"#;
+        let write =
+            ["patch", "spiffefederation", "td-b.test", "--subresource=status", "--type=merge"];
+        cluster.kubectl(&[&write[..], &["-p", patch], user].concat())
+    };
+    // A policy is in force a moment after it was accepted.
+    let refusal = eventually(PATIENCE, "cluster-admin is refused", async || {
+        let words = "may not write the status of SPIFFEFederation \"td-b.test\"";
+        match write_status(&[]) {
+            Err(why) if why.contains(words) => Ok(why),
+            other => Err(other),
+        }
+    })
+    .await;
+    assert!(refusal.contains(&format!("so {ACCOUNT} alone writes it")), "{refusal}");
+    let refusal = write_status(&["--as=ed"]).expect_err("no right");
+    assert!(refusal.contains("cannot patch resource \"spiffefederations/status\""), "{refusal}");
+    // kubectl reads before it patches, which the authority needs no right for.
+    bind(&cluster, ACCOUNT, "trustplane-spiffe-viewer");
+    eventually(PATIENCE, "the authority writes it", async || write_status(&["--as", ACCOUNT]))
+        .await;
+
+    // The spec is the editor's, the status stays what it was, and the columns tell of both.
+    let keep = r#"{"metadata":{"labels":{"team":"a"}},"status":{"sequence":"8"}}"#;
+    let patch = ["patch", "spiffefederation", "td-b.test", "--type=merge", "-p", keep, "--as=ed"];
+    cluster.kubectl(&patch).expect("the editor changes it");
+    let sequence = ["get", "spfed", "td-b.test", "-o=jsonpath={.status.sequence}", "--as=vi"];
+    assert_eq!(cluster.kubectl(&sequence).as_deref(), Ok("7"));
+    let shown = cluster.kubectl(&["get", "spfed", "--as=vi"]).expect("a table");
+    let columns: Vec<&str> = shown.lines().next().unwrap_or_default().split("   ").collect();
+    let columns: Vec<&str> =
+        columns.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
+    let story =
+        ["NAME", "TRUST DOMAIN", "TRUSTED", "SYNCED", "SEQUENCE", "LAST SYNC", "NEXT", "REASON"];
+    assert_eq!(columns, story);
+    cluster.kubectl(&["delete", "spfed", "td-b.test", "--as=ed"]).expect("the editor deletes it");
+}
+
+fn alert_rules() -> Value {
+    serde_saphyr::from_str(&text_of("deploy/authority/monitoring/alerts.yaml")).expect("YAML")
+}
+
+fn names(list: &Value, field: &str) -> BTreeSet<String> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(|it| Some(it[field].as_str()?.to_owned())).collect()
+}
+
+fn alerts() -> BTreeSet<String> {
+    names(&alert_rules()["spec"]["groups"][0]["rules"], "alert")
+}
+
+#[test]
+fn each_alert_of_the_authority_fires_when_it_should_and_a_healthy_one_fires_none() {
+    let (rules, tests) =
+        (alert_rules()["spec"].to_string(), text_of("tests/deploy/authority_alerts.yaml"));
+    let files = [("rules.yaml", &*rules), ("alerts.yaml", &*tests)];
+    let tested = promtool(&["test", "rules", "alerts.yaml"], &folder("authority-alerts", &files));
+    tested.unwrap_or_else(|why| panic!("{why}"));
+
+    // None is left out, neither among those that fire nor in the healthy system.
+    let tests: Value = serde_saphyr::from_str(&tests).expect("YAML");
+    let tests = tests["tests"].as_array().expect("tests");
+    let fired: BTreeSet<String> = tests[1..]
+        .iter()
+        .flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
+        .filter(|question| question["exp_alerts"].is_array())
+        .filter_map(|question| Some(question["alertname"].as_str()?.to_owned()))
+        .collect();
+    assert_eq!(fired, alerts());
+    assert_eq!(names(&tests[0]["alert_rule_test"], "alertname"), alerts());
+}
+
+#[test]
+fn each_alert_of_the_authority_says_what_to_do_and_leads_to_its_section() {
+    let page = text_of("docs/spiffe.md");
+    let rules = alert_rules();
+    for rule in rules["spec"]["groups"][0]["rules"].as_array().expect("rules") {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = text(&rule["alert"]);
+        for annotation in ["summary", "description"] {
+            assert!(text(&rule["annotations"][annotation]).ends_with('.'), "{name}: {annotation}");
+        }
+        assert!(["warning", "critical"].contains(&&*text(&rule["labels"]["severity"])), "{name}");
+        let runbook = text(&rule["annotations"]["runbook"]);
+        assert_eq!(runbook, format!("docs/spiffe.md#{}", name.to_lowercase()));
+        assert!(page.contains(&format!("### {name}\n")), "{name} is no section");
+    }
+}
