@@ -14,8 +14,8 @@ IN_PROCESS := --test architecture --test plan_properties --test tls_properties -
 # Tests that ask the Go libraries of OpenShift's router, and go-spiffe, so they need Go.
 ASKS_GO := router::
 ASKS_GO_SPIFFE := verdict::
-# Tests with real SPIRE servers and go-spiffe.
-ASKS_SPIRE := spire::
+# Tests with a real API server, SPIRE and go-spiffe.
+REAL := real::
 
 .PHONY: help
 help: ## Show this list
@@ -54,7 +54,7 @@ suites-in-process:
 	@e2e/run-suite tls-properties $(CARGO) test --locked --test tls_properties -- --skip $(ASKS_GO)
 	@e2e/run-suite spiffe-properties $(CARGO) test --locked --test spiffe_properties -- --skip $(ASKS_GO_SPIFFE)
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
-	@e2e/run-suite authority $(CARGO) test --locked --test authority -- --skip $(ASKS_SPIRE)
+	@e2e/run-suite authority $(CARGO) test --locked --test authority -- --skip $(REAL)
 	@e2e/run-suite simulation $(SIMULATION)
 
 .PHONY: suites-real
@@ -65,7 +65,7 @@ suites-real:
 	@e2e/run-suite inject $(CARGO) test --locked --test inject -- --show-output
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
-	@e2e/run-suite authority-spire $(CARGO) test --locked --test authority -- --show-output $(ASKS_SPIRE)
+	@e2e/run-suite authority-real $(CARGO) test --locked --test authority -- --show-output $(REAL)
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
 	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches

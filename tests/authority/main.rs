@@ -3,5 +3,5 @@
 
 mod ca;
 mod federation;
-mod spire;
+mod real;
 mod stage;
