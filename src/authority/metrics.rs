@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use chrono::TimeDelta;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -24,6 +25,9 @@ use crate::{
     bundle::serve::RequestCounter,
     runtime::{clock::Clock, lock::lock},
 };
+
+/// Whatever a peer asks for, it is not asked more often than this.
+const USUAL: sync::Policy = sync::Policy { shortest_interval: TimeDelta::minutes(1) };
 
 type Labels = [(&'static str, &'static str); 1];
 
@@ -141,11 +145,12 @@ impl Collector for Figures {
                 .status
                 .current_bundle_synced_at
                 .filter(|_| it.spec.bundle_source.fixed.is_none())?;
-            Some((now - at).as_seconds_f64().max(0.0))
+            // Also from a clock that is ahead: it is not young then.
+            Some((now - at).as_seconds_f64().abs())
         };
         let hint = |it: &SpiffeFederation| {
-            let hint = it.status.current_bundle_refresh_hint.map(|it| it as f64);
-            Some(hint.unwrap_or(sync::DEFAULT_INTERVAL.num_seconds() as f64))
+            let hint = it.status.current_bundle_refresh_hint.and_then(TimeDelta::try_seconds);
+            Some(sync::interval(hint, &USUAL).num_seconds() as f64)
         };
         let expiry =
             |it: &SpiffeFederation| sync::expires_at(&it.status).map(|at| at.timestamp() as f64);

@@ -7,7 +7,7 @@ mod sync;
 mod watches;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::SocketAddr,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
@@ -94,6 +94,8 @@ pub struct Authority {
     is_listed: Mutex<bool>,
     /// The federations that the audit log knows; none until the leader has read them.
     audited: Mutex<Option<BTreeMap<String, Audited>>>,
+    /// Federations that are there and can't be decoded.
+    unreadable: Mutex<BTreeSet<String>>,
     /// API calls that failed in a row, by federation.
     failures: Mutex<HashMap<String, u32>>,
     queue: Queue<FederationKey>,
@@ -126,6 +128,7 @@ impl Authority {
             federations: Mutex::default(),
             is_listed: Mutex::default(),
             audited: Mutex::default(),
+            unreadable: Mutex::default(),
             failures: Mutex::default(),
             queue: Queue::for_workers(WORKERS),
         })
@@ -137,7 +140,7 @@ impl Authority {
         if !*lock(&self.is_listed) {
             reasons.push("the list of SPIFFEFederations".to_owned());
         }
-        reasons.extend(lock(&self.own).waiting_for(tokio::time::Instant::now()));
+        reasons.extend(lock(&self.own).waiting_for(&self.options, tokio::time::Instant::now()));
         reasons
     }
 

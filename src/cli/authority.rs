@@ -138,6 +138,9 @@ fn trust_domain(text: &str) -> Result<TrustDomain, String> {
 
 /// The shortest CA that rotates in time: it takes three hints until the next one may sign.
 fn check_times(hint: TimeDelta, ca_ttl: TimeDelta, svid_ttl: TimeDelta) -> Result<(), String> {
+    if hint > TimeDelta::days(1) || ca_ttl > TimeDelta::days(3650) {
+        return Err("--refresh-hint may be a day at most, and --ca-ttl ten years".to_owned());
+    }
     let needed = hint * 18;
     if ca_ttl < needed {
         let hours = needed.num_seconds();

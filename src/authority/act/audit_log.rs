@@ -13,7 +13,13 @@ use crate::{
     runtime::{lock::lock, printable},
 };
 
-pub struct AuditLog(Mutex<Box<dyn Write + Send>>);
+pub struct AuditLog(Mutex<Output>);
+
+struct Output {
+    to: Box<dyn Write + Send>,
+    /// Whether half a line may be there, which would swallow the next.
+    is_torn: bool,
+}
 
 impl AuditLog {
     /// Appends to a file, or writes to the standard output for `-`.
@@ -26,14 +32,18 @@ impl AuditLog {
     }
 
     pub fn to(output: Box<dyn Write + Send>) -> Self {
-        Self(Mutex::new(output))
+        Self(Mutex::new(Output { to: output, is_torn: false }))
     }
 
     /// The record is out when this returns without an error.
     pub fn write(&self, record: &Record) -> io::Result<()> {
         let line = printable::json(&serde_json::to_string(record)?) + "\n";
         let mut output = lock(&self.0);
-        output.write_all(line.as_bytes())?;
-        output.flush()
+        if output.is_torn {
+            output.to.write_all(b"\n")?;
+        }
+        let written = output.to.write_all(line.as_bytes()).and_then(|()| output.to.flush());
+        output.is_torn = written.is_err();
+        written
     }
 }

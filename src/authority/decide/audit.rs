@@ -80,21 +80,13 @@ impl Audited {
 }
 
 /// The record of a federation that was created or changed since it was last audited.
-pub fn change(
-    federation: &SpiffeFederation,
-    known: Option<&Audited>,
-    now: DateTime<Utc>,
-) -> Option<Record> {
+pub fn change(federation: &SpiffeFederation, now: DateTime<Utc>) -> Option<Record> {
     let generation = federation.generation();
-    let is_known = known.is_some_and(|it| it.uid == federation.uid());
     let event = match federation.status.audited_generation {
         Some(audited) if audited == generation => return None,
         Some(_) => "spiffe.federation.update",
-        None if is_known => "spiffe.federation.update",
         None => "spiffe.federation.create",
     };
-    // A crash before the status is written leaves a known federation without an audited generation.
-    let event = if generation <= 1 { "spiffe.federation.create" } else { event };
     Some(Record {
         id: id(&[federation.uid(), event, &generation.to_string()]),
         changed_by: changed_by(federation),

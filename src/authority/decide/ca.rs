@@ -207,8 +207,12 @@ pub fn plan(
     }
     let room = state.cas.len() - change.remove.len().min(state.cas.len()) < MOST_CAS;
     match (active, prepared) {
-        // Whatever was prepared lay beside a key that is stolen or expired, and clients know nothing
-        // better: a new key is the only one that is certainly ours alone.
+        // It expired while nobody led, and others know the next one already.
+        (None, Some(next)) if change.revoked.is_none() && now >= next.usable_at => {
+            change.activate = Some(next.id.clone());
+            change.rotating = false;
+        }
+        // What was prepared lay beside a key that is stolen, or nobody can know it yet.
         (None, _) => change.new = Some(Phase::Active),
         (Some(active), None) if (change.rotating || now >= active.prepare_at()) && room => {
             change.new = Some(Phase::Prepared);

@@ -61,6 +61,10 @@ pub enum Problem {
         "the bundle has the sequence {found}, and {seen} was seen before: an old copy, or a server that was restored. If it is right, accept it with: trustplane spiffe accept {name} --fingerprint {fingerprint}"
     )]
     LowerSequence { found: u64, seen: u64, name: String, fingerprint: String },
+    #[error(
+        "the document has too many characters that the API server escapes, so it can't be stored"
+    )]
+    NotStorable,
     #[error("every CA certificate in the bundle is expired or not yet valid: do the clocks agree?")]
     NoneValid,
 }
@@ -95,6 +99,7 @@ impl Problem {
             Self::Fetch(error) if error.reached() && !error.verified() => "EndpointNotVerified",
             Self::Fetch(_) | Self::Unreachable(_) => "FetchFailed",
             Self::LowerSequence { .. } => "SequenceRefused",
+            Self::NotStorable => "InvalidBundle",
             Self::NoneValid => "NoValidAuthority",
         }
     }

@@ -24,6 +24,10 @@ pub const TRUSTED: &str = "Trusted";
 /// Without a hint of the peer.
 pub const DEFAULT_INTERVAL: TimeDelta = TimeDelta::minutes(5);
 const LONGEST_INTERVAL: TimeDelta = TimeDelta::hours(24);
+/// Clocks of two replicas may differ by this much.
+const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
+/// Of a document as the API server stores it, in bytes: an object may have 1.5 MiB.
+const LARGEST_STORED: usize = 640 * 1024;
 /// Up to this share of an interval is left out at random, so that a thousand federations do not come at
 /// the same time.
 const JITTER: f64 = 0.1;
@@ -89,7 +93,12 @@ pub struct Rotation {
 }
 
 /// Whether the federation is to be synced. `eligible` says whether it counts for its trust domain.
-pub fn due(federation: &SpiffeFederation, eligible: bool, now: DateTime<Utc>) -> Due {
+pub fn due(
+    federation: &SpiffeFederation,
+    eligible: bool,
+    policy: &Policy,
+    now: DateTime<Utc>,
+) -> Due {
     let status = &federation.status;
     let Some(synced) = federation.condition(SYNCED) else {
         return Due::Now(SyncReason::SpecChanged);
@@ -112,8 +121,11 @@ pub fn due(federation: &SpiffeFederation, eligible: bool, now: DateTime<Utc>) ->
     if accepted.is_some() && accepted == status.refused_fingerprint.as_deref() {
         return Due::Now(SyncReason::Accepted);
     }
+    let hint = status.current_bundle_refresh_hint.and_then(TimeDelta::try_seconds);
+    let latest = time::after(now, interval(hint, policy) + CLOCK_SKEW);
     match status.next_sync_at {
-        Some(at) if at <= now => Due::Now(SyncReason::Due),
+        // One that is too far away was written by a clock that was ahead.
+        Some(at) if at <= now || at > latest => Due::Now(SyncReason::Due),
         Some(at) => Due::At(at),
         None if federation.spec.bundle_source.fixed.is_some() => Due::Never,
         None => Due::Now(SyncReason::Due),
@@ -152,7 +164,10 @@ fn judge(
     received: Received,
     now: DateTime<Utc>,
 ) -> Result<Received, Problem> {
-    let Received { bundle, .. } = &received;
+    let Received { bundle, document } = &received;
+    if stored_length(document) > LARGEST_STORED {
+        return Err(Problem::NotStorable);
+    }
     let is_usable = |bundle: &Bundle| {
         !bundle.jwt.is_empty() || bundle.x509.iter().any(|it| it.is_valid_at(now))
     };
@@ -170,6 +185,17 @@ fn judge(
         }
     }
     Ok(received)
+}
+
+/// The API server escapes what could be HTML.
+fn stored_length(document: &str) -> usize {
+    let length = |c: char| match c {
+        '<' | '>' | '&' => 6,
+        '"' | '\\' | '\n' | '\r' | '\t' => 2,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    };
+    document.chars().map(length).sum()
 }
 
 fn accepted(
@@ -283,6 +309,7 @@ fn failed(
         Problem::LowerSequence { fingerprint, .. } => Some(fingerprint.clone()),
         _ => None,
     };
+    let is_static = federation.spec.bundle_source.fixed.is_some();
     let base = match problem.ends_trust() {
         // What was seen still counts when the federation does again.
         true => SpiffeFederationStatus {
@@ -295,7 +322,7 @@ fn failed(
     let observed = observed(federation, &[synced, trusted], now);
     let status = SpiffeFederationStatus {
         // One that does not count is looked at again when another one changes.
-        next_sync_at: (!problem.ends_trust() && federation.spec.bundle_source.fixed.is_none())
+        next_sync_at: (!problem.ends_trust() && (!is_static || *problem == Problem::NoneValid))
             .then(|| next(now, wait, policy, random)),
         refused_fingerprint,
         observed_refresh: observed.observed_refresh,
@@ -344,7 +371,8 @@ pub fn interval(hint: Option<TimeDelta>, policy: &Policy) -> TimeDelta {
 fn next(now: DateTime<Utc>, wait: TimeDelta, policy: &Policy, random: f64) -> DateTime<Utc> {
     let early = wait.num_milliseconds() as f64 * JITTER * random.clamp(0.0, 1.0);
     let wait = wait - TimeDelta::milliseconds(early as i64);
-    time::after(now, wait.max(policy.shortest_interval)).trunc_subsecs(0)
+    let shortest = policy.shortest_interval.min(LONGEST_INTERVAL);
+    time::after(now, wait.max(shortest)).trunc_subsecs(0)
 }
 
 /// Identifies each key of a document, for people to compare.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
-use super::{Authority, PATH};
+use super::{Authority, Options, PATH};
 use crate::{
     authority::{
         act::{
@@ -25,6 +25,7 @@ use crate::{
     bundle::serve::{Endpoint, ServerSvid},
     k8s::{
         api_error::ApiError,
+        backoff::Backoff,
         events::{Message, Reported},
     },
     names::{AUTHORITY_SECRET, BUNDLE_CONFIG_MAP},
@@ -36,6 +37,9 @@ use crate::{
     spiffe::bundle::Bundle,
 };
 
+/// Between two looks at our state.
+const SHORTEST_WAIT: Duration = Duration::from_millis(200);
+
 /// Our state as this replica knows it.
 #[derive(Default)]
 pub(super) struct Own {
@@ -44,6 +48,8 @@ pub(super) struct Own {
     read_at: Option<Instant>,
     /// Why there is none, or why it may not be changed.
     problem: Option<String>,
+    /// Whether the state is of the trust domain that we are configured with, or there is none yet.
+    is_trust_domain_right: bool,
     /// What is served now.
     served: Option<Served>,
 }
@@ -53,7 +59,8 @@ struct Served {
     bundle: Arc<Bundle>,
     ca_id: String,
     svid: Option<ServerSvid>,
-    /// Of the SVID, at half of its life.
+    signed_at: DateTime<Utc>,
+    /// At half of the SVID's life.
     renew_at: DateTime<Utc>,
     /// Whether the endpoints have it.
     is_offered: bool,
@@ -105,8 +112,8 @@ impl OwnError {
 }
 
 impl Own {
-    pub(super) fn waiting_for(&self, now: Instant) -> Option<String> {
-        let is_fresh = self.read_at.is_some_and(|at| now.duration_since(at) <= staleness());
+    pub(super) fn waiting_for(&self, options: &Options, now: Instant) -> Option<String> {
+        let is_fresh = self.read_at.is_some_and(|at| now.duration_since(at) <= staleness(options));
         match &self.problem {
             Some(problem) => Some(problem.clone()),
             None if self.served.is_none() => Some("the CA of our trust domain".to_owned()),
@@ -118,21 +125,44 @@ impl Own {
     }
 }
 
-fn staleness() -> Duration {
-    MAX_STALENESS.to_std().unwrap_or_default()
+/// A replica that could not read the state for this long is not ready: it may serve an old bundle.
+fn staleness(options: &Options) -> Duration {
+    let hint = options.ca.refresh_hint.min(MAX_STALENESS).to_std().unwrap_or_default();
+    hint.max(3 * options.poll)
+}
+
+/// Whatever is published must not be newer than the state.
+fn check_not_outdated(stored: Option<&Stored>, published: &Published) -> Result<(), OwnError> {
+    let stored = stored.map(|it| it.state.sequence);
+    match (stored, published.sequence) {
+        (Some(stored), Some(published)) if published > stored => {
+            Err(OwnError::Outdated { stored, published })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Authority {
     /// Reads our state again and again, and changes it where this replica leads.
     pub(super) async fn keep_own(self: Arc<Self>) {
+        let mut failures = 0;
         loop {
             match self.look_after_own().await {
-                Ok(()) => lock(&self.own).problem = None,
-                Err(error) => self.own_failed(&error).await,
+                Ok(()) => {
+                    failures = 0;
+                    lock(&self.own).problem = None;
+                }
+                Err(error) => {
+                    failures += 1;
+                    self.own_failed(&error).await;
+                }
             }
             let poll = self.options.poll.mul_f64(0.9 + fastrand::f64() / 5.0);
-            let due = self.own_due().min(poll).max(Duration::from_millis(200));
-            tokio::time::sleep(due).await;
+            let due = match failures {
+                0 => self.own_due().max(SHORTEST_WAIT),
+                failures => Backoff::OBJECT.after(failures),
+            };
+            tokio::time::sleep(due.min(poll)).await;
         }
     }
 
@@ -153,14 +183,27 @@ impl Authority {
 
     async fn look_after_own(&self) -> Result<(), OwnError> {
         let stored = self.writer.load().await?;
-        if let Some(stored) = &stored {
-            self.check_trust_domain(stored)?;
-        }
-        if !self.gate.is_open() {
-            return stored.map_or(Ok(()), |stored| self.know(stored));
-        }
+        self.check_trust_domain(stored.as_ref())?;
         let published = self.writer.load_published().await.map_err(StoreError::from)?;
-        let stored = self.advance(stored, &published).await?;
+        let leads = self.gate.is_open();
+        if !(leads && self.options.new_authority) {
+            check_not_outdated(stored.as_ref(), &published)?;
+        }
+        if !leads {
+            return match stored {
+                Some(stored) => self.know(stored),
+                None if published.document.is_some() => Err(OwnError::Lost),
+                None => Ok(()),
+            };
+        }
+        let stored = match self.advance(stored.clone(), &published).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                // A step that can't be written yet is no reason to stop serving.
+                let served = stored.map_or(Ok(()), |stored| self.know(stored));
+                return Err(served.err().unwrap_or(error));
+            }
+        };
         let view = json!(stored.state).to_string();
         let document = stored.state.document()?;
         self.know(stored)?;
@@ -168,15 +211,22 @@ impl Authority {
         Ok(written.map_err(StoreError::from)?)
     }
 
-    fn check_trust_domain(&self, stored: &Stored) -> Result<(), OwnError> {
-        let (found, configured) = (&stored.state.trust_domain, self.options.trust_domain.as_str());
-        match found == configured {
-            true => Ok(()),
-            false => Err(OwnError::OtherTrustDomain {
+    fn check_trust_domain(&self, stored: Option<&Stored>) -> Result<(), OwnError> {
+        let configured = self.options.trust_domain.as_str();
+        let other = stored.map(|it| &it.state.trust_domain).filter(|found| *found != configured);
+        lock(&self.own).is_trust_domain_right = other.is_none();
+        match other {
+            None => Ok(()),
+            Some(found) => Err(OwnError::OtherTrustDomain {
                 found: found.clone(),
                 configured: configured.to_owned(),
             }),
         }
+    }
+
+    /// With the wrong trust domain a federation could be taken for our own, and lose its bundle.
+    pub(super) fn may_sync(&self) -> bool {
+        lock(&self.own).is_trust_domain_right
     }
 
     /// Takes the step that is due, if one is.
@@ -189,12 +239,6 @@ impl Authority {
         if let Some(sequence) = published.sequence
             && sequence > stored.state.sequence
         {
-            if !self.options.new_authority {
-                return Err(OwnError::Outdated {
-                    stored: stored.state.sequence,
-                    published: sequence,
-                });
-            }
             return self.replace_all(&stored, sequence).await;
         }
         let now = self.clock.now();
@@ -228,6 +272,10 @@ impl Authority {
 
     /// The first CA, unless others already trust one that is gone.
     async fn begin(&self, published: &Published) -> Result<Stored, OwnError> {
+        let was_known = lock(&self.own).stored.is_some();
+        if was_known && !self.options.new_authority {
+            return Err(OwnError::Lost);
+        }
         if published.document.is_some() {
             if !self.options.new_authority {
                 return Err(OwnError::Lost);
@@ -279,8 +327,17 @@ impl Authority {
         let bundle = Bundle::parse(document.as_bytes()).map_err(|_| StateError::Damaged)?;
         let active = stored.state.active().ok_or(StateError::Damaged)?.clone();
         let mut own = lock(&self.own);
+        if let Some(before) =
+            own.stored.as_ref().filter(|it| it.state.sequence > stored.state.sequence)
+        {
+            let (stored, published) = (stored.state.sequence, before.state.sequence);
+            return Err(OwnError::Outdated { stored, published });
+        }
+        // An SVID from before the clock was put back is not valid yet.
         let is_same = own.served.as_ref().is_some_and(|it| {
-            *it.document == *document && it.ca_id == active.id && now < it.renew_at
+            *it.document == *document
+                && it.ca_id == active.id
+                && (it.signed_at..it.renew_at).contains(&now)
         });
         if !is_same {
             let key =
@@ -297,6 +354,7 @@ impl Authority {
                 bundle: Arc::new(bundle),
                 ca_id: signer.ca_id().to_owned(),
                 svid: Some(svid),
+                signed_at: now,
                 renew_at: now + life / 2,
                 is_offered: false,
             });

@@ -86,7 +86,7 @@ impl Authority {
                 lock(&self.failures).remove(name);
                 (self.clock.until(at), self.priority(name))
             }
-            Some(Progress::NotReady) => (std::time::Duration::from_millis(200), Priority::High),
+            Some(Progress::NotReady) => (std::time::Duration::from_secs(1), Priority::High),
             Some(Progress::Failed(error)) => {
                 tracing::warn!(federation = name, %error, "API call failed");
                 self.metrics.api_failed(error.category());
@@ -124,7 +124,7 @@ impl Authority {
     }
 
     pub(super) async fn reconcile(&self, name: &str) -> Progress {
-        if !*lock(&self.is_listed) || lock(&self.audited).is_none() {
+        if !self.may_sync() || !*lock(&self.is_listed) || lock(&self.audited).is_none() {
             return Progress::NotReady;
         }
         let federation = lock(&self.federations).get(name).cloned();
@@ -139,7 +139,8 @@ impl Authority {
 
     async fn sync(&self, federation: &SpiffeFederation) -> Result<Progress, Progress> {
         let eligible = self.trust_domain_of(federation);
-        match sync::due(federation, eligible.is_ok(), self.clock.now()) {
+        self.note_again(federation).await?;
+        match sync::due(federation, eligible.is_ok(), &self.options.sync, self.clock.now()) {
             Due::Now(reason) => tracing::debug!(federation = federation.name(), ?reason, "syncing"),
             due => return self.wait(federation, due).await,
         }
@@ -285,6 +286,10 @@ impl Authority {
         name: &str,
         now_there: Option<&SpiffeFederation>,
     ) -> Result<(), Progress> {
+        // It is there, though nobody can read it.
+        if lock(&self.unreadable).contains(name) {
+            return Ok(());
+        }
         let known = lock(&self.audited).as_ref().and_then(|it| it.get(name).cloned());
         let Some(known) = known.filter(|it| now_there.is_none_or(|there| there.uid() != it.uid))
         else {
@@ -294,9 +299,19 @@ impl Authority {
         self.note_audited(name, None).await
     }
 
+    /// Somebody may have emptied the list of audited federations.
+    async fn note_again(&self, federation: &SpiffeFederation) -> Result<(), Progress> {
+        let (name, noted) = (federation.name(), Audited::of(federation));
+        let known = lock(&self.audited).as_ref().and_then(|it| it.get(name).cloned());
+        match federation.status.audited_generation.is_some() && known.as_ref() != Some(&noted) {
+            true => self.note_audited(name, Some(&noted)).await,
+            false => Ok(()),
+        }
+    }
+
     async fn audit_change(&self, federation: &SpiffeFederation) -> Result<(), Progress> {
         let known = lock(&self.audited).as_ref().and_then(|it| it.get(federation.name()).cloned());
-        let Some(record) = audit::change(federation, known.as_ref(), self.clock.now()) else {
+        let Some(record) = audit::change(federation, self.clock.now()) else {
             return Ok(());
         };
         // First, so that its deletion is audited whatever happens in between.

@@ -24,7 +24,14 @@ impl Authority {
         watch
             .run(|change| match change {
                 Change::Applied(federation) => self.learn(federation),
-                Change::Deleted(at) | Change::Undecodable(at) => self.forget(&at.name),
+                Change::Deleted(at) => {
+                    lock(&self.unreadable).remove(&*at.name);
+                    self.forget(&at.name);
+                }
+                Change::Undecodable(at) => {
+                    lock(&self.unreadable).insert(at.name.to_string());
+                    self.forget(&at.name);
+                }
                 Change::Listing => {}
                 Change::Listed(all) => {
                     let gone: Vec<_> = {
@@ -44,6 +51,7 @@ impl Authority {
     fn learn(&self, mut federation: SpiffeFederation) {
         drop_field_sets(&mut federation);
         let name = federation.name().to_owned();
+        lock(&self.unreadable).remove(&name);
         let trust_domain = federation.trust_domain().to_owned();
         {
             let mut known = lock(&self.federations);

@@ -110,7 +110,9 @@ fn text(
 pub(super) fn own_lines(state: &AuthorityState, now: DateTime<Utc>) -> String {
     let mut text = format!(
         "{}  our own, sequence {}, refresh hint {} s\n",
-        state.trust_domain, state.sequence, state.refresh_hint
+        printable(&state.trust_domain),
+        state.sequence,
+        state.refresh_hint
     );
     for ca in &state.cas {
         let next = match ca.phase {
@@ -118,7 +120,7 @@ pub(super) fn own_lines(state: &AuthorityState, now: DateTime<Utc>) -> String {
             Phase::Active => format!("expires {}", relative(ca.not_after, now)),
             Phase::Retiring => format!("gone {}", relative(ca.over_at(), now)),
         };
-        let _ = writeln!(text, "  CA {}  {:<8}  {next}", ca.id, ca.phase.name());
+        let _ = writeln!(text, "  CA {}  {:<8}  {next}", printable(&ca.id), ca.phase.name());
     }
     text
 }

@@ -22,18 +22,18 @@ fn entry(manager: &str, second: i64, subresource: Option<&str>) -> ManagedFields
 #[test]
 fn a_creation_and_each_change_of_the_spec_is_recorded_once_with_an_id_that_stays() {
     let mut one = federation("b.test", 1, web());
-    let created = change(&one, None, noon()).unwrap();
+    let created = change(&one, noon()).unwrap();
     assert_eq!(created.event, "spiffe.federation.create");
-    let again = change(&one, Some(&Audited::of(&one)), noon()).unwrap();
+    let again = change(&one, noon()).unwrap();
     assert_eq!(
         (again.event, &again.id),
         ("spiffe.federation.create", &created.id),
         "after a crash"
     );
     one.status.audited_generation = Some(1);
-    assert_eq!(change(&one, None, noon()), None);
+    assert_eq!(change(&one, noon()), None);
     one.metadata.generation = Some(2);
-    let updated = change(&one, None, noon()).unwrap();
+    let updated = change(&one, noon()).unwrap();
     assert_eq!(updated.event, "spiffe.federation.update");
     assert_ne!(updated.id, created.id);
 }
@@ -47,7 +47,7 @@ fn the_last_manager_of_the_spec_is_named_and_not_the_one_of_the_status() {
         entry("trustplane", 9, Some("status")),
     ];
     one.metadata.managed_fields = Some(fields);
-    let by = change(&one, None, noon()).unwrap().changed_by.unwrap();
+    let by = change(&one, noon()).unwrap().changed_by.unwrap();
     assert_eq!((&*by.manager, &*by.operation), ("kubectl-edit", "Update"));
 }
 
@@ -55,7 +55,7 @@ fn the_last_manager_of_the_spec_is_named_and_not_the_one_of_the_status() {
 fn texts_of_others_are_cut_and_escaped() {
     let mut one = federation("b.test", 1, web());
     one.metadata.managed_fields = Some(vec![entry(&HOSTILE.repeat(1_000), 1, None)]);
-    let record = change(&one, None, noon()).unwrap();
+    let record = change(&one, noon()).unwrap();
     let line = serde_json::to_string(&record).unwrap();
     assert!(is_harmless(&line), "{line}");
     assert!(line.len() < 2_000, "{}", line.len());

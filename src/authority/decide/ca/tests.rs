@@ -196,6 +196,15 @@ fn an_active_ca_that_expired_while_nobody_led_is_replaced_at_once() {
 }
 
 #[test]
+fn a_prepared_ca_that_others_know_takes_over_from_one_that_expired_while_nobody_led() {
+    let prepared = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    let next = prepared.cas[1].id.clone();
+    let state = settled(prepared, &none(), noon() + TimeDelta::days(31));
+    assert_eq!(state.active().unwrap().id, next);
+    assert_eq!(state.cas[0].id, next, "the expired one is gone");
+}
+
+#[test]
 fn rotations_in_quick_succession_are_bounded() {
     let (mut state, mut now) = (begun(), noon() + TimeDelta::days(1));
     for n in 0..50 {

@@ -57,7 +57,7 @@ fn annotated(mut federation: SpiffeFederation, name: &str, value: &str) -> Spiff
 #[test]
 fn a_new_federation_is_synced_at_once() {
     let federation = federation("b.test", 1, web());
-    assert_eq!(due(&federation, true, noon()), Due::Now(SyncReason::SpecChanged));
+    assert_eq!(due(&federation, true, &POLICY, noon()), Due::Now(SyncReason::SpecChanged));
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn the_next_sync_follows_the_hint_and_a_new_leader_goes_on_from_the_status() {
     let federation = synced(&document(0, 1, 600));
     let next = noon() + TimeDelta::seconds(600);
     assert_eq!(federation.status.next_sync_at, Some(next));
-    assert_eq!(due(&federation, true, noon()), Due::At(next));
-    assert_eq!(due(&federation, true, next), Due::Now(SyncReason::Due));
+    assert_eq!(due(&federation, true, &POLICY, noon()), Due::At(next));
+    assert_eq!(due(&federation, true, &POLICY, next), Due::Now(SyncReason::Due));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn without_a_bundle_a_failure_is_tried_again_soon_and_nothing_is_trusted() {
 fn a_failure_that_lasts_is_due_by_the_clock_and_not_at_once() {
     let before = federation("b.test", 1, web());
     let failed = after(before.clone(), &sync_at(&before, Err(Problem::Url), noon()));
-    assert_eq!(due(&failed, true, noon()), Due::At(noon() + TimeDelta::minutes(1)));
+    assert_eq!(due(&failed, true, &POLICY, noon()), Due::At(noon() + TimeDelta::minutes(1)));
 }
 
 #[test]
@@ -162,9 +162,9 @@ fn an_accepted_fingerprint_is_taken_once_and_no_other() {
     let refused = after(federation.clone(), &sync_at(&federation, Ok(received(&old)), noon()));
     let fingerprint = received(&old).bundle.fingerprint();
     let other = annotated(refused.clone(), ACCEPT_ANNOTATION, "0000:0000 now");
-    assert!(matches!(due(&other, true, noon()), Due::At(_)));
+    assert!(matches!(due(&other, true, &POLICY, noon()), Due::At(_)));
     let accepted = annotated(refused, ACCEPT_ANNOTATION, &format!("{fingerprint} now"));
-    assert_eq!(due(&accepted, true, noon()), Due::Now(SyncReason::Accepted));
+    assert_eq!(due(&accepted, true, &POLICY, noon()), Due::Now(SyncReason::Accepted));
     let taken = after(accepted.clone(), &sync_at(&accepted, Ok(received(&old)), noon()));
     assert_eq!(taken.status.sequence.as_deref(), Some("6"));
     assert_eq!(taken.status.refused_fingerprint, None);
@@ -172,7 +172,7 @@ fn an_accepted_fingerprint_is_taken_once_and_no_other() {
     let newer = after(taken.clone(), &sync_at(&taken, Ok(received(&document(0, 9, 600))), noon()));
     let replayed = sync_at(&newer, Ok(received(&old)), noon());
     assert_eq!(condition(&replayed.status, SYNCED), is("False", "SequenceRefused"));
-    assert!(matches!(due(&after(newer, &replayed), true, noon()), Due::At(_)));
+    assert!(matches!(due(&after(newer, &replayed), true, &POLICY, noon()), Due::At(_)));
 }
 
 #[test]
@@ -222,11 +222,11 @@ fn trust_ends_with_the_last_authority_though_nothing_was_fetched() {
 fn a_change_of_the_spec_and_each_request_are_carried_out_once() {
     let mut changed = synced(&document(0, 1, 600));
     changed.metadata.generation = Some(2);
-    assert_eq!(due(&changed, true, noon()), Due::Now(SyncReason::SpecChanged));
+    assert_eq!(due(&changed, true, &POLICY, noon()), Due::Now(SyncReason::SpecChanged));
     let asked = annotated(synced(&document(0, 1, 600)), REFRESH_ANNOTATION, "1");
-    assert_eq!(due(&asked, true, noon()), Due::Now(SyncReason::Requested));
+    assert_eq!(due(&asked, true, &POLICY, noon()), Due::Now(SyncReason::Requested));
     let done = after(asked.clone(), &sync_at(&asked, Err(Problem::Url), noon()));
-    assert!(matches!(due(&done, true, noon()), Due::At(_)));
+    assert!(matches!(due(&done, true, &POLICY, noon()), Due::At(_)));
 }
 
 #[test]
@@ -235,19 +235,22 @@ fn a_static_bundle_is_taken_once_and_never_fetched() {
     let before = federation("b.test", 1, fixed(&document));
     let outcome = sync_at(&before, Ok(received(&document)), noon());
     assert_eq!(outcome.status.next_sync_at, None);
-    assert_eq!(due(&after(before, &outcome), true, noon() + TimeDelta::days(99)), Due::Never);
+    assert_eq!(
+        due(&after(before, &outcome), true, &POLICY, noon() + TimeDelta::days(99)),
+        Due::Never
+    );
 }
 
 #[test]
 fn a_federation_that_does_not_count_loses_its_bundle_and_gets_one_when_it_counts_again() {
     let federation = synced(&document(0, 1, 600));
-    assert_eq!(due(&federation, false, noon()), Due::Now(SyncReason::EligibilityChanged));
+    assert_eq!(due(&federation, false, &POLICY, noon()), Due::Now(SyncReason::EligibilityChanged));
     let problem = Problem::Duplicate { of: "a".to_owned() };
     let refused = after(federation.clone(), &sync_at(&federation, Err(problem), noon()));
     assert_eq!(refused.status.current_bundle, None);
     assert_eq!(condition(&refused.status, TRUSTED), is("False", "NoBundle"));
-    assert_eq!(due(&refused, false, noon()), Due::Never);
-    assert_eq!(due(&refused, true, noon()), Due::Now(SyncReason::EligibilityChanged));
+    assert_eq!(due(&refused, false, &POLICY, noon()), Due::Never);
+    assert_eq!(due(&refused, true, &POLICY, noon()), Due::Now(SyncReason::EligibilityChanged));
 }
 
 #[test]
@@ -267,4 +270,31 @@ fn a_rotation_names_the_keys_of_before_and_after() {
     assert_eq!(rotation.old_keys, key_ids(&document(0, 1, 600)));
     assert_eq!(rotation.new_keys, key_ids(&document(1, 2, 600)));
     assert_ne!(rotation.old_keys, rotation.new_keys);
+}
+
+#[test]
+fn a_time_that_a_fast_clock_wrote_does_not_stop_the_syncs() {
+    let mut federation = synced(&document(0, 1, 600));
+    federation.status.next_sync_at = Some(noon() + TimeDelta::hours(24));
+    assert_eq!(due(&federation, true, &POLICY, noon()), Due::Now(SyncReason::Due));
+}
+
+#[test]
+fn a_document_that_grows_too_large_when_it_is_stored_is_refused() {
+    let federation = synced(&document(0, 1, 600));
+    let padding = "<".repeat(200 * 1024);
+    let large = document(1, 2, 600).replacen('{', &format!("{{\"padding\":\"{padding}\","), 1);
+    let outcome = sync_at(&federation, Ok(received(&large)), noon());
+    assert_eq!(condition(&outcome.status, SYNCED), is("False", "InvalidBundle"));
+    assert_eq!(outcome.status.current_bundle, federation.status.current_bundle);
+}
+
+#[test]
+fn a_static_bundle_that_is_not_valid_yet_is_looked_at_again() {
+    let document = document(0, 1, 600);
+    let before = federation("b.test", 1, fixed(&document));
+    let early: DateTime<Utc> = "2024-12-31T00:00:00Z".parse().unwrap();
+    let outcome = sync_at(&before, Ok(received(&document)), early);
+    assert_eq!(condition(&outcome.status, SYNCED), is("False", "NoValidAuthority"));
+    assert!(outcome.status.next_sync_at.is_some());
 }
