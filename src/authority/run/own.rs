@@ -182,9 +182,11 @@ impl Authority {
     }
 
     async fn look_after_own(&self) -> Result<(), OwnError> {
+        // Before the Secret, which is written first: in the other order a step that another replica takes in
+        // between would look like a Secret that was lost, or restored from an old copy.
+        let published = self.writer.load_published().await.map_err(StoreError::from)?;
         let stored = self.writer.load().await?;
         self.check_trust_domain(stored.as_ref())?;
-        let published = self.writer.load_published().await.map_err(StoreError::from)?;
         let leads = self.gate.is_open();
         if !(leads && self.options.new_authority) {
             check_not_outdated(stored.as_ref(), &published)?;
