@@ -53,6 +53,9 @@ pub struct AuthorityState {
     /// The requests that were carried out last.
     #[serde(default)]
     pub handled: Requests,
+    /// Until then clients may poll by an earlier hint, which was longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longer_hint_until: Option<DateTime<Utc>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -169,6 +172,7 @@ pub fn first(
         cas: vec![Ca::new(new, Phase::Active, policy, policy.refresh_hint, now)],
         rotating: false,
         handled: Requests::default(),
+        longer_hint_until: None,
     }
 }
 
@@ -270,8 +274,12 @@ pub fn apply(
         ..Changed::default()
     };
     // Clients poll by the hint that they saw last.
-    let hint =
-        policy.refresh_hint.max(TimeDelta::try_seconds(state.refresh_hint).unwrap_or_default());
+    let last_hint = TimeDelta::try_seconds(state.refresh_hint).unwrap_or_default();
+    let hint = policy.refresh_hint.max(last_hint);
+    if policy.refresh_hint < last_hint {
+        let until = time::after(whole(now), until_known(last_hint));
+        next.longer_hint_until = state.longer_hint_until.max(Some(until));
+    }
     next.cas.retain(|ca| !change.remove.contains(&ca.id));
     changed.removed.clone_from(&change.remove);
     if let Some(id) = &change.activate {
@@ -291,7 +299,11 @@ pub fn apply(
             Phase::Active => changed.activated = Some(new.id.clone()),
             _ => changed.prepared = Some(new.id.clone()),
         }
-        next.cas.push(Ca::new(new, phase, policy, hint, now));
+        let mut ca = Ca::new(new, phase, policy, hint, now);
+        if phase == Phase::Prepared {
+            ca.usable_at = next.longer_hint_until.map_or(ca.usable_at, |it| it.max(ca.usable_at));
+        }
+        next.cas.push(ca);
         if phase == Phase::Active {
             next.rotating = false;
         }
@@ -343,7 +355,7 @@ impl Ca {
     fn new(new: NewCa, phase: Phase, policy: &Policy, hint: TimeDelta, now: DateTime<Utc>) -> Self {
         let NewCa { id, chain, not_before, not_after } = new;
         let now = whole(now);
-        let wait = hint.checked_mul(HINTS_BEFORE_USE).unwrap_or(TimeDelta::MAX);
+        let wait = until_known(hint);
         Self {
             id,
             phase,
@@ -388,6 +400,11 @@ impl Ca {
     fn is_over(&self, now: DateTime<Utc>) -> bool {
         now > self.over_at()
     }
+}
+
+/// How long it takes until all clients that poll by this hint know something new.
+fn until_known(hint: TimeDelta) -> TimeDelta {
+    hint.checked_mul(HINTS_BEFORE_USE).unwrap_or(TimeDelta::MAX)
 }
 
 /// The API keeps whole seconds.

@@ -22,6 +22,7 @@ fn nothing_of_a_key_is_printed() {
         cas: Vec::new(),
         rotating: false,
         handled: Requests::default(),
+        longer_hint_until: None,
     };
     let keys = Keys::from([("a".to_owned(), Zeroizing::new(b"very secret".to_vec()))]);
     let shown = format!("{:?}", Stored { state, keys, meta: ObjectMeta::default() });

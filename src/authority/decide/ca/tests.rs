@@ -205,6 +205,19 @@ fn a_prepared_ca_that_others_know_takes_over_from_one_that_expired_while_nobody_
 }
 
 #[test]
+fn after_a_shorter_hint_a_new_ca_waits_for_those_who_poll_by_the_longer_one() {
+    let (longer, now) = (begun(), noon() + TimeDelta::hours(1));
+    let shorter = Policy { refresh_hint: TimeDelta::seconds(HINT / 10), ..policy() };
+    let CaPlan::Change(change) = plan(&longer, &none(), &shorter, now) else { panic!() };
+    let (state, _) = apply(&longer, &change, None, &shorter, now);
+    let asked = Requests { rotate: Some("now".to_owned()), ..none() };
+    let soon = now + TimeDelta::seconds(1);
+    let CaPlan::Change(change) = plan(&state, &asked, &shorter, soon) else { panic!() };
+    let (state, _) = apply(&state, &change, Some(new_ca("b", soon)), &shorter, soon);
+    assert!(state.cas[1].usable_at >= now + TimeDelta::seconds(3 * HINT), "{state:?}");
+}
+
+#[test]
 fn rotations_in_quick_succession_are_bounded() {
     let (mut state, mut now) = (begun(), noon() + TimeDelta::days(1));
     for n in 0..50 {
