@@ -248,6 +248,11 @@ impl Authority {
             CaPlan::Wait(_) => return Ok(stored),
             CaPlan::Change(change) => change,
         };
+        let is_published = published.document.as_ref() == Some(&stored.state.document()?);
+        if change.activate.is_some() && !is_published {
+            // First the caller publishes it, and then it may sign.
+            return Ok(stored);
+        }
         let made = match change.new {
             Some(_) => Some(self.make_ca(now)?),
             None => None,
