@@ -66,17 +66,19 @@ fn start_controllers(kubeconfig: &Path, log: &Path) -> std::io::Result<Tied> {
     Tied::spawn(command)
 }
 
-/// The CRDs of job federate, ours and those of the SPIRE controller manager.
+/// The CRDs of federate and the authority, and those of the SPIRE controller manager.
 async fn install_federation(cluster: &Cluster) {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/federate");
+    let federate = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/federate");
+    let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/crds/spiffe");
     let released = spire::released().display().to_string();
-    for source in [["-k", folder], ["-f", &released]] {
+    for source in [["-k", federate], ["-k", authority], ["-f", &released]] {
         let applied = cluster.kubectl(&[&["apply", "--server-side"], &source[..]].concat()).await;
         applied.expect("the CRDs are accepted");
     }
     let established = ["wait", "--for=condition=Established", "--timeout=30s"];
     let crds = [
         "crd/spireservers.operator.openshift.io",
+        "crd/spiffefederations.trustplane.dev",
         "crd/clusterfederatedtrustdomains.spire.spiffe.io",
         "crd/clusterspiffeids.spire.spiffe.io",
         "crd/clusterstaticentries.spire.spiffe.io",
