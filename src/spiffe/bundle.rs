@@ -39,6 +39,8 @@ pub enum BundleError {
     Json(String),
     #[error("not a bundle document: it has no \"keys\"")]
     NoKeys,
+    #[error("not a bundle document: it has \"{0}\" twice, and it is unclear which counts")]
+    Twice(&'static str),
     /// A name differs from a known one only in case.
     #[error(
         "not a bundle document: a member's name differs from a known one in upper and lower case alone, so that \
@@ -102,6 +104,9 @@ impl Bundle {
     fn of(document: Document<'_>) -> Result<Self, BundleError> {
         if document.is_ambiguous {
             return Err(BundleError::Ambiguous);
+        }
+        if let Some(name) = document.twice {
+            return Err(BundleError::Twice(name));
         }
         let number = |text: Option<&RawValue>, error: BundleError| {
             text.map(|text| serde_json::from_str::<u64>(text.get()).map_err(|_| error)).transpose()

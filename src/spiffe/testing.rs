@@ -1,6 +1,9 @@
 //! Authorities and SVIDs for tests.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use chrono::{DateTime, Utc};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -61,7 +64,12 @@ impl Ca {
     }
 
     pub(crate) fn jwk(&self) -> Value {
-        json!({"kty": "EC", "use": "x509-svid", "x5c": [STANDARD.encode(self.0.der())]})
+        let (x, y) = self.0.key().public_key_raw()[1..].split_at(32);
+        let number = |bytes| URL_SAFE_NO_PAD.encode(bytes);
+        let x5c = [STANDARD.encode(self.0.der())];
+        json!({
+            "kty": "EC", "use": "x509-svid", "crv": "P-256", "x": number(x), "y": number(y), "x5c": x5c,
+        })
     }
 
     /// As SPIRE issues them.

@@ -22,6 +22,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
+use trustplane::spiffe::bundle::write;
 
 use crate::peer_outage::trusting;
 
@@ -77,14 +78,8 @@ impl Served {
             .with_single_cert(chain, key)
             .expect("a pair");
         let authority = CertificateDer::from_pem_slice(pair.authority.as_bytes());
-        let authority = openssl::base64::encode_block(&authority.expect("an authority"));
-        let key = json!({ "kty": "EC", "use": "x509-svid", "x5c": [authority] });
-        let bundle = json!({
-            "keys": [key],
-            "spiffe_sequence": 7,
-            "spiffe_refresh_hint": hint.as_secs(),
-        });
-        let (acceptor, bundle) = (TlsAcceptor::from(Arc::new(config)), bundle.to_string());
+        let bundle = write::document(&[authority.expect("an authority")], 7, hint);
+        let (acceptor, bundle) = (TlsAcceptor::from(Arc::new(config)), bundle.expect("a bundle"));
         Arc::new(Self { acceptor, bundle, instead: Mutex::default() })
     }
 

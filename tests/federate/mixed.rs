@@ -14,6 +14,7 @@ use testkit::{
     suite,
 };
 use tokio::task::JoinSet;
+use trustplane::spiffe::bundle::write;
 
 use crate::{
     many_peers::{Peer, Served, peers_of},
@@ -76,8 +77,8 @@ fn early_bundle() -> Value {
     let key = KeyPair::generate().expect("a key");
     suite::register_key(&key.serialize_pem());
     let root = root.self_signed(&key).expect("an authority");
-    let authority = openssl::base64::encode_block(root.der());
-    json!({ "keys": [{ "kty": "EC", "use": "x509-svid", "x5c": [authority] }] })
+    let document = write::document(&[root.der().clone()], 1, Duration::from_secs(60));
+    serde_json::from_str(&document.expect("a document")).expect("JSON")
 }
 
 /// The reasons of the Events of a peer.

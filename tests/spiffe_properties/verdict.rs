@@ -37,8 +37,6 @@ enum Difference {
     NoCertificate,
     /// Of an x509-svid key: the first counts (rule 33).
     SecondCertificate,
-    /// The certificate of an x509-svid key has it all; `crv`, `x` and `y`, or `n` and `e`, only repeat it.
-    NoNumbers,
     /// `use` is missing or unknown (rule 32), and the rest of the key is not well-formed.
     UnknownUse,
     /// A curve that SVIDs are not signed on.
@@ -49,15 +47,8 @@ enum Difference {
 
 use Difference::*;
 
-const OF_DOCUMENTS: [Difference; 7] = [
-    UnknownType,
-    NoCertificate,
-    SecondCertificate,
-    NoNumbers,
-    UnknownUse,
-    UnknownCurve,
-    OtherMember,
-];
+const OF_DOCUMENTS: [Difference; 6] =
+    [UnknownType, NoCertificate, SecondCertificate, UnknownUse, UnknownCurve, OtherMember];
 
 /// So many are asked at once.
 const BATCH: usize = 4_000;
@@ -300,12 +291,11 @@ fn repaired_key(
     if key.len() < before {
         differences.insert(OtherMember);
     }
-    if own == "x5c" { with_one_certificate(key, numbers, differences) } else { Some(key) }
+    if own == "x5c" { with_one_certificate(key, differences) } else { Some(key) }
 }
 
 fn with_one_certificate(
     mut key: Map<String, Value>,
-    numbers: &[&str],
     differences: &mut BTreeSet<Difference>,
 ) -> Option<Map<String, Value>> {
     let chain = key.get_mut("x5c").and_then(Value::as_array_mut).filter(|chain| !chain.is_empty());
@@ -318,15 +308,9 @@ fn with_one_certificate(
         differences.insert(SecondCertificate);
     }
     let der = STANDARD.decode(chain[0].as_str().expect("a text")).expect("base64");
-    let Some((_, members)) = jwk_members(&der) else {
+    if jwk_members(&der).is_none() {
         differences.insert(UnknownCurve);
         return None;
-    };
-    for (name, value) in members.into_iter().filter(|(name, _)| numbers.contains(name)) {
-        if !key.contains_key(name) {
-            key.insert(name.to_owned(), value.into());
-            differences.insert(NoNumbers);
-        }
     }
     Some(key)
 }
@@ -337,7 +321,6 @@ fn with_one_certificate(
 fn every_difference_is_one() {
     let mut verdict = SpiffeVerdict::start();
     let key = |text: &str| Key(vec![]).with("kty", "\"EC\"").with("use", text);
-    let numbers = ["crv", "x", "y", "n", "e"];
     let mut seen = BTreeSet::new();
     for (difference, key) in [
         (UnknownType, x509(0).with("kty", "\"XX\"")),
@@ -348,8 +331,6 @@ fn every_difference_is_one() {
             let one = x509(0).value("x5c").expect("a chain").trim_end_matches(']').to_owned();
             x509(0).with("x5c", &format!("{one}, {}", &x509(1).value("x5c").expect("a chain")[1..]))
         }),
-        (NoNumbers, x509(0).without(&numbers)),
-        (NoNumbers, x509(0).without(&["y"])),
         (UnknownUse, key("\"sig\"")),
         (UnknownUse, key("null")),
         (UnknownCurve, jwt(0).with("crv", "\"secp256k1\"")),
@@ -407,6 +388,8 @@ fn each_rule_of_documents_has_two_verdicts() {
         (4, Both, of(x509(0))),
         (4, Both, of(x509(0).with("kid", "\"harmless\""))),
         (4, Neither, of(x509(0).with("x5c", "[\"AAAA\"]"))),
+        (4, Neither, of(x509(0).without(&["crv", "x", "y"]))),
+        (4, Neither, of(x509(0).without(&["y"]))),
         (4, Neither, of(x509(0).with("x5c", x509(1).value("x5c").expect("a chain")))),
         (5, Both, of(jwt(0))),
         (5, Neither, of(jwt(0).without(&["kid"]))),

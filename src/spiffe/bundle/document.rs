@@ -19,6 +19,8 @@ pub(super) struct Document<'a> {
     pub refresh_hint: Option<&'a RawValue>,
     /// Whether another parser takes an unknown member for a known one.
     pub is_ambiguous: bool,
+    /// A known member that is there more than once, so that it is unclear which counts.
+    pub twice: Option<&'static str>,
 }
 
 /// As deep as Go's `encoding/json` reads.
@@ -85,12 +87,16 @@ impl<'de> Visitor<'de> for Members {
         let mut document = Document::default();
         while let Some(name) = map.next_key::<String>()? {
             match &*name {
-                "keys" => take(&mut map, "keys", &mut document.keys)?,
-                "spiffe_sequence" => take(&mut map, "spiffe_sequence", &mut document.sequence)?,
-                "spiffe_refresh_hint" => {
-                    take(&mut map, "spiffe_refresh_hint", &mut document.refresh_hint)?;
+                "keys" if document.keys.is_none() => document.keys = map.next_value()?,
+                "spiffe_sequence" if document.sequence.is_none() => {
+                    document.sequence = map.next_value()?;
+                }
+                "spiffe_refresh_hint" if document.refresh_hint.is_none() => {
+                    document.refresh_hint = map.next_value()?;
                 }
                 name => {
+                    let again = MEMBERS.into_iter().find(|member| *member == name);
+                    document.twice = document.twice.or(again);
                     document.is_ambiguous |= is_alias(name, &MEMBERS);
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -134,17 +140,4 @@ impl<'de> Visitor<'de> for KeyVisitor {
         }
         Ok(Key(key.into()))
     }
-}
-
-/// With two members of the same name, it is unclear which counts.
-fn take<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
-    map: &mut M,
-    name: &'static str,
-    member: &mut Option<T>,
-) -> Result<(), M::Error> {
-    if member.is_some() {
-        return Err(M::Error::duplicate_field(name));
-    }
-    *member = map.next_value()?;
-    Ok(())
 }

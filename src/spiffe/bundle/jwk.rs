@@ -23,6 +23,11 @@ pub enum JwkFlaw {
     Certificate(#[from] Flaw),
     #[error("has a certificate for another key than its other members say")]
     OtherKey,
+    /// RFC 7518 requires them, and readers in Go refuse the whole bundle without them.
+    #[error(
+        "has a certificate without the members of its key (crv, x, y or n, e), so that SPIRE refuses the bundle"
+    )]
+    NoMembers,
     #[error("is for JWT-SVIDs and has no \"kid\"")]
     NoKid,
     #[error("is for JWT-SVIDs, and its numbers are missing or not well-formed")]
@@ -151,33 +156,38 @@ fn authority(key: &Value, kty: &str) -> Result<Jwk, JwkFlaw> {
     match Certificate::read(authority.der())?.key() {
         // Nobody could verify an SVID with it.
         CertificateKey::Other => Ok(Jwk::PassedOver),
+        _ if members_of(kty).iter().any(|name| key[*name].is_null()) => Err(JwkFlaw::NoMembers),
         of_certificate if is_described(key, kty, &of_certificate) => Ok(Jwk::X509(authority)),
         _ => Err(JwkFlaw::OtherKey),
     }
 }
 
-/// Whether the members of a key are those of its certificate's key, as RFC 7517 (4.7) demands. Members
-/// that are missing say nothing.
+/// The members that a key of this type must have.
+fn members_of(kty: &str) -> &'static [&'static str] {
+    match kty {
+        "EC" => &["crv", "x", "y"],
+        "RSA" => &["n", "e"],
+        _ => &["crv", "x"],
+    }
+}
+
+/// Whether the members of a key are those of its certificate's key, as RFC 7517 (4.7) demands.
 fn is_described(key: &Value, kty: &str, of_certificate: &CertificateKey<'_>) -> bool {
-    let is_text = |name: &str, text: &str| key[name].is_null() || key[name] == *text;
-    let is_number = |name: &str, expected: &[u8]| {
-        key[name].is_null() || number(key, name).is_some_and(|number| number == expected)
-    };
+    let is_number =
+        |name: &str, expected: &[u8]| number(key, name).is_some_and(|number| number == expected);
     // Of any length.
     let is_integer = |name: &str, expected: &[u8]| {
-        let number = number(key, name);
-        key[name].is_null()
-            || number.is_some_and(|it| without_zeros(&it) == without_zeros(expected))
+        number(key, name).is_some_and(|it| without_zeros(&it) == without_zeros(expected))
     };
     match (kty, of_certificate) {
         ("EC", CertificateKey::Ec { x, y }) => {
             let curve = Curve::of_length(x.len());
-            curve.is_some_and(|curve| is_text("crv", curve.name()))
+            curve.is_some_and(|curve| key["crv"] == *curve.name())
                 && is_number("x", x)
                 && is_number("y", y)
         }
         ("RSA", CertificateKey::Rsa { n, e }) => is_integer("n", n) && is_integer("e", e),
-        ("OKP", CertificateKey::Ed25519(x)) => is_text("crv", "Ed25519") && is_number("x", x),
+        ("OKP", CertificateKey::Ed25519(x)) => key["crv"] == *"Ed25519" && is_number("x", x),
         _ => false,
     }
 }

@@ -3,7 +3,7 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use proptest::prelude::*;
-use rcgen::{CertifiedIssuer, CustomExtension, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd};
+use rcgen::{CustomExtension, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd};
 use serde_json::{Value, json};
 
 use super::*;
@@ -93,8 +93,11 @@ fn what_is_no_document_is_told_where_and_not_quoted() {
 
 #[test]
 fn a_member_that_is_there_twice_makes_the_document_ambiguous() {
-    let twice = br#"{"keys": [], "keys": []}"#;
-    assert!(matches!(Bundle::parse(twice), Err(BundleError::Json(_))));
+    for name in ["keys", "spiffe_sequence", "spiffe_refresh_hint"] {
+        let value = if name == "keys" { "[]" } else { "1" };
+        let twice = format!(r#"{{"keys": [], "{name}": {value}, "{name}": {value}}}"#);
+        assert_eq!(Bundle::parse(twice.as_bytes()), Err(BundleError::Twice(name)));
+    }
 }
 
 #[test]
@@ -196,47 +199,44 @@ fn the_certificates_of_an_x509_key_are_a_list_of_texts() {
 }
 
 #[test]
-fn the_members_of_an_x509_key_are_those_of_its_certificate_where_they_are_there() {
-    let (one, other) = (Ca::new("one"), Ca::new("other"));
-    let key = |ca: &Ca| {
-        let (x, y) = ca.0.key().public_key_raw()[1..].split_at(32);
-        let number = |bytes| json!(URL_SAFE_NO_PAD.encode(bytes));
-        let key = changed(ca.jwk(), "crv", Some(json!("P-256")));
-        changed(changed(key, "x", Some(number(x))), "y", Some(number(y)))
-    };
-    assert_eq!(with_key(key(&one)).unwrap().x509.len(), 1);
+fn the_members_of_an_x509_key_are_there_and_those_of_its_certificate() {
+    let (one, other) = (Ca::new("one").jwk(), Ca::new("other").jwk());
+    assert_eq!(with_key(one.clone()).unwrap().x509.len(), 1);
     for member in ["crv", "x", "y"] {
-        assert_eq!(with_key(changed(key(&one), member, None)).unwrap().x509.len(), 1);
+        assert_eq!(flaw(changed(one.clone(), member, None)), JwkFlaw::NoMembers, "{member}");
+        let null = changed(one.clone(), member, Some(json!(null)));
+        assert_eq!(flaw(null), JwkFlaw::NoMembers, "{member}");
     }
     for (member, value) in [
         ("crv", json!("P-384")),
-        ("x", key(&other)["x"].clone()),
-        ("y", key(&other)["y"].clone()),
+        ("x", other["x"].clone()),
+        ("y", other["y"].clone()),
         ("y", json!("")),
         ("y", json!("%%")),
         ("y", json!(1)),
-        ("kty", json!("RSA")),
         ("kty", json!("OKP")),
-        ("x5c", other.jwk()["x5c"].clone()),
+        ("x5c", other["x5c"].clone()),
     ] {
-        let changed = changed(key(&one), member, Some(value));
+        let changed = changed(one.clone(), member, Some(value));
         assert_eq!(flaw(changed), JwkFlaw::OtherKey, "{member}");
     }
+    let (rsa, number) = (changed(one, "kty", Some(json!("RSA"))), Some(json!("AQAB")));
+    assert_eq!(flaw(rsa.clone()), JwkFlaw::NoMembers);
+    assert_eq!(flaw(changed(changed(rsa, "n", number.clone()), "e", number)), JwkFlaw::OtherKey);
 }
 
 #[test]
 fn an_authority_may_have_an_ed25519_key() {
     let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let x = URL_SAFE_NO_PAD.encode(key.public_key_raw());
-    let ca = Ca(CertifiedIssuer::self_signed(ca_params("td-b"), key).unwrap());
-    let okp = changed(ca.jwk(), "kty", Some(json!("OKP")));
+    let certificate = ca_params("td-b").self_signed(&key).unwrap();
     let with = |crv: &str, x: &str| {
-        let key = changed(okp.clone(), "crv", Some(json!(crv)));
-        with_key(changed(key, "x", Some(json!(x)))).map(|bundle| bundle.x509.len())
+        let x5c = [STANDARD.encode(certificate.der())];
+        let key = json!({"kty": "OKP", "use": "x509-svid", "crv": crv, "x": x, "x5c": x5c});
+        with_key(key).map(|bundle| bundle.x509.len())
     };
     let other = Err(BundleError::Key { number: 1, flaw: JwkFlaw::OtherKey });
 
-    assert_eq!(with_key(okp.clone()).unwrap().x509.len(), 1);
     assert_eq!(with("Ed25519", &x), Ok(1));
     assert_eq!(with("Ed448", &x), other);
     assert_eq!(with("Ed25519", "AAAA"), other);
