@@ -10,14 +10,20 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use chrono::{TimeDelta, Utc};
+use openssl::pkey::PKey;
 use serde_json::Value;
-use testkit::{ACCOUNT, at};
+use testkit::{ACCOUNT, at, suite};
+use trustplane::authority::{
+    act::signer::make_ca,
+    decide::ca::{self, Policy},
+};
 
 /// Long enough to be no accident, short enough that a piece of a key is found.
 const PIECE: usize = 32;
 
 /// Where `make test` has the suite leave what it saw.
-fn suite() -> PathBuf {
+fn suite_folder() -> PathBuf {
     testkit::target_folder().join("suite")
 }
 
@@ -37,9 +43,14 @@ fn named(folder: &Path, name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Pieces of every key that the tests made, as PEM and as a Secret's base64 holds it.
+/// Pieces of every key that the tests made, as PEM and as a Secret's base64 holds it; of keys in DER, such as
+/// those of our CAs, in hex, too.
 fn pieces(folder: &Path) -> HashSet<Vec<u8>> {
     let mut pieces = HashSet::new();
+    for path in named(folder, suite::DER_KEYS) {
+        let text = fs::read_to_string(path).expect("keys can be read");
+        pieces.extend(text.lines().flat_map(der_pieces));
+    }
     for path in named(folder, "keys") {
         let text = fs::read_to_string(path).expect("keys can be read");
         let mut key = String::new();
@@ -65,11 +76,26 @@ fn encoded_pieces(key: &str) -> impl Iterator<Item = Vec<u8>> {
     [encoded.as_bytes()[middle..middle + PIECE].to_vec()].into_iter()
 }
 
+/// Only of the private number: the public one stands beside it in the key, and in certificates.
+fn der_pieces(key: &str) -> Vec<Vec<u8>> {
+    let der = hex::decode(key).expect("hex");
+    let parsed = PKey::private_key_from_der(&der).and_then(|key| key.ec_key()).expect("an EC key");
+    let number = parsed.private_key().to_vec_padded(32).expect("P-256");
+    let in_hex = hex::encode(&number[..PIECE / 2]);
+    // The first line of PEM ends within the number.
+    let line = STANDARD.encode(&der[..48]);
+    // Other base64 may begin at any byte, and has four characters for three bytes.
+    let base64 = (0..3).map(|from| STANDARD.encode(&number[from..from + PIECE / 4 * 3]));
+    let pieces = [in_hex.to_uppercase(), in_hex, line[line.len() - PIECE..].to_owned()];
+    pieces.into_iter().chain(base64).map(String::into_bytes).collect()
+}
+
 /// Files below the folder that hold a piece of a key.
 fn leaks(folder: &Path) -> Vec<PathBuf> {
     let pieces = pieces(folder);
     // These are secret by design, and no output of ours.
-    let secret_by_design = |path: &PathBuf| path.ends_with("keys") || path.ends_with("audit.log");
+    let secret_by_design =
+        |path: &PathBuf| ["keys", suite::DER_KEYS, "audit.log"].iter().any(|it| path.ends_with(it));
     let mut leaking = files(folder);
     leaking.retain(|path| {
         !secret_by_design(path) && holds_a_piece(&fs::read(path).expect("readable"), &pieces)
@@ -82,25 +108,40 @@ fn holds_a_piece(text: &[u8], pieces: &HashSet<Vec<u8>>) -> bool {
     text.split(|byte| !in_base64(byte))
         .filter(|run| run.len() >= PIECE)
         .any(|run| run.windows(PIECE).any(|window| pieces.contains(window)))
+        || byte_lists(text).any(|bytes| {
+            let text = hex::encode(bytes);
+            text.as_bytes().windows(PIECE).any(|window| pieces.contains(window))
+        })
+}
+
+/// Lists such as `[48, 129, 135]`, which is how Rust shows bytes.
+fn byte_lists(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let in_list = |byte: &u8| byte.is_ascii_digit() || b", ".contains(byte);
+    let lists = text.split(move |byte| !in_list(byte)).filter(|run| run.len() >= PIECE);
+    lists.filter_map(|list| {
+        let text = str::from_utf8(list).ok()?;
+        text.split(',').map(|number| number.trim().parse().ok()).collect()
+    })
 }
 
 #[test]
 fn no_key_is_in_any_log_event_metric_or_panic_of_the_suite() {
-    let suite = suite();
-    let count = pieces(&suite).len();
-    let looked_at = files(&suite);
+    let folder = suite_folder();
+    let count = pieces(&folder).len();
+    let looked_at = files(&folder);
     assert!(count > 1_000, "there is no run to look at: run `make test-all`");
+    assert!(!named(&folder, suite::DER_KEYS).is_empty(), "no CA of ours: run `make test-all`");
     for kind in ["controllers", "metrics", "events"] {
         let seen =
             looked_at.iter().filter(|path| path.components().any(|part| part.as_os_str() == kind));
         assert!(seen.count() > 10, "no {kind} to look at: run `make test-all`");
     }
     assert!(
-        !named(&suite, "output.log").is_empty(),
+        !named(&folder, "output.log").is_empty(),
         "no output of the tests to look at: run `make test-all`"
     );
 
-    let leaks = leaks(&suite);
+    let leaks = leaks(&folder);
 
     assert!(leaks.is_empty(), "key bytes in {leaks:#?}");
     println!("{} files hold none of {count} pieces of keys", looked_at.len());
@@ -108,8 +149,7 @@ fn no_key_is_in_any_log_event_metric_or_panic_of_the_suite() {
 
 #[test]
 fn a_leak_planted_on_purpose_is_found() {
-    let key =
-        openssl::pkey::PKey::generate_ed25519().and_then(|key| key.private_key_to_pem_pkcs8());
+    let key = PKey::generate_ed25519().and_then(|key| key.private_key_to_pem_pkcs8());
     let rsa = openssl::rsa::Rsa::generate(2048).and_then(|key| key.private_key_to_pem());
     let keys = [key, rsa].map(|pem| String::from_utf8(pem.expect("a key")).expect("PEM is text"));
     let folder = tempfile::tempdir().expect("a folder");
@@ -132,10 +172,46 @@ fn a_leak_planted_on_purpose_is_found() {
     assert_eq!(found, expected.map(Into::into).into());
 }
 
+/// Lines of a log that show the key of a CA in every way that comes to mind, and one that shows its public half.
+#[test]
+fn a_key_of_a_ca_planted_on_purpose_is_found_however_it_is_shown() {
+    let made = make_ca("own.test", TimeDelta::days(1), Utc::now()).expect("a CA");
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: String| fs::write(folder.path().join(name), text).expect("written");
+    let key = &made.key[..];
+    write(suite::DER_KEYS, hex::encode(key));
+    let pem = PKey::private_key_from_der(key).and_then(|key| key.private_key_to_pem_pkcs8());
+    let pem = String::from_utf8(pem.expect("a key")).expect("PEM is text");
+    write("pem.log", pem.clone());
+    write("quoted.log", pem.replace('\n', "\\n"));
+    write("secret.json", format!("{{\"data\":{{\"a.key\":\"{}\"}}}}", STANDARD.encode(key)));
+    for before in ["", "x", "xy"] {
+        write(&format!("inside{before}.log"), STANDARD.encode([before.as_bytes(), key].concat()));
+    }
+    write("hex.log", format!("key={}", hex::encode(key)));
+    write("upper.log", hex::encode_upper(key));
+    write("debug.log", format!("SecretBytes({key:?})"));
+    let expected: BTreeSet<_> =
+        files(folder.path()).into_iter().filter(|path| !path.ends_with(suite::DER_KEYS)).collect();
+    assert_eq!(expected.len(), 9);
+    let now = Utc::now();
+    let policy = Policy {
+        refresh_hint: TimeDelta::minutes(5),
+        ca_ttl: TimeDelta::days(1),
+        svid_ttl: TimeDelta::hours(1),
+    };
+    let state = ca::first("own.test", made.ca, None, &policy, now);
+    write("bundle.json", state.document().expect("a bundle"));
+    write("state.json", serde_json::to_string(&state).expect("JSON"));
+
+    assert_eq!(leaks(folder.path()).into_iter().collect::<BTreeSet<_>>(), expected);
+}
+
 /// Requests of our own binary, without those of tests that provoke a refusal.
 fn requests() -> Vec<Value> {
     let mut requests = Vec::new();
-    for log in named(&suite(), "audit.log") {
+    for log in named(&suite_folder(), "audit.log") {
         let is_of = |prefix: &str| {
             let mut parts = log.components();
             parts.any(|part| part.as_os_str().to_string_lossy().starts_with(prefix))

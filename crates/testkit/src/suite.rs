@@ -4,6 +4,7 @@
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
+//!   der-keys                         those that are DER where they are used, a line in hex each
 //!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
 //!   forbidding-N/                    the same, of the one where tests provoke refusals
@@ -24,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::{root, target_folder};
 
 /// Number of kept runs: enough for all test binaries of one `make test`.
-const KEPT_RUNS: usize = 12;
+const KEPT_RUNS: usize = 16;
 
 static BASE: OnceLock<PathBuf> = OnceLock::new();
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(make_folder);
@@ -55,14 +56,26 @@ pub fn next_number() -> usize {
 
 /// Registers a private key, so that tests/suite_audit.rs can search for it.
 pub fn register_key(pem: &str) {
+    append("keys", pem.trim_end());
+}
+
+/// Registers a private key in DER, such as that of a CA of ours, which may leak as bytes, too.
+pub fn register_der_key(der: &[u8]) {
+    append(DER_KEYS, &hex::encode(der));
+}
+
+/// The file of [`register_der_key`].
+pub const DER_KEYS: &str = "der-keys";
+
+fn append(name: &str, text: &str) {
     let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut file = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(folder().join("keys"))
+        .open(folder().join(name))
         .expect("the suite's folder takes a file");
-    writeln!(file, "{}", pem.trim_end()).expect("a key can be noted");
+    writeln!(file, "{text}").expect("a key can be noted");
 }
 
 /// Writes a file with mode 0600.

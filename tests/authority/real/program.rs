@@ -61,8 +61,7 @@ impl Installed {
         let keys = data.iter().filter(|(name, _)| name.ends_with(".key"));
         keys.map(|(_, value)| {
             let key = STANDARD.decode(value.as_str().expect("text")).expect("base64");
-            // These bytes end within the private number; the public one follows, and is no secret.
-            suite::register_key(&STANDARD.encode(&key[..66]));
+            suite::register_der_key(&key);
         })
         .count()
     }
