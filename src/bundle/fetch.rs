@@ -76,7 +76,8 @@ pub async fn attempt(endpoint: &Endpoint, redirects: Redirects, now: DateTime<Ut
     attempt_within(PATIENCE, endpoint, redirects, now).await
 }
 
-async fn attempt_within(
+/// The same within another time.
+pub async fn attempt_within(
     limit: Duration,
     endpoint: &Endpoint,
     redirects: Redirects,

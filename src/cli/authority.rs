@@ -197,7 +197,7 @@ impl AuthorityCommand {
                 tracing::warn!(%error, "endpoints with https_web cannot be verified without a caBundle");
                 Arc::new(RootCertStore::empty())
             });
-            let fetcher = Box::new(NetworkFetcher { roots, detail });
+            let fetcher = Box::new(NetworkFetcher { roots, detail, patience: fetch::PATIENCE });
             let Context { client, gate, clock, registry } = context;
             let source = Source::new(clock.clone());
             let metrics = Metrics::register(registry, source.clone());

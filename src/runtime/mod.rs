@@ -15,5 +15,5 @@ pub mod redact;
 pub(crate) mod server_verifier;
 pub(crate) mod shutdown;
 pub(crate) mod terminal;
-pub(crate) mod tls_listener;
+pub mod tls_listener;
 pub(crate) mod token_auth;

@@ -53,37 +53,6 @@ async fn a_partner_is_followed_through_rotation_replay_revocation_and_the_end() 
 }
 
 #[tokio::test]
-async fn every_bad_answer_leaves_the_last_bundle_and_says_what_is_wrong() {
-    let stage = Stage::new();
-    let partner = Partner::start("b.test").await;
-    let replica = stage.start();
-    stage.create_federation("b.test", partner.source());
-    eventually("it is trusted", || partner.is_accepted_by(stage.trusted("b.test"))).await;
-    let good = partner.document();
-    let synced = || stage.condition("b.test", "Synced");
-    let twice = format!("{{\"keys\":[],{}", &good[1..]);
-    let long = format!("{}{}", good, " ".repeat(600 * 1024));
-    for (answer, reason) in [
-        ("garbage", "InvalidBundle"),
-        (&*twice, "InvalidBundle"),
-        (&*long, "InvalidBundle"),
-        (r#"{"spiffe_sequence":5}"#, "InvalidBundle"),
-        (
-            r#"{"keys":[{"kty":"EC","use":"x509-svid","x5c":["AAAA"]}],"spiffe_sequence":5}"#,
-            "InvalidBundle",
-        ),
-    ] {
-        partner.answer(answer);
-        let shown = &answer[..answer.len().min(60)];
-        eventually(shown, || synced() == is("False", reason)).await;
-        assert!(partner.is_accepted_by(stage.trusted("b.test")), "{shown}");
-        partner.answer(&good);
-        eventually("it recovers", || synced().0 == "True").await;
-    }
-    replica.stop().await;
-}
-
-#[tokio::test]
 async fn one_that_does_not_count_is_told_and_counts_as_soon_as_it_may() {
     let stage = Stage::new();
     let partner = Partner::start("b.test").await;

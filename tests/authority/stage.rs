@@ -14,6 +14,7 @@ use http::Method;
 use prometheus_client::registry::Registry;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
+use testkit::suite;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use trustplane::{
@@ -21,7 +22,7 @@ use trustplane::{
         act::{
             audit_log::AuditLog,
             fetch::{ErrorDetail, NetworkFetcher},
-            signer::{LocalSigner, Signer, make_ca},
+            signer::LocalSigner,
         },
         decide::{ca, sync},
         metrics::{Metrics, Source},
@@ -29,7 +30,7 @@ use trustplane::{
     },
     bundle::{
         fetch::{self, Fetched, Trust},
-        serve::{Endpoint, ServerSvid},
+        serve::Endpoint,
     },
     demo::api_server,
     k8s::gate::Gate,
@@ -41,10 +42,13 @@ use trustplane::{
     },
 };
 
+use crate::peer;
+
 pub const OWN: &str = "own.test";
 pub const FEDERATIONS: &str = "/apis/trustplane.dev/v1/spiffefederations";
 const SECRET: &str = "/api/v1/namespaces/trustplane/secrets/trustplane-authority";
 pub const CONFIG_MAP: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-bundle";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn policy() -> ca::Policy {
@@ -58,6 +62,8 @@ pub fn policy() -> ca::Policy {
 pub struct Stage {
     pub server: ApiServer,
     audit: Lines,
+    /// For a fetch of the replicas.
+    pub patience: Duration,
 }
 
 /// What was written to the audit log.
@@ -99,7 +105,7 @@ impl Stage {
             let namespace = json!({ "metadata": { "name": "trustplane" } });
             store.create(kinds::namespace(), "", namespace, &mut Call::at(Utc::now())).unwrap();
         });
-        Self { server, audit: Lines::default() }
+        Self { server, audit: Lines::default(), patience: fetch::PATIENCE }
     }
 
     pub fn start(&self) -> Replica {
@@ -124,7 +130,8 @@ impl Stage {
         let metrics = Metrics::register(&mut Registry::default(), Source::new(clock.clone()));
         let audit = AuditLog::to(Box::new(self.audit.clone()));
         let roots = Arc::new(RootCertStore::empty());
-        let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All });
+        let patience = self.patience;
+        let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All, patience });
         let client = self.server.client();
         let authority =
             Authority::new(client, Gate::open(), clock, options, audit, fetcher, metrics);
@@ -165,12 +172,31 @@ impl Stage {
 
     /// Status and reason of a condition.
     pub fn condition(&self, name: &str, about: &str) -> (String, String) {
+        let [status, reason, _] = self.condition_with_message(name, about);
+        (status, reason)
+    }
+
+    /// Status, reason and message of a condition.
+    pub fn condition_with_message(&self, name: &str, about: &str) -> [String; 3] {
         let federation = self.federation(name);
         let conditions = federation["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.iter().find(|it| it["type"] == about);
-        let text =
-            |field: &str| found.and_then(|it| it[field].as_str()).unwrap_or_default().to_owned();
-        (text("status"), text("reason"))
+        ["status", "reason", "message"]
+            .map(|field| found.and_then(|it| it[field].as_str()).unwrap_or_default().to_owned())
+    }
+
+    /// The bundle of a federation byte for byte.
+    pub fn current_bundle(&self, name: &str) -> String {
+        let federation = self.federation(name);
+        federation["status"]["currentBundle"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Events about a federation with this reason.
+    pub fn events(&self, name: &str, reason: &str) -> Vec<Value> {
+        let listed = self.get(EVENTS);
+        let mut events = listed["items"].as_array().cloned().unwrap_or_default();
+        events.retain(|it| it["regarding"]["name"] == name && it["reason"] == reason);
+        events
     }
 
     /// The bundle of a federation, if it is trusted.
@@ -231,6 +257,18 @@ impl Stage {
     }
 }
 
+/// So that tests/suite_audit.rs looks for our keys in everything that the run left.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let secret = self.secret();
+        let data = secret["data"].as_object().into_iter().flatten();
+        for (_, key) in data.filter(|(name, _)| name.ends_with(".key")) {
+            let key = key.as_str().and_then(|it| STANDARD.decode(it).ok());
+            key.into_iter().for_each(|key| suite::register_der_key(&key));
+        }
+    }
+}
+
 /// Waits until it holds.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -250,16 +288,11 @@ pub struct Partner {
 
 impl Partner {
     pub async fn start(trust_domain: &str) -> Self {
-        let (state, signer) = authority(trust_domain, None);
+        let (state, signer) = peer::authority(trust_domain, 1, Utc::now());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let svid = Self::sign(trust_domain, &signer, "/server");
+        let svid = peer::svid(&signer, trust_domain, "/server");
         let endpoint = Endpoint::start(listener, state.document().unwrap(), svid).unwrap();
         Self { trust_domain: trust_domain.to_owned(), state, signer, endpoint }
-    }
-
-    fn sign(trust_domain: &str, signer: &LocalSigner, path: &str) -> ServerSvid {
-        let id = SpiffeId::parse(&format!("spiffe://{trust_domain}{path}")).unwrap();
-        signer.sign(&id, TimeDelta::hours(1), Utc::now()).unwrap()
     }
 
     pub fn document(&self) -> String {
@@ -276,7 +309,7 @@ impl Partner {
 
     /// A new CA beside the old one, which goes on signing for the endpoint.
     pub fn prepare(&mut self) {
-        let (next, _) = authority(&self.trust_domain, None);
+        let (next, _) = peer::authority(&self.trust_domain, 1, Utc::now());
         self.state.cas.extend(next.cas);
         self.state.sequence += 1;
         self.endpoint.replace_document(&self.document());
@@ -289,18 +322,10 @@ impl Partner {
 
     /// Whether an SVID of its first CA is accepted with this bundle.
     pub fn is_accepted_by(&self, bundle: Option<Bundle>) -> bool {
-        let svid = Self::sign(&self.trust_domain, &self.signer, "/shop");
+        let svid = peer::svid(&self.signer, &self.trust_domain, "/shop");
         let id = SpiffeId::parse(&format!("spiffe://{}/shop", self.trust_domain)).unwrap();
         bundle.is_some_and(|bundle| svid::verify(&svid.chain, &id, &bundle, Utc::now()).is_ok())
     }
-}
-
-fn authority(trust_domain: &str, sequence: Option<u64>) -> (ca::AuthorityState, LocalSigner) {
-    let now = Utc::now();
-    let made = make_ca(trust_domain, TimeDelta::days(1), now).unwrap();
-    let state = ca::first(trust_domain, made.ca, sequence, &policy(), now);
-    let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key).unwrap();
-    (state, signer)
 }
 
 /// Fetches from an https_spiffe endpoint.

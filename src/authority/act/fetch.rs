@@ -1,6 +1,6 @@
 //! Fetches the bundle of a federation from where it was decided.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::{FutureExt as _, future::BoxFuture};
@@ -39,6 +39,8 @@ pub struct NetworkFetcher {
     /// For https_web without a `caBundle`.
     pub roots: Arc<RootCertStore>,
     pub detail: ErrorDetail,
+    /// For a whole fetch.
+    pub patience: Duration,
 }
 
 impl Fetcher for NetworkFetcher {
@@ -47,32 +49,29 @@ impl Fetcher for NetworkFetcher {
         source: Source,
         now: DateTime<Utc>,
     ) -> BoxFuture<'_, Result<Received, Problem>> {
-        receive(source, &self.roots, self.detail, now).boxed()
+        self.fetch(source, now).boxed()
     }
 }
 
-async fn receive(
-    source: Source,
-    roots: &Arc<RootCertStore>,
-    detail: ErrorDetail,
-    now: DateTime<Utc>,
-) -> Result<Received, Problem> {
-    let (url, proof, follow) = match source {
-        Source::Static(document) => {
-            let bundle = Bundle::parse(document.as_bytes()).map_err(Problem::StaticBundle)?;
-            return Ok(Received { bundle, document });
-        }
-        Source::Fetch { url, proof, follow_redirects } => (url, proof, follow_redirects),
-    };
-    let endpoint = Endpoint { url, trust: trust(proof, roots)? };
-    let redirects = if follow { Redirects::Follow } else { Redirects::Refuse };
-    let attempt = fetch::attempt(&endpoint, redirects, now).await;
-    let hides = attempt.internal && detail == ErrorDetail::Public;
-    let fetched = attempt.outcome.map_err(|error| match hides {
-        true => Problem::Unreachable(error),
-        false => Problem::Fetch(error),
-    })?;
-    Ok(Received { bundle: fetched.bundle, document: fetched.document })
+impl NetworkFetcher {
+    async fn fetch(&self, source: Source, now: DateTime<Utc>) -> Result<Received, Problem> {
+        let (url, proof, follow) = match source {
+            Source::Static(document) => {
+                let bundle = Bundle::parse(document.as_bytes()).map_err(Problem::StaticBundle)?;
+                return Ok(Received { bundle, document });
+            }
+            Source::Fetch { url, proof, follow_redirects } => (url, proof, follow_redirects),
+        };
+        let endpoint = Endpoint { url, trust: trust(proof, &self.roots)? };
+        let redirects = if follow { Redirects::Follow } else { Redirects::Refuse };
+        let attempt = fetch::attempt_within(self.patience, &endpoint, redirects, now).await;
+        let hides = attempt.internal && self.detail == ErrorDetail::Public;
+        let fetched = attempt.outcome.map_err(|error| match hides {
+            true => Problem::Unreachable(error),
+            false => Problem::Fetch(error),
+        })?;
+        Ok(Received { bundle: fetched.bundle, document: fetched.document })
+    }
 }
 
 fn trust(proof: Proof, roots: &Arc<RootCertStore>) -> Result<Trust, Problem> {

@@ -28,6 +28,7 @@ use crate::{
         metrics::{Metrics, Source},
         run::{Authority, ENDPOINT_PATH, Options, PATH},
     },
+    bundle::fetch::PATIENCE,
     demo::{
         spire::{Spire, SpireError},
         tour::{
@@ -224,7 +225,7 @@ fn authority(
     // No endpoint here has a certificate of a public CA. Nothing is private either, and visitors should
     // see why a fetch fails.
     let roots = Arc::new(RootCertStore::empty());
-    let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All });
+    let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All, patience: PATIENCE });
     let metrics = Metrics::register(&mut Registry::default(), Source::new(clock.clone()));
     Authority::new(client.clone(), gate, clock.clone(), options, audit, fetcher, metrics)
 }
