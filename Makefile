@@ -5,7 +5,8 @@ CARGO ?= cargo
 # The last commit before trustplane.dev/injected-from.
 FROM ?= c1291f5
 # Thousands of runs of the whole controller: the one test that has to be compiled for speed.
-SIMULATION := $(CARGO) --config profile.test.package.trustplane.opt-level=2 --config profile.test.package.apiserver.opt-level=2 test --locked --features seeded-bugs --test simulation
+WITH_BUGS := $(CARGO) --config profile.test.package.trustplane.opt-level=2 --config profile.test.package.apiserver.opt-level=2 test --locked --features seeded-bugs
+SIMULATION := $(WITH_BUGS) --test simulation
 
 FORMAT := $(CARGO) fmt --all --check
 CLIPPY := $(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
@@ -66,6 +67,8 @@ suites-real:
 	@e2e/run-suite cli $(CARGO) test --locked --test cli -- --show-output
 	@e2e/run-suite deploy $(CARGO) test --locked --test deploy -- --show-output
 	@e2e/run-suite authority-real $(CARGO) test --locked --test authority -- --show-output $(REAL)
+	@# Compiled as the simulation is, so that nothing but this test is compiled a second time.
+	@e2e/run-suite authority-bugs $(WITH_BUGS) --test authority -- --show-output $(REAL)seeded::
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
 	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches

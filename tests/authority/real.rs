@@ -1,4 +1,7 @@
 //! With real parts: SPIRE, go-spiffe, and the program itself on a real API server.
 
+mod empty;
 mod program;
+#[cfg(feature = "seeded-bugs")]
+mod seeded;
 mod spire;

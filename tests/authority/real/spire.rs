@@ -9,32 +9,52 @@ use std::{
     time::Duration,
 };
 
+use chrono::TimeDelta;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use testkit::{
-    free_port,
+    authority::Authority as WebCa,
+    eventually_equals, free_port,
     spiffe_verdict::{self, SpiffeVerdict, is_ok},
     spire::{Launch, SpireServer},
+    suite,
 };
-use trustplane::names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION};
+use trustplane::{
+    names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION},
+    runtime::tls_listener::CertReloader,
+};
 
-use crate::stage::{CONFIG_MAP, FEDERATIONS, OWN, Replica, Stage, eventually};
+use crate::{
+    peer::{HOST, Profile},
+    stage::{CONFIG_MAP, FEDERATIONS, OWN, Replica, Stage, eventually},
+};
 
-const SPIRE: &str = "spire.test";
-const ENDPOINT_ID: &str = "spiffe://own.test/trustplane/authority";
-/// SPIRE itself does not poll more often than once a minute, so the tests ask it to.
-const REFRESH: Duration = Duration::from_millis(300);
+pub const SPIRE: &str = "spire.test";
+pub const ENDPOINT_ID: &str = "spiffe://own.test/trustplane/authority";
+const PATH: &str = "webapi/spiffe/bundle.json";
+const SOON: Duration = Duration::from_secs(20);
 
-fn conf(ours: SocketAddr) -> Value {
+/// Of a SPIRE server that federates with one trust domain, by the same profile in both directions.
+pub fn conf(profile: Profile, trust_domain: &str, url: &str, endpoint_id: &str) -> Value {
+    let (own, peer) = match profile {
+        Profile::Spiffe => (
+            json!({ "https_spiffe": {} }),
+            json!({ "https_spiffe": { "endpoint_spiffe_id": endpoint_id } }),
+        ),
+        Profile::Web => (
+            json!({ "https_web": { "serving_cert_file": { "file_sync_interval": "1m" } } }),
+            json!({ "https_web": {} }),
+        ),
+    };
     json!({
         "server": {
             "trust_domain": SPIRE,
             "log_level": "DEBUG",
             "federation": {
-                "bundle_endpoint": { "refresh_hint": "1s", "profile": { "https_spiffe": {} } },
-                "federates_with": { OWN: {
-                    "bundle_endpoint_url": format!("https://{ours}/webapi/spiffe/bundle.json"),
-                    "bundle_endpoint_profile": { "https_spiffe": { "endpoint_spiffe_id": ENDPOINT_ID } },
+                "bundle_endpoint": { "refresh_hint": "1s", "profile": own },
+                "federates_with": { trust_domain: {
+                    "bundle_endpoint_url": url, "bundle_endpoint_profile": peer,
                 } },
             },
         },
@@ -45,54 +65,118 @@ fn conf(ours: SocketAddr) -> Value {
     })
 }
 
-struct Both {
-    stage: Stage,
-    replica: Replica,
-    spire: Arc<SpireServer>,
+pub struct Both {
+    pub stage: Stage,
+    pub replica: Replica,
+    pub spire: Arc<SpireServer>,
+    /// Of https_spiffe, which we serve in any case.
     address: SocketAddr,
+    web_address: SocketAddr,
+    web: WebCa,
+    /// Of our bundle.
+    hint: Duration,
+    /// With the pair of https_web.
+    _files: TempDir,
 }
 
 impl Both {
     /// Federated both ways.
-    async fn start(name: &str) -> Self {
+    pub async fn start(name: &str, profile: Profile) -> Self {
+        Self::start_with(name, profile, Duration::from_secs(1)).await
+    }
+
+    pub async fn start_with(name: &str, profile: Profile, hint: Duration) -> Self {
         let stage = Stage::new();
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
-        let replica = stage.start_with(|options| options.spiffe_listen = Some(address));
+        let loopback = || SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+        let (address, web_address, web) = (loopback(), loopback(), WebCa::new("web"));
+        let files = tempfile::tempdir().unwrap();
+        let pair = pair_in(&files, &web);
+        let replica = stage.start_with(|options| {
+            options.ca.refresh_hint = TimeDelta::from_std(hint).unwrap();
+            options.spiffe_listen = Some(address);
+            options.web = Some((web_address, pair));
+        });
         eventually("our bundle is published", || stage.published().is_some()).await;
-        let spire = Arc::new(Launch::new(name, conf(address)).start().await);
-        spire.bundle_set_text(OWN, &stage.document()).await;
-        let source = json!({ "httpsSPIFFE": {
-            "bundleEndpointURL": format!("https://{}/", spire.federation_address()),
-            "endpointSPIFFEID": format!("spiffe://{SPIRE}/spire/server"),
-            "bundleBootstrap": spire.bundle_show().await.to_string(),
-        } });
-        stage.create_federation(SPIRE, source);
-        eventually("SPIRE is trusted", || stage.trusted(SPIRE).is_some()).await;
-        Self { stage, replica, spire, address }
+        let listens_at = if profile == Profile::Spiffe { address } else { web_address };
+        let url = format!("https://{listens_at}/{PATH}");
+        let spire = Launch::new(name, conf(profile, OWN, &url, ENDPOINT_ID))
+            .serving(&web.issue(HOST))
+            .trusting(&web.root());
+        let spire = Arc::new(spire.start().await);
+        let both = Self { stage, replica, spire, address, web_address, web, hint, _files: files };
+        both.federate(profile).await;
+        both
     }
 
-    /// The chain of our own endpoint, as a client gets it.
-    fn our_svid(&self) -> Vec<CertificateDer<'static>> {
-        served_chain(self.address)
+    async fn federate(&self, profile: Profile) {
+        let url = format!("https://{}/", self.spire.federation_address());
+        let source = match profile {
+            Profile::Spiffe => {
+                self.spire.bundle_set_text(OWN, &self.stage.document()).await;
+                json!({ "httpsSPIFFE": {
+                    "bundleEndpointURL": url,
+                    "endpointSPIFFEID": format!("spiffe://{SPIRE}/spire/server"),
+                    "bundleBootstrap": self.spire.bundle_show().await.to_string(),
+                } })
+            }
+            Profile::Web => {
+                json!({ "httpsWeb": { "bundleEndpointURL": url, "caBundle": self.web.root() } })
+            }
+        };
+        self.stage.create_federation(SPIRE, source);
+        self.spire.refresh(OWN).await.unwrap();
+        eventually("SPIRE is trusted", || self.stage.trusted(SPIRE).is_some()).await;
     }
 
-    async fn spire_svid(&self) -> Vec<CertificateDer<'static>> {
+    /// The chain of our own https_spiffe endpoint, as a client gets it.
+    pub async fn our_svid(&self) -> Vec<CertificateDer<'static>> {
+        let address = self.address;
+        tokio::task::spawn_blocking(move || served_chain(address)).await.unwrap()
+    }
+
+    async fn until_endpoint_has_another(&self, old: &[CertificateDer<'_>]) {
+        let is_new = async || self.our_svid().await != old;
+        eventually_equals(SOON, "the endpoint has a new SVID", true, is_new).await;
+    }
+
+    pub async fn spire_svid(&self) -> Vec<CertificateDer<'static>> {
         let minted = self.spire.mint(&format!("spiffe://{SPIRE}/shop")).await;
         CertificateDer::pem_slice_iter(minted.certificate.as_bytes()).map(Result::unwrap).collect()
     }
 
     /// What SPIRE verifies our SVIDs with.
-    async fn ours_at_spire(&self) -> String {
-        let bundle = self.spire.bundle_of(OWN).await;
-        bundle.map(|it| it.to_string()).unwrap_or_else(|| r#"{"keys":[]}"#.to_owned())
+    pub async fn ours_at_spire(&self) -> String {
+        bundle_at(&self.spire, OWN).await
     }
 
-    fn theirs_here(&self) -> String {
-        let federation = self.stage.federation(SPIRE);
-        let document = federation["status"]["currentBundle"].as_str();
+    pub fn theirs_here(&self) -> String {
         let is_trusted = self.stage.condition(SPIRE, "Trusted").0 == "True";
-        document.filter(|_| is_trusted).unwrap_or(r#"{"keys":[]}"#).to_owned()
+        if is_trusted { self.stage.current_bundle(SPIRE) } else { NOTHING.to_owned() }
     }
+
+    /// Takes the active CA back, as if its key was stolen.
+    pub async fn revoke(&self) {
+        let active = || self.stage.state().unwrap().active().unwrap().id.clone();
+        let stolen = active();
+        self.stage.annotate(CONFIG_MAP, REVOKE_ANNOTATION, &stolen);
+        eventually("another CA signs", || active() != stolen).await;
+    }
+}
+
+const NOTHING: &str = r#"{"keys":[]}"#;
+
+/// What a SPIRE server verifies SVIDs of another trust domain with.
+pub async fn bundle_at(spire: &SpireServer, trust_domain: &str) -> String {
+    let bundle = spire.bundle_of(trust_domain).await;
+    bundle.map_or(NOTHING.to_owned(), |it| it.to_string())
+}
+
+fn pair_in(folder: &TempDir, web: &WebCa) -> Arc<CertReloader> {
+    let pair = web.issue(HOST);
+    let files = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+    suite::write_private(&files[0], &pair.certificate);
+    suite::write_private(&files[1], &pair.key);
+    CertReloader::read(&files[0], &files[1]).unwrap()
 }
 
 /// Connects without verifying: go-spiffe does that.
@@ -106,33 +190,60 @@ fn served_chain(address: SocketAddr) -> Vec<CertificateDer<'static>> {
     chain.iter().map(|it| CertificateDer::from(it.to_der().unwrap())).collect()
 }
 
-/// Verifies without pause; counts what was accepted, and keeps what was refused.
-async fn verify_without_pause(
-    both: &Both,
-    stop: &AtomicBool,
-    accepted: &AtomicUsize,
-) -> Vec<String> {
+/// What go-spiffe said of the SVIDs of both sides.
+#[derive(Default)]
+pub struct Verified {
+    pub accepted: usize,
+    pub refused: Vec<String>,
+}
+
+/// Verifies until it is told to stop, and counts the rounds.
+async fn verify_without_pause(both: &Both, stop: &AtomicBool, rounds: &AtomicUsize) -> Verified {
     let mut verdict = SpiffeVerdict::start();
-    let mut refused = Vec::new();
+    let mut verified = Verified::default();
     while !stop.load(Relaxed) {
-        let (ours, theirs) = (both.our_svid(), both.spire_svid().await);
+        let (ours, theirs) = (both.our_svid().await, both.spire_svid().await);
         let answers = [
             verdict.ask(&spiffe_verdict::verify(OWN, &both.ours_at_spire().await, &ours)),
             verdict.ask(&spiffe_verdict::verify(SPIRE, &both.theirs_here(), &theirs)),
         ];
         let (good, bad): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_ok);
-        accepted.fetch_add(good.len(), Relaxed);
-        refused.extend(bad.iter().map(ToString::to_string));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        verified.accepted += good.len();
+        verified.refused.extend(bad.iter().map(ToString::to_string));
+        rounds.fetch_add(1, Relaxed);
     }
-    refused
+    verified
 }
 
-async fn keep_refreshing(spire: Arc<SpireServer>) {
+/// As often as SPIRE does by itself, but for its lower limit of 15 s.
+async fn keep_refreshing(spire: Arc<SpireServer>, hint: Duration) {
     loop {
         let _ = spire.refresh(OWN).await;
-        tokio::time::sleep(REFRESH).await;
+        tokio::time::sleep(hint / 4).await;
     }
+}
+
+/// Rotates both sides twice, while go-spiffe verifies with what each side knows of the other.
+pub async fn rotate_both_twice(both: &Both) -> Verified {
+    let refreshing = tokio::spawn(keep_refreshing(both.spire.clone(), both.hint));
+    let (stop, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    // So that SVIDs of every authority are verified, however slow this machine is.
+    let next_round = async || {
+        let before = rounds.load(Relaxed);
+        eventually("SVIDs are verified", || rounds.load(Relaxed) >= before + 2).await;
+    };
+    let rotating = async {
+        for round in ["one", "two"] {
+            rotate_spire(both).await;
+            next_round().await;
+            rotate_ours(both, round).await;
+            next_round().await;
+        }
+        stop.store(true, Relaxed);
+    };
+    let (verified, ()) = tokio::join!(verify_without_pause(both, &stop, &rounds), rotating);
+    refreshing.abort();
+    verified
 }
 
 /// SPIRE's next authority signs as soon as we know it.
@@ -156,48 +267,43 @@ async fn rotate_ours(both: &Both, request: &str) {
     eventually("our next CA signs", is_over).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn both_sides_rotate_twice_and_go_spiffe_verifies_every_svid_of_both() {
-    let both = Both::start("rotation").await;
-    let refreshing = tokio::spawn(keep_refreshing(both.spire.clone()));
-    let (stop, accepted) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let rotating = async {
-        for round in ["one", "two"] {
-            rotate_spire(&both).await;
-            rotate_ours(&both, round).await;
-        }
-        stop.store(true, Relaxed);
-    };
-    let (refused, ()) = tokio::join!(verify_without_pause(&both, &stop, &accepted), rotating);
+async fn both_sides_rotate_twice(name: &str, profile: Profile) {
+    let both = Both::start(name, profile).await;
+    let Verified { accepted, refused } = rotate_both_twice(&both).await;
     assert_eq!(refused, Vec::<String>::new());
-    assert!(accepted.load(Relaxed) > 20, "only {} were verified", accepted.load(Relaxed));
-    println!("{} SVIDs verified during four rotations, none refused", accepted.load(Relaxed));
-    refreshing.abort();
+    // Two rounds after each of four rotations.
+    assert!(accepted >= 16, "only {accepted} were verified");
+    println!("{accepted} SVIDs verified during four rotations, none refused");
     both.replica.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn by_https_spiffe_both_sides_rotate_twice_and_go_spiffe_verifies_every_svid_of_both() {
+    both_sides_rotate_twice("rotation", Profile::Spiffe).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_https_web_both_sides_rotate_twice_and_go_spiffe_verifies_every_svid_of_both() {
+    both_sides_rotate_twice("rotation-web", Profile::Web).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn after_our_revocation_and_the_end_of_the_federation_nothing_is_verified_any_more() {
-    let both = Both::start("ends").await;
+    let both = Both::start("ends", Profile::Spiffe).await;
     let mut verdict = SpiffeVerdict::start();
-    let (old, theirs) = (both.our_svid(), both.spire_svid().await);
-    both.spire.refresh(OWN).await.unwrap();
+    let (old, theirs) = (both.our_svid().await, both.spire_svid().await);
     let before = spiffe_verdict::verify(OWN, &both.ours_at_spire().await, &old);
     assert!(is_ok(&verdict.ask(&before)));
 
-    let stolen = both.stage.state().unwrap().active().unwrap().id.clone();
-    both.stage.annotate(CONFIG_MAP, REVOKE_ANNOTATION, &stolen);
-    eventually("another CA signs", || both.stage.state().unwrap().active().unwrap().id != stolen)
-        .await;
-    // The endpoint's SVID is of a CA that SPIRE can't know: an administrator brings the bundle.
+    both.revoke().await;
+    both.until_endpoint_has_another(&old).await;
+    // SPIRE can't know the CA of the endpoint's SVID, and does not believe the endpoint.
+    let refused = both.spire.refresh(OWN).await.unwrap_err();
+    assert!(refused.contains("certificate signed by unknown authority"), "{refused}");
+    // An administrator brings the bundle.
     both.spire.bundle_set_text(OWN, &both.stage.document()).await;
-    let after = both.ours_at_spire().await;
-    let answer = verdict.ask(&spiffe_verdict::verify(OWN, &after, &old));
-    assert!(!is_ok(&answer), "{answer}");
-    eventually("the endpoint has a new SVID", || both.our_svid() != old).await;
-    let answer = verdict.ask(&spiffe_verdict::verify(OWN, &after, &both.our_svid()));
-    assert!(is_ok(&answer), "{answer}");
     both.spire.refresh(OWN).await.unwrap();
+    assert_only_the_new_svid_counts(&both, &old, &mut verdict).await;
 
     assert!(is_ok(&verdict.ask(&spiffe_verdict::verify(SPIRE, &both.theirs_here(), &theirs))));
     both.stage.delete(&format!("{FEDERATIONS}/{SPIRE}"));
@@ -207,16 +313,49 @@ async fn after_our_revocation_and_the_end_of_the_federation_nothing_is_verified_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn go_spiffe_fetches_our_bundle_and_reads_what_we_read() {
-    let both = Both::start("fetched").await;
+async fn by_https_web_one_refresh_after_our_revocation_the_stolen_ca_counts_no_more() {
+    let both = Both::start("revoked-web", Profile::Web).await;
     let mut verdict = SpiffeVerdict::start();
-    let url = format!("https://{}/webapi/spiffe/bundle.json", both.address);
-    let question = spiffe_verdict::fetch_spiffe(OWN, &url, ENDPOINT_ID, &both.stage.document());
-    let answer = verdict.ask(&question);
+    let old = both.our_svid().await;
+    let before = spiffe_verdict::verify(OWN, &both.ours_at_spire().await, &old);
+    assert!(is_ok(&verdict.ask(&before)));
+
+    both.revoke().await;
+    both.until_endpoint_has_another(&old).await;
+    both.spire.refresh(OWN).await.unwrap();
+    assert_only_the_new_svid_counts(&both, &old, &mut verdict).await;
+    both.replica.stop().await;
+}
+
+/// With the bundle that SPIRE has of us.
+async fn assert_only_the_new_svid_counts(
+    both: &Both,
+    old: &[CertificateDer<'_>],
+    verdict: &mut SpiffeVerdict,
+) {
+    let after = both.ours_at_spire().await;
+    let answer = verdict.ask(&spiffe_verdict::verify(OWN, &after, old));
+    assert!(!is_ok(&answer), "{answer}");
+    let answer = verdict.ask(&spiffe_verdict::verify(OWN, &after, &both.our_svid().await));
     assert!(is_ok(&answer), "{answer}");
-    assert_eq!(
-        (&answer["x509"], &answer["sequence"], &answer["hint"]),
-        (&json!(1), &json!("1"), &json!(1))
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn go_spiffe_fetches_our_bundle_by_both_profiles_and_reads_what_we_read() {
+    let both = Both::start("fetched", Profile::Spiffe).await;
+    let mut verdict = SpiffeVerdict::start();
+    let url = |address: SocketAddr| format!("https://{address}/{PATH}");
+    let document = both.stage.document();
+    for question in [
+        spiffe_verdict::fetch_spiffe(OWN, &url(both.address), ENDPOINT_ID, &document),
+        spiffe_verdict::fetch_web(OWN, &url(both.web_address), &both.web.root()),
+    ] {
+        let answer = verdict.ask(&question);
+        assert!(is_ok(&answer), "{answer}");
+        assert_eq!(
+            (&answer["x509"], &answer["sequence"], &answer["hint"]),
+            (&json!(1), &json!("1"), &json!(1))
+        );
+    }
     both.replica.stop().await;
 }
