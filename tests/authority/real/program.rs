@@ -53,6 +53,15 @@ impl Installed {
         serde_json::from_str(&found).ok()
     }
 
+    /// Keeps what everybody may read, for tests/suite_audit.rs.
+    async fn keep_objects(&self) {
+        for kinds in ["events", "configmaps,spiffefederations"] {
+            let found = self.cluster.kubectl(&["get", kinds, "-A", "-o", "json"]).await;
+            let file = suite::subfolder("events").join(format!("authority-{kinds}.json"));
+            suite::write_private(&file, &found.expect("the administrator may"));
+        }
+    }
+
     /// Notes the keys of our CAs, so that tests/suite_audit.rs looks for them in every output.
     async fn note_keys(&self) -> usize {
         let secret = ["-n", "trustplane", "get", "secret", "trustplane-authority"];
@@ -101,6 +110,7 @@ async fn two_replicas_publish_one_bundle_and_sync_with_the_rights_of_their_accou
         }
     })
     .await;
+    installed.keep_objects().await;
     let metrics = format!("{}{}", one.metrics().await, two.metrics().await);
     assert!(
         metrics.contains("spiffe_federation_trusted{trust_domain=\"td-b.test\"} 1"),
