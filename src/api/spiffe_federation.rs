@@ -157,7 +157,7 @@ impl SpiffeFederation {
 }
 
 /// A digest in place of a text that may be long.
-fn digest(text: &str) -> String {
+pub fn digest(text: &str) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(text)))
 }
 

@@ -17,9 +17,9 @@ use prometheus_client::{
 };
 
 use crate::{
-    api::spiffe_federation::SpiffeFederation,
     authority::decide::{
         ca::AuthorityState,
+        summary::Summary,
         sync::{self, SYNCED, TRUSTED},
     },
     bundle::serve::RequestCounter,
@@ -33,7 +33,7 @@ type Labels = [(&'static str, &'static str); 1];
 
 /// Where the federations are read from.
 pub trait Federations: Send + Sync {
-    fn federations(&self) -> Vec<Arc<SpiffeFederation>>;
+    fn federations(&self) -> Vec<Arc<Summary>>;
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Source {
         let _ = self.federations.set(federations);
     }
 
-    fn federations(&self) -> Vec<Arc<SpiffeFederation>> {
+    fn federations(&self) -> Vec<Arc<Summary>> {
         let federations = self.federations.get().and_then(Weak::upgrade);
         federations.map(|it| it.federations()).unwrap_or_default()
     }
@@ -125,35 +125,35 @@ impl fmt::Debug for Figures {
     }
 }
 
-type Figure<'a> = &'a dyn Fn(&SpiffeFederation) -> Option<f64>;
+type Figure<'a> = &'a dyn Fn(&Summary) -> Option<f64>;
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let now = self.source.clock.now();
-        let is_true = |it: &SpiffeFederation, about: &str| {
-            it.condition(about).map(|it| f64::from(u8::from(it.status == "True")))
+        let is_true = |it: &Summary, about: &str| {
+            it.outline.condition(about).map(|it| f64::from(u8::from(it.status == "True")))
         };
-        let up = |it: &SpiffeFederation| is_true(it, SYNCED);
-        let trusted = |it: &SpiffeFederation| is_true(it, TRUSTED);
-        let refused = |it: &SpiffeFederation| {
-            let synced = it.condition(SYNCED)?;
+        let up = |it: &Summary| is_true(it, SYNCED);
+        let trusted = |it: &Summary| is_true(it, TRUSTED);
+        let refused = |it: &Summary| {
+            let synced = it.outline.condition(SYNCED)?;
             Some(f64::from(u8::from(synced.reason == "SequenceRefused")))
         };
-        let age = |it: &SpiffeFederation| {
+        let age = |Summary { outline, .. }: &Summary| {
             // A static bundle does not grow old.
-            let at = it
+            let at = outline
                 .status
                 .current_bundle_synced_at
-                .filter(|_| it.spec.bundle_source.fixed.is_none())?;
+                .filter(|_| outline.spec.bundle_source.fixed.is_none())?;
             // Also from a clock that is ahead: it is not young then.
             Some((now - at).as_seconds_f64().abs())
         };
-        let hint = |it: &SpiffeFederation| {
-            let hint = it.status.current_bundle_refresh_hint.and_then(TimeDelta::try_seconds);
+        let hint = |it: &Summary| {
+            let hint =
+                it.outline.status.current_bundle_refresh_hint.and_then(TimeDelta::try_seconds);
             Some(sync::interval(hint, &USUAL).num_seconds() as f64)
         };
-        let expiry =
-            |it: &SpiffeFederation| sync::expires_at(&it.status).map(|at| at.timestamp() as f64);
+        let expiry = |it: &Summary| it.expires_at.map(|at| at.timestamp() as f64);
         let figures: [(&str, &str, Figure<'_>); 6] = [
             ("up", "Whether the last sync of the trust domain's bundle succeeded", &up),
             ("trusted", "Whether SVIDs of the trust domain are trusted", &trusted),
@@ -168,7 +168,7 @@ impl Collector for Figures {
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
             for federation in &federations {
                 if let Some(value) = figure(federation) {
-                    let labels = [("trust_domain", federation.trust_domain().to_owned())];
+                    let labels = [("trust_domain", federation.outline.trust_domain().to_owned())];
                     ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
                 }
             }

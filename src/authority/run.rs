@@ -3,6 +3,7 @@
 //! Every replica reads our state and serves it. Only the leader changes it, and syncs.
 
 mod own;
+mod source;
 mod sync;
 mod watches;
 
@@ -15,14 +16,17 @@ use std::{
 
 use futures::FutureExt;
 use kube::Client;
-use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, Semaphore},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::spiffe_federation::SpiffeFederation,
     authority::{
         act::{apply::Writer, audit_log::AuditLog, fetch::Fetcher},
-        decide::{audit::Audited, ca, sync as sync_decisions},
+        decide::{audit::Audited, ca, summary::Summary, sync as sync_decisions},
         metrics::Metrics,
     },
     bundle::serve::Endpoint,
@@ -44,6 +48,9 @@ pub const ENDPOINT_PATH: &str = "/trustplane/authority";
 /// Syncs at the same time, each with an answer of at most 512 KiB. Low priority, which are federations that
 /// failed last, gets half of them: a hundred dead ones delay no other, even before they are known as dead.
 const WORKERS: usize = 128;
+/// Federations in memory as a whole at the same time: one may have a megabyte, and is there several times
+/// while it is decoded, decided and written. None is held while its endpoint is waited for.
+const WHOLE_OBJECTS: usize = 8;
 /// Writes under way at the end get this long.
 const LAST_SYNCS: Duration = Duration::from_secs(3);
 
@@ -90,7 +97,8 @@ pub struct Authority {
     own: Mutex<Own>,
     own_changed: Notify,
     spiffe_address: OnceLock<SocketAddr>,
-    federations: Mutex<BTreeMap<String, Arc<SpiffeFederation>>>,
+    federations: Mutex<BTreeMap<String, Arc<Summary>>>,
+    whole_objects: Semaphore,
     is_listed: Mutex<bool>,
     /// The federations that the audit log knows; none until the leader has read them.
     audited: Mutex<Option<BTreeMap<String, Audited>>>,
@@ -126,6 +134,7 @@ impl Authority {
             own_changed: Notify::new(),
             spiffe_address: OnceLock::new(),
             federations: Mutex::default(),
+            whole_objects: Semaphore::new(WHOLE_OBJECTS),
             is_listed: Mutex::default(),
             audited: Mutex::default(),
             unreadable: Mutex::default(),
@@ -227,7 +236,7 @@ impl Authority {
         }
     }
 
-    pub fn known_federations(&self) -> Vec<Arc<SpiffeFederation>> {
+    pub fn known_federations(&self) -> Vec<Arc<Summary>> {
         lock(&self.federations).values().cloned().collect()
     }
 

@@ -262,6 +262,7 @@ mod tests {
     fn the_authoritys_rights_are_those_of_its_roles_each_in_its_place() {
         let all = shown(&of_authority("infra", "keys").unwrap());
         for right in [
+            "get spiffefederations.trustplane.dev",
             "list spiffefederations.trustplane.dev",
             "patch spiffefederations.trustplane.dev/status",
             "create events.events.k8s.io in default",

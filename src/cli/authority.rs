@@ -10,13 +10,12 @@ use rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::spiffe_federation::SpiffeFederation,
     authority::{
         act::{
             audit_log::AuditLog,
             fetch::{ErrorDetail, NetworkFetcher},
         },
-        decide::{ca, sync},
+        decide::{ca, summary::Summary, sync},
         metrics::{Federations, Metrics, Source},
         run::{Authority, Options},
     },
@@ -210,7 +209,7 @@ impl AuthorityCommand {
 }
 
 impl Federations for Authority {
-    fn federations(&self) -> Vec<Arc<SpiffeFederation>> {
+    fn federations(&self) -> Vec<Arc<Summary>> {
         self.known_federations()
     }
 }

@@ -102,6 +102,25 @@ async fn a_new_leader_goes_on_from_the_status_and_writes_only_when_it_is_due() {
 }
 
 #[tokio::test]
+async fn an_endpoint_in_another_trust_domain_is_verified_while_that_one_is_trusted() {
+    let stage = Stage::new();
+    let host = Partner::start("host.test").await;
+    let replica = stage.start();
+    let mut hosted = host.source();
+    hosted["httpsSPIFFE"].as_object_mut().unwrap().remove("bundleBootstrap");
+    stage.create_federation("guest.test", hosted);
+    let synced = || stage.condition("guest.test", "Synced");
+    let unknown = is("False", "EndpointNotTrusted");
+    eventually("nobody vouches for it", || synced() == unknown).await;
+    stage.create_federation("host.test", host.source());
+    eventually("its host does", || synced().0 == "True").await;
+    stage.delete(&format!("{FEDERATIONS}/host.test"));
+    eventually("that ends with trust in its host", || synced() == unknown).await;
+    assert!(stage.trusted("guest.test").is_some(), "the last bundle stays");
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_deletion_that_nobody_saw_is_recorded_at_the_next_start() {
     let stage = Stage::new();
     let document = Partner::start("b.test").await.document();

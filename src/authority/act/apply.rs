@@ -205,6 +205,12 @@ impl Writer {
         }
     }
 
+    /// A federation now, never from a cache.
+    pub async fn load_federation(&self, name: &str) -> Result<Option<SpiffeFederation>, ApiError> {
+        let api: Api<SpiffeFederation> = Api::all(self.client.clone());
+        api_error::with_timeout(api.get_opt(name)).await
+    }
+
     /// Writes the status that was decided from this version of the object, and answers the object with it.
     pub async fn write_status(
         &self,

@@ -41,6 +41,12 @@ pub trait KnownBundles {
     fn endpoint_of(&self, trust_domain: &TrustDomain) -> Option<TrustDomain>;
 }
 
+/// The trust domain whose bundle verifies the endpoint, with https_spiffe.
+pub fn endpoint_trust_domain(source: &BundleSource) -> Option<TrustDomain> {
+    let id = SpiffeId::parse(&source.https_spiffe.as_ref()?.endpoint_spiffe_id).ok()?;
+    Some(id.trust_domain().clone())
+}
+
 pub fn source(
     federation: &SpiffeFederation,
     trust_domain: &TrustDomain,

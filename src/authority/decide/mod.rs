@@ -6,6 +6,7 @@ pub mod eligibility;
 pub mod endpoint;
 pub mod import;
 pub mod problem;
+pub mod summary;
 pub mod sync;
 #[cfg(test)]
 pub(crate) mod testing;

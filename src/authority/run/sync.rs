@@ -1,18 +1,19 @@
 //! Syncs one federation, and what only the leader does around it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
-use super::{Authority, FederationKey};
+use super::{Authority, FederationKey, source::counting};
 use crate::{
     api::spiffe_federation::{SpiffeFederation, SpiffeFederationStatus},
     authority::decide::{
         audit::{self, Audited, Record},
         eligibility,
-        endpoint::{self, KnownBundles},
+        endpoint::Source,
         problem::Problem,
+        summary::Summary,
         sync::{self, Due, Outcome, Received, SYNCED, SyncEvent, TRUSTED},
     },
     k8s::{
@@ -25,10 +26,7 @@ use crate::{
         failpoints::{self, Bug},
         lock::lock,
     },
-    spiffe::{
-        bundle::Bundle,
-        id::{SpiffeId, TrustDomain},
-    },
+    spiffe::id::TrustDomain,
 };
 
 /// How a reconcile ended.
@@ -40,6 +38,13 @@ pub(super) enum Progress {
     NotAudited,
     /// This replica leads, and does not know yet what was audited.
     NotReady,
+}
+
+/// A sync that is under way. The object itself may be large, and is read again after the fetch.
+struct Attempt {
+    /// Of the object that the source was decided from.
+    outline: SpiffeFederation,
+    source: Result<Source, Problem>,
 }
 
 impl From<ApiError> for Progress {
@@ -116,7 +121,7 @@ impl Authority {
     /// One that failed last must not delay those that live.
     fn priority(&self, name: &str) -> Priority {
         let known = lock(&self.federations);
-        let synced = known.get(name).and_then(|it| it.condition(SYNCED));
+        let synced = known.get(name).and_then(|it| it.outline.condition(SYNCED));
         match synced.is_some_and(|it| it.status == "False") {
             true => Priority::Low,
             false => Priority::High,
@@ -127,58 +132,106 @@ impl Authority {
         if !self.may_sync() || !*lock(&self.is_listed) || lock(&self.audited).is_none() {
             return Progress::NotReady;
         }
-        let federation = lock(&self.federations).get(name).cloned();
-        if let Err(progress) = self.audit_deletion(name, federation.as_deref()).await {
+        let known = lock(&self.federations).get(name).cloned();
+        let uid = known.as_ref().map(|it| it.outline.uid());
+        if let Err(progress) = self.audit_deletion(name, uid).await {
             return progress;
         }
-        match federation {
-            Some(federation) => self.sync(&federation).await.unwrap_or_else(|progress| progress),
+        match known {
+            Some(known) => self.sync(&known).await.unwrap_or_else(|progress| progress),
             None => Progress::Until(None),
         }
     }
 
-    async fn sync(&self, federation: &SpiffeFederation) -> Result<Progress, Progress> {
-        let eligible = self.trust_domain_of(federation);
-        self.note_again(federation).await?;
-        match sync::due(federation, eligible.is_ok(), &self.options.sync, self.clock.now()) {
-            Due::Now(reason) => tracing::debug!(federation = federation.name(), ?reason, "syncing"),
-            due => return self.wait(federation, due).await,
+    async fn sync(&self, known: &Summary) -> Result<Progress, Progress> {
+        self.note_again(&known.outline).await?;
+        let now = self.clock.now();
+        let is_eligible = self.trust_domain_of(&known.outline).is_ok();
+        let due = sync::due(&known.outline, is_eligible, &self.options.sync, now);
+        // Most reconciles follow a write of ours, and need not read what it wrote.
+        if !matches!(due, Due::Now(_)) && !known.has_expired(now) {
+            return Ok(Progress::Until(known.next_look(due, now)));
         }
-        self.audit_change(federation).await?;
-        let received = match eligible {
-            Ok(trust_domain) => self.receive(federation, &trust_domain).await,
+        let attempt = self.prepare(&known.outline).await?;
+        self.finish(attempt).await
+    }
+
+    /// Decides from the object as it is now. Fails with how the reconcile ends, if nothing is to be fetched.
+    async fn prepare(&self, known: &SpiffeFederation) -> Result<Attempt, Progress> {
+        let _turn = self.whole_objects.acquire().await;
+        let (name, federation) = (known.name(), self.load(known.name()).await?);
+        if federation.uid() != known.uid() {
+            // The watch will tell, and first the deletion of the one that is known is audited.
+            return Err(Progress::Until(None));
+        }
+        let eligible = self.trust_domain_of(&federation);
+        match sync::due(&federation, eligible.is_ok(), &self.options.sync, self.clock.now()) {
+            Due::Now(reason) => tracing::debug!(federation = name, ?reason, "syncing"),
+            due => return Err(self.wait(&federation, due).await?),
+        }
+        self.audit_change(&federation).await?;
+        let source = match eligible {
+            Ok(trust_domain) => self.source(&federation, &trust_domain).await?,
+            Err(problem) => Err(problem),
+        };
+        Ok(Attempt { outline: Summary::of(&federation).outline, source })
+    }
+
+    async fn finish(&self, Attempt { outline, source }: Attempt) -> Result<Progress, Progress> {
+        let received = match source {
+            Ok(source) => self.fetcher.receive(source, self.clock.now()).await,
             Err(problem) => Err(problem),
         };
         if let Err(problem) = &received {
             tracing::warn!(
-                federation = federation.name(),
+                federation = outline.name(),
                 reason = problem.reason(),
                 "sync failed: {}",
                 problem.detail()
             );
         }
+        let (progress, event) = self.conclude(&outline, received).await?;
+        if let Some((event, reported)) = event {
+            self.publish(&outline, event, reported).await;
+        }
+        Ok(progress)
+    }
+
+    /// Judges an answer, and writes what it means.
+    async fn conclude(
+        &self,
+        outline: &SpiffeFederation,
+        received: Result<Received, Problem>,
+    ) -> Result<(Progress, Option<(SyncEvent, Reported)>), Progress> {
+        let _turn = self.whole_objects.acquire().await;
+        let federation = self.load(outline.name()).await?;
+        let is_same = federation.metadata.resource_version == outline.metadata.resource_version;
+        // It may have another source now, or ask for a refresh that comes after this answer.
+        if !is_same && !failpoints::has(Bug::NoPrecondition) {
+            return Err(ApiError::Conflict.into());
+        }
         let (random, now) = (fastrand::f64(), self.clock.now());
         let Outcome { mut status, event, rotation, result } =
-            sync::conclude(federation, received, &self.options.sync, random, now);
+            sync::conclude(&federation, received, &self.options.sync, random, now);
         status.audited_generation = Some(federation.generation());
         if let Some(rotation) = &rotation {
-            self.record_or_stop(&audit::rotation(
-                federation,
-                rotation,
-                status.sequence.as_deref(),
-                now,
-            ))?;
+            let sequence = status.sequence.as_deref();
+            self.record_or_stop(&audit::rotation(&federation, rotation, sequence, now))?;
         }
-        let next = status.next_sync_at;
-        let reported = self.reported(federation, &status);
-        self.write_status(federation, &status).await?;
+        self.write_status(&federation, &status).await?;
         self.metrics.synced(result);
-        if let Some(event) = event {
-            self.publish(federation, event, reported).await;
-        }
         // A next sync that is due already is not forgotten.
         let ends = sync::expires_at(&status).filter(|at| *at > now);
-        Ok(Progress::Until(next.into_iter().chain(ends).min()))
+        let progress = Progress::Until(status.next_sync_at.into_iter().chain(ends).min());
+        let event = event.map(|event| (event, reported(&federation.status, &status)));
+        Ok((progress, event))
+    }
+
+    /// The object as it is now.
+    async fn load(&self, name: &str) -> Result<SpiffeFederation, Progress> {
+        let found = self.writer.load_federation(name).await?;
+        // It was deleted; the watch says so, too.
+        found.ok_or(Progress::Until(None))
     }
 
     /// Nothing is due, but the last authority may have expired.
@@ -201,12 +254,7 @@ impl Authority {
             };
             self.publish(federation, event, Reported::NotYet).await;
         }
-        let at = match due {
-            Due::At(at) => Some(at),
-            _ => None,
-        };
-        let ends = sync::expires_at(&federation.status).filter(|at| *at > now);
-        Ok(Progress::Until(at.into_iter().chain(ends).min()))
+        Ok(Progress::Until(Summary::of(federation).next_look(due, now)))
     }
 
     async fn write_status(
@@ -217,13 +265,13 @@ impl Authority {
         if *status == federation.status {
             return Ok(());
         }
-        let federation = &match failpoints::has(Bug::NoPrecondition) {
-            true => without_version(federation),
-            false => federation.clone(),
+        let written = match failpoints::has(Bug::NoPrecondition) {
+            true => self.writer.write_status(&without_version(federation), status).await,
+            false => self.writer.write_status(federation, status).await,
         };
-        match self.writer.write_status(federation, status).await {
+        match written {
             Ok(written) => {
-                self.written(written);
+                self.written(&written);
                 Ok(())
             }
             // It was deleted meanwhile; the watch says so, too.
@@ -232,39 +280,13 @@ impl Authority {
         }
     }
 
-    /// Whether the condition already said this, so that an Event was published.
-    fn reported(&self, federation: &SpiffeFederation, status: &SpiffeFederationStatus) -> Reported {
-        let reason = |conditions: &[crate::api::condition::Condition]| {
-            conditions.iter().find(|it| it.r#type == SYNCED).map(|it| it.reason.clone())
-        };
-        match reason(&federation.status.conditions) == reason(&status.conditions) {
-            true => Reported::InStatus,
-            false => Reported::NotYet,
-        }
-    }
-
     fn trust_domain_of(&self, federation: &SpiffeFederation) -> Result<TrustDomain, Problem> {
         if federation.metadata.deletion_timestamp.is_some() {
             return Err(Problem::Deleting);
         }
         let known = lock(&self.federations);
-        let all =
-            known.values().map(|it| &**it).filter(|it| it.metadata.deletion_timestamp.is_none());
-        eligibility::trust_domain(federation, all, &self.options.trust_domain)
-    }
-
-    async fn receive(
-        &self,
-        federation: &SpiffeFederation,
-        trust_domain: &TrustDomain,
-    ) -> Result<Received, Problem> {
-        let source = {
-            let known = lock(&self.federations);
-            let known =
-                Known { federations: &known, own: (&self.options.trust_domain, self.own_bundle()) };
-            endpoint::source(federation, trust_domain, &known)?
-        };
-        self.fetcher.receive(source, self.clock.now()).await
+        let others = counting(&known).filter(|it| it.name() != federation.name());
+        eligibility::trust_domain(federation, others, &self.options.trust_domain)
     }
 
     async fn publish(&self, federation: &SpiffeFederation, event: SyncEvent, reported: Reported) {
@@ -284,15 +306,14 @@ impl Authority {
     async fn audit_deletion(
         &self,
         name: &str,
-        now_there: Option<&SpiffeFederation>,
+        uid_now_there: Option<&str>,
     ) -> Result<(), Progress> {
         // It is there, though nobody can read it.
         if lock(&self.unreadable).contains(name) {
             return Ok(());
         }
         let known = lock(&self.audited).as_ref().and_then(|it| it.get(name).cloned());
-        let Some(known) = known.filter(|it| now_there.is_none_or(|there| there.uid() != it.uid))
-        else {
+        let Some(known) = known.filter(|it| uid_now_there.is_none_or(|uid| uid != it.uid)) else {
             return Ok(());
         };
         self.record_or_stop(&audit::deletion(name, &known, self.clock.now()))?;
@@ -350,49 +371,20 @@ impl Authority {
     }
 }
 
+/// Whether the condition already said this, so that an Event was published.
+fn reported(before: &SpiffeFederationStatus, after: &SpiffeFederationStatus) -> Reported {
+    let reason = |status: &SpiffeFederationStatus| {
+        status.conditions.iter().find(|it| it.r#type == SYNCED).map(|it| it.reason.clone())
+    };
+    match reason(before) == reason(after) {
+        true => Reported::InStatus,
+        false => Reported::NotYet,
+    }
+}
+
 /// For a seeded bug.
 fn without_version(federation: &SpiffeFederation) -> SpiffeFederation {
     let mut federation = federation.clone();
     federation.metadata.resource_version = None;
     federation
-}
-
-/// The bundles that count now.
-struct Known<'a> {
-    federations: &'a BTreeMap<String, Arc<SpiffeFederation>>,
-    own: (&'a TrustDomain, Option<Arc<Bundle>>),
-}
-
-impl Known<'_> {
-    fn find(&self, trust_domain: &TrustDomain) -> Option<&SpiffeFederation> {
-        let all = || {
-            self.federations
-                .values()
-                .map(|it| &**it)
-                .filter(|it| it.metadata.deletion_timestamp.is_none())
-        };
-        let is_it = |it: &&SpiffeFederation| {
-            eligibility::trust_domain(it, all(), self.own.0)
-                .is_ok_and(|found| found == *trust_domain)
-        };
-        all().filter(|it| it.trust_domain().eq_ignore_ascii_case(trust_domain.as_str())).find(is_it)
-    }
-}
-
-impl KnownBundles for Known<'_> {
-    fn bundle(&self, trust_domain: &TrustDomain) -> Option<Arc<Bundle>> {
-        if trust_domain == self.own.0 {
-            return self.own.1.clone();
-        }
-        let federation = self.find(trust_domain)?;
-        let is_trusted = federation.condition(TRUSTED).is_some_and(|it| it.status == "True");
-        let document = federation.status.current_bundle.as_ref().filter(|_| is_trusted)?;
-        Bundle::parse(document.as_bytes()).ok().map(Arc::new)
-    }
-
-    fn endpoint_of(&self, trust_domain: &TrustDomain) -> Option<TrustDomain> {
-        let spiffe = self.find(trust_domain)?.spec.bundle_source.https_spiffe.as_ref()?;
-        let id = SpiffeId::parse(&spiffe.endpoint_spiffe_id).ok()?;
-        Some(id.trust_domain().clone()).filter(|it| it != trust_domain)
-    }
 }

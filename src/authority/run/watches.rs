@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::Authority;
 use crate::{
     api::spiffe_federation::SpiffeFederation,
+    authority::decide::summary::Summary,
     k8s::{
         api_error::ApiError,
         decode::MaybeDecoded,
@@ -23,7 +24,7 @@ impl Authority {
         let watch = Watch { api, fields: None, timeout, lists };
         watch
             .run(|change| match change {
-                Change::Applied(federation) => self.learn(federation),
+                Change::Applied(federation) => self.learn(&federation),
                 Change::Deleted(at) => {
                     lock(&self.unreadable).remove(&*at.name);
                     self.forget(&at.name);
@@ -48,8 +49,8 @@ impl Authority {
             .await;
     }
 
-    fn learn(&self, mut federation: SpiffeFederation) {
-        drop_field_sets(&mut federation);
+    fn learn(&self, federation: &SpiffeFederation) {
+        let summary = Arc::new(Summary::of(federation));
         let name = federation.name().to_owned();
         lock(&self.unreadable).remove(&name);
         let trust_domain = federation.trust_domain().to_owned();
@@ -57,26 +58,26 @@ impl Authority {
             let mut known = lock(&self.federations);
             // What we wrote ourselves may be newer than what the watch brings.
             if known.get(&name).is_some_and(|it| {
-                version(it) > version(&federation) && it.uid() == federation.uid()
+                it.version() > summary.version() && it.outline.uid() == federation.uid()
             }) {
                 return;
             }
-            known.insert(name.clone(), Arc::new(federation));
+            known.insert(name.clone(), summary);
         }
         self.enqueue(&name);
         self.enqueue_rivals(&name, &trust_domain);
     }
 
     /// What a write of ours answered.
-    pub(super) fn written(&self, mut federation: SpiffeFederation) {
-        drop_field_sets(&mut federation);
+    pub(super) fn written(&self, federation: &SpiffeFederation) {
+        let summary = Summary::of(federation);
         let mut known = lock(&self.federations);
         // It may have been deleted meanwhile.
         if let Some(before) = known.get_mut(federation.name())
-            && before.uid() == federation.uid()
-            && version(before) < version(&federation)
+            && before.outline.uid() == federation.uid()
+            && before.version() < summary.version()
         {
-            *before = Arc::new(federation);
+            *before = Arc::new(summary);
         }
     }
 
@@ -85,7 +86,7 @@ impl Authority {
         let gone = lock(&self.federations).remove(name);
         self.enqueue(name);
         if let Some(gone) = gone {
-            self.enqueue_rivals(name, gone.trust_domain());
+            self.enqueue_rivals(name, gone.outline.trust_domain());
         }
     }
 
@@ -93,10 +94,15 @@ impl Authority {
     fn enqueue_rivals(&self, name: &str, trust_domain: &str) {
         let rivals: Vec<_> = {
             let known = lock(&self.federations);
-            let is_rival = |it: &&Arc<SpiffeFederation>| {
+            let is_rival = |it: &&SpiffeFederation| {
                 it.name() != name && it.trust_domain().eq_ignore_ascii_case(trust_domain)
             };
-            known.values().filter(is_rival).map(|it| it.name().to_owned()).collect()
+            known
+                .values()
+                .map(|it| &it.outline)
+                .filter(is_rival)
+                .map(|it| it.name().to_owned())
+                .collect()
         };
         rivals.iter().for_each(|rival| self.enqueue(rival));
     }
@@ -118,15 +124,4 @@ impl Authority {
             error => tracing::warn!(%error, times, "watch of SPIFFEFederations failed"),
         }
     }
-}
-
-/// The audit log needs to know who changed it and when. Which fields takes more memory than the rest.
-fn drop_field_sets(federation: &mut SpiffeFederation) {
-    let entries = federation.metadata.managed_fields.iter_mut().flatten();
-    entries.for_each(|entry| entry.fields_v1 = None);
-}
-
-fn version(federation: &SpiffeFederation) -> u64 {
-    let text = federation.metadata.resource_version.as_deref();
-    text.and_then(|it| it.parse().ok()).unwrap_or_default()
 }

@@ -1,0 +1,129 @@
+//! What is remembered of a SPIFFEFederation between two syncs.
+//!
+//! An object may have more than a megabyte of bundles, and there may be a thousand of them. Whoever writes
+//! one reads it first.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::sync::{self, Due, SYNCED, TRUSTED};
+use crate::{
+    api::{
+        condition::Condition,
+        spiffe_federation::{
+            BundleSource, HttpsSpiffeSource, HttpsWebSource, SpiffeFederation,
+            SpiffeFederationSpec, SpiffeFederationStatus, StaticSource, digest,
+        },
+    },
+    names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION},
+};
+
+/// Bytes of an annotation that is kept as it is.
+const LONGEST_ANNOTATION: usize = 256;
+
+/// Enough to say whether a federation counts, when it is due, and what metrics show of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Without its long texts, so never to be written.
+    pub outline: SpiffeFederation,
+    /// When the last authority of its bundle expires.
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+impl Summary {
+    pub fn of(federation: &SpiffeFederation) -> Self {
+        let outline = SpiffeFederation {
+            metadata: metadata(federation),
+            spec: SpiffeFederationSpec {
+                trust_domain: federation.spec.trust_domain.clone(),
+                bundle_source: source(&federation.spec.bundle_source),
+            },
+            status: status(&federation.status),
+        };
+        Self { outline, expires_at: sync::expires_at(&federation.status) }
+    }
+
+    /// Whether it is written as trusted, although the last authority expired.
+    pub fn has_expired(&self, now: DateTime<Utc>) -> bool {
+        let is_trusted = self.outline.condition(TRUSTED).is_some_and(|it| it.status == "True");
+        is_trusted && self.expires_at.is_some_and(|at| at < now)
+    }
+
+    /// When it is looked at again.
+    pub fn next_look(&self, due: Due, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let at = match due {
+            Due::At(at) => Some(at),
+            _ => None,
+        };
+        at.into_iter().chain(self.expires_at.filter(|at| *at > now)).min()
+    }
+
+    /// Grows with every change of the object.
+    pub fn version(&self) -> u64 {
+        let text = self.outline.metadata.resource_version.as_deref();
+        text.and_then(|it| it.parse().ok()).unwrap_or_default()
+    }
+}
+
+fn metadata(federation: &SpiffeFederation) -> ObjectMeta {
+    let kept = [REFRESH_ANNOTATION, ACCEPT_ANNOTATION];
+    let annotation = |name| Some((str::to_owned(name), shortened(federation.annotation(name)?)));
+    let meta = &federation.metadata;
+    ObjectMeta {
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        generation: meta.generation,
+        resource_version: meta.resource_version.clone(),
+        creation_timestamp: meta.creation_timestamp.clone(),
+        deletion_timestamp: meta.deletion_timestamp.clone(),
+        annotations: Some(kept.into_iter().filter_map(annotation).collect()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Its kind, and where an SVID of the endpoint comes from.
+fn source(source: &BundleSource) -> BundleSource {
+    BundleSource {
+        fixed: source.fixed.as_ref().map(|_| StaticSource { bundle: String::new() }),
+        https_web: source.https_web.as_ref().map(|web| HttpsWebSource {
+            bundle_endpoint_url: String::new(),
+            ca_bundle: None,
+            pins: Vec::new(),
+            follow_redirects: web.follow_redirects,
+        }),
+        https_spiffe: source.https_spiffe.as_ref().map(|spiffe| HttpsSpiffeSource {
+            bundle_endpoint_url: String::new(),
+            endpoint_spiffe_id: spiffe.endpoint_spiffe_id.clone(),
+            bundle_bootstrap: None,
+            follow_redirects: spiffe.follow_redirects,
+        }),
+    }
+}
+
+fn status(status: &SpiffeFederationStatus) -> SpiffeFederationStatus {
+    let ours = status.conditions.iter().filter(|it| [SYNCED, TRUSTED].contains(&&*it.r#type));
+    let condition = |it: &Condition| Condition { message: String::new(), ..it.clone() };
+    SpiffeFederationStatus {
+        current_bundle_synced_at: status.current_bundle_synced_at,
+        current_bundle_refresh_hint: status.current_bundle_refresh_hint,
+        next_sync_at: status.next_sync_at,
+        refused_fingerprint: status.refused_fingerprint.clone(),
+        observed_refresh: status.observed_refresh.as_deref().map(shortened),
+        observed_accept: status.observed_accept.as_deref().map(shortened),
+        audited_generation: status.audited_generation,
+        conditions: ours.map(condition).collect(),
+        ..SpiffeFederationStatus::default()
+    }
+}
+
+/// Equal texts stay equal, and a first word that is a fingerprint stays the first word.
+fn shortened(text: &str) -> String {
+    if text.len() <= LONGEST_ANNOTATION {
+        return text.to_owned();
+    }
+    let first = text.split_whitespace().next().filter(|it| it.len() <= LONGEST_ANNOTATION);
+    format!("{} {}", first.unwrap_or_default(), digest(text))
+}
+
+#[cfg(test)]
+mod tests;
