@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{process::Process, spire::SpireServer};
+use testkit::{process::Process, report::Table, spire::SpireServer};
 
 use crate::{
     peers::Peers,
     raw::{self, Found},
-    report::Table,
 };
 
 /// If rates differ by more, the machine was not quiet.

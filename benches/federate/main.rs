@@ -14,21 +14,18 @@ mod load;
 mod peers;
 mod raw;
 mod refresh;
-mod report;
 mod status;
 
-use std::{fs, path::Path, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use anyhow::ensure;
 use clap::Parser;
 use testkit::{
     arguments::Arguments,
-    at,
-    bench::{self, FigureArgs, Figures},
+    bench::{self, FigureArgs},
+    report::{self, Report},
 };
 
 use load::Load;
-use report::Report;
 
 const PROMISE: &str = "federate::the_benchmark_measures_a_real_endpoint_and_updates_the_page";
 
@@ -65,17 +62,6 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-impl Figures for Report {
-    fn void(&self) -> Option<&str> {
-        self.void.as_deref()
-    }
-
-    fn write_docs(&self, folder: &Path) -> anyhow::Result<()> {
-        let page = folder.join("performance.md");
-        Ok(fs::write(&page, report::placed(&fs::read_to_string(&page)?, self)?)?)
-    }
-}
-
 async fn measure(options: &Options) -> anyhow::Result<Report> {
     let each = Duration::from_secs(options.load);
     let load = Load::measure(&[1, 8, 32, 100], each).await?;
@@ -86,12 +72,15 @@ async fn measure(options: &Options) -> anyhow::Result<Report> {
         let rotations = options.rotations;
         sizes.push(refresh::measure(*peers as usize, rotations, steady).await?);
     }
-    let mut report = Report::about(format!(
-        "{} peers in the bench's own process, which ask to be asked every {} s; {} rotations of all",
-        options.peers.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
-        peers::HINT.as_secs(),
-        options.rotations,
-    ));
+    let mut report = Report::about(
+        "federate",
+        format!(
+            "{} peers in the bench's own process, which ask to be asked every {} s; {} rotations of all",
+            options.peers.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+            peers::HINT.as_secs(),
+            options.rotations,
+        ),
+    );
     report.tables = vec![refresh::latencies(&sizes), refresh::resources(&sizes), load.table()];
     report.void = load.void_against(&Load::measure(&[8], each).await?);
     Ok(report)
@@ -103,16 +92,8 @@ async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
         return Ok(());
     }
     let load = Load::measure(&[1, 4], Duration::from_millis(300)).await?;
-    let mut report = Report::about("a moment".to_owned());
+    let mut report = Report::about("federate", "a moment".to_owned());
     report.tables = vec![load.table(), refresh::latencies(&[]), refresh::resources(&[])];
     println!("{report}");
-    let unmeasured: Vec<_> = load.table().rows.into_iter().filter(|row| !row.is_finite()).collect();
-    ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");
-    let page = fs::read_to_string(at("docs/performance.md"))?;
-    let updated = report::placed(&page, &report)?;
-    ensure!(updated.contains(&report.to_string()), "the figures are not in the page:\n{updated}");
-    ensure!(report::placed(&updated, &report)? == updated, "a second run changes the page");
-    let read: Report = serde_json::from_slice(&serde_json::to_vec(&report)?)?;
-    ensure!(read.to_string() == report.to_string(), "--figures would show something else");
-    Ok(())
+    report::check(&report)
 }

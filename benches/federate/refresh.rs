@@ -9,6 +9,7 @@ use testkit::{
     Controller,
     figures::Times,
     process::Process,
+    report::Table,
     spire::{Launch, SpireServer},
     stage::{self, ACCOUNT, Stage},
     suite,
@@ -18,7 +19,6 @@ use trustplane::federate::decide::render::Component;
 use crate::{
     peers::{Client, HINT, Peers},
     raw::{self, Found},
-    report::Table,
     status::{Status, refreshed},
 };
 

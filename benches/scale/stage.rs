@@ -100,8 +100,7 @@ impl Stage {
     pub fn controller(&self) -> Controller {
         let arguments = ["inject", "--listen", "127.0.0.1:0", "--log-format", "json"];
         let launch = Launch::exactly("scale", &arguments, self.account.clone());
-        let launch = launch.env("RUST_LOG", "info");
-        image_environment().fold(launch, |launch, (name, value)| launch.env(name, value)).start()
+        launch.env("RUST_LOG", "info").image_environment().start()
     }
 
     /// Copies the store.
@@ -185,12 +184,4 @@ async fn account_with_role(client: &Client, name: &str, role: &str) -> anyhow::R
         "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }],
     });
     create(client, &format!("/apis/{group}/v1/clusterrolebindings"), &binding).await
-}
-
-/// Environment of the image.
-fn image_environment() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let lines = include_str!("../../Containerfile").lines();
-    let variables =
-        lines.filter_map(|line| line.strip_prefix("ENV ")).flat_map(str::split_whitespace);
-    variables.filter_map(|variable| variable.split_once('='))
 }

@@ -76,6 +76,15 @@ impl Launch {
         self
     }
 
+    /// The environment variables of the image.
+    pub fn image_environment(self) -> Self {
+        let lines = include_str!("../../../Containerfile").lines();
+        let variables =
+            lines.filter_map(|line| line.strip_prefix("ENV ")).flat_map(str::split_whitespace);
+        let variables = variables.filter_map(|variable| variable.split_once('='));
+        variables.fold(self, |launch, (name, value)| launch.env(name, value))
+    }
+
     /// Starts it without waiting.
     pub fn start(self) -> Controller {
         let name = format!("{}.{}", self.name, suite::next_number());

@@ -27,7 +27,7 @@
 //! - [`eventually`]: waits for a condition.
 //! - [`suite`]: the folder that a run leaves behind for tests/suite_audit.rs.
 //! - [`arguments`], [`bench`]: the command lines of tests without cargo's harness, and of benches.
-//! - [`process`], [`figures`]: memory and processor time of a process, and how benches print figures.
+//! - [`process`], [`figures`], [`report`]: memory and processor time of a process, and how benches print figures.
 //!
 //! Nothing started here outlives the test process: see [`tied`].
 
@@ -51,6 +51,7 @@ pub mod parts;
 mod paths;
 pub mod process;
 pub mod proxy;
+pub mod report;
 pub mod route_table;
 pub mod router;
 mod sandbox;

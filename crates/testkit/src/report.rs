@@ -1,16 +1,19 @@
-//! The figures of a run, for people and for machines.
+//! The figures of a bench, for people and for machines.
 
-use std::fmt;
+use std::{fmt, fs, path::Path};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use testkit::figures::{machine, with_unit};
 
-const BEGIN: &str = "<!-- federate: written by make bench-federate -->\n";
-const END: &str = "<!-- federate: end -->\n";
+use crate::{
+    bench::Figures,
+    figures::{machine, with_unit},
+};
 
 #[derive(Serialize, Deserialize)]
 pub struct Report {
+    /// Names its place in docs/performance.md, and its make target.
+    pub bench: String,
     pub subject: String,
     pub machine: String,
     pub date: String,
@@ -66,14 +69,37 @@ impl Table {
 }
 
 impl Report {
-    pub fn about(subject: String) -> Self {
+    pub fn about(bench: &str, subject: String) -> Self {
         Self {
+            bench: bench.to_owned(),
             subject,
             machine: machine(),
             date: chrono::Utc::now().format("%Y-%m-%d").to_string(),
             void: None,
             tables: Vec::new(),
         }
+    }
+
+    /// The page with the figures of this bench replaced by these.
+    pub fn placed(&self, page: &str) -> anyhow::Result<String> {
+        let bench = &self.bench;
+        let begin = format!("<!-- {bench}: written by make bench-{bench} -->\n");
+        let end = format!("<!-- {bench}: end -->\n");
+        let (before, rest) =
+            page.split_once(&*begin).context("the page has no place for the figures")?;
+        let (_, after) = rest.split_once(&*end).context("the page has no end of that place")?;
+        Ok(format!("{before}{begin}\n{self}\n{end}{after}"))
+    }
+}
+
+impl Figures for Report {
+    fn void(&self) -> Option<&str> {
+        self.void.as_deref()
+    }
+
+    fn write_docs(&self, folder: &Path) -> anyhow::Result<()> {
+        let page = folder.join("performance.md");
+        Ok(fs::write(&page, self.placed(&fs::read_to_string(&page)?)?)?)
     }
 }
 
@@ -99,9 +125,17 @@ impl fmt::Display for Table {
     }
 }
 
-/// The page with its figures replaced by these.
-pub fn placed(page: &str, report: &Report) -> anyhow::Result<String> {
-    let (before, rest) = page.split_once(BEGIN).context("the page has no place for the figures")?;
-    let (_, after) = rest.split_once(END).context("the page has no end of that place")?;
-    Ok(format!("{before}{BEGIN}\n{report}\n{END}{after}"))
+/// Checks that the figures of a small run were made, fit into the page, and survive a file.
+pub fn check(report: &Report) -> anyhow::Result<()> {
+    let rows = report.tables.iter().flat_map(|table| &table.rows);
+    let unmeasured: Vec<_> = rows.filter(|row| !row.is_finite()).collect();
+    anyhow::ensure!(unmeasured.is_empty(), "not measured: {unmeasured:?}");
+    let page = fs::read_to_string(crate::at("docs/performance.md"))?;
+    let updated = report.placed(&page)?;
+    let shown = report.to_string();
+    anyhow::ensure!(updated.contains(&shown), "the figures are not in the page:\n{updated}");
+    anyhow::ensure!(report.placed(&updated)? == updated, "a second run changes the page");
+    let read: Report = serde_json::from_slice(&serde_json::to_vec(report)?)?;
+    anyhow::ensure!(read.to_string() == shown, "--figures would show something else");
+    Ok(())
 }
