@@ -77,7 +77,7 @@ suites-real:
 suite-e2e:
 	@e2e/run-suite e2e $(CARGO) test --locked --test e2e
 suite-benches:
-	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate
+	@e2e/run-suite benches $(CARGO) test --locked --bench scale --bench federate --bench spiffe
 
 .PHONY: test-long
 test-long: ## Soak, stress and long random runs: more crashes, more Routes, other random cases
@@ -133,6 +133,11 @@ bench-sandbox: ## Figures of a sandbox with 10,000 Routes, for docs/performance.
 bench-federate: needs-all toolbox ## Figures of federation with 1, 10 and 50 peers, tables into docs/performance.md
 	mkdir -p target
 	$(CARGO) bench --locked --bench federate -- --json target/bench-federate.json --docs docs $(BENCH)
+
+.PHONY: bench-spiffe
+bench-spiffe: needs-all toolbox ## Figures of the SPIFFE authority with 1,000 federations, tables into docs/performance.md
+	mkdir -p target
+	$(CARGO) bench --locked --bench spiffe -- --json target/bench-spiffe.json --docs docs $(BENCH)
 
 .PHONY: toolbox
 toolbox: ## Build the real components for the tests (kube-apiserver, cert-manager, helm, SPIRE ...), once
