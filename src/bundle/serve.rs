@@ -13,8 +13,8 @@ use std::{
 
 use axum::{
     Router,
-    extract::State,
-    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -36,7 +36,7 @@ use crate::runtime::{
 };
 
 /// Answers by HTTP status.
-pub type RequestCounter = Family<[(&'static str, String); 1], Counter>;
+pub type RequestCounter = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// Without `Debug`, because of the key.
 pub struct ServerSvid {
@@ -211,24 +211,24 @@ fn certified(
     CertifiedKey::from_der(chain, key, provider).map(Arc::new).map_err(ServeError::Svid)
 }
 
-async fn answer(
-    State(offer): State<Arc<Offer>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
-    let response = respond(&offer, &method, &uri, &headers);
-    let code = response.status().as_str().to_owned();
+async fn answer(State(offer): State<Arc<Offer>>, request: Request) -> Response {
+    let response = respond(&offer, &request);
+    let code = match response.status() {
+        StatusCode::OK => "200",
+        StatusCode::NOT_MODIFIED => "304",
+        StatusCode::NOT_FOUND => "404",
+        _ => "405",
+    };
     offer.requests.get_or_create(&[("code", code)]).inc();
     response
 }
 
-fn respond(offer: &Offer, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response {
-    if uri.path() != offer.path {
+fn respond(offer: &Offer, request: &Request) -> Response {
+    if request.uri().path() != offer.path {
         return (StatusCode::NOT_FOUND, format!("the bundle is at {}\n", offer.path))
             .into_response();
     }
-    if method != Method::GET && method != Method::HEAD {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
         let allowed = [(header::ALLOW, "GET, HEAD")];
         return (StatusCode::METHOD_NOT_ALLOWED, allowed, "only GET and HEAD\n").into_response();
     }
@@ -236,7 +236,7 @@ fn respond(offer: &Offer, method: &Method, uri: &Uri, headers: &HeaderMap) -> Re
         let current = offer.current();
         (current.document.clone(), current.etag.clone())
     };
-    let is_known = is_known(headers, &etag);
+    let is_known = is_known(request.headers(), &etag);
     // A cache must ask each time: a bundle may revoke.
     let fixed =
         [(header::ETAG, etag), (header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))];

@@ -99,6 +99,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
+    // Without these two, hyper copies the body behind the headers.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check_open(context)?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_open(context)?;
         Pin::new(&mut self.stream).poll_flush(context)

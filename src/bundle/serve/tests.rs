@@ -1,5 +1,6 @@
 use std::net::Ipv4Addr;
 
+use axum::body::Body;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 
 use super::*;
@@ -67,8 +68,8 @@ async fn only_get_and_head_on_the_root_are_answered_and_the_answer_is_json() {
     let ca = Ca::new("td-b");
     let endpoint = serving(&ca).await;
     let asked = async |method: Method, path: &str| {
-        let (path, headers) = (path.parse().unwrap(), HeaderMap::new());
-        let answer = answer(State(endpoint.offer.clone()), method, path, headers).await;
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let answer = answer(State(endpoint.offer.clone()), request).await;
         let header = |name| answer.headers().get(name).map(|it| it.to_str().unwrap().to_owned());
         (answer.status().as_u16(), header(header::CONTENT_TYPE), header(header::ALLOW))
     };
@@ -122,12 +123,11 @@ async fn who_has_the_document_already_is_told_so_until_it_changes() {
     let ca = Ca::new("td-b");
     let endpoint = serving(&ca).await;
     let asked = async |tag: Option<&str>| {
-        let mut headers = HeaderMap::new();
+        let mut request = Request::new(Body::empty());
         if let Some(tag) = tag {
-            headers.insert(header::IF_NONE_MATCH, tag.parse().unwrap());
+            request.headers_mut().insert(header::IF_NONE_MATCH, tag.parse().unwrap());
         }
-        let path = "/".parse().unwrap();
-        let answer = answer(State(endpoint.offer.clone()), Method::GET, path, headers).await;
+        let answer = answer(State(endpoint.offer.clone()), request).await;
         let header = |name| answer.headers()[name].to_str().unwrap().to_owned();
         assert_eq!(header(header::CACHE_CONTROL), "no-cache");
         (answer.status().as_u16(), header(header::ETAG))
@@ -198,6 +198,6 @@ async fn the_web_endpoint_serves_with_the_pair_from_its_files() {
     assert_eq!(fetched.document, served(&ca));
     let elsewhere = fetch::Endpoint { url: at("/").parse().unwrap(), trust };
     assert_eq!(fetch::fetch(&elsewhere, noon()).await, Err(FetchError::Status(404)));
-    let count = |code: &str| counter.get_or_create(&[("code", code.to_owned())]).get();
+    let count = |code: &'static str| counter.get_or_create(&[("code", code)]).get();
     assert_eq!((count("200"), count("404")), (1, 1));
 }
