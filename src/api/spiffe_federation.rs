@@ -109,6 +109,8 @@ pub struct SpiffeFederationStatus {
     /// The request for a refresh that was last carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_refresh: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_refresh_at: Option<DateTime<Utc>>,
     /// The acceptance of a lower sequence that was last used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_accept: Option<String>,

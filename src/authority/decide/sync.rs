@@ -1,7 +1,7 @@
 //! When a federation is synced, and what becomes of the answer.
 //!
 //! - At once after a change of the spec, a request or a takeover by another federation; otherwise at
-//!   `nextSyncAt`, which a new leader finds in the status.
+//!   `nextSyncAt`, which a new leader finds in the status. Requests count every 10 seconds at most.
 //! - A failure keeps the last bundle and waits for the next interval.
 //! - A verified bundle without keys is an answer, not a failure: it ends trust.
 
@@ -24,6 +24,8 @@ pub const TRUSTED: &str = "Trusted";
 /// Without a hint of the peer.
 pub const DEFAULT_INTERVAL: TimeDelta = TimeDelta::minutes(5);
 const LONGEST_INTERVAL: TimeDelta = TimeDelta::hours(24);
+/// Between two syncs on request: whoever may ask could make us flood an endpoint.
+const REFRESH_PAUSE: TimeDelta = TimeDelta::seconds(10);
 /// Clocks of two replicas may differ by this much.
 const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 /// Of a document as the API server stores it, in bytes: an object may have 1.5 MiB.
@@ -113,8 +115,8 @@ pub fn due(
     if !eligible {
         return Due::Never;
     }
-    let refresh = federation.annotation(REFRESH_ANNOTATION);
-    if refresh.is_some() && refresh != status.observed_refresh.as_deref() {
+    let requested = refresh_at(federation, policy, now);
+    if requested.is_some_and(|at| at <= now) {
         return Due::Now(SyncReason::Requested);
     }
     let accepted = accepted_fingerprint(federation);
@@ -126,10 +128,31 @@ pub fn due(
     match status.next_sync_at {
         // One that is too far away was written by a clock that was ahead.
         Some(at) if at <= now || at > latest => Due::Now(SyncReason::Due),
-        Some(at) => Due::At(at),
-        None if federation.spec.bundle_source.fixed.is_some() => Due::Never,
+        Some(at) => Due::At(requested.map_or(at, |requested| requested.min(at))),
+        None if federation.spec.bundle_source.fixed.is_some() => {
+            requested.map_or(Due::Never, Due::At)
+        }
         None => Due::Now(SyncReason::Due),
     }
+}
+
+/// When a request for a refresh is to be carried out, if there is a new one.
+fn refresh_at(
+    federation: &SpiffeFederation,
+    policy: &Policy,
+    now: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
+    let status = &federation.status;
+    is_refresh_new(federation).then(|| {
+        // A time that is still to come is that of a clock which was ahead.
+        let last = status.observed_refresh_at.filter(|at| *at <= now);
+        last.map_or(now, |at| time::after(at, REFRESH_PAUSE.min(policy.shortest_interval)))
+    })
+}
+
+fn is_refresh_new(federation: &SpiffeFederation) -> bool {
+    let asked = federation.annotation(REFRESH_ANNOTATION);
+    asked.is_some() && asked != federation.status.observed_refresh.as_deref()
 }
 
 /// The reasons of `Synced` while a federation does not count.
@@ -326,6 +349,7 @@ fn failed(
             .then(|| next(now, wait, policy, random)),
         refused_fingerprint,
         observed_refresh: observed.observed_refresh,
+        observed_refresh_at: observed.observed_refresh_at,
         audited_generation: before.audited_generation,
         conditions: observed.conditions,
         ..base
@@ -354,8 +378,13 @@ fn observed(
     let stamped = |value: &ConditionValue| value.stamped(existing, federation.generation(), now);
     let ours: Vec<Condition> = values.iter().map(stamped).collect();
     let theirs = existing.iter().filter(|it| !values.iter().any(|value| value.about == it.r#type));
+    let observed_refresh_at = match is_refresh_new(federation) {
+        true => Some(now.trunc_subsecs(0)),
+        false => federation.status.observed_refresh_at,
+    };
     SpiffeFederationStatus {
         observed_refresh: federation.annotation(REFRESH_ANNOTATION).map(str::to_owned),
+        observed_refresh_at,
         audited_generation: federation.status.audited_generation,
         conditions: ours.iter().chain(theirs).cloned().collect(),
         ..SpiffeFederationStatus::default()

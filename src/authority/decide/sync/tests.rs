@@ -230,6 +230,26 @@ fn a_change_of_the_spec_and_each_request_are_carried_out_once() {
 }
 
 #[test]
+fn requests_in_a_loop_are_carried_out_every_ten_seconds_and_none_is_lost() {
+    let asked = annotated(synced(&document(0, 1, 600)), REFRESH_ANNOTATION, "1");
+    let done = after(asked.clone(), &sync_at(&asked, Err(Problem::Url), noon()));
+    let again = annotated(done.clone(), REFRESH_ANNOTATION, "2");
+    let soon = noon() + TimeDelta::seconds(10);
+    assert_eq!(due(&again, true, &POLICY, noon()), Due::At(soon));
+    assert_eq!(due(&again, true, &POLICY, soon), Due::Now(SyncReason::Requested));
+    let ahead = noon() - TimeDelta::hours(1);
+    assert_eq!(due(&again, true, &POLICY, ahead), Due::Now(SyncReason::Requested));
+    // A sync without a new request does not put the next one off.
+    let later = after(done.clone(), &sync_at(&done, Err(Problem::Url), soon));
+    assert_eq!(later.status.observed_refresh_at, done.status.observed_refresh_at);
+    // A static bundle is looked at again, too.
+    let mut fixed = again;
+    fixed.spec.bundle_source = crate::authority::decide::testing::fixed("{}");
+    fixed.status.next_sync_at = None;
+    assert_eq!(due(&fixed, true, &POLICY, noon()), Due::At(soon));
+}
+
+#[test]
 fn a_static_bundle_is_taken_once_and_never_fetched() {
     let document = document(0, 1, 600);
     let before = federation("b.test", 1, fixed(&document));
