@@ -7,6 +7,7 @@
 //! - A CA becomes active at the earliest three refresh hints after it was published, so that every client
 //!   that keeps to the hint knows it before it meets an SVID of it.
 //! - A CA is gone at the earliest when the last SVID that it may have signed has expired.
+//! - A CA that is revoked is gone at once, and if it is the active one, all others are, too.
 //! - `spiffe_sequence` grows by one with each change of the published keys or hint, and never falls.
 //!
 //! The whole state, with keys, is one object, so each step is one write.
@@ -131,7 +132,7 @@ pub struct CaChange {
     pub new: Option<Phase>,
     pub activate: Option<String>,
     pub remove: Vec<String>,
-    /// Of these, one was revoked.
+    /// The one of these that was to be revoked.
     pub revoked: Option<String>,
     /// A request to revoke a CA that is not there.
     pub unknown: Option<String>,
@@ -196,7 +197,10 @@ pub fn plan(
         match found {
             Some(ca) => {
                 change.revoked = Some(ca.id.clone());
-                change.remove.push(ca.id.clone());
+                // All keys lie in one Secret: whoever has the one that signs has the others, too.
+                let goes =
+                    |it: &&Ca| it.id == ca.id || it.is_over(now) || ca.phase == Phase::Active;
+                change.remove = state.cas.iter().filter(goes).map(|it| it.id.clone()).collect();
             }
             None => change.unknown = requests.revoke.clone(),
         }
@@ -216,7 +220,7 @@ pub fn plan(
             change.activate = Some(next.id.clone());
             change.rotating = false;
         }
-        // What was prepared lay beside a key that is stolen, or nobody can know it yet.
+        // It was revoked with all others, or nobody can know the next one yet.
         (None, _) => change.new = Some(Phase::Active),
         (Some(active), None) if (change.rotating || now >= active.prepare_at()) && room => {
             change.new = Some(Phase::Prepared);
@@ -343,6 +347,12 @@ impl AuthorityState {
         let hint = Duration::from_secs(self.refresh_hint.try_into().unwrap_or(0));
         let authorities = authorities.ok_or(StateError::Damaged)?;
         Ok(write::document(&authorities, self.sequence, hint)?)
+    }
+
+    /// When the next change is due by itself, requests aside.
+    pub fn change_due(&self) -> DateTime<Utc> {
+        let prepared = self.cas.iter().find(|ca| ca.phase == Phase::Prepared);
+        next_change(self, self.active(), prepared)
     }
 
     /// When the active CA should have been replaced at the latest.

@@ -165,6 +165,39 @@ fn a_revoked_ca_leaves_at_once_and_a_new_one_signs() {
 }
 
 #[test]
+fn with_the_active_ca_all_others_go_because_their_keys_lay_beside_it() {
+    let now = noon() + TimeDelta::days(1);
+    let asked = |text: &str| Requests { rotate: Some(text.to_owned()), ..none() };
+    let rotated = now + TimeDelta::seconds(3 * HINT);
+    let state = settled(settled(begun(), &asked("one"), now), &asked("one"), rotated);
+    let state = settled(state, &asked("two"), rotated);
+    assert_eq!(phases(&state), ["retiring", "active", "prepared"]);
+
+    let stolen = state.active().unwrap().id.clone();
+    let revoke = Requests { revoke: Some(stolen), ..asked("two") };
+    let after = settled(state.clone(), &revoke, rotated);
+    assert_eq!((phases(&after), after.sequence), (vec!["active"], state.sequence + 1));
+    assert!(state.cas.iter().all(|ca| ca.id != after.cas[0].id), "{after:?}");
+}
+
+#[test]
+fn a_revoked_retiring_ca_goes_alone_and_once() {
+    let now = noon() + TimeDelta::days(1);
+    let asked = Requests { rotate: Some("one".to_owned()), ..none() };
+    let rotated = now + TimeDelta::seconds(3 * HINT);
+    let state = settled(settled(begun(), &asked, now), &asked, rotated);
+    let revoke = Requests { revoke: Some("a".to_owned()), ..asked };
+    let after = settled(state.clone(), &revoke, rotated);
+    assert_eq!(after.cas, state.cas[1..]);
+    // Also where its time has come in the same moment.
+    let CaPlan::Change(change) = plan(&state, &revoke, &policy(), rotated + TimeDelta::days(1))
+    else {
+        panic!("it stays")
+    };
+    assert_eq!(change.remove, ["a"]);
+}
+
+#[test]
 fn a_revoked_prepared_ca_is_replaced_in_good_order() {
     let now = noon() + TimeDelta::days(16);
     let prepared = settled(begun(), &none(), now);
