@@ -91,9 +91,12 @@ pub const BUNDLE_CONFIG_MAP: &str = "trustplane-bundle";
 pub const FEDERATIONS_CONFIG_MAP: &str = "trustplane-spiffe-federations";
 /// The admission policy that guards the status of SPIFFEFederations.
 pub const SPIFFE_STATUS_POLICY: &str = "trustplane-spiffe-status";
-/// Asks for a rotation of our CA, by any new text; on the ConfigMap of the bundle.
+/// The ConfigMap on which rotations are asked for. It holds nothing else, so the right to change it can be
+/// given away alone.
+pub const REQUESTS_CONFIG_MAP: &str = "trustplane-authority-requests";
+/// Asks for a rotation of our CA, by any new text; on the ConfigMap of requests.
 pub const ROTATE_ANNOTATION: &str = "trustplane.dev/rotate-requested";
-/// Names a CA whose key is stolen; on the ConfigMap of the bundle.
+/// Names a CA whose key is stolen; on the ConfigMap of requests.
 pub const REVOKE_ANNOTATION: &str = "trustplane.dev/revoke-requested";
 /// Asks for a sync of a SPIFFEFederation, by any new text.
 pub const REFRESH_ANNOTATION: &str = "trustplane.dev/refresh-requested";

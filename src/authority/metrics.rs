@@ -12,7 +12,12 @@ use chrono::TimeDelta;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
+    metrics::{
+        MetricType,
+        counter::Counter,
+        family::Family,
+        gauge::{ConstGauge, Gauge},
+    },
     registry::Registry,
 };
 
@@ -42,6 +47,7 @@ pub struct Metrics {
     failures: Family<Labels, Counter>,
     requests: RequestCounter,
     own: Mutex<Option<AuthorityState>>,
+    failing: Gauge,
     under_way: AtomicUsize,
 }
 
@@ -59,6 +65,11 @@ impl Metrics {
             "Answers of our bundle endpoints by HTTP status",
             metrics.requests.clone(),
         );
+        registry.register(
+            "spiffe_authority_failing",
+            "Whether our CAs can't be looked after: something can't be read, written or recorded",
+            metrics.failing.clone(),
+        );
         registry.register_collector(Box::new(Figures { metrics: metrics.clone(), source }));
         metrics
     }
@@ -69,6 +80,10 @@ impl Metrics {
 
     pub(super) fn api_failed(&self, category: &'static str) {
         self.failures.get_or_create(&[("error", category)]).inc();
+    }
+
+    pub(super) fn set_failing(&self, is_failing: bool) {
+        self.failing.set(is_failing.into());
     }
 
     pub(super) fn set_own(&self, state: &AuthorityState) {

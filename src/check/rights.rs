@@ -269,6 +269,7 @@ mod tests {
             "update leases.coordination.k8s.io/trustplane-authority in infra",
             "get secrets/trustplane-authority in keys",
             "patch configmaps/trustplane-bundle in keys",
+            "get configmaps/trustplane-authority-requests in keys",
             "create events.events.k8s.io in keys",
         ] {
             assert!(all.contains(&right.to_owned()), "{right}: {all:?}");

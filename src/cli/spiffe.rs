@@ -1,6 +1,7 @@
 //! `trustplane spiffe`.
 
 mod import;
+mod lag;
 mod status;
 
 use std::time::Duration;
@@ -17,7 +18,10 @@ use serde_json::json;
 
 use crate::{
     api::spiffe_federation::SpiffeFederation,
-    authority::{act::apply::VIEW, decide::ca::AuthorityState},
+    authority::{
+        act::apply::{BUNDLE, VIEW},
+        decide::ca::{AuthorityState, Phase},
+    },
     cli::{
         cluster::{self, block_on, namespace_name},
         confirm::confirm,
@@ -25,8 +29,8 @@ use crate::{
     },
     k8s::api_error::{self, ApiError},
     names::{
-        ACCEPT_ANNOTATION, BUNDLE_CONFIG_MAP, FIELD_MANAGER, REFRESH_ANNOTATION, REVOKE_ANNOTATION,
-        ROTATE_ANNOTATION,
+        ACCEPT_ANNOTATION, BUNDLE_CONFIG_MAP, FIELD_MANAGER, REFRESH_ANNOTATION,
+        REQUESTS_CONFIG_MAP, REVOKE_ANNOTATION, ROTATE_ANNOTATION,
     },
     runtime::{
         controller::Unable,
@@ -114,8 +118,9 @@ struct Accept {
 
 /// Replaces our CA: the next one is published, and signs as soon as everybody can know it.
 ///
-/// With --revoke a CA whose key was stolen leaves the bundle at once, and a new one signs. Whoever has not
-/// fetched the new bundle yet refuses our SVIDs until then.
+/// With --revoke a CA whose key was stolen leaves the bundle at once. With the active one all others leave,
+/// because their keys lay beside it, and a new CA signs: whoever has not fetched the new bundle yet refuses
+/// our SVIDs until then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -258,11 +263,14 @@ impl Accept {
     }
 }
 
-/// The state that the authority publishes of itself.
-async fn published_state(
-    client: &Client,
-    namespace: &str,
-) -> anyhow::Result<Option<AuthorityState>> {
+/// What the authority publishes of itself.
+struct Published {
+    state: AuthorityState,
+    /// The bundle; none where somebody removed it.
+    document: Option<String>,
+}
+
+async fn published(client: &Client, namespace: &str) -> anyhow::Result<Option<Published>> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = match api_error::with_timeout(api.get_opt(BUNDLE_CONFIG_MAP)).await {
         Ok(found) => found,
@@ -271,16 +279,33 @@ async fn published_state(
             return Err(anyhow!(error).context(what));
         }
     };
-    let text = found.and_then(|it| it.data?.remove(VIEW));
-    let state = text.map(|it| serde_json::from_str(&it)).transpose();
-    state.with_context(|| format!("ConfigMap {namespace}/{BUNDLE_CONFIG_MAP} is damaged; trustplane authority writes it again"))
+    let mut data = found.and_then(|it| it.data).unwrap_or_default();
+    let Some(view) = data.remove(VIEW) else { return Ok(None) };
+    let state = serde_json::from_str(&view).with_context(|| format!("ConfigMap {namespace}/{BUNDLE_CONFIG_MAP} is damaged; trustplane authority writes it again"))?;
+    Ok(Some(Published { state, document: data.remove(BUNDLE) }))
+}
+
+/// Why a rotation could not be asked for, and who can change that.
+fn not_asked(error: ApiError, namespace: &str) -> anyhow::Error {
+    let why = match error {
+        ApiError::Forbidden => format!(
+            "you may not change ConfigMap {namespace}/{REQUESTS_CONFIG_MAP}, which is how a rotation is asked for. \
+             Role trustplane-spiffe-rotator allows it"
+        ),
+        ApiError::NotFound => format!(
+            "there is no ConfigMap {namespace}/{REQUESTS_CONFIG_MAP}, which is how a rotation is asked for. \
+             trustplane authority makes it: does it run, and is it as new as this program?"
+        ),
+        _ => "the rotation could not be asked for".to_owned(),
+    };
+    anyhow!(error).context(why)
 }
 
 impl Rotate {
     async fn run(self) -> anyhow::Result<()> {
         let client = client().await?;
         let namespace = &self.place.namespace;
-        let Some(state) = published_state(&client, namespace).await? else {
+        let Some(Published { state, .. }) = published(&client, namespace).await? else {
             bail!(Unable(anyhow!(
                 "there is no authority in namespace {namespace}. Choose another with --namespace"
             )));
@@ -288,16 +313,19 @@ impl Rotate {
         let (annotation, value) = match &self.revoke {
             None => (ROTATE_ANNOTATION, now()),
             Some(id) => {
-                if !state.cas.iter().any(|ca| ca.id == *id) {
+                let Some(ca) = state.cas.iter().find(|ca| ca.id == *id) else {
                     bail!(Unable(anyhow!(
                         "there is no CA {}. See: trustplane spiffe status",
                         printable(id)
                     )));
-                }
+                };
                 if !self.yes {
-                    let question = format!(
-                        "Every SVID that CA {id} signed becomes invalid at once. Revoke it?"
-                    );
+                    let whose = match ca.phase {
+                        Phase::Active => "of our trust domain",
+                        Phase::Prepared | Phase::Retiring => "that this CA signed",
+                    };
+                    let question =
+                        format!("Every SVID {whose} becomes invalid at once. Revoke CA {id}?");
                     confirm(&question, Output::Text, "Add --yes to do it")?;
                 }
                 (REVOKE_ANNOTATION, id.clone())
@@ -306,22 +334,15 @@ impl Rotate {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { annotation: value } } }));
         let patched =
-            api_error::with_timeout(api.patch(BUNDLE_CONFIG_MAP, &params(), &patch)).await;
-        match patched {
-            Err(error @ ApiError::Forbidden) => {
-                return Err(anyhow!(error).context(format!(
-                    "you may not change ConfigMap {namespace}/{BUNDLE_CONFIG_MAP}, which is how a rotation is asked for"
-                )));
-            }
-            patched => patched.context("the rotation could not be asked for")?,
-        };
+            api_error::with_timeout(api.patch(REQUESTS_CONFIG_MAP, &params(), &patch)).await;
+        patched.map_err(|error| not_asked(error, namespace))?;
         self.handled(&client, &value).await
     }
 
     async fn handled(&self, client: &Client, value: &str) -> anyhow::Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
         while tokio::time::Instant::now() < end {
-            if let Some(state) = published_state(client, &self.place.namespace).await? {
+            if let Some(Published { state, .. }) = published(client, &self.place.namespace).await? {
                 let handled = match self.revoke {
                     Some(_) => &state.handled.revoke,
                     None => &state.handled.rotate,

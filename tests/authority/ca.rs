@@ -7,7 +7,7 @@ use trustplane::{
     names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION},
 };
 
-use crate::stage::{CONFIG_MAP, OWN, Stage, eventually, fetched};
+use crate::stage::{AUDITED, CONFIG_MAP, OWN, REQUESTS, Stage, eventually, fetched};
 
 fn free_port() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -55,13 +55,15 @@ async fn two_replicas_that_start_at_once_make_one_ca() {
 async fn a_restart_with_everything_in_place_writes_nothing() {
     let stage = Stage::new();
     let replica = stage.start();
-    eventually("the bundle is published", || stage.published().is_some()).await;
+    eventually("our CA is audited", || stage.get(AUDITED)["data"]["_own"].is_string()).await;
     replica.stop().await;
-    let before = (stage.secret(), stage.resource_version(CONFIG_MAP));
+    let versions = || [CONFIG_MAP, REQUESTS, AUDITED].map(|path| stage.resource_version(path));
+    let before = (stage.secret(), versions());
+    assert!(before.1.iter().all(|it| !it.is_empty()), "{:?}", before.1);
     let replica = stage.start();
     eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!((stage.secret(), stage.resource_version(CONFIG_MAP)), before);
+    assert_eq!((stage.secret(), versions()), before);
     replica.stop().await;
 }
 
@@ -71,7 +73,7 @@ async fn a_rotation_on_request_publishes_then_activates_and_the_endpoint_never_l
     let replica = stage.start();
     eventually("the bundle is published", || stage.published().is_some()).await;
     let first = stage.state().unwrap().cas[0].id.clone();
-    stage.annotate(CONFIG_MAP, ROTATE_ANNOTATION, "now");
+    stage.annotate(REQUESTS, ROTATE_ANNOTATION, "now");
     eventually("the next one is published", || stage.published().unwrap().x509.len() == 2).await;
     let state = stage.state().unwrap();
     assert_eq!(state.active().unwrap().id, first, "it does not sign yet");
@@ -91,14 +93,14 @@ async fn a_revoked_ca_is_gone_at_once_and_its_key_too() {
     let replica = stage.start();
     eventually("the bundle is published", || stage.published().is_some()).await;
     let stolen = stage.state().unwrap().cas[0].id.clone();
-    stage.annotate(CONFIG_MAP, REVOKE_ANNOTATION, &stolen);
+    stage.annotate(REQUESTS, REVOKE_ANNOTATION, &stolen);
     eventually("another one signs", || stage.state().unwrap().active().unwrap().id != stolen).await;
     eventually("it is published", || stage.published().unwrap().sequence == Some(2)).await;
     let secret = stage.secret();
     assert!(secret["data"].get(format!("{stolen}.key")).is_none(), "the stolen key is still there");
     assert_eq!(stage.published().unwrap().x509.len(), 1);
-    let events: Vec<_> = stage.audited().into_iter().map(|it| it.0).collect();
-    assert!(events.contains(&"spiffe.authority.revocation".to_owned()), "{events:?}");
+    let is_recorded = || stage.audited().iter().any(|it| it.0 == "spiffe.authority.revocation");
+    eventually("it is recorded", is_recorded).await;
     replica.stop().await;
 }
 
@@ -132,7 +134,7 @@ async fn a_secret_from_an_old_backup_does_not_take_the_sequence_back() {
     let replica = stage.start();
     eventually("the bundle is published", || stage.published().is_some()).await;
     let backup = stage.secret();
-    stage.annotate(CONFIG_MAP, ROTATE_ANNOTATION, "now");
+    stage.annotate(REQUESTS, ROTATE_ANNOTATION, "now");
     eventually("it goes on", || stage.published().unwrap().sequence == Some(2)).await;
     replica.stop().await;
     stage.delete_secret();

@@ -2,6 +2,7 @@
 //! whose endpoint listens on the loopback.
 
 mod bad_answers;
+mod blocked;
 mod ca;
 mod federation;
 mod peer;

@@ -5,3 +5,4 @@ mod program;
 #[cfg(feature = "seeded-bugs")]
 mod seeded;
 mod spire;
+mod walk;

@@ -2,21 +2,28 @@
 
 use std::{
     io::{self, Write},
-    net::Ipv4Addr,
-    sync::{Arc, Mutex},
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use apiserver::{api::ApiServer, kinds, store::Call};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
-use http::Method;
+use http::{Method, Request, Response};
+use http_body_util::{Either, Full};
+use kube::client::Body;
 use prometheus_client::registry::Registry;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
 use testkit::suite;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+use tower::{Service as _, service_fn};
 use trustplane::{
     authority::{
         act::{
@@ -26,15 +33,15 @@ use trustplane::{
         },
         decide::{ca, sync},
         metrics::{Metrics, Source},
-        run::{Authority, Options},
+        run::{Authority, Options, PATH},
     },
     bundle::{
         fetch::{self, Fetched, Trust},
-        serve::Endpoint,
+        serve::{Endpoint, RequestCounter},
     },
     demo::api_server,
     k8s::gate::Gate,
-    runtime::clock::Clock,
+    runtime::{clock::Clock, tls_listener::CertReloader},
     spiffe::{
         bundle::Bundle,
         id::{SpiffeId, TrustDomain},
@@ -46,9 +53,11 @@ use crate::peer;
 
 pub const OWN: &str = "own.test";
 pub const FEDERATIONS: &str = "/apis/trustplane.dev/v1/spiffefederations";
-const SECRET: &str = "/api/v1/namespaces/trustplane/secrets/trustplane-authority";
+pub const SECRET: &str = "/api/v1/namespaces/trustplane/secrets/trustplane-authority";
 pub const CONFIG_MAP: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-bundle";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+pub const REQUESTS: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-authority-requests";
+pub const AUDITED: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-spiffe-federations";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn policy() -> ca::Policy {
@@ -64,15 +73,23 @@ pub struct Stage {
     audit: Lines,
     /// For a fetch of the replicas.
     pub patience: Duration,
+    /// Writes below these paths are refused to replicas.
+    refused: Arc<Mutex<Vec<&'static str>>>,
 }
 
 /// What was written to the audit log.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct Lines {
+    text: Arc<Mutex<Vec<u8>>>,
+    is_broken: Arc<AtomicBool>,
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        if self.is_broken.load(Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.text.lock().unwrap().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -82,6 +99,7 @@ impl Write for Lines {
 
 pub struct Replica {
     pub authority: Arc<Authority>,
+    registry: Registry,
     stop: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -90,6 +108,12 @@ impl Replica {
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
+    }
+
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
     }
 
     /// Ends it as a crash would.
@@ -105,7 +129,40 @@ impl Stage {
             let namespace = json!({ "metadata": { "name": "trustplane" } });
             store.create(kinds::namespace(), "", namespace, &mut Call::at(Utc::now())).unwrap();
         });
-        Self { server, audit: Lines::default(), patience: fetch::PATIENCE }
+        Self { server, audit: Lines::default(), refused: Arc::default(), patience: fetch::PATIENCE }
+    }
+
+    /// Refuses all writes of replicas below this path with a 403.
+    pub fn refuse(&self, path: &'static str) {
+        self.refused.lock().unwrap().push(path);
+    }
+
+    pub fn allow(&self) {
+        self.refused.lock().unwrap().clear();
+    }
+
+    pub fn break_audit_log(&self, is_broken: bool) {
+        self.audit.is_broken.store(is_broken, Relaxed);
+    }
+
+    fn client(&self) -> kube::Client {
+        let (server, refused) = (self.server.clone(), self.refused.clone());
+        let service = service_fn(move |request: Request<Body>| {
+            let path = request.uri().path();
+            let is_below = refused.lock().unwrap().iter().any(|it| path.starts_with(it));
+            let is_refused = is_below && request.method() != Method::GET;
+            let answer = server.clone().call(request);
+            async move {
+                if is_refused {
+                    let status = json!({ "kind": "Status", "status": "Failure", "code": 403 });
+                    let body = Either::Right(Full::new(Bytes::from(status.to_string())));
+                    return Ok(Response::builder().status(403).body(body)?);
+                }
+                let answer = answer.await?;
+                Ok::<_, tower::BoxError>(answer.map(Either::Left))
+            }
+        });
+        kube::Client::new(service, "default")
     }
 
     pub fn start(&self) -> Replica {
@@ -127,17 +184,18 @@ impl Stage {
         };
         change(&mut options);
         let clock = Clock::system();
-        let metrics = Metrics::register(&mut Registry::default(), Source::new(clock.clone()));
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry, Source::new(clock.clone()));
         let audit = AuditLog::to(Box::new(self.audit.clone()));
         let roots = Arc::new(RootCertStore::empty());
         let patience = self.patience;
         let fetcher = Box::new(NetworkFetcher { roots, detail: ErrorDetail::All, patience });
-        let client = self.server.client();
+        let client = self.client();
         let authority =
             Authority::new(client, Gate::open(), clock, options, audit, fetcher, metrics);
         let stop = CancellationToken::new();
         let task = tokio::spawn(authority.clone().run(stop.clone()));
-        Replica { authority, stop, task }
+        Replica { authority, registry, stop, task }
     }
 
     pub fn ask(&self, method: Method, path: &str, body: Value) -> Value {
@@ -241,15 +299,18 @@ impl Stage {
         self.get(CONFIG_MAP)["data"]["bundle.json"].as_str().unwrap().to_owned()
     }
 
+    /// The records of the audit log.
+    pub fn records(&self) -> Vec<Value> {
+        let text = String::from_utf8(self.audit.text.lock().unwrap().clone()).unwrap();
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// Events and names of the records of the audit log.
     pub fn audited(&self) -> Vec<(String, String)> {
-        let text = String::from_utf8(self.audit.0.lock().unwrap().clone()).unwrap();
-        let record = |line: &str| {
-            let record: Value = serde_json::from_str(line).unwrap();
-            let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
-            (text("event"), text("federation"))
-        };
-        text.lines().map(record).collect()
+        let text =
+            |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
+        self.records().iter().map(|it| (text(it, "event"), text(it, "federation"))).collect()
     }
 
     pub fn resource_version(&self, path: &str) -> String {
@@ -293,6 +354,19 @@ impl Partner {
         let svid = peer::svid(&signer, trust_domain, "/server");
         let endpoint = Endpoint::start(listener, state.document().unwrap(), svid).unwrap();
         Self { trust_domain: trust_domain.to_owned(), state, signer, endpoint }
+    }
+
+    /// One with an https_web endpoint, at the path that ours has.
+    pub async fn start_web(trust_domain: &str, pair: Arc<CertReloader>) -> Self {
+        let (state, signer) = peer::authority(trust_domain, 1, Utc::now());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (document, requests) = (state.document().unwrap(), RequestCounter::default());
+        let endpoint = Endpoint::start_web(listener, PATH, document, pair, requests).unwrap();
+        Self { trust_domain: trust_domain.to_owned(), state, signer, endpoint }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.endpoint.address()
     }
 
     pub fn document(&self) -> String {

@@ -335,6 +335,22 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
     eventually(PATIENCE, "the authority writes it", async || write_status(&["--as", ACCOUNT]))
         .await;
 
+    // Who may ask for a rotation can't change what is published.
+    let role = "--role=trustplane-spiffe-rotator";
+    let rotator = ["-n", "trustplane", "create", "rolebinding", "ro", role, "--user=ro"];
+    cluster.kubectl(&rotator).expect("a RoleBinding");
+    for name in ["trustplane-bundle", "trustplane-authority-requests"] {
+        let create = ["-n", "trustplane", "create", "configmap", name];
+        cluster.kubectl(&create).expect("as the authority makes it");
+    }
+    let annotate = |name: &str| {
+        let annotate = ["-n", "trustplane", "annotate", "configmap", name, "a=b", "--as=ro"];
+        cluster.kubectl(&annotate)
+    };
+    eventually(PATIENCE, "they ask", async || annotate("trustplane-authority-requests")).await;
+    let refusal = annotate("trustplane-bundle").expect_err("that is the authority's");
+    assert!(refusal.contains("cannot patch resource \"configmaps\""), "{refusal}");
+
     // The spec is the editor's, the status stays what it was, and the columns tell of both.
     let keep = r#"{"metadata":{"labels":{"team":"a"}},"status":{"sequence":"8"}}"#;
     let patch = ["patch", "spiffefederation", "td-b.test", "--type=merge", "-p", keep, "--as=ed"];

@@ -39,7 +39,7 @@ async fn site(letter: &'static str) -> Site {
 #[tokio::test]
 async fn the_walk_of_the_manual_leads_two_workloads_to_mtls_and_ends_it_again() {
     let begin = Instant::now();
-    let manual = Manual::read();
+    let manual = Manual::read("docs/federate.md");
     assert_eq!(manual.sections(), SECTIONS, "each of them is walked below");
     let names = Names::start().await;
     let (a, b) = tokio::join!(site("a"), site("b"));

@@ -1,5 +1,5 @@
-//! The only place that writes to the API: our state, what is published of it, statuses, and the list of
-//! federations that the audit log knows.
+//! The only place that writes to the API: our state, what is published of it, statuses, and what the audit
+//! log knows.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,13 @@ use crate::{
         spiffe_federation::{SpiffeFederation, SpiffeFederationStatus},
     },
     authority::decide::{
-        audit::Audited,
+        audit::{Audited, AuditedOwn},
         ca::{AuthorityState, Requests},
     },
     k8s::api_error::{self, ApiError},
     names::{
         AUTHORITY_SECRET, BUNDLE_CONFIG_MAP, FEDERATIONS_CONFIG_MAP, FIELD_MANAGER,
-        REVOKE_ANNOTATION, ROTATE_ANNOTATION,
+        REQUESTS_CONFIG_MAP, REVOKE_ANNOTATION, ROTATE_ANNOTATION,
     },
     spiffe::bundle::Bundle,
 };
@@ -39,6 +39,8 @@ const STATE: &str = "state.json";
 pub const BUNDLE: &str = "bundle.json";
 /// In the ConfigMap: the state without keys, for `trustplane spiffe status`.
 pub const VIEW: &str = "authority.json";
+/// Beside the names of audited federations: our own CAs. No name of an object has an underscore.
+const OWN: &str = "_own";
 
 /// Keys by the ID of their CA.
 pub type Keys = BTreeMap<String, Zeroizing<Vec<u8>>>;
@@ -64,7 +66,6 @@ pub struct Published {
     view: Option<String>,
     /// Of the document.
     pub sequence: Option<u64>,
-    pub requests: Requests,
     meta: Option<ObjectMeta>,
 }
 
@@ -152,10 +153,26 @@ impl Writer {
         stored(self.patch(AUTHORITY_SECRET, patch).await?)
     }
 
+    async fn config_map(&self, name: &str) -> Result<Option<ConfigMap>, ApiError> {
+        api_error::with_timeout(self.namespaced::<ConfigMap>().get_opt(name)).await
+    }
+
     pub async fn load_published(&self) -> Result<Published, ApiError> {
-        let config_maps: Api<ConfigMap> = self.namespaced();
-        let found = api_error::with_timeout(config_maps.get_opt(BUNDLE_CONFIG_MAP)).await?;
+        let found = self.config_map(BUNDLE_CONFIG_MAP).await?;
         Ok(found.map(published).unwrap_or_default())
+    }
+
+    /// What administrators ask for. None if there is no object to ask on.
+    pub async fn load_requests(&self) -> Result<Option<Requests>, ApiError> {
+        Ok(self.config_map(REQUESTS_CONFIG_MAP).await?.map(|it| requests(&it)))
+    }
+
+    /// Makes the object to ask on, so that nobody else needs the right to create ConfigMaps.
+    pub async fn create_requests(&self) -> Result<(), ApiError> {
+        match self.create_config_map(REQUESTS_CONFIG_MAP, json!({})).await {
+            Err(ApiError::AlreadyExists) => Ok(()),
+            created => created,
+        }
     }
 
     /// Publishes the document, unless that is done.
@@ -229,9 +246,9 @@ impl Writer {
 
     /// The federations whose creation was audited, by name.
     pub async fn load_audited(&self) -> Result<BTreeMap<String, Audited>, ApiError> {
-        let config_maps: Api<ConfigMap> = self.namespaced();
-        let found = api_error::with_timeout(config_maps.get_opt(FEDERATIONS_CONFIG_MAP)).await?;
-        let data = found.and_then(|it| it.data).unwrap_or_default();
+        let found = self.config_map(FEDERATIONS_CONFIG_MAP).await?;
+        let mut data = found.and_then(|it| it.data).unwrap_or_default();
+        data.remove(OWN);
         let entry = |(name, text): (String, String)| Some((name, Audited::from_text(&text)?));
         Ok(data.into_iter().filter_map(entry).collect())
     }
@@ -242,9 +259,23 @@ impl Writer {
         name: &str,
         audited: Option<&Audited>,
     ) -> Result<(), ApiError> {
-        let data = json!({ name: audited.map(Audited::to_text) });
+        self.note(name, audited.map(Audited::to_text)).await
+    }
+
+    /// Our own CAs as they were last audited.
+    pub async fn load_audited_own(&self) -> Result<Option<AuditedOwn>, ApiError> {
+        let found = self.config_map(FEDERATIONS_CONFIG_MAP).await?;
+        Ok(found.and_then(|it| AuditedOwn::from_text(it.data?.get(OWN)?)))
+    }
+
+    pub async fn note_audited_own(&self, audited: &AuditedOwn) -> Result<(), ApiError> {
+        self.note(OWN, Some(audited.to_text())).await
+    }
+
+    async fn note(&self, key: &str, value: Option<String>) -> Result<(), ApiError> {
+        let data = json!({ key: value });
         match self.patch::<ConfigMap>(FEDERATIONS_CONFIG_MAP, json!({ "data": data })).await {
-            Err(ApiError::NotFound) if audited.is_some() => {
+            Err(ApiError::NotFound) if value.is_some() => {
                 match self.create_config_map(FEDERATIONS_CONFIG_MAP, data).await {
                     Err(ApiError::AlreadyExists) => Err(ApiError::Conflict),
                     created => created,
@@ -290,13 +321,16 @@ fn stored(secret: AuthoritySecret) -> Result<Stored, StoreError> {
     Ok(Stored { state, keys, meta: secret.metadata })
 }
 
-fn published(config_map: ConfigMap) -> Published {
+/// What the annotations of the ConfigMap of requests ask for.
+pub fn requests(config_map: &ConfigMap) -> Requests {
     let annotation = |name: &str| {
         let annotations = config_map.metadata.annotations.as_ref()?;
         annotations.get(name).filter(|it| !it.is_empty()).cloned()
     };
-    let requests =
-        Requests { rotate: annotation(ROTATE_ANNOTATION), revoke: annotation(REVOKE_ANNOTATION) };
+    Requests { rotate: annotation(ROTATE_ANNOTATION), revoke: annotation(REVOKE_ANNOTATION) }
+}
+
+fn published(config_map: ConfigMap) -> Published {
     let value = |name: &str| config_map.data.as_ref()?.get(name).cloned();
     let document = value(BUNDLE);
     let bundle = document.as_deref().and_then(|it| Bundle::parse(it.as_bytes()).ok());
@@ -304,7 +338,6 @@ fn published(config_map: ConfigMap) -> Published {
         sequence: bundle.and_then(|it| it.sequence),
         view: value(VIEW),
         document,
-        requests,
         meta: Some(config_map.metadata),
     }
 }

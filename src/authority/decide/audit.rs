@@ -1,17 +1,19 @@
 //! Records of the audit log: what changed in whom we trust, and by whom.
 //!
-//! A record is written before the change is noted in the status, so after a crash it may come a second
-//! time, with the same id. docs/spiffe.md has the schema.
+//! A record is written before it is noted that it was, so after a crash it may come a second time, with the
+//! same id. docs/spiffe.md has the schema.
+
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::sync::Rotation;
-use crate::{
-    api::spiffe_federation::SpiffeFederation, authority::decide::ca::Changed,
-    runtime::printable::printable,
+use super::{
+    ca::{AuthorityState, Phase},
+    sync::Rotation,
 };
+use crate::{api::spiffe_federation::SpiffeFederation, runtime::printable::printable};
 
 /// Longer texts of others are cut.
 const LONGEST_TEXT: usize = 256;
@@ -79,6 +81,35 @@ impl Audited {
     }
 }
 
+/// Our own CAs as the audit log knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct AuditedOwn {
+    pub sequence: u64,
+    /// Phases by ID.
+    pub cas: BTreeMap<String, Phase>,
+}
+
+impl AuditedOwn {
+    pub fn of(state: &AuthorityState) -> Self {
+        let cas = state.cas.iter().map(|ca| (ca.id.clone(), ca.phase)).collect();
+        Self { sequence: state.sequence, cas }
+    }
+
+    /// As a value of the ConfigMap.
+    pub fn to_text(&self) -> String {
+        // Plain data, which always becomes JSON.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    fn is_active(&self, id: &str) -> bool {
+        self.cas.get(id) == Some(&Phase::Active)
+    }
+}
+
 /// The record of a federation that was created or changed since it was last audited.
 pub fn change(federation: &SpiffeFederation, now: DateTime<Utc>) -> Option<Record> {
     let generation = federation.generation();
@@ -123,25 +154,33 @@ pub fn deletion(name: &str, audited: &Audited, now: DateTime<Utc>) -> Record {
     }
 }
 
-/// Of our own CAs.
-pub fn own(trust_domain: &str, changed: &Changed, sequence: u64, now: DateTime<Utc>) -> Record {
-    let event = match changed.revoked {
-        Some(_) => "spiffe.authority.revocation",
-        None => "spiffe.authority.rotation",
+/// What changed in our own CAs since they were last audited. None if others verify and sign as before.
+pub fn own(before: &AuditedOwn, state: &AuthorityState, now: DateTime<Utc>) -> Option<Record> {
+    let after = AuditedOwn::of(state);
+    let is_gone = |id: &&String| !after.cas.contains_key(*id);
+    let removed: Vec<_> = before.cas.keys().filter(is_gone).cloned().collect();
+    let is_new = |id: &&String| {
+        !before.cas.contains_key(*id) || after.is_active(id) && !before.is_active(id)
     };
-    let new: Vec<_> = changed.prepared.iter().chain(&changed.activated).cloned().collect();
-    let sequence = sequence.to_string();
-    // A CA is prepared and activated under the same sequence: two changes, so two ids.
-    let activated = changed.activated.as_deref().unwrap_or_default();
-    let removed = changed.removed.join(",");
-    let parts = [trust_domain, event, &sequence, &new.join(","), activated, &removed];
-    Record {
-        id: id(&parts),
-        sequence: Some(sequence.clone()),
-        old_keys: keys(&changed.removed),
-        new_keys: keys(&new),
-        ..empty(event, trust_domain, now)
+    let new: Vec<_> = after.cas.keys().filter(is_new).cloned().collect();
+    if removed.is_empty() && new.is_empty() {
+        return None;
     }
+    let is_revoked = state.handled.revoke.as_ref().is_some_and(|id| removed.contains(id));
+    let event = match is_revoked {
+        true => "spiffe.authority.revocation",
+        false => "spiffe.authority.rotation",
+    };
+    let old_sequence = (!before.cas.is_empty()).then(|| before.sequence.to_string());
+    Some(Record {
+        // Both states, because a CA is prepared and activated under the same sequence.
+        id: id(&[&state.trust_domain, event, &before.to_text(), &after.to_text()]),
+        sequence: Some(state.sequence.to_string()),
+        old_sequence,
+        old_keys: keys(&removed),
+        new_keys: keys(&new),
+        ..empty(event, &state.trust_domain, now)
+    })
 }
 
 fn of(federation: &SpiffeFederation, event: &'static str, now: DateTime<Utc>) -> Record {

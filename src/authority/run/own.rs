@@ -1,12 +1,13 @@
 //! Our own trust domain: its state is read by every replica and changed by the leader.
 
+mod report;
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
@@ -18,17 +19,13 @@ use crate::{
             signer::{self, LocalSigner, SignError, Signer},
         },
         decide::{
-            audit,
-            ca::{self, CaPlan, Changed, MAX_STALENESS, StateError},
+            audit::AuditedOwn,
+            ca::{self, AuthorityState, CaPlan, Changed, MAX_STALENESS, Requests, StateError},
         },
     },
     bundle::serve::{Endpoint, ServerSvid},
-    k8s::{
-        api_error::ApiError,
-        backoff::Backoff,
-        events::{Message, Reported},
-    },
-    names::{AUTHORITY_SECRET, BUNDLE_CONFIG_MAP},
+    k8s::{api_error::ApiError, backoff::Backoff},
+    names::{AUTHORITY_SECRET, BUNDLE_CONFIG_MAP, REQUESTS_CONFIG_MAP},
     runtime::{
         failpoints::{self, Bug},
         lock::lock,
@@ -52,6 +49,8 @@ pub(super) struct Own {
     is_trust_domain_right: bool,
     /// What is served now.
     served: Option<Served>,
+    /// What of it was audited, as far as this replica knows.
+    audited: Option<AuditedOwn>,
 }
 
 struct Served {
@@ -68,8 +67,12 @@ struct Served {
 
 #[derive(Debug, thiserror::Error)]
 enum OwnError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
+    #[error("{kind} {name} could not be {verb}: {cause}")]
+    Call { verb: &'static str, kind: &'static str, name: &'static str, cause: ApiError },
+    #[error("{0}")]
+    Damaged(StoreError),
+    #[error("the audit log can't be written, so our CAs stay as they are")]
+    NotAudited,
     #[error(transparent)]
     Sign(#[from] SignError),
     #[error(transparent)]
@@ -82,7 +85,8 @@ enum OwnError {
     Lost,
     #[error(
         "Secret {AUTHORITY_SECRET} has the sequence {stored}, and {published} was published already: it was restored from \
-         an old copy. Restore the newest; or start once with --new-authority, which makes a new CA"
+         an old copy. Restore the newest; or start once with --new-authority, which makes a new CA. If the Secret is \
+         right and somebody altered ConfigMap {BUNDLE_CONFIG_MAP}, delete the ConfigMap: it is published again"
     )]
     Outdated { stored: u64, published: u64 },
     #[error(
@@ -97,17 +101,20 @@ enum OwnError {
     OtherTrustDomain { found: String, configured: String },
 }
 
-impl OwnError {
-    fn reason(&self) -> Option<&'static str> {
-        match self {
-            Self::Lost | Self::Unreadable => Some("AuthorityLost"),
-            Self::Outdated { .. } => Some("AuthorityOutdated"),
-            Self::OtherTrustDomain { .. } => Some("OtherTrustDomain"),
-            Self::Sign(_) | Self::State(_) | Self::Store(StoreError::Damaged) => {
-                Some("AuthorityDamaged")
-            }
-            Self::Store(StoreError::Api(_)) => None,
-        }
+/// An API call for one of our objects failed.
+fn call(
+    verb: &'static str,
+    kind: &'static str,
+    name: &'static str,
+) -> impl FnOnce(ApiError) -> OwnError {
+    move |cause| OwnError::Call { verb, kind, name, cause }
+}
+
+/// The same for the Secret.
+fn secret(verb: &'static str) -> impl FnOnce(StoreError) -> OwnError {
+    move |error| match error {
+        StoreError::Api(cause) => call(verb, "Secret", AUTHORITY_SECRET)(cause),
+        StoreError::Damaged => OwnError::Damaged(error),
     }
 }
 
@@ -142,6 +149,11 @@ fn check_not_outdated(stored: Option<&Stored>, published: &Published) -> Result<
     }
 }
 
+/// What is new about a first state.
+fn begun(state: &AuthorityState) -> Changed {
+    Changed { activated: state.active().map(|ca| ca.id.clone()), ..Changed::default() }
+}
+
 impl Authority {
     /// Reads our state again and again, and changes it where this replica leads.
     pub(super) async fn keep_own(self: Arc<Self>) {
@@ -150,7 +162,7 @@ impl Authority {
             match self.look_after_own().await {
                 Ok(()) => {
                     failures = 0;
-                    lock(&self.own).problem = None;
+                    self.own_succeeded();
                 }
                 Err(error) => {
                     failures += 1;
@@ -184,8 +196,9 @@ impl Authority {
     async fn look_after_own(&self) -> Result<(), OwnError> {
         // Before the Secret, which is written first: in the other order a step that another replica takes in
         // between would look like a Secret that was lost, or restored from an old copy.
-        let published = self.writer.load_published().await.map_err(StoreError::from)?;
-        let stored = self.writer.load().await?;
+        let published = self.writer.load_published().await;
+        let published = published.map_err(call("read", "ConfigMap", BUNDLE_CONFIG_MAP))?;
+        let stored = self.writer.load().await.map_err(secret("read"))?;
         self.check_trust_domain(stored.as_ref())?;
         let leads = self.gate.is_open();
         if !(leads && self.options.new_authority) {
@@ -206,11 +219,13 @@ impl Authority {
                 return Err(served.err().unwrap_or(error));
             }
         };
-        let view = json!(stored.state).to_string();
-        let document = stored.state.document()?;
+        let state = stored.state.clone();
+        let (document, view) = (state.document()?, json!(state).to_string());
         self.know(stored)?;
         let written = self.writer.publish(&published, &document, &view).await;
-        Ok(written.map_err(StoreError::from)?)
+        // What was not published is recorded all the same: the endpoint serves it.
+        self.audit_own(&state).await?;
+        written.map_err(call("written", "ConfigMap", BUNDLE_CONFIG_MAP))
     }
 
     fn check_trust_domain(&self, stored: Option<&Stored>) -> Result<(), OwnError> {
@@ -231,20 +246,22 @@ impl Authority {
         lock(&self.own).is_trust_domain_right
     }
 
-    /// Takes the step that is due, if one is.
+    /// Takes the step that is due, if one is, after the last one was recorded.
     async fn advance(
         &self,
         stored: Option<Stored>,
         published: &Published,
     ) -> Result<Stored, OwnError> {
+        let requests = self.requests().await?;
         let Some(stored) = stored else { return self.begin(published).await };
+        self.audit_own(&stored.state).await?;
         if let Some(sequence) = published.sequence
             && sequence > stored.state.sequence
         {
             return self.replace_all(&stored, sequence).await;
         }
         let now = self.clock.now();
-        let change = match ca::plan(&stored.state, &published.requests, &self.options.ca, now) {
+        let change = match ca::plan(&stored.state, &requests, &self.options.ca, now) {
             CaPlan::Wait(_) => return Ok(stored),
             CaPlan::Change(change) => change,
         };
@@ -267,10 +284,32 @@ impl Authority {
         if failpoints::has(Bug::ActivatesAtOnce) {
             state.cas.iter_mut().for_each(|ca| ca.usable_at = now);
         }
-        let stored = self.writer.replace(&stored, &state, &keys).await?;
-        self.audit_own(&changed, state.sequence, now);
-        self.report_own(&changed, state.sequence).await;
-        Ok(stored)
+        self.replace(&stored, &state, &keys, &changed).await
+    }
+
+    async fn replace(
+        &self,
+        before: &Stored,
+        state: &AuthorityState,
+        keys: &Keys,
+        changed: &Changed,
+    ) -> Result<Stored, OwnError> {
+        let replaced = self.writer.replace(before, state, keys).await.map_err(secret("written"))?;
+        self.report_own(changed, state.sequence).await;
+        Ok(replaced)
+    }
+
+    /// What administrators ask for, on an object that is there for it.
+    async fn requests(&self) -> Result<Requests, OwnError> {
+        let found = self.writer.load_requests().await;
+        match found.map_err(call("read", "ConfigMap", REQUESTS_CONFIG_MAP))? {
+            Some(requests) => Ok(requests),
+            None => {
+                let created = self.writer.create_requests().await;
+                created.map_err(call("written", "ConfigMap", REQUESTS_CONFIG_MAP))?;
+                Ok(Requests::default())
+            }
+        }
     }
 
     fn make_ca(&self, now: DateTime<Utc>) -> Result<signer::MadeCa, SignError> {
@@ -293,17 +332,13 @@ impl Authority {
         let (state, keys) = self.first_state(published.sequence, now)?;
         match self.writer.create(&state, &keys).await {
             // Another replica was faster, and its CA counts.
-            Err(StoreError::Api(ApiError::AlreadyExists)) => self
-                .writer
-                .load()
-                .await?
-                .ok_or(OwnError::Store(StoreError::Api(ApiError::NotFound))),
+            Err(StoreError::Api(ApiError::AlreadyExists)) => {
+                let found = self.writer.load().await.map_err(secret("read"))?;
+                found.ok_or_else(|| secret("read")(StoreError::Api(ApiError::NotFound)))
+            }
             created => {
-                let stored = created?;
-                let id = stored.state.active().map(|ca| ca.id.clone());
-                let changed = Changed { activated: id, ..Changed::default() };
-                self.audit_own(&changed, stored.state.sequence, now);
-                self.report_own(&changed, stored.state.sequence).await;
+                let stored = created.map_err(secret("written"))?;
+                self.report_own(&begun(&stored.state), stored.state.sequence).await;
                 Ok(stored)
             }
         }
@@ -313,14 +348,15 @@ impl Authority {
     async fn replace_all(&self, before: &Stored, published: u64) -> Result<Stored, OwnError> {
         let now = self.clock.now();
         let (state, keys) = self.first_state(Some(published), now)?;
-        Ok(self.writer.replace(before, &state, &keys).await?)
+        let removed = before.state.cas.iter().map(|ca| ca.id.clone()).collect();
+        self.replace(before, &state, &keys, &Changed { removed, ..begun(&state) }).await
     }
 
     fn first_state(
         &self,
         published: Option<u64>,
         now: DateTime<Utc>,
-    ) -> Result<(ca::AuthorityState, Keys), OwnError> {
+    ) -> Result<(AuthorityState, Keys), OwnError> {
         let made = self.make_ca(now)?;
         let keys = Keys::from([(made.ca.id.clone(), made.key)]);
         let trust_domain = self.options.trust_domain.as_str();
@@ -442,87 +478,5 @@ impl Authority {
         if let Err(error) = offered {
             tracing::error!(%error, "https_spiffe is not served");
         }
-    }
-
-    async fn own_failed(&self, error: &OwnError) {
-        let text = error.to_string();
-        tracing::warn!(error = %text, "looking after our CA failed");
-        let Some(reason) = error.reason() else { return };
-        lock(&self.own).problem = Some(text.clone());
-        if self.gate.is_open() {
-            let message = self.own_message("Warning", reason, "Rotate", text);
-            let _ = self.publisher.publish_ongoing(&message, Reported::NotYet).await;
-        }
-    }
-
-    fn audit_own(&self, changed: &Changed, sequence: u64, now: DateTime<Utc>) {
-        if *changed == (Changed { unknown: changed.unknown.clone(), ..Changed::default() }) {
-            return;
-        }
-        self.record(&audit::own(self.options.trust_domain.as_str(), changed, sequence, now));
-    }
-
-    async fn report_own(&self, changed: &Changed, sequence: u64) {
-        let mut notes = Vec::new();
-        if let Some(id) = &changed.revoked {
-            notes.push((
-                "Warning",
-                "CARevoked",
-                format!("CA {id} was revoked and is no longer published (sequence {sequence})"),
-            ));
-        }
-        if let Some(id) = &changed.unknown {
-            notes.push((
-                "Warning",
-                "CAUnknown",
-                format!("There is no CA {id}, so nothing was revoked"),
-            ));
-        }
-        if let Some(id) = &changed.prepared {
-            notes.push((
-                "Normal",
-                "CAPrepared",
-                format!("CA {id} is published (sequence {sequence}) and signs nothing yet"),
-            ));
-        }
-        if let Some(id) = &changed.activated {
-            notes.push((
-                "Normal",
-                "CAActivated",
-                format!("CA {id} signs from now on (sequence {sequence})"),
-            ));
-        }
-        let removed = changed.removed.iter().filter(|it| changed.revoked.as_ref() != Some(it));
-        for id in removed {
-            notes.push((
-                "Normal",
-                "CARemoved",
-                format!("CA {id} is over and no longer published (sequence {sequence})"),
-            ));
-        }
-        for (kind, reason, note) in notes {
-            tracing::info!(reason, "{note}");
-            let message = self.own_message(kind, reason, "Rotate", note);
-            if let Err(error) = self.publisher.publish(&message).await {
-                tracing::warn!(%error, "Event not published");
-            }
-        }
-    }
-
-    fn own_message(
-        &self,
-        kind: &'static str,
-        reason: &'static str,
-        action: &'static str,
-        note: String,
-    ) -> Message {
-        let regarding = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("ConfigMap".to_owned()),
-            namespace: Some(self.options.namespace.clone()),
-            name: Some(BUNDLE_CONFIG_MAP.to_owned()),
-            ..ObjectReference::default()
-        };
-        Message { regarding, kind, reason, action, note, topic: None }
     }
 }

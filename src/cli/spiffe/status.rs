@@ -8,7 +8,7 @@ use clap::Args;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
-use super::{Place, client, published_state};
+use super::{Place, Published, client, lag, published};
 use crate::{
     api::spiffe_federation::SpiffeFederation,
     authority::decide::{
@@ -43,17 +43,20 @@ pub(super) struct Status {
 impl Status {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let client = client().await?;
-        let state = published_state(&client, &self.place.namespace).await?;
+        let namespace = &self.place.namespace;
+        let found = published(&client, namespace).await?;
+        let asked = lag::requests(&client, namespace).await;
         let api: Api<SpiffeFederation> = Api::all(client);
         let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
         let federations = listed.context("SPIFFEFederations could not be listed")?.items;
         let now = Utc::now();
+        let lags = found.as_ref().map(|it| lag::lags(it, &asked, now)).unwrap_or_default();
         match self.output {
-            Output::Json => print(&document(state.as_ref(), &federations))?,
-            Output::Text => print(&text(state.as_ref(), &federations, now, &self.place.namespace))?,
+            Output::Json => print(&document(found.as_ref(), &lags, &federations))?,
+            Output::Text => print(&text(found.as_ref(), &lags, &federations, now, namespace))?,
         }
         let is_well = |it: &SpiffeFederation| is_true(it, SYNCED) && is_true(it, TRUSTED);
-        match state.is_some() && federations.iter().all(is_well) {
+        match found.is_some() && lags.is_empty() && federations.iter().all(is_well) {
             true => Ok(()),
             false => bail!(Exit::Reported),
         }
@@ -64,7 +67,11 @@ fn is_true(federation: &SpiffeFederation, about: &str) -> bool {
     federation.condition(about).is_some_and(|it| it.status == "True")
 }
 
-fn document(state: Option<&AuthorityState>, federations: &[SpiffeFederation]) -> String {
+fn document(
+    found: Option<&Published>,
+    lags: &[String],
+    federations: &[SpiffeFederation],
+) -> String {
     let one = |it: &SpiffeFederation| {
         json!({
             "name": it.name(),
@@ -79,22 +86,27 @@ fn document(state: Option<&AuthorityState>, federations: &[SpiffeFederation]) ->
         })
     };
     let all: Vec<_> = federations.iter().map(one).collect();
-    let document = json!({ "authority": state, "federations": all });
+    let state = found.map(|it| &it.state);
+    let document = json!({ "authority": state, "lags": lags, "federations": all });
     crate::runtime::printable::json(&format!("{document:#}")) + "\n"
 }
 
 fn text(
-    state: Option<&AuthorityState>,
+    found: Option<&Published>,
+    lags: &[String],
     federations: &[SpiffeFederation],
     now: DateTime<Utc>,
     namespace: &str,
 ) -> String {
-    let mut text = match state {
-        Some(state) => own_lines(state, now),
+    let mut text = match found {
+        Some(found) => own_lines(&found.state, now),
         None => format!(
             "There is no authority in namespace {namespace}. Start one: trustplane authority --trust-domain NAME\n"
         ),
     };
+    for lag in lags {
+        let _ = writeln!(text, "  LAGS: {lag}");
+    }
     if federations.is_empty() {
         text.push_str(
             "\nNo federation: kubectl apply a SPIFFEFederation to trust another trust domain.\n",
@@ -160,7 +172,7 @@ pub(super) fn lines(federation: &SpiffeFederation, now: DateTime<Utc>) -> String
 }
 
 /// Such as `in 4m` or `2h ago`.
-fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
+pub(super) fn relative(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let short = |span: TimeDelta| match span.num_seconds() {
         seconds @ ..=119 => format!("{}s", seconds.max(0)),
         seconds @ 120..=7199 => format!("{}m", seconds / 60),

@@ -27,7 +27,7 @@ use trustplane::{
 
 use crate::{
     peer::{HOST, Profile},
-    stage::{CONFIG_MAP, FEDERATIONS, OWN, Replica, Stage, eventually},
+    stage::{FEDERATIONS, OWN, REQUESTS, Replica, Stage, eventually},
 };
 
 pub const SPIRE: &str = "spire.test";
@@ -158,7 +158,7 @@ impl Both {
     pub async fn revoke(&self) {
         let active = || self.stage.state().unwrap().active().unwrap().id.clone();
         let stolen = active();
-        self.stage.annotate(CONFIG_MAP, REVOKE_ANNOTATION, &stolen);
+        self.stage.annotate(REQUESTS, REVOKE_ANNOTATION, &stolen);
         eventually("another CA signs", || active() != stolen).await;
     }
 }
@@ -262,7 +262,7 @@ async fn rotate_spire(both: &Both) {
 
 async fn rotate_ours(both: &Both, request: &str) {
     let before = both.stage.state().unwrap().active().unwrap().id.clone();
-    both.stage.annotate(CONFIG_MAP, ROTATE_ANNOTATION, request);
+    both.stage.annotate(REQUESTS, ROTATE_ANNOTATION, request);
     let is_over = || both.stage.state().unwrap().active().unwrap().id != before;
     eventually("our next CA signs", is_over).await;
 }

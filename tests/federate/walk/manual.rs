@@ -1,4 +1,4 @@
-//! The page: its sections, and in each the files, commands and outputs that it shows.
+//! A page with a walk: its sections, and in each the files, commands and outputs that it shows.
 
 use regex::Regex;
 use testkit::tools::text_of;
@@ -20,8 +20,8 @@ pub enum Step {
 
 impl Manual {
     /// Reads it now: a change of the page needs no compiler.
-    pub fn read() -> Self {
-        Self(text_of("docs/federate.md"))
+    pub fn read(page: &str) -> Self {
+        Self(text_of(page))
     }
 
     /// The headings of all sections of the walk.
@@ -33,8 +33,11 @@ impl Manual {
 
     /// The steps below the heading.
     pub fn section(&self, heading: &str) -> Steps {
-        let begin = format!("\n### {heading}\n");
-        let (_, rest) = self.0.split_once(&begin).unwrap_or_else(|| panic!("no section {heading}"));
+        let marks = ["\n### ", "\n## "].map(|mark| format!("{mark}{heading}\n"));
+        let (_, rest) = marks
+            .iter()
+            .find_map(|mark| self.0.split_once(mark))
+            .unwrap_or_else(|| panic!("no section {heading}"));
         let end = ["\n### ", "\n## "].iter().filter_map(|it| rest.find(it)).min();
         let steps = Steps::of(&rest[..end.unwrap_or(rest.len())]);
         assert!(!steps.0.is_empty(), "nothing is shown in {heading}");

@@ -89,11 +89,59 @@ fn a_rotation_has_both_sequences_and_the_ids_of_the_keys() {
     assert_eq!(record["source"], "https_web https://b.example/bundle");
 }
 
+/// Our CAs with these phases.
+fn own_state(sequence: u64, cas: &[(&str, Phase)]) -> AuthorityState {
+    let ca = |(id, phase): &(&str, Phase)| {
+        serde_json::json!({
+            "id": id, "phase": phase, "chain": [], "longestSvid": 3600,
+            "notBefore": noon(), "notAfter": noon(), "publishedAt": noon(), "usableAt": noon(),
+        })
+    };
+    let cas: Vec<_> = cas.iter().map(ca).collect();
+    let state = serde_json::json!({
+        "trustDomain": "a.test", "sequence": sequence, "refreshHint": 300, "cas": cas,
+    });
+    serde_json::from_value(state).unwrap()
+}
+
 #[test]
-fn preparing_a_ca_and_activating_it_are_two_changes() {
-    let ca = || Some("5b0c".to_owned());
-    let prepared = own("a.test", &Changed { prepared: ca(), ..Changed::default() }, 2, noon());
-    let activated = own("a.test", &Changed { activated: ca(), ..Changed::default() }, 2, noon());
-    assert_eq!(prepared.new_keys, activated.new_keys);
-    assert_ne!(prepared.id, activated.id, "one of them would count as a repetition");
+fn the_first_ca_is_recorded_and_once_it_is_noted_nothing_is() {
+    let state = own_state(1, &[("a", Phase::Active)]);
+    let record = own(&AuditedOwn::default(), &state, noon()).unwrap();
+    assert_eq!(record.event, "spiffe.authority.rotation");
+    assert_eq!((&*record.new_keys, record.old_sequence), (&["a".to_owned()][..], None));
+    let noted = AuditedOwn::from_text(&AuditedOwn::of(&state).to_text()).unwrap();
+    assert_eq!(own(&noted, &state, noon()), None);
+    assert_eq!(own(&noted, &own_state(2, &[("a", Phase::Active)]), noon()), None, "another hint");
+}
+
+#[test]
+fn preparing_a_ca_and_activating_it_are_two_changes_and_each_keeps_its_id() {
+    let first = AuditedOwn::of(&own_state(1, &[("a", Phase::Active)]));
+    let prepared = own_state(2, &[("a", Phase::Active), ("b", Phase::Prepared)]);
+    let activated = own_state(2, &[("a", Phase::Retiring), ("b", Phase::Active)]);
+    let one = own(&first, &prepared, noon()).unwrap();
+    let two = own(&AuditedOwn::of(&prepared), &activated, noon()).unwrap();
+    assert_eq!((&*one.new_keys, &*two.new_keys), (&["b".to_owned()][..], &["b".to_owned()][..]));
+    assert_ne!(one.id, two.id, "one of them would count as a repetition");
+    let again = own(&first, &prepared, noon() + chrono::TimeDelta::hours(1)).unwrap();
+    assert_eq!(one.id, again.id, "after a crash");
+}
+
+#[test]
+fn a_removed_ca_is_recorded_as_a_revocation_only_if_that_was_asked_for() {
+    let cas = [("a", Phase::Active), ("b", Phase::Prepared)];
+    let before = AuditedOwn::of(&own_state(2, &cas));
+    let mut state = own_state(3, &[("c", Phase::Active)]);
+    let replaced = own(&before, &state, noon()).unwrap();
+    assert_eq!(replaced.event, "spiffe.authority.rotation");
+    assert_eq!(replaced.old_keys, ["a", "b"]);
+    assert_eq!(replaced.old_sequence.as_deref(), Some("2"));
+    state.handled.revoke = Some("a".to_owned());
+    let revoked = own(&before, &state, noon()).unwrap();
+    assert_eq!(revoked.event, "spiffe.authority.revocation");
+    let later = own_state(4, &[("c", Phase::Active), ("d", Phase::Prepared)]);
+    let later = AuthorityState { handled: state.handled.clone(), ..later };
+    let prepared = own(&AuditedOwn::of(&state), &later, noon()).unwrap();
+    assert_eq!(prepared.event, "spiffe.authority.rotation", "an old request is not a new one");
 }

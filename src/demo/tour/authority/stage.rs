@@ -40,7 +40,7 @@ use crate::{
         api_error::{self, ApiError},
         gate::Gate,
     },
-    names::{BUNDLE_CONFIG_MAP, NAMESPACE, ROTATE_ANNOTATION},
+    names::{BUNDLE_CONFIG_MAP, NAMESPACE, REQUESTS_CONFIG_MAP, ROTATE_ANNOTATION},
     runtime::clock::Clock,
     spiffe::id::{IdError, SpiffeId, TrustDomain},
 };
@@ -189,7 +189,7 @@ impl Stage {
     pub async fn rotate(&self) -> Result<(), ApiError> {
         let request = self.clock.now().to_rfc3339();
         let patch = json!({ "metadata": { "annotations": { ROTATE_ANNOTATION: request } } });
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{BUNDLE_CONFIG_MAP}");
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{REQUESTS_CONFIG_MAP}");
         send(&self.client, Method::PATCH, path, patch).await
     }
 }

@@ -1,0 +1,213 @@
+//! The walk of docs/spiffe.md: every file and every command word for word, and what each prints.
+
+#[path = "../../federate/walk/manual.rs"]
+mod manual;
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Mutex,
+    time::Duration,
+};
+
+use manual::{Manual, Step, Steps, is_as_shown};
+use regex::Regex;
+use testkit::{
+    Cluster, Controller, Launch, at, eventually, free_port, pair, spire::Names, suite, toolbox,
+    tools::text_of,
+};
+use trustplane::runtime::tls_listener::CertReloader;
+
+use crate::stage::Partner;
+
+const SOON: Duration = Duration::from_secs(60);
+const PAGE: &str = "docs/spiffe.md";
+const TRY_IT: &str = "Try it without a cluster";
+
+/// All that the walk consists of.
+const SECTIONS: [&str; 7] = [
+    "1. Install",
+    "2. See what it publishes",
+    "3. Federate with a partner",
+    "4. Fetch its bundle now",
+    "5. Rotate our CA",
+    "6. Take Teleport's federations over",
+    "7. End the trust",
+];
+
+/// The administrator's: a folder with a checkout, and the programs of the page in the path. Where
+/// `trustplane` asks a person at a terminal, one says yes at once.
+struct Machine {
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    /// The ID of the active CA, as it was printed last.
+    active_ca: Mutex<String>,
+    /// Commands that printed something else than the page says.
+    different: Mutex<Vec<String>>,
+}
+
+impl Machine {
+    fn new(cluster: &Cluster) -> Self {
+        let folder = cluster.scratch().join("checkout");
+        suite::private_folder(&folder.join("bin"));
+        for name in ["deploy", "crds"] {
+            symlink(at(name), folder.join(name)).expect("a link to the checkout");
+        }
+        let kubectl = toolbox().unwrap_or_else(|why| panic!("{why}")).join("kubectl");
+        symlink(kubectl, folder.join("bin/kubectl")).expect("a link to kubectl");
+        let program = env!("CARGO_BIN_EXE_trustplane");
+        let trustplane = format!(
+            r#"#!/bin/sh
+case "$*" in
+"spiffe accept "* | *" --revoke "*) echo yes | script -qefc "stty cols 100; {program} $*" /dev/null ;;
+*) exec {program} "$@" ;;
+esac
+"#
+        );
+        let wrapper = folder.join("bin/trustplane");
+        suite::write_private(&wrapper, &trustplane);
+        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o700)).expect("a program");
+        let kubeconfig = cluster.kubeconfig(cluster.admin_access());
+        Self { folder, kubeconfig, active_ca: Mutex::default(), different: Mutex::default() }
+    }
+
+    /// Does what the page says, and compares what is printed.
+    async fn run(&self, steps: &Steps) {
+        for step in &steps.0 {
+            match step {
+                Step::File { name, content } => {
+                    let path = self.folder.join(name);
+                    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                    fs::write(path, content).expect("a file");
+                }
+                Step::Commands { text, prints } => {
+                    let printed = self.shell(text).await;
+                    println!("$ {text}\n{printed}");
+                    if prints.as_ref().is_some_and(|shown| !is_as_shown(shown, &printed)) {
+                        self.different.lock().expect("a list").push(text.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn shell(&self, commands: &str) -> String {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let active_ca = self.active_ca.lock().expect("an ID").clone();
+        let mut shell = tokio::process::Command::new("sh");
+        shell
+            .args(["-euc", &format!("exec 2>&1\n{commands}")])
+            .current_dir(&self.folder)
+            .env("PATH", format!("{}:{path}", self.folder.join("bin").display()))
+            .env("HOME", &self.folder)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("CA", active_ca)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = shell.output().await.expect("a shell");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "$ {commands}\n{printed}");
+        let active = Regex::new(r"CA ([0-9a-f]+)\s+active").expect("an expression");
+        if let Some(found) = active.captures_iter(&printed).last() {
+            *self.active_ca.lock().expect("an ID") = found[1].to_owned();
+        }
+        printed
+    }
+}
+
+/// What a node would start from the Deployment.
+async fn start(cluster: &Cluster, names: &Names, roots: &Path) -> Controller {
+    let token = cluster.token_of("trustplane", "trustplane-authority").await;
+    let kubeconfig = cluster.kubeconfig(&cluster.admin_access().with_token(token));
+    let listen = format!("--spiffe-listen=127.0.0.1:{}", free_port().expect("a free port"));
+    let arguments = [
+        "authority",
+        "--trust-domain=td.example.org",
+        "--namespace=trustplane",
+        "--leader-elect",
+        "--leader-elect-namespace=trustplane",
+        "--listen=127.0.0.1:0",
+        "--log-format=json",
+        &listen,
+    ];
+    let launch = Launch::exactly("authority-walk", &arguments, kubeconfig);
+    let launch = launch.env("SSL_CERT_FILE", roots.to_str().expect("a path is text"));
+    let proxied = names.environment();
+    let launch = proxied.iter().fold(launch, |launch, (name, value)| launch.env(name, value));
+    let mut controller = launch.start();
+    controller.ready().await;
+    controller
+}
+
+/// The partner of the page, and a file with the CA of its certificate.
+async fn partner(cluster: &Cluster, names: &Names) -> (Partner, PathBuf) {
+    let issued = pair::issued("partner.example");
+    let file = |name: &str, text: &str| {
+        let path = cluster.scratch().join(name);
+        suite::write_private(&path, text);
+        path
+    };
+    let (certificate, key) =
+        (file("partner.crt", &issued.certificate), file("partner.key", &issued.key));
+    let served = CertReloader::read(&certificate, &key).expect("a pair");
+    let partner = Partner::start_web("partner.example", served).await;
+    names.point("partner.example", partner.address());
+    (partner, file("roots.pem", &issued.authority))
+}
+
+#[test]
+fn every_command_of_the_page_and_of_the_readme_is_in_the_walk() {
+    let manual = Manual::read(PAGE);
+    assert_eq!(manual.sections(), SECTIONS, "each of them is walked below");
+    let all = SECTIONS.iter().chain([&TRY_IT]).map(|heading| manual.section(heading));
+    let is_command = |it: &Step| matches!(it, Step::Commands { .. });
+    let walked: usize = all.map(|steps| steps.0.into_iter().filter(is_command).count()).sum();
+    assert_eq!(walked, text_of(PAGE).matches("\n```sh\n").count());
+    let Step::Commands { text, .. } = &manual.section(TRY_IT).0[0] else { panic!("no command") };
+    let readme = text_of("README.md");
+    let ours: Vec<_> = readme.split('`').filter(|it| it.contains("demo authority")).collect();
+    assert_eq!(ours, [format!("cargo run -- {}", text.trim().trim_start_matches("trustplane "))]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the_trust() {
+    let manual = Manual::read(PAGE);
+    let cluster = Cluster::start_another("authority-walk").await;
+    let machine = Machine::new(&cluster);
+    machine.run(&manual.section(TRY_IT)).await;
+    machine.run(&manual.section("1. Install")).await;
+
+    let names = Names::start().await;
+    let (mut partner, roots) = partner(&cluster, &names).await;
+    let first = partner.document();
+    let mut controller = start(&cluster, &names, &roots).await;
+    let published = ["-n", "trustplane", "get", "configmap", "trustplane-bundle"];
+    eventually(SOON, "the bundle is published", async || cluster.kubectl(&published).await).await;
+    machine.run(&manual.section("2. See what it publishes")).await;
+    machine.run(&manual.section("3. Federate with a partner")).await;
+
+    partner.prepare();
+    let (refresh, accept) = manual.section("4. Fetch its bundle now").split_before("spiffe accept");
+    machine.run(&refresh).await;
+    partner.answer(&first);
+    let asked = "trustplane.dev/refresh-requested=again";
+    let annotate = ["annotate", "spiffefederation", "partner.example", asked];
+    cluster.kubectl(&annotate).await.expect("it is asked for");
+    let reason = r#"-o=jsonpath={.status.conditions[?(@.type=="Synced")].reason}"#;
+    let refused = ["get", "spiffefederation", "partner.example", reason];
+    eventually(SOON, "the older bundle is refused", async || {
+        let reason = cluster.kubectl(&refused).await;
+        if reason.as_deref() == Ok("SequenceRefused") { Ok(()) } else { Err(reason) }
+    })
+    .await;
+    machine.run(&accept).await;
+
+    machine.run(&manual.section("5. Rotate our CA")).await;
+    machine.run(&manual.section("6. Take Teleport's federations over")).await;
+    machine.run(&manual.section("7. End the trust")).await;
+    let different = machine.different.lock().expect("a list").clone();
+    assert_eq!(different, Vec::<String>::new(), "the page shows something else");
+    assert_eq!(controller.terminate().await.0, 0);
+}
