@@ -94,8 +94,7 @@ async fn installation(
     clock: &Clock,
     deployment: DeploymentFound,
 ) -> Result<Installation, ManifestError> {
-    // POD_NAMESPACE comes from the Pod, so it is not in the Deployment.
-    let state_namespace = deployment.served.first().map_or(namespace, String::as_str).to_owned();
+    let state_namespace = state_namespace(&deployment, namespace).to_owned();
     let needed = rights::of_authority(namespace, &state_namespace)?;
     let (controller, federation_api, published, federations) = tokio::join!(
         CONTROLLER.gather(client, namespace, clock, deployment, needed),
@@ -107,7 +106,13 @@ async fn installation(
     Ok(Installation { controller, state_namespace, federation_api, published, federations })
 }
 
-async fn published(
+/// Where its Secret and ConfigMaps are.
+pub fn state_namespace<'a>(deployment: &'a DeploymentFound, namespace: &'a str) -> &'a str {
+    // POD_NAMESPACE comes from the Pod, so it is not in the Deployment.
+    deployment.served.first().map_or(namespace, String::as_str)
+}
+
+pub async fn published(
     client: &Client,
     namespace: &str,
     clock: &Clock,
@@ -129,7 +134,7 @@ impl PublishedFound {
 }
 
 /// Page by page: each holds the bundle of a trust domain.
-async fn federations(client: &Client) -> Answer<FederationsFound> {
+pub async fn federations(client: &Client) -> Answer<FederationsFound> {
     let api: Api<MaybeDecoded<SpiffeFederation>> = Api::all(client.clone());
     let mut pages = Pages::new(&api, None);
     let mut found = FederationsFound::default();
@@ -138,6 +143,10 @@ async fn federations(client: &Client) -> Answer<FederationsFound> {
 }
 
 impl FederationsFound {
+    pub fn count(&self) -> usize {
+        self.federations.len() + self.undecodable.len()
+    }
+
     fn add(&mut self, federation: &MaybeDecoded<SpiffeFederation>) {
         match federation {
             MaybeDecoded::Decoded(it) => self.federations.push(FederationFound::read(it)),

@@ -25,6 +25,7 @@ use crate::{
         shutdown, terminal as page,
     },
     uninstall::{
+        authority::{self, Authority},
         execute::{self, Order, Removal},
         federate::{self, Federate},
         plan::{Outlook, Pairs},
@@ -41,8 +42,8 @@ use crate::{
 /// annotations and .status.certificate are removed. This cannot be undone: what was kept is no
 /// longer known as injected. With --dry-run alone you see what either choice would do.
 ///
-/// What trustplane federate keeps, such as the keys of a trust domain, is not touched. The command lists it,
-/// and prints how to remove it.
+/// What trustplane federate and trustplane authority keep, such as the keys of a trust domain, is not
+/// touched. The command lists it, and prints how to remove it.
 ///
 /// Stop the controller first. It is safe to run this again after an interruption.
 #[derive(Debug, Args)]
@@ -128,9 +129,12 @@ impl Uninstall {
             .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
-        let (sandbox, federate) =
-            tokio::join!(running::sandbox(&client), federate::find(&client, self.installed_in()));
-        let found = Found { outlook, sandbox, federate };
+        let (sandbox, federate, authority) = tokio::join!(
+            running::sandbox(&client),
+            federate::find(&client, self.installed_in()),
+            authority::find(&client, self.installed_in()),
+        );
+        let found = Found { outlook, sandbox, federate, authority };
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
             return self.without_a_choice(&found);
@@ -233,8 +237,10 @@ impl Uninstall {
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
                 let width = output::width();
-                let rest = printer::next_steps(self.installed_in(), width);
-                print(&format!("{}{rest}", found.federate.next_steps(width)))
+                let Found { federate, authority, .. } = found;
+                let rest = printer::next_steps(self.installed_in(), authority, width);
+                let apart = [federate.next_steps(width), authority.next_steps(width)].concat();
+                print(&format!("{apart}{rest}"))
             }
             Output::Text | Output::Json => Ok(()),
         }
@@ -246,17 +252,20 @@ struct Found {
     outlook: Outlook,
     sandbox: Option<Injecting>,
     federate: Federate,
+    authority: Authority,
 }
 
 impl Found {
     fn table(&self, pairs: Option<Pairs>) -> String {
         let width = output::width();
         let table = printer::table(&self.outlook, pairs, width);
-        format!("{table}{}", self.federate.notice(&self.outlook, width))
+        let federate = self.federate.notice(&self.outlook, width);
+        format!("{table}{federate}{}", self.authority.notice(width))
     }
 
     fn document(&self, pairs: Option<Pairs>, ended: Option<&Ended>, namespace: &str) -> String {
-        printer::document(&self.outlook, pairs, ended, &self.federate, namespace)
+        let Self { outlook, federate, authority, .. } = self;
+        printer::document(outlook, pairs, ended, federate, authority, namespace)
     }
 }
 

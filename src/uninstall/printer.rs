@@ -5,12 +5,14 @@ use std::{collections::HashMap, fmt::Write};
 use serde_json::{Value, json};
 
 use super::{
+    authority::Authority,
     execute::Removal,
     federate::Federate,
     plan::{Effect, Marked, Outlook, Pairs},
 };
 use crate::{
     k8s::object_ref::ObjectRef,
+    names::AUTHORITY_SECRET,
     runtime::{
         printable::{self, printable},
         terminal::{BAD, BOLD, GOOD, WARNING, command, paragraph, wrapped},
@@ -179,27 +181,40 @@ pub fn result(ended: &[(ObjectRef, Removal)], width: usize) -> String {
     text
 }
 
-/// The commands that remove the rest: one for each way to install.
-pub fn next(namespace: &str) -> [String; 2] {
-    [
-        "kubectl delete --ignore-not-found -k deploy/overlays/openshift".to_owned(),
-        format!("helm uninstall trustplane --namespace {namespace}"),
-    ]
+/// The commands that remove the rest: one for each way to install. A namespace with keys stays.
+pub fn next(namespace: &str, authority: &Authority) -> [String; 2] {
+    const OVERLAY: &str = "deploy/overlays/openshift";
+    let kubectl = match authority.keeps_keys_in(namespace) {
+        false => format!("kubectl delete --ignore-not-found -k {OVERLAY}"),
+        true => format!(
+            "kubectl get --ignore-not-found -k {OVERLAY} -o name | grep -v ^namespace/ | \
+             xargs kubectl -n {namespace} delete"
+        ),
+    };
+    [kubectl, format!("helm uninstall trustplane --namespace {namespace}")]
 }
 
 /// The same, for people.
-pub fn next_steps(namespace: &str, width: usize) -> String {
+pub fn next_steps(namespace: &str, authority: &Authority, width: usize) -> String {
     let text = |text: &str| paragraph(text, width);
     let indented = |line: String| -> String {
         command(&line, width - 2).iter().map(|part| format!("  {part}\n")).collect()
     };
-    let [kubectl, helm] = next(namespace).map(indented);
+    let [kubectl, helm] = next(namespace, authority).map(indented);
+    let keys = match authority.keeps_keys_in(namespace) {
+        true => text(&format!(
+            "Namespace {namespace} stays, because it holds THE KEYS of a trust domain: Secret {AUTHORITY_SECRET}. \
+             Deleting the overlay as a whole, or the namespace, would delete them."
+        )),
+        false => String::new(),
+    };
     let parts = [
         text(
             "Now remove the rest. With kubectl, delete the overlay that you applied; if that was \
              deploy/overlays/kubernetes, delete deploy/overlays/openshift instead:",
         ),
         kubectl,
+        keys,
         text("With helm:"),
         helm,
         text(
@@ -216,6 +231,7 @@ pub fn document(
     pairs: Option<Pairs>,
     ended: Option<&Ended>,
     federate: &Federate,
+    authority: &Authority,
     namespace: &str,
 ) -> String {
     let marked = outlook.marked.iter().map(|marked| {
@@ -234,8 +250,9 @@ pub fn document(
         "statusOnly": status_only.collect::<Vec<_>>(),
         "leftAlone": left_alone.collect::<Vec<_>>(),
         "undecodable": undecodable.collect::<Vec<_>>(),
-        "next": next(namespace),
+        "next": next(namespace, authority),
         "federate": federate.document(),
+        "authority": authority.document(),
     });
     printable::json(&format!("{report}\n"))
 }
@@ -334,12 +351,27 @@ Routes that lose .status.certificate and nothing else: 1
                 table(&outlook(), None, width),
                 table(&outlook(), Some(Pairs::Keep), width),
                 result(&ended, width),
-                next_steps("trustplane", width),
+                next_steps("trustplane", &Authority::default(), width),
             ] {
                 let text = strip_str(&text).to_string();
                 assert!(fits(&text, width), "{width}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_namespace_with_the_keys_of_a_trust_domain_is_not_deleted() {
+        let keys = Authority::with_keys_in("trustplane");
+        let [kubectl, _] = next("trustplane", &keys);
+        assert!(kubectl.contains(" | grep -v ^namespace/ | xargs kubectl -n trustplane delete"));
+        let shown = next_steps("trustplane", &keys, 400);
+        assert!(shown.contains("Namespace trustplane stays"), "{shown}");
+        assert!(!shown.contains("kubectl delete --ignore-not-found -k"), "{shown}");
+        for width in [50, 80] {
+            let shown = next_steps("trustplane", &keys, width);
+            assert!(fits(&shown, width), "{shown}");
+        }
+        assert!(next("web", &keys)[0].starts_with("kubectl delete "), "no keys are there");
     }
 
     #[test]
@@ -356,7 +388,14 @@ Routes that lose .status.certificate and nothing else: 1
         outlook.marked[1].asks_for = Some(HOSTILE.into());
         let shown = strip_str(&table(&outlook, None, 100)).to_string();
         assert!(is_harmless(&shown) && shown.contains("\\u{1b}[31mred"), "{shown:?}");
-        let text = document(&outlook, None, None, &Federate::default(), "trustplane");
+        let text = document(
+            &outlook,
+            None,
+            None,
+            &Federate::default(),
+            &Authority::default(),
+            "trustplane",
+        );
         assert!(is_harmless(&text), "{text:?}");
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["plan"][1]["secret"], HOSTILE);
@@ -388,6 +427,7 @@ Routes that lose .status.certificate and nothing else: 1
             Some(Pairs::Clear),
             Some(&ended),
             &Federate::default(),
+            &Authority::default(),
             "trustplane",
         );
         let document: Value = serde_json::from_str(&text).unwrap();
@@ -402,7 +442,14 @@ Routes that lose .status.certificate and nothing else: 1
         for field in ["leftAlone", "undecodable"] {
             assert_eq!(document[field], json!([]));
         }
-        let planned = super::document(&outlook(), None, None, &Federate::default(), "trustplane");
+        let planned = super::document(
+            &outlook(),
+            None,
+            None,
+            &Federate::default(),
+            &Authority::default(),
+            "trustplane",
+        );
         let planned: Value = serde_json::from_str(&planned).unwrap();
         assert_eq!(
             (&planned["routes"], &planned["plan"][0]["result"]),

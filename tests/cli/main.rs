@@ -1,5 +1,6 @@
 //! The commands of an administrator, and metrics behind authentication, on a real API server.
 
+mod authority;
 mod check;
 mod check_policy;
 mod check_routes;
