@@ -2,6 +2,7 @@
 
 mod import;
 mod lag;
+mod relative;
 mod status;
 
 use std::time::Duration;

@@ -1,18 +1,16 @@
 //! The walk of docs/federate.md: every file and every command word for word, and what each prints.
 //!
-//! [`manual`] reads the page, [`machine`] is the administrator's, [`node`] does what nodes would do with
+//! [`testkit::manual`] reads the page, [`machine`] is the administrator's, [`node`] does what nodes would do with
 //! the Pods. Between the sections this waits for what a reader is told to wait for.
 
 mod machine;
-mod manual;
 mod node;
 
 use std::time::{Duration, Instant};
 
 use machine::Machine;
-use manual::Manual;
 use node::Site;
-use testkit::{Cluster, eventually, spire::Names, stage::Stage};
+use testkit::{Cluster, eventually, manual::Manual, spire::Names, stage::Stage};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -20,6 +20,7 @@
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`], [`authority`]: Routes, Secrets and certificates.
 //! - [`route_table`]: the table of docs/inject.md, read a second time.
 //! - [`hostile`]: objects of a hostile tenant.
+//! - [`manual`]: the walk of a page in docs, with what it prints.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
 //! - [`spiffe_verdict`]: go-spiffe, to fetch, to verify and for a second opinion.
 //!
@@ -45,6 +46,7 @@ pub mod flow_control;
 pub mod hostile;
 pub mod http;
 pub mod kubelet;
+pub mod manual;
 mod namespace;
 pub mod pair;
 pub mod parts;

@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
-use super::{Published, status::relative};
+use super::{Published, relative::relative};
 use crate::{
     authority::{act::apply, decide::ca::Requests},
     k8s::api_error,

@@ -1,8 +1,5 @@
 //! The walk of docs/spiffe.md: every file and every command word for word, and what each prints.
 
-#[path = "../../federate/walk/manual.rs"]
-mod manual;
-
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
@@ -12,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use manual::{Manual, Step, Steps, is_as_shown};
 use regex::Regex;
 use testkit::{
-    Cluster, Controller, Launch, at, eventually, free_port, pair, spire::Names, suite, toolbox,
+    Cluster, Controller, Launch, at, eventually, free_port,
+    manual::{Manual, Step, Steps, is_as_shown},
+    pair,
+    spire::Names,
+    suite, toolbox,
     tools::text_of,
 };
 use trustplane::runtime::tls_listener::CertReloader;
@@ -193,7 +193,7 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     machine.run(&refresh).await;
     partner.answer(&first);
     let asked = "trustplane.dev/refresh-requested=again";
-    let annotate = ["annotate", "spiffefederation", "partner.example", asked];
+    let annotate = ["annotate", "--overwrite", "spiffefederation", "partner.example", asked];
     cluster.kubectl(&annotate).await.expect("it is asked for");
     let reason = r#"-o=jsonpath={.status.conditions[?(@.type=="Synced")].reason}"#;
     let refused = ["get", "spiffefederation", "partner.example", reason];

@@ -20,11 +20,10 @@ use regex::Regex;
 use serde_json::json;
 use testkit::{
     Access, Cluster,
+    manual::{Step, Steps, is_as_shown},
     spire::{ControllerManager, Names},
     suite, toolbox,
 };
-
-use super::manual::{Step, Steps, is_as_shown};
 
 pub struct Machine {
     folder: PathBuf,

@@ -1,7 +1,7 @@
 //! A page with a walk: its sections, and in each the files, commands and outputs that it shows.
 
+use crate::tools::text_of;
 use regex::Regex;
-use testkit::tools::text_of;
 
 /// The page.
 pub struct Manual(String);
