@@ -102,6 +102,8 @@ pub struct Authority {
     is_listed: Mutex<bool>,
     /// The federations that the audit log knows; none until the leader has read them.
     audited: Mutex<Option<BTreeMap<String, Audited>>>,
+    /// All of them are in one ConfigMap, whose writers would only disturb each other.
+    noting: tokio::sync::Mutex<()>,
     /// Federations that are there and can't be decoded.
     unreadable: Mutex<BTreeSet<String>>,
     /// API calls that failed in a row, by federation.
@@ -137,6 +139,7 @@ impl Authority {
             whole_objects: Semaphore::new(WHOLE_OBJECTS),
             is_listed: Mutex::default(),
             audited: Mutex::default(),
+            noting: tokio::sync::Mutex::default(),
             unreadable: Mutex::default(),
             failures: Mutex::default(),
             queue: Queue::for_workers(WORKERS),

@@ -344,6 +344,7 @@ impl Authority {
     }
 
     async fn note_audited(&self, name: &str, audited: Option<&Audited>) -> Result<(), Progress> {
+        let _turn = self.noting.lock().await;
         self.writer.note_audited(name, audited).await?;
         if let Some(all) = lock(&self.audited).as_mut() {
             match audited {
