@@ -13,6 +13,9 @@ use crate::{
     peers::{self, Group},
 };
 
+/// A listener drops the oldest of more than 64 handshakes, and the authority begins up to 128 at once.
+const BEHIND_ONE_PORT: usize = 50;
+
 /// How many of what.
 pub struct Size {
     pub federations: usize,
@@ -53,7 +56,11 @@ pub struct Results {
 pub async fn measure(size: &Size) -> anyhow::Result<Results> {
     let (all, dead) = (size.federations, size.dead);
     let (pair, document) = (pair::issued("localhost"), document(size.hint.as_secs())?);
-    let living = Group::start(0..all - dead, &pair, &document).await?;
+    let mut living = Vec::new();
+    for first in (0..all - dead).step_by(BEHIND_ONE_PORT) {
+        let numbers = first..(first + BEHIND_ONE_PORT).min(all - dead);
+        living.push(Group::start(numbers, &pair, &document).await?);
+    }
     let refusing = Group::start(all - dead..all - dead / 2, &pair, &document).await?;
     let mut silent = Group::start(all - dead / 2..all, &pair, &document).await?;
 
@@ -63,7 +70,7 @@ pub async fn measure(size: &Size) -> anyhow::Result<Results> {
     // What only the start needs is freed.
     tokio::time::sleep(size.window / 10).await;
     let empty = process.resident()?;
-    for group in [&living, &refusing, &silent] {
+    for group in living.iter().chain([&refusing, &silent]) {
         stage.create(group.federations()).await?;
     }
     stage.until_trusted(all).await?;
@@ -89,7 +96,7 @@ pub async fn measure(size: &Size) -> anyhow::Result<Results> {
 async fn phase(
     name: &str,
     journal: &Journal,
-    living: &Group,
+    living: &[Group],
     process: Process,
     size: &Size,
 ) -> anyhow::Result<Phase> {
@@ -97,7 +104,7 @@ async fn phase(
     tokio::time::sleep(size.window).await;
     let busy = process.busy()?.saturating_sub(before).as_secs_f64();
     let mut fetches: Vec<Vec<DateTime<Utc>>> = vec![Vec::new(); size.federations];
-    for (number, at) in living.fetches() {
+    for (number, at) in living.iter().flat_map(Group::fetches) {
         fetches[number].push(at);
     }
     let (mut lateness, mut writes) = (Vec::new(), Vec::new());
