@@ -42,7 +42,7 @@ pub(super) enum CertificateKey<'a> {
 /// The tag of a URI in a SAN.
 const URI_TAG: u32 = 6;
 
-/// A certificate whose extensions could all be read, none of them twice.
+/// A certificate whose key and extensions could all be read, none of these twice.
 pub(super) struct Certificate<'a>(X509Certificate<'a>);
 
 impl<'a> Certificate<'a> {
@@ -54,7 +54,8 @@ impl<'a> Certificate<'a> {
             seen.insert(extension.oid.as_bytes())
                 && !matches!(parsed, ParsedExtension::ParseError { .. } | ParsedExtension::Unparsed)
         });
-        match rest.is_empty() && well_formed {
+        // Readers in Go refuse a certificate with a damaged key, and with it the whole bundle.
+        match rest.is_empty() && well_formed && x509.public_key().parsed().is_ok() {
             true => Ok(Self(x509)),
             false => Err(Flaw::Unreadable),
         }

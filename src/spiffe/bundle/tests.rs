@@ -280,6 +280,22 @@ fn a_certificate_that_go_does_not_read_is_an_error() {
 }
 
 #[test]
+fn a_certificate_with_a_damaged_key_is_an_error() {
+    let rsa = openssl::rsa::Rsa::generate(2048).and_then(|key| key.private_key_to_pem()).unwrap();
+    let rsa = KeyPair::from_pem(&String::from_utf8(rsa).unwrap()).unwrap();
+    let mut der = ca_params("td-b").self_signed(&rsa).unwrap().der().to_vec();
+    // The zero before a number whose first bit is set. Without that bit it is one too many.
+    let number = der.windows(5).position(|it| it == [2, 0x82, 1, 1, 0]).unwrap() + 5;
+    let with = |der: &[u8]| {
+        let x5c = [STANDARD.encode(der)];
+        json!({"kty": "RSA", "use": "x509-svid", "n": "AQAB", "e": "AQAB", "x5c": x5c})
+    };
+    assert_eq!(flaw(with(&der)), JwkFlaw::OtherKey);
+    der[number] &= 0x7f;
+    assert_eq!(flaw(with(&der)), JwkFlaw::Certificate(Flaw::Unreadable));
+}
+
+#[test]
 fn the_certificate_of_an_x509_key_is_an_authoritys() {
     let leaf = Ca::with("leaf", |ca| ca.is_ca = IsCa::ExplicitNoCa);
     let no_signer =
