@@ -81,11 +81,49 @@ pub enum Bug {
     LetsGoWithoutClearing,
     /// A new CA of ours signs before others can know it.
     ActivatesAtOnce,
+    /// A new CA signs although the ConfigMap does not have it yet.
+    SignsUnpublished,
+    /// The hint that clients saw last is forgotten when a shorter one is published.
+    ForgetsLongerHint,
+    /// A CA leaves the bundle while SVIDs of it are valid.
+    GoesEarly,
+    /// The document changes under the same sequence.
+    SequenceStays,
+    /// Keys of new CAs follow in a second write.
+    KeysAfterwards,
+    /// Of two replicas that create the first CA, the slower one wins.
+    OverwritesFirstCa,
+    /// A lost Secret is replaced by a new CA that nobody asked for.
+    SilentNewCa,
+    /// After `--new-authority` the sequence starts again.
+    SequenceStartsAgain,
+    /// A Secret that was restored from an old copy is believed.
+    BelievesOldCopy,
+    /// The Secret is read from a cache that lags.
+    CachedSecret,
+    /// A bundle with a lower sequence is taken.
+    TakesLowerSequence,
+    /// An acceptance counts again and again.
+    AcceptsForEver,
+    /// A fetch that fails takes the last bundle away.
+    FailureDropsBundle,
+    /// A verified bundle without keys counts as a failed fetch.
+    EmptyIsFailure,
+    /// Our own status writes cause the next sync.
+    OwnWritesTrigger,
+    /// `spiffe refresh` is not noticed.
+    RefreshIgnored,
+    /// Audit records are buffered, and a crash loses them.
+    AuditBuffered,
+    /// A deletion that nobody saw is not audited.
+    UnseenDeletionForgotten,
+    /// After a change of the source the bundle of the old one stays until the next interval.
+    KeepsOldSource,
 }
 
 impl Bug {
     /// Those that the simulator of the injector catches.
-    pub const ALL: [Self; 36] = [
+    pub const INJECT: [Self; 36] = [
         Self::NoPrecondition,
         Self::ClearsFromCache,
         Self::TwoWrites,
@@ -122,6 +160,32 @@ impl Bug {
         Self::ClearsByStricterRules,
         Self::SilentWhileWritesFail,
         Self::LetsGoWithoutClearing,
+    ];
+
+    /// Those that the simulator of the authority catches.
+    pub const AUTHORITY: [Self; 22] = [
+        Self::NoPrecondition,
+        Self::LeaseUnchecked,
+        Self::ActivatesAtOnce,
+        Self::SignsUnpublished,
+        Self::ForgetsLongerHint,
+        Self::GoesEarly,
+        Self::SequenceStays,
+        Self::KeysAfterwards,
+        Self::OverwritesFirstCa,
+        Self::SilentNewCa,
+        Self::SequenceStartsAgain,
+        Self::BelievesOldCopy,
+        Self::CachedSecret,
+        Self::TakesLowerSequence,
+        Self::AcceptsForEver,
+        Self::FailureDropsBundle,
+        Self::EmptyIsFailure,
+        Self::OwnWritesTrigger,
+        Self::RefreshIgnored,
+        Self::AuditBuffered,
+        Self::UnseenDeletionForgotten,
+        Self::KeepsOldSource,
     ];
 }
 

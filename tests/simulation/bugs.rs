@@ -2,40 +2,26 @@
 
 use trustplane::runtime::failpoints::Bug;
 
-use crate::{
-    case::{Case, run},
-    parallel, plans, workloads,
-};
-
-/// Random cases to try if no plan catches a bug.
-const SEEDS: u64 = 300;
+use crate::{case::Scenario, parallel};
 
 /// How a bug was caught.
 pub struct Catch {
     pub bug: Bug,
-    /// The case and its violation; None if the bug escaped.
-    pub by: Option<(Case, String)>,
+    /// The name of the case, and its violation; None if the bug escaped.
+    pub by: Option<(String, String)>,
     /// Violations of the same case without the bug: should be empty.
     pub without: Vec<String>,
 }
 
-/// Runs every bug through the plans, cheapest first, until one catches it.
-pub fn hunt() -> Vec<Catch> {
-    let plans: Vec<Case> = workloads::stories()
-        .into_iter()
-        .chain(plans::hours())
-        .chain(plans::api_faults())
-        .chain(plans::unobserved())
-        .chain(plans::stale())
-        .chain(plans::replicas())
-        .chain((0..SEEDS).map(workloads::random))
-        .collect();
-    parallel::map(&Bug::ALL, |&bug| {
+/// Runs every bug through the plans until one catches it.
+pub fn hunt<S: Scenario>(bugs: &[Bug], plans: &[S]) -> Vec<Catch> {
+    parallel::map(bugs, |&bug| {
         let caught = plans.iter().find_map(|case| {
-            let first = run(case, Some(bug)).violations.into_iter().next()?;
-            Some((case.clone(), first))
+            let first = case.run(Some(bug)).violations.into_iter().next()?;
+            Some((case, first))
         });
-        let without = caught.as_ref().map(|(case, _)| run(case, None).violations);
-        Catch { bug, by: caught, without: without.unwrap_or_default() }
+        let without = caught.as_ref().map(|(case, _)| case.run(None).violations);
+        let by = caught.map(|(case, violation)| (case.name().to_owned(), violation));
+        Catch { bug, by, without: without.unwrap_or_default() }
     })
 }

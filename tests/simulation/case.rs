@@ -1,6 +1,7 @@
 //! A simulation's inputs, and how it runs.
 
 use std::{
+    fmt::Debug,
     io::Write,
     sync::{Arc, Mutex},
     time::Duration,
@@ -10,7 +11,38 @@ use trustplane::runtime::failpoints::{self, Bug};
 
 use crate::{faults::Fault, ops::Op, oracle, pool::Content, tamper, world::World};
 
-/// All inputs of a simulation.
+/// A simulation of some job: inputs that can be made smaller and run.
+pub trait Scenario: Clone + Send + Sync {
+    type Op: Debug;
+
+    fn name(&self) -> &str;
+    fn steps(&mut self) -> &mut Vec<Step<Self::Op>>;
+    fn faults(&mut self) -> &mut Vec<Fault>;
+    /// Runs it, with a bug switched on if given.
+    fn run(&self, bug: Option<Bug>) -> RunResult;
+}
+
+impl Scenario for Case {
+    type Op = Op;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn steps(&mut self) -> &mut Vec<Step> {
+        &mut self.steps
+    }
+
+    fn faults(&mut self) -> &mut Vec<Fault> {
+        &mut self.faults
+    }
+
+    fn run(&self, bug: Option<Bug>) -> RunResult {
+        run(self, bug)
+    }
+}
+
+/// All inputs of a simulation of the injector.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
@@ -48,9 +80,9 @@ impl Case {
 
 /// A wait, then an operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct Step<O = Op> {
     pub wait: Duration,
-    pub op: Op,
+    pub op: O,
 }
 
 impl Step {
@@ -74,8 +106,7 @@ pub struct RunResult {
     pub digest: u64,
 }
 
-/// Runs a case, with a bug switched on if given.
-pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
+fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     failpoints::switch(bug);
     tamper::reset();
     fastrand::seed(case.seed);
@@ -89,12 +120,7 @@ pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
         })
         .finish();
     let _reading = case.logs.then(|| tracing::subscriber::set_default(subscriber));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    let outcome = runtime.block_on(async {
+    let outcome = paused().block_on(async {
         let world = World::run(case).await;
         if std::env::var_os("TRUSTPLANE_TRACE").is_some() {
             oracle::print(&world);
@@ -105,6 +131,12 @@ pub fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     });
     failpoints::switch(None);
     outcome
+}
+
+/// A runtime whose clock only advances while every task waits.
+pub fn paused() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().expect("a runtime")
 }
 
 /// Collects the log lines of one simulation.

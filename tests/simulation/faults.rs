@@ -54,15 +54,19 @@ pub enum Moment {
 pub enum Watched {
     Routes,
     Secrets,
+    /// SPIFFEFederations.
+    Federations,
 }
 
 impl Watched {
+    /// Those of the injector.
     pub const BOTH: [Self; 2] = [Self::Routes, Self::Secrets];
 
     pub fn resource(self) -> &'static str {
         match self {
             Self::Routes => "routes",
             Self::Secrets => "secrets",
+            Self::Federations => "spiffefederations",
         }
     }
 }
@@ -76,6 +80,9 @@ pub enum Calls {
     Status,
     Events,
     Secret,
+    ConfigMaps,
+    /// All but those of Events.
+    Writes,
     Lists(Watched),
     Watches(Watched),
     Leases,
@@ -83,6 +90,7 @@ pub enum Calls {
 }
 
 impl Calls {
+    /// Those of the injector.
     pub const ALL: [Self; 12] = [
         Self::Everything,
         Self::Patches,
@@ -105,9 +113,11 @@ impl Calls {
             Self::Everything => true,
             Self::Patches => patch,
             Self::PairPatches => patch && target.subresource.is_none(),
-            Self::Status => patch && target.subresource.is_some(),
+            Self::Status => method == Method::PATCH && target.subresource.is_some(),
             Self::Events => target.is_about("events"),
             Self::Secret => target.is_about("secrets") && target.name.is_some(),
+            Self::ConfigMaps => target.is_about("configmaps") && method != Method::GET,
+            Self::Writes => method != Method::GET && !target.is_about("events"),
             Self::Lists(watched) => list && target.is_about(watched.resource()),
             Self::Watches(watched) => target.watch && target.is_about(watched.resource()),
             Self::Leases => target.is_about("leases"),
@@ -217,6 +227,13 @@ impl Faults {
             }
         }
         CallFaults { crash, lagging, request }
+    }
+
+    /// Whether the replica is cut off.
+    pub fn cut_off(&self, replica: usize, now: Instant) -> bool {
+        let cuts =
+            |it: &Active| matches!(it.kind, FaultKind::Pause { replica: cut } if cut == replica);
+        self.active.iter().any(|active| now < active.until && cuts(active))
     }
 
     fn crash(&mut self, replica: usize, number: u32) -> Option<Moment> {

@@ -25,6 +25,7 @@ use trustplane::{
 
 use crate::{
     case::Case,
+    cluster::Cluster,
     faults::Fault,
     journal::{Actor, Call, Commit, Journal},
     pool::{Content, pool},
@@ -86,8 +87,8 @@ pub fn leaks(world: &World, log: &str) -> Vec<String> {
 }
 
 /// Hash of the history, which must be the same in two runs of a case.
-pub fn digest(world: &World) -> u64 {
-    let journal = world.journal();
+pub fn digest(cluster: &Cluster) -> u64 {
+    let journal = cluster.journal();
     let mut hasher = DefaultHasher::new();
     let start = journal.calls.first().map(|call| call.sent);
     for commit in &journal.commits {
@@ -100,8 +101,8 @@ pub fn digest(world: &World) -> u64 {
 }
 
 /// Prints the history call by call: `TRUSTPLANE_TRACE=1` together with one seed or one plan.
-pub fn print(world: &World) {
-    let journal = world.journal();
+pub fn print(cluster: &Cluster) {
+    let journal = cluster.journal();
     let start = journal.calls[0].sent;
     let mut commits = journal.commits.iter().peekable();
     for (number, call) in journal.calls.iter().enumerate() {

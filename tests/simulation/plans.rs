@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::{
-    case::{Case, run},
+    case::{Case, Scenario},
     faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
-    workloads::{BEAT, stories},
+    workloads::{BEAT, random, stories},
 };
 
+/// Random cases to try if no plan catches a bug.
+const SEEDS_FOR_BUGS: u64 = 300;
 const A_WHILE: Duration = Duration::from_secs(30);
 const FOR_EVER: Duration = Duration::from_secs(100_000);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,10 +19,17 @@ fn with(story: &Case, name: String, faults: Vec<Fault>) -> Case {
     Case { name: format!("{name}: {}", story.name), faults, ..story.clone() }
 }
 
+/// Cases in which seeded bugs are looked for, cheapest first.
+pub fn for_bugs() -> Vec<Case> {
+    let plans = stories().into_iter().chain(hours()).chain(api_faults()).chain(unobserved());
+    let plans = plans.chain(stale()).chain(replicas());
+    plans.chain((0..SEEDS_FOR_BUGS).map(random)).collect()
+}
+
 /// The process dies before its nth call is sent, or after the API server carried it out.
 pub fn crash_everywhere() -> Vec<Case> {
     let stories = stories();
-    let calls = parallel::map(&stories, |story| run(story, None).busy_calls);
+    let calls = parallel::map(&stories, |story| story.run(None).busy_calls);
     let mut plans = Vec::new();
     for (story, calls) in stories.iter().zip(calls) {
         for call in 0..calls {

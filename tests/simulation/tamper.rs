@@ -1,16 +1,37 @@
-//! Seeded bugs without a failpoint in the product's code: changed requests, answers and
-//! configuration make the controller behave as if it had them.
+//! Seeded bugs of the injector that changed requests, answers and configuration bring about.
 
 use std::{cell::RefCell, collections::HashMap};
 
 use apiserver::faults::event_line;
 use bytes::Bytes;
 use chrono::TimeDelta;
+use http::Method;
 use serde_json::{Value, json};
 use trustplane::{
     inject::decide::plan::Policy,
     runtime::failpoints::{self, Bug},
 };
+
+use crate::{journal::Target, wire::Tamper};
+
+#[derive(Clone, Copy)]
+pub struct InjectTamper;
+
+impl Tamper for InjectTamper {
+    fn bodies(&self, method: &Method, target: &Target, body: &Bytes) -> Vec<Bytes> {
+        let is_pair =
+            target.is_about("routes") && method == Method::PATCH && target.subresource.is_none();
+        if is_pair { patches(body) } else { vec![body.clone()] }
+    }
+
+    fn answer(&self, target: &Target, body: Bytes) -> Bytes {
+        if target.is_about("routes") { answer(body) } else { body }
+    }
+
+    fn event(&self, target: &Target, line: Bytes) -> Bytes {
+        if target.is_about("routes") { event(line) } else { line }
+    }
+}
 
 thread_local! {
     /// The last spec of every Route in an event.
@@ -32,7 +53,7 @@ pub fn policy(policy: &Policy) -> Policy {
 }
 
 /// Changes a patch of a Route, or splits it in two.
-pub fn patches(body: &Bytes) -> Vec<Bytes> {
+fn patches(body: &Bytes) -> Vec<Bytes> {
     let Ok(patch) = serde_json::from_slice::<Value>(body) else { return vec![body.clone()] };
     let split = split(&patch).unwrap_or_else(|| vec![changed(patch)]);
     split.iter().map(|patch| Bytes::from(patch.to_string())).collect()
@@ -68,7 +89,7 @@ fn split(patch: &Value) -> Option<Vec<Value>> {
     Some(vec![first, second])
 }
 
-fn without_preconditions(patch: &mut Value) {
+pub fn without_preconditions(patch: &mut Value) {
     if let Some(metadata) = patch["metadata"].as_object_mut() {
         metadata.remove("uid");
         metadata.remove("resourceVersion");
@@ -76,7 +97,7 @@ fn without_preconditions(patch: &mut Value) {
 }
 
 /// Changes a Route, or a list of them, before the controller sees it.
-pub fn answer(bytes: Bytes) -> Bytes {
+fn answer(bytes: Bytes) -> Bytes {
     let hides = [
         Bug::RestampsStatus,
         Bug::TouchesIngressOwned,
@@ -95,7 +116,7 @@ pub fn answer(bytes: Bytes) -> Bytes {
 }
 
 /// The same for an event of a watch; empty to drop it.
-pub fn event(line: Bytes) -> Bytes {
+fn event(line: Bytes) -> Bytes {
     let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return line };
     if failpoints::has(Bug::GenerationFilter) && is_seen(&event) && event["type"] == "MODIFIED" {
         return Bytes::new();

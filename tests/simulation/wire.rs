@@ -15,17 +15,33 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::{
+    cluster::Cluster,
     faults::{Moment, Watched},
     journal::{Actor, Target},
-    tamper,
-    world::World,
 };
 
 #[derive(Clone)]
-pub struct Wire {
-    pub world: Arc<World>,
+pub struct Wire<T> {
+    pub cluster: Arc<Cluster>,
     pub replica: usize,
     pub life: u32,
+    pub tamper: T,
+}
+
+/// Seeded bugs without a failpoint in the product's code: changed requests and answers make the
+/// controller behave as if it had them.
+pub trait Tamper: Clone + Send + Sync + 'static {
+    /// Changes the body of a write, or splits it.
+    fn bodies(&self, method: &Method, target: &Target, body: &Bytes) -> Vec<Bytes>;
+
+    /// Changes the body of an answer.
+    fn answer(&self, target: &Target, body: Bytes) -> Bytes;
+
+    /// Changes an event of a watch; empty to drop it.
+    fn event(&self, target: &Target, event: Bytes) -> Bytes;
+
+    /// Called when a request leaves: a chance to look at the process that sends it.
+    fn sent(&self) {}
 }
 
 #[derive(Clone)]
@@ -38,48 +54,47 @@ pub struct SentCall {
 
 impl SentCall {
     fn watched(&self) -> Watched {
-        if self.is_about_routes() { Watched::Routes } else { Watched::Secrets }
-    }
-
-    fn is_about_routes(&self) -> bool {
-        self.target.is_about("routes")
+        let all = [Watched::Routes, Watched::Secrets, Watched::Federations];
+        let about = all.into_iter().find(|it| self.target.is_about(it.resource()));
+        about.expect("nothing else is watched")
     }
 }
 
-impl FaultPlan for Wire {
+impl<T: Tamper> FaultPlan for Wire<T> {
     type Call = SentCall;
 
     fn send(&self, request: &Parts) -> Option<(SentCall, RequestFaults)> {
-        if !self.world.is_alive(self.replica, self.life) {
+        if !self.cluster.is_alive(self.replica, self.life) {
             return None;
         }
+        self.tamper.sent();
         let target = Target::of(request.uri.path(), request.uri.query().unwrap_or_default());
-        let number = self.world.count_call(self.replica);
+        let number = self.cluster.count_call(self.replica);
         let now = Instant::now();
         let faults =
-            self.world.faults().on_call(self.replica, number, &request.method, &target, now);
+            self.cluster.faults().on_call(self.replica, number, &request.method, &target, now);
         if faults.crash == Some(Moment::BeforeSend) {
-            self.world.crash(self.replica);
+            self.cluster.crash(self.replica);
             return None;
         }
         let number =
-            self.world.record_sent(self.actor(), &request.method, request.uri.path(), &target);
+            self.cluster.record_sent(self.actor(), &request.method, request.uri.path(), &target);
         Some((SentCall { number, target, lagging: faults.lagging }, faults.request))
     }
 
     fn latency(&self) -> (Duration, Duration) {
-        self.world.latency()
+        self.cluster.latency()
     }
 
     fn refuse_arrived(&self, call: &SentCall, request: &Parts) -> Option<u16> {
-        (call.target.watch && self.world.refuses_lost_version(&request.uri)).then_some(410)
+        (call.target.watch && self.cluster.refuses_lost_version(&request.uri)).then_some(410)
     }
 
     fn serve(&self, call: &SentCall, request: &Parts, body: &Bytes) -> Response<Body> {
-        let is_pair_patch = call.is_about_routes()
-            && request.method == Method::PATCH
-            && call.target.subresource.is_none();
-        let mut bodies = if is_pair_patch { tamper::patches(body) } else { vec![body.clone()] };
+        let mut bodies = match request.method {
+            Method::GET => vec![body.clone()],
+            _ => self.tamper.bodies(&request.method, &call.target, body),
+        };
         let last = bodies.pop().unwrap_or_default();
         for body in bodies {
             let answer = self.serve_one(call, request, body);
@@ -91,15 +106,15 @@ impl FaultPlan for Wire {
     }
 
     fn crash(&self) {
-        self.world.crash(self.replica);
+        self.cluster.crash(self.replica);
     }
 
     fn answered(&self, call: &SentCall, code: u16, body: &Bytes) {
-        self.world.record_answered(call.number, code, body);
+        self.cluster.record_answered(call.number, code, body);
     }
 
     fn event_fault(&self, call: &SentCall, event: &[u8]) -> EventFault {
-        let mut faults = self.world.faults();
+        let mut faults = self.cluster.faults();
         if !faults.affect_events() {
             return EventFault::None;
         }
@@ -112,32 +127,34 @@ impl FaultPlan for Wire {
     fn spoil(&self, call: &SentCall, event: &mut Value) {
         let watched = call.watched();
         match watched {
-            Watched::Routes => event["object"]["spec"] = json!("what is this"),
+            Watched::Routes | Watched::Federations => {
+                event["object"]["spec"] = json!("what is this");
+            }
             Watched::Secrets => event["object"]["metadata"]["uid"] = json!(7),
         }
         if event["type"] != "BOOKMARK" {
-            self.world.record_undecodable(watched, &event["object"]);
+            self.cluster.record_undecodable(watched, &event["object"]);
         }
     }
 
     fn rewrite_answer(&self, call: &SentCall, body: Bytes) -> Bytes {
-        if call.is_about_routes() { tamper::answer(body) } else { body }
+        self.tamper.answer(&call.target, body)
     }
 
     fn rewrite_event(&self, call: &SentCall, event: Bytes) -> Bytes {
-        if call.is_about_routes() { tamper::event(event) } else { event }
+        self.tamper.event(&call.target, event)
     }
 }
 
-impl Wire {
+impl<T: Tamper> Wire<T> {
     fn actor(&self) -> Actor {
         Actor::Ours { replica: self.replica, life: self.life }
     }
 
     fn serve_one(&self, call: &SentCall, request: &Parts, body: Bytes) -> Response<Body> {
         let request = Request::from_parts(request.clone(), kube::client::Body::from(body));
-        let mut server = self.world.server_for(call.lagging);
-        let answer = self.world.watch_commits(self.actor(), call.number, || {
+        let mut server = self.cluster.server_for(call.lagging);
+        let answer = self.cluster.watch_commits(self.actor(), call.number, || {
             server.call(request).now_or_never().expect("the sandbox answers at once")
         });
         answer.unwrap_or_else(|never| match never {})

@@ -8,6 +8,7 @@ use std::{
 };
 
 use chrono::{DateTime, TimeDelta, Utc};
+use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
@@ -55,6 +56,8 @@ pub(super) struct Own {
 
 struct Served {
     document: Arc<str>,
+    /// Of the SVID.
+    chain: Arc<[CertificateDer<'static>]>,
     bundle: Arc<Bundle>,
     ca_id: String,
     svid: Option<ServerSvid>,
@@ -266,7 +269,8 @@ impl Authority {
             CaPlan::Change(change) => change,
         };
         let is_published = published.document.as_ref() == Some(&stored.state.document()?);
-        if change.activate.is_some() && !is_published {
+        let waits = !is_published && !failpoints::has(Bug::SignsUnpublished);
+        if change.activate.is_some() && waits {
             // First the caller publishes it, and then it may sign.
             return Ok(stored);
         }
@@ -395,6 +399,7 @@ impl Authority {
             own.served = Some(Served {
                 document,
                 bundle: Arc::new(bundle),
+                chain: svid.chain.clone().into(),
                 ca_id: signer.ca_id().to_owned(),
                 svid: Some(svid),
                 signed_at: now,
@@ -408,6 +413,11 @@ impl Authority {
         drop(own);
         self.own_changed.notify_one();
         Ok(())
+    }
+
+    /// What this replica serves now: our document, and the chain of its SVID.
+    pub fn served(&self) -> Option<(Arc<str>, Arc<[CertificateDer<'static>]>)> {
+        lock(&self.own).served.as_ref().map(|it| (it.document.clone(), it.chain.clone()))
     }
 
     /// Our own bundle, to verify endpoints in our trust domain.

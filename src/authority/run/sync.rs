@@ -265,11 +265,7 @@ impl Authority {
         if *status == federation.status {
             return Ok(());
         }
-        let written = match failpoints::has(Bug::NoPrecondition) {
-            true => self.writer.write_status(&without_version(federation), status).await,
-            false => self.writer.write_status(federation, status).await,
-        };
-        match written {
+        match self.writer.write_status(federation, status).await {
             Ok(written) => {
                 self.written(&written);
                 Ok(())
@@ -381,11 +377,4 @@ fn reported(before: &SpiffeFederationStatus, after: &SpiffeFederationStatus) -> 
         true => Reported::InStatus,
         false => Reported::NotYet,
     }
-}
-
-/// For a seeded bug.
-fn without_version(federation: &SpiffeFederation) -> SpiffeFederation {
-    let mut federation = federation.clone();
-    federation.metadata.resource_version = None;
-    federation
 }

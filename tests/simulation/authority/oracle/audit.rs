@@ -1,0 +1,100 @@
+//! The audit log: at least one record of every change, with an id that is always the same.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::is_of;
+use crate::{authority::world::World, journal::Journal};
+
+type Record = (Instant, Value);
+
+pub fn violations(world: &World, journal: &Journal) -> Vec<String> {
+    let audit = world.audit();
+    let mut found = unstable_ids(&audit);
+    for commit in journal.commits.iter().filter(|it| is_of(it, "spiffefederations")) {
+        let (before, after) = (commit.change.before.as_deref(), commit.change.after.as_deref());
+        let name = &commit.change.name;
+        match (before, after) {
+            (Some(before), Some(after)) if commit.by.is_ours() => {
+                let missing = missing(&audit, before, after, commit.at);
+                found.extend(missing.map(|it| format!("federation {name}: {it}")));
+            }
+            (Some(before), None) => {
+                let uid = before["metadata"]["uid"].as_str().unwrap_or_default();
+                let is_created = has(&audit, uid, "create", |_| true);
+                let is_deleted = has(&audit, uid, "delete", |it| it.0 >= commit.at);
+                if is_created && !is_deleted {
+                    found.push(format!("federation {name}: its deletion was not audited"));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn has(audit: &[Record], uid: &str, event: &str, matches: impl Fn(&Record) -> bool) -> bool {
+    let event = format!("spiffe.federation.{event}");
+    audit.iter().any(|it| it.1["uid"] == uid && it.1["event"] == *event && matches(it))
+}
+
+/// What a status shows must have been audited before.
+fn missing(audit: &[Record], before: &Value, after: &Value, at: Instant) -> Option<String> {
+    let uid = after["metadata"]["uid"].as_str().unwrap_or_default();
+    let status = |object: &Value, field: &str| object["status"][field].clone();
+    let is_before = |it: &Record| it.0 <= at;
+    let generations = (status(before, "auditedGeneration"), status(after, "auditedGeneration"));
+    match generations {
+        (Value::Null, new) if !new.is_null() && !has(audit, uid, "create", is_before) => {
+            return Some("its creation was not audited".to_owned());
+        }
+        (old, new) if !old.is_null() && old != new => {
+            let updates = audit.iter().filter(|it| {
+                it.1["uid"] == uid && it.1["event"] == "spiffe.federation.update" && is_before(it)
+            });
+            // Each has an id of its own, and some changes are seen together.
+            let ids: std::collections::HashSet<_> =
+                updates.map(|it| it.1["id"].to_string()).collect();
+            if ids.is_empty() {
+                return Some("its change was not audited".to_owned());
+            }
+        }
+        _ => {}
+    }
+    let (old, new) = (status(before, "fingerprint"), status(after, "fingerprint"));
+    if new.is_null() || old == new {
+        return None;
+    }
+    let sequence = status(after, "sequence");
+    let is_it = |it: &Record| is_before(it) && it.1["sequence"] == sequence;
+    (!has(audit, uid, "rotation", is_it)).then(|| "its new keys were not audited".to_owned())
+}
+
+/// A record that comes twice has the same id, and no other record has it.
+fn unstable_ids(audit: &[Record]) -> Vec<String> {
+    let mut by_id: HashMap<String, Value> = HashMap::new();
+    let mut by_change: HashMap<String, Value> = HashMap::new();
+    let mut found = Vec::new();
+    for (_, record) in audit {
+        let mut change = record.clone();
+        for field in ["id", "time", "changedBy", "source", "sequence"] {
+            if let Some(change) = change.as_object_mut() {
+                change.remove(field);
+            }
+        }
+        let (id, event) = (record["id"].clone(), record["event"].clone());
+        let known = by_id.entry(id.to_string()).or_insert_with(|| change.clone());
+        if *known != change {
+            found.push(format!("two audit records have the id {id}"));
+        }
+        if event == "spiffe.federation.create" || event == "spiffe.federation.delete" {
+            let known = by_change.entry(change.to_string()).or_insert_with(|| id.clone());
+            if *known != id {
+                found.push(format!("the same {event} was audited under two ids"));
+            }
+        }
+    }
+    found
+}

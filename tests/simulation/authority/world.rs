@@ -1,0 +1,383 @@
+//! One simulation of the authority: two replicas, peers, and a Lease that the world itself keeps.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use apiserver::faults::FaultyTransport;
+use chrono::TimeDelta;
+use prometheus_client::registry::Registry;
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use trustplane::{
+    authority::{
+        act::audit_log::AuditLog,
+        decide::{ca, sync},
+        metrics::{Metrics, Source},
+        run::{Authority, Options},
+    },
+    k8s::{client, gate::Gate},
+    names::NAMESPACE,
+    runtime::{
+        failpoints::{self, Bug},
+        lease,
+    },
+    spiffe::id::TrustDomain,
+};
+
+use super::{
+    Case,
+    peers::{Fetch, PEERS, Peer, SimulatedFetcher},
+    tamper::AuthorityTamper,
+};
+use crate::{
+    cluster::{Cluster, lock},
+    wire::Wire,
+};
+
+pub const REPLICAS: usize = 2;
+pub const OWN: &str = "own.test";
+pub const POLL: Duration = Duration::from_secs(20);
+pub const SVID_TTL: TimeDelta = TimeDelta::minutes(3);
+pub const SHORTEST_INTERVAL: TimeDelta = TimeDelta::seconds(60);
+/// The second replica's clock is ahead by this much.
+pub const SKEW: TimeDelta = TimeDelta::seconds(2);
+const CA_TTL: TimeDelta = TimeDelta::minutes(90);
+/// Long enough to settle after the last step without faults.
+const REST: Duration = Duration::from_secs(60);
+/// Longer than any back-off and every interval.
+const SETTLE: Duration = Duration::from_secs(660);
+pub const QUIET: Duration = Duration::from_secs(300);
+/// What is served is looked at no less often than this.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What a replica serves.
+#[derive(Clone)]
+pub struct Served {
+    pub document: Arc<str>,
+    pub chain: Arc<[CertificateDer<'static>]>,
+}
+
+/// What the replicas served at a moment.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub at: Instant,
+    pub served: [Option<Served>; REPLICAS],
+}
+
+type Deadline = Arc<watch::Sender<Option<Instant>>>;
+
+#[derive(Default)]
+struct Election {
+    holder: Option<(usize, u32)>,
+    /// Who is preferred next.
+    next: usize,
+    renewed: Option<Instant>,
+    /// The gates of the processes that run.
+    gates: [Option<(u32, Deadline)>; REPLICAS],
+}
+
+pub struct World {
+    pub cluster: Arc<Cluster>,
+    peers: Mutex<Vec<Peer>>,
+    fetches: Mutex<Vec<Fetch>>,
+    audit: Arc<Mutex<Vec<(Instant, Value)>>>,
+    snapshots: Mutex<Vec<Snapshot>>,
+    /// What replicas said of a state that is lost or outdated.
+    alarms: Mutex<BTreeSet<String>>,
+    authorities: Mutex<[Option<Arc<Authority>>; REPLICAS]>,
+    election: Mutex<Election>,
+    /// `--refresh-hint` in seconds, of processes that start.
+    pub hint: AtomicI64,
+    /// `--new-authority`, of processes that start.
+    pub new_authority: AtomicBool,
+    /// When that flag was set.
+    pub allowed_new: Mutex<Vec<(Instant, Option<Instant>)>>,
+    pub quiet_from: Mutex<Option<Instant>>,
+}
+
+impl Deref for World {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl World {
+    /// Runs the case to its end, and the replicas until they have settled.
+    pub async fn run(case: &Case) -> Arc<Self> {
+        let world = Arc::new(Self {
+            cluster: Cluster::new(case.seed, REPLICAS, &case.faults, &[NAMESPACE]),
+            peers: Mutex::new((0..PEERS).map(Peer::new).collect()),
+            fetches: Mutex::default(),
+            audit: Arc::default(),
+            snapshots: Mutex::default(),
+            alarms: Mutex::default(),
+            authorities: Mutex::default(),
+            election: Mutex::default(),
+            hint: AtomicI64::new(30),
+            new_authority: AtomicBool::new(false),
+            allowed_new: Mutex::default(),
+            quiet_from: Mutex::default(),
+        });
+        let mut tasks: Vec<_> = (0..REPLICAS)
+            .map(|replica| {
+                let process = world.clone();
+                let process = move |life| process.clone().process(replica, life);
+                tokio::spawn(world.cluster.clone().keep_alive(replica, process))
+            })
+            .collect();
+        tasks.push(tokio::spawn(world.clone().elect()));
+        for (number, step) in case.steps.iter().enumerate() {
+            world.cluster.begin_faults(number);
+            sleep(step.wait).await;
+            world.perform(&step.op);
+        }
+        world.cluster.begin_faults(case.steps.len());
+        let end = world.faults().end();
+        world.rest(REST, end).await;
+        world.faults().heal();
+        for (_, object) in world.take_undecodable() {
+            world.touch(&object);
+        }
+        world.repair().await;
+        sleep(SETTLE).await;
+        world.begin_quiet();
+        *lock(&world.quiet_from) = Some(Instant::now());
+        sleep(QUIET).await;
+        world.look();
+        for task in tasks {
+            task.abort();
+        }
+        // They hold the world.
+        *lock(&world.authorities) = Default::default();
+        world
+    }
+
+    /// Like `trustplane authority`, without flags, signals and listeners.
+    async fn process(self: Arc<Self>, replica: usize, life: u32) {
+        let deadline: Deadline = Arc::new(watch::Sender::new(None));
+        let gate = Gate::until(deadline.subscribe());
+        self.set_lease(replica, Some(deadline.subscribe()));
+        lock(&self.election).gates[replica] = Some((life, deadline));
+        let tamper = AuthorityTamper { world: self.clone(), replica };
+        let wire = Wire { cluster: self.cluster.clone(), replica, life, tamper };
+        let client = client::over(FaultyTransport(wire), gate.clone());
+        let clock = self.clock(SKEW * i32::try_from(replica).expect("two replicas"));
+        let metrics = Metrics::register(&mut Registry::default(), Source::new(clock.clone()));
+        let audit = AuditOutput { world: self.clone(), replica, life, text: Vec::new() };
+        let audit = AuditLog::to(Box::new(audit));
+        let fetcher = Box::new(SimulatedFetcher { world: self.clone(), replica });
+        let options = self.options(replica);
+        let authority = Authority::new(client, gate, clock, options, audit, fetcher, metrics);
+        lock(&self.authorities)[replica] = Some(authority.clone());
+        let _ = authority.run(CancellationToken::new()).await;
+    }
+
+    fn options(&self, replica: usize) -> Options {
+        let is_asked = self.new_authority.load(Ordering::Relaxed);
+        Options {
+            trust_domain: TrustDomain::parse(OWN).expect("a trust domain"),
+            namespace: NAMESPACE.to_owned(),
+            ca: ca::Policy {
+                refresh_hint: TimeDelta::seconds(self.hint.load(Ordering::Relaxed)),
+                ca_ttl: CA_TTL,
+                svid_ttl: SVID_TTL,
+            },
+            sync: sync::Policy { shortest_interval: SHORTEST_INTERVAL },
+            new_authority: is_asked || failpoints::has(Bug::SilentNewCa),
+            spiffe_listen: None,
+            web: None,
+            poll: POLL,
+            watch_timeout: Duration::from_secs(60),
+            instance: format!("replica-{replica}"),
+        }
+    }
+
+    /// Keeps the Lease as the election would: the holder stops writing before anybody else may begin.
+    async fn elect(self: Arc<Self>) {
+        loop {
+            // There is nobody to elect for days in some stories.
+            let runs = (0..REPLICAS).any(|replica| self.life(replica).is_some());
+            sleep(if runs { lease::PERIOD } else { lease::DURATION }).await;
+            let now = Instant::now();
+            let is_fit = |replica, life| {
+                self.life(replica) == Some(life) && !self.faults().cut_off(replica, now)
+            };
+            let mut election = lock(&self.election);
+            if let Some((replica, life)) = election.holder {
+                let waited = election.renewed.is_none_or(|at| now - at >= lease::DURATION);
+                match is_fit(replica, life) {
+                    true => election.lead(replica, life, now),
+                    false if waited => election.holder = None,
+                    false => {}
+                }
+            }
+            if election.holder.is_none() {
+                let order = [election.next, 1 - election.next];
+                let life = |replica: usize| election.gates[replica].as_ref().map(|(life, _)| *life);
+                let fit = order.into_iter().find_map(|replica| {
+                    life(replica).filter(|life| is_fit(replica, *life)).map(|life| (replica, life))
+                });
+                if let Some((replica, life)) = fit {
+                    election.lead(replica, life, now);
+                }
+            }
+        }
+    }
+
+    /// The leader gives the Lease up, and the other replica takes it.
+    pub fn hand_over(&self) {
+        let mut election = lock(&self.election);
+        let Some((replica, _)) = election.holder.take() else { return };
+        if let Some((_, gate)) = &election.gates[replica] {
+            gate.send_replace(None);
+        }
+        election.next = 1 - replica;
+    }
+
+    /// An administrator mends what the authority must not mend by itself.
+    async fn repair(&self) {
+        if self.is_own_healthy() {
+            return;
+        }
+        self.set_new_authority(true);
+        self.restart_all();
+        sleep(Duration::from_secs(60)).await;
+        self.set_new_authority(false);
+        self.restart_all();
+    }
+
+    pub fn set_new_authority(&self, is_set: bool) {
+        self.new_authority.store(is_set, Ordering::Relaxed);
+        let mut allowed = lock(&self.allowed_new);
+        match (is_set, allowed.last_mut()) {
+            (true, _) => allowed.push((Instant::now(), None)),
+            // Its processes live a moment longer, and so do their requests.
+            (false, Some(last)) => last.1 = Some(Instant::now() + REST),
+            (false, None) => {}
+        }
+    }
+
+    pub fn restart_all(&self) {
+        (0..REPLICAS).for_each(|replica| self.crash(replica));
+    }
+
+    pub fn peers(&self) -> MutexGuard<'_, Vec<Peer>> {
+        lock(&self.peers)
+    }
+
+    pub fn fetches(&self) -> MutexGuard<'_, Vec<Fetch>> {
+        lock(&self.fetches)
+    }
+
+    pub fn record_fetch(&self, fetch: Fetch) {
+        self.fetches().push(fetch);
+    }
+
+    pub fn audit(&self) -> MutexGuard<'_, Vec<(Instant, Value)>> {
+        lock(&self.audit)
+    }
+
+    pub fn snapshots(&self) -> MutexGuard<'_, Vec<Snapshot>> {
+        lock(&self.snapshots)
+    }
+
+    pub fn alarms(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        lock(&self.alarms)
+    }
+
+    /// How long a peer takes to answer.
+    pub fn fetch_takes(&self) -> Duration {
+        Duration::from_millis(10 + 10 * self.roll(20) as u64)
+    }
+
+    /// Notes what the replicas serve, if that is new.
+    pub fn look(&self) {
+        let authorities = lock(&self.authorities);
+        let waiting = authorities.iter().flatten().flat_map(|it| it.waiting_for());
+        self.alarms().extend(waiting.filter(|it| it.contains("Restore")));
+        let served = std::array::from_fn(|replica| {
+            self.life(replica)?;
+            let (document, chain) = authorities[replica].as_ref()?.served()?;
+            Some(Served { document, chain })
+        });
+        let mut snapshots = lock(&self.snapshots);
+        let at = Instant::now();
+        let is_same = |one: &Option<Served>, two: &Option<Served>| match (one, two) {
+            (None, None) => true,
+            (Some(one), Some(two)) => Arc::ptr_eq(&one.chain, &two.chain),
+            _ => false,
+        };
+        let is_known = snapshots.last().is_some_and(|last| {
+            at - last.at < LOOK && last.served.iter().zip(&served).all(|(a, b)| is_same(a, b))
+        });
+        if !is_known {
+            snapshots.push(Snapshot { at, served });
+        }
+    }
+
+    fn touch(&self, object: &Value) {
+        let path = super::ops::federation_path(object["metadata"]["name"].as_str().unwrap_or("-"));
+        self.annotate(&path, json!({ "touched": "yes" }));
+    }
+}
+
+impl Election {
+    fn lead(&mut self, replica: usize, life: u32, now: Instant) {
+        self.holder = Some((replica, life));
+        self.next = 1 - replica;
+        self.renewed = Some(now);
+        if let Some((_, gate)) = &self.gates[replica] {
+            gate.send_replace(Some(now + lease::DURATION - lease::MARGIN));
+        }
+    }
+}
+
+/// The audit log of one process.
+struct AuditOutput {
+    world: Arc<World>,
+    replica: usize,
+    life: u32,
+    text: Vec<u8>,
+}
+
+impl Write for AuditOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.world.is_alive(self.replica, self.life) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let text = std::mem::take(&mut self.text);
+        let record = serde_json::from_slice(&text).expect("a record is a line of JSON");
+        let (world, replica, life) = (self.world.clone(), self.replica, self.life);
+        if !failpoints::has(Bug::AuditBuffered) {
+            world.audit().push((Instant::now(), record));
+            return Ok(());
+        }
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(5)).await;
+            if world.is_alive(replica, life) {
+                world.audit().push((Instant::now(), record));
+            }
+        });
+        Ok(())
+    }
+}
