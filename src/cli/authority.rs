@@ -135,7 +135,7 @@ fn trust_domain(text: &str) -> Result<TrustDomain, String> {
     TrustDomain::parse(text).map_err(|error| error.to_string())
 }
 
-/// The shortest CA that rotates in time: it takes three hints until the next one may sign.
+/// The shortest CA that rotates in time: it takes four hints until the next one may sign.
 fn check_times(hint: TimeDelta, ca_ttl: TimeDelta, svid_ttl: TimeDelta) -> Result<(), String> {
     if hint > TimeDelta::days(1) || ca_ttl > TimeDelta::days(3650) {
         return Err("--refresh-hint may be a day at most, and --ca-ttl ten years".to_owned());

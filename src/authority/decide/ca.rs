@@ -22,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use super::time;
 use crate::spiffe::bundle::write;
 
-/// Refresh hints between publication and use.
-const HINTS_BEFORE_USE: i32 = 3;
+/// Refresh hints between the decision to publish a CA and its use. Clients get three: the write may arrive
+/// late.
+const HINTS_BEFORE_USE: i32 = 4;
 /// A replica that could not read the state for this long does not sign, so a CA that retired may have
 /// signed until then.
 pub const MAX_STALENESS: TimeDelta = TimeDelta::minutes(5);

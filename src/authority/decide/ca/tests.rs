@@ -78,9 +78,9 @@ fn a_ca_signs_no_earlier_than_three_hints_after_its_publication() {
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
     let state = settled(begun(), &asked, now);
     assert_eq!(phases(&state), ["active", "prepared"]);
-    let early = settled(state.clone(), &asked, now + TimeDelta::seconds(3 * HINT - 1));
+    let early = settled(state.clone(), &asked, now + TimeDelta::seconds(4 * HINT - 1));
     assert_eq!(early, state);
-    let rotated = settled(state, &asked, now + TimeDelta::seconds(3 * HINT));
+    let rotated = settled(state, &asked, now + TimeDelta::seconds(4 * HINT));
     assert_eq!(phases(&rotated), ["retiring", "active"]);
 }
 
@@ -98,7 +98,7 @@ fn clients_that_saw_a_longer_hint_get_the_time_that_it_asks_for() {
 fn a_ca_stays_published_until_the_last_svid_that_it_may_have_signed_has_expired() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let activated = now + TimeDelta::seconds(3 * HINT);
+    let activated = now + TimeDelta::seconds(4 * HINT);
     let state = settled(settled(begun(), &asked, now), &asked, activated);
     let over = activated + TimeDelta::hours(1) + MAX_STALENESS;
     assert_eq!(settled(state.clone(), &asked, over), state);
@@ -125,7 +125,7 @@ fn activation_changes_no_key_so_the_sequence_stays() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
     let prepared = settled(begun(), &asked, now);
-    let rotated = settled(prepared.clone(), &asked, now + TimeDelta::seconds(3 * HINT));
+    let rotated = settled(prepared.clone(), &asked, now + TimeDelta::seconds(4 * HINT));
     assert_eq!(rotated.sequence, prepared.sequence);
 }
 
@@ -145,7 +145,7 @@ fn a_changed_hint_is_a_changed_document() {
 fn a_request_counts_once() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("one".to_owned()), ..none() };
-    let activated = now + TimeDelta::seconds(3 * HINT);
+    let activated = now + TimeDelta::seconds(4 * HINT);
     let state = settled(settled(begun(), &asked, now), &asked, activated);
     let later = settled(state.clone(), &asked, activated + TimeDelta::minutes(10));
     assert_eq!(later, state);
@@ -247,7 +247,7 @@ fn after_a_shorter_hint_a_new_ca_waits_for_those_who_poll_by_the_longer_one() {
     let soon = now + TimeDelta::seconds(1);
     let CaPlan::Change(change) = plan(&state, &asked, &shorter, soon) else { panic!() };
     let (state, _) = apply(&state, &change, Some(new_ca("b", soon)), &shorter, soon);
-    assert!(state.cas[1].usable_at >= now + TimeDelta::seconds(3 * HINT), "{state:?}");
+    assert!(state.cas[1].usable_at >= now + TimeDelta::seconds(4 * HINT), "{state:?}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn rotations_in_quick_succession_are_bounded() {
     for n in 0..50 {
         let asked = Requests { rotate: Some(n.to_string()), ..none() };
         state = settled(state, &asked, now);
-        now += TimeDelta::seconds(3 * HINT);
+        now += TimeDelta::seconds(4 * HINT);
     }
     assert!(state.cas.len() <= MOST_CAS, "{}", state.cas.len());
 }

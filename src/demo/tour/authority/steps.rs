@@ -113,7 +113,7 @@ pub fn all(stage: &Stage) -> Vec<Step> {
         },
         Step {
             title: "The next CA signs, and the partner knew it already: no fetch was refused",
-            commands: own(&["# trustplane authority does it by itself, three refresh hints later."]),
+            commands: own(&["# trustplane authority does it by itself, four refresh hints later."]),
             act: Act::AwaitActivation,
             expected: rotated,
         },
