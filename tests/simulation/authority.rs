@@ -15,12 +15,15 @@ mod tamper;
 mod workloads;
 mod world;
 
+use std::{collections::HashMap, sync::Arc};
+
 use trustplane::runtime::failpoints::{self, Bug};
 
 use crate::{
     Job,
     case::{RunResult, Scenario, Step, paused},
     faults::Fault,
+    journal::{Actor, Call},
     oracle::{digest, print},
 };
 use ops::Op;
@@ -30,7 +33,7 @@ pub const JOB: Job<Case> = Job {
     name: "authority",
     plans: workloads::plans,
     random: workloads::random,
-    seeds: 400,
+    seeds: 250,
     bugs: &Bug::AUTHORITY,
     for_bugs: workloads::for_bugs,
 };
@@ -43,6 +46,34 @@ pub struct Case {
     pub seed: u64,
     pub steps: Vec<Step<Op>>,
     pub faults: Vec<Fault>,
+}
+
+impl Case {
+    async fn play(&self) -> Arc<World> {
+        peers::prepare();
+        tamper::reset();
+        fastrand::seed(self.seed);
+        World::run(self).await
+    }
+
+    /// The calls of the first replica at which a crash can make a difference: writes, and reads after
+    /// something changed.
+    fn crash_points(&self) -> Vec<u32> {
+        paused().block_on(async {
+            let world = self.play().await;
+            let journal = world.journal();
+            let is_first = |call: &&Call| matches!(call.by, Actor::Ours { replica: 0, .. });
+            let mut seen: HashMap<&str, u64> = HashMap::new();
+            let calls = journal.calls.iter().filter(is_first);
+            let numbered = (0..world.busy_calls()).zip(calls);
+            let points = numbered.filter(|(_, call)| {
+                let changes = journal.commits.iter().take_while(|commit| commit.at < call.sent);
+                let version = changes.last().map_or(0, |commit| commit.change.version);
+                seen.insert(&call.path, version) != Some(version) || call.is_write()
+            });
+            points.map(|(number, _)| number).collect()
+        })
+    }
 }
 
 impl Scenario for Case {
@@ -62,10 +93,8 @@ impl Scenario for Case {
 
     fn run(&self, bug: Option<Bug>) -> RunResult {
         failpoints::switch(bug);
-        tamper::reset();
-        fastrand::seed(self.seed);
         let outcome = paused().block_on(async {
-            let world = World::run(self).await;
+            let world = self.play().await;
             if std::env::var_os("TRUSTPLANE_TRACE").is_some() {
                 print(&world);
             }

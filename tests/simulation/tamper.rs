@@ -90,7 +90,7 @@ fn split(patch: &Value) -> Option<Vec<Value>> {
 }
 
 pub fn without_preconditions(patch: &mut Value) {
-    if let Some(metadata) = patch["metadata"].as_object_mut() {
+    if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("uid");
         metadata.remove("resourceVersion");
     }

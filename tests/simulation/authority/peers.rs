@@ -53,6 +53,11 @@ fn cas(peer: usize) -> &'static [CertificateDer<'static>] {
     &all[peer]
 }
 
+/// Makes what all simulations share, so that none of them has another history for it.
+pub fn prepare() {
+    cas(0);
+}
+
 /// The document of a peer with these CAs.
 fn document(peer: usize, keys: &[usize], sequence: u64) -> String {
     let keys: Vec<_> = keys.iter().map(|key| cas(peer)[key % CAS].clone()).collect();

@@ -10,7 +10,7 @@ use super::{
     peers::{PEERS, Profile},
 };
 use crate::{
-    case::{Scenario, Step},
+    case::Step,
     faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
 };
@@ -24,7 +24,7 @@ const INTERVAL: u64 = 130;
 pub fn plans() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("no fault", stories()),
-        ("crash everywhere", crash_everywhere(&stories())),
+        ("crash everywhere", crash_everywhere(&short_stories())),
         ("stale", stale()),
         ("API faults", api_faults()),
         ("two replicas", replicas()),
@@ -36,6 +36,13 @@ pub fn for_bugs() -> Vec<Case> {
     let plans = stories().into_iter().chain(replicas()).chain(api_faults()).chain(stale());
     let crashes = crash_everywhere(&stories()[..2]);
     plans.chain(crashes).chain((0..SEEDS_FOR_BUGS).map(random)).collect()
+}
+
+/// Those of minutes, not of hours.
+fn short_stories() -> Vec<Case> {
+    let is_short =
+        |story: &Case| story.steps.iter().map(|step| step.wait).sum::<Duration>() < 20 * MINUTE;
+    stories().into_iter().filter(is_short).collect()
 }
 
 /// Stories, each for one part of what the authority does. Waits are in seconds.
@@ -197,12 +204,12 @@ fn with(story: &Case, name: &str, faults: Vec<Fault>) -> Case {
     Case { name: format!("{name}: {}", story.name), faults, ..story.clone() }
 }
 
-/// The first replica dies before its nth call is sent, or after the API server carried it out.
+/// The first replica dies before a call is sent, or after the API server carried it out.
 fn crash_everywhere(stories: &[Case]) -> Vec<Case> {
-    let calls = parallel::map(stories, |story| story.run(None).busy_calls);
+    let points = parallel::map(stories, Case::crash_points);
     let mut plans = Vec::new();
-    for (story, calls) in stories.iter().zip(calls) {
-        for call in 0..calls.min(MOST_CRASHES) {
+    for (story, points) in stories.iter().zip(points) {
+        for call in points {
             for moment in [Moment::BeforeSend, Moment::AfterCommit] {
                 let kind = FaultKind::Crash { call, moment };
                 let name = format!("crash at call {call}, {moment:?}");
@@ -213,13 +220,10 @@ fn crash_everywhere(stories: &[Case]) -> Vec<Case> {
     plans
 }
 
-/// The long stories repeat themselves.
-const MOST_CRASHES: u32 = 150;
-
 /// The watch freezes or misses steps, or the process restarts with a server that lags.
 fn stale() -> Vec<Case> {
     let mut plans = Vec::new();
-    for story in stories().iter().filter(|story| has_federations(story)) {
+    for story in short_stories().iter().filter(|story| has_federations(story)) {
         for at in 1..=story.steps.len() {
             let watched = Watched::Federations;
             for kind in [FaultKind::Freeze(watched), FaultKind::Lag, FaultKind::Gap(watched)] {
@@ -265,10 +269,10 @@ fn api_faults() -> Vec<Case> {
         ("history forgotten", MINUTE, FaultKind::Compact),
     ];
     let mut plans = Vec::new();
-    for story in stories().iter() {
+    for (number, story) in short_stories().iter().enumerate() {
         for (name, lasts, kind) in &faults {
-            // From the start, and from the first operation on.
-            for at in [0, 1] {
+            // From the first operation on, and in some from the start.
+            for at in if number < 3 { 0..2 } else { 1..2 } {
                 let fault = Fault { at, lasts: *lasts, kind: kind.clone() };
                 plans.push(with(story, &format!("{name} from step {at}"), vec![fault]));
             }
@@ -287,9 +291,9 @@ fn replicas() -> Vec<Case> {
         ("writes arrive late", slow(Calls::Writes, 25)),
     ];
     let mut plans = Vec::new();
-    for story in stories() {
+    for story in short_stories() {
         for (name, kind) in &faults {
-            for at in 0..story.steps.len().min(6) {
+            for at in 0..story.steps.len().min(4) {
                 let mut story = story.clone();
                 // Something is under way a moment after the step, and over there it changes.
                 let moment = Duration::from_millis(700);

@@ -58,8 +58,8 @@ const CA_TTL: TimeDelta = TimeDelta::minutes(90);
 /// Long enough to settle after the last step without faults.
 const REST: Duration = Duration::from_secs(60);
 /// Longer than any back-off and every interval.
-const SETTLE: Duration = Duration::from_secs(660);
-pub const QUIET: Duration = Duration::from_secs(300);
+const SETTLE: Duration = Duration::from_secs(480);
+pub const QUIET: Duration = Duration::from_secs(240);
 /// What is served is looked at no less often than this.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -150,6 +150,9 @@ impl World {
         let end = world.faults().end();
         world.rest(REST, end).await;
         world.faults().heal();
+        while (0..REPLICAS).any(|replica| world.life(replica).is_none()) {
+            sleep(REST).await;
+        }
         for (_, object) in world.take_undecodable() {
             world.touch(&object);
         }

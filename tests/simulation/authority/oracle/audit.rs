@@ -1,6 +1,6 @@
 //! The audit log: at least one record of every change, with an id that is always the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -13,6 +13,7 @@ type Record = (Instant, Value);
 pub fn violations(world: &World, journal: &Journal) -> Vec<String> {
     let audit = world.audit();
     let mut found = unstable_ids(&audit);
+    found.extend(too_many_creations(&audit, journal));
     for commit in journal.commits.iter().filter(|it| is_of(it, "spiffefederations")) {
         let (before, after) = (commit.change.before.as_deref(), commit.change.after.as_deref());
         let name = &commit.change.name;
@@ -55,8 +56,7 @@ fn missing(audit: &[Record], before: &Value, after: &Value, at: Instant) -> Opti
                 it.1["uid"] == uid && it.1["event"] == "spiffe.federation.update" && is_before(it)
             });
             // Each has an id of its own, and some changes are seen together.
-            let ids: std::collections::HashSet<_> =
-                updates.map(|it| it.1["id"].to_string()).collect();
+            let ids: HashSet<_> = updates.map(|it| it.1["id"].to_string()).collect();
             if ids.is_empty() {
                 return Some("its change was not audited".to_owned());
             }
@@ -70,6 +70,27 @@ fn missing(audit: &[Record], before: &Value, after: &Value, at: Instant) -> Opti
     let sequence = status(after, "sequence");
     let is_it = |it: &Record| is_before(it) && it.1["sequence"] == sequence;
     (!has(audit, uid, "rotation", is_it)).then(|| "its new keys were not audited".to_owned())
+}
+
+/// A creation that could not be noted in the status comes again, under another id only if the spec
+/// changed meanwhile.
+fn too_many_creations(audit: &[Record], journal: &Journal) -> Vec<String> {
+    let mut generations: HashMap<&str, u64> = HashMap::new();
+    let objects = journal.commits.iter().filter(|it| is_of(it, "spiffefederations"));
+    for object in objects.filter_map(|it| it.change.after.as_deref()) {
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        generations.insert(uid, object["metadata"]["generation"].as_u64().unwrap_or_default());
+    }
+    let mut ids: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (_, record) in audit.iter().filter(|it| it.1["event"] == "spiffe.federation.create") {
+        let text = |field: &str| record[field].as_str().unwrap_or_default();
+        ids.entry(text("uid")).or_default().insert(text("id"));
+    }
+    let most = |uid: &str| generations.get(uid).copied().unwrap_or_default() as usize;
+    ids.iter()
+        .filter(|(uid, ids)| ids.len() > most(uid))
+        .map(|(uid, _)| format!("the creation of {uid} was audited under too many ids"))
+        .collect()
 }
 
 /// A record that comes twice has the same id, and no other record has it.
@@ -89,7 +110,7 @@ fn unstable_ids(audit: &[Record]) -> Vec<String> {
         if *known != change {
             found.push(format!("two audit records have the id {id}"));
         }
-        if event == "spiffe.federation.create" || event == "spiffe.federation.delete" {
+        if event == "spiffe.federation.delete" {
             let known = by_change.entry(change.to_string()).or_insert_with(|| id.clone());
             if *known != id {
                 found.push(format!("the same {event} was audited under two ids"));

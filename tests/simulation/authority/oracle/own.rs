@@ -293,9 +293,9 @@ fn refused(
 ) -> Option<String> {
     let id = Authority::endpoint_id(&TrustDomain::parse(OWN).expect("ours")).expect("ours");
     let (_, leaf) = X509Certificate::from_der(&svid.chain[0]).expect("an SVID");
-    let ends = leaf.validity().not_after.timestamp();
+    let ends = DateTime::from_timestamp(leaf.validity().not_after.timestamp(), 0);
     // It can't be renewed while the state can't be read.
-    if now.timestamp() > ends {
+    if ends.is_none_or(|ends| now > ends) {
         return must_be_valid.then(|| "it has expired".to_owned());
     }
     let chain: &[CertificateDer<'_>] = &svid.chain;
