@@ -33,7 +33,7 @@ pub const JOB: Job<Case> = Job {
     name: "authority",
     plans: workloads::plans,
     random: workloads::random,
-    seeds: 250,
+    seeds: 100,
     bugs: &Bug::AUTHORITY,
     for_bugs: workloads::for_bugs,
 };

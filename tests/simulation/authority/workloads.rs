@@ -16,26 +16,31 @@ use crate::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Random cases to try if no plan catches a bug.
-const SEEDS_FOR_BUGS: u64 = 150;
+/// Random cases to try if no story catches a bug.
+const SEEDS_FOR_BUGS: u64 = 30;
 /// Longer than a peer's interval.
 const INTERVAL: u64 = 130;
 
 pub fn plans() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("no fault", stories()),
-        ("crash everywhere", crash_everywhere(&short_stories())),
-        ("stale", stale()),
-        ("API faults", api_faults()),
-        ("two replicas", replicas()),
+        ("crash everywhere", thinned(crash_everywhere(&short_stories()))),
+        ("stale", thinned(stale())),
+        ("API faults", thinned(api_faults())),
+        ("two replicas", thinned(replicas())),
     ]
 }
 
-/// Cases in which seeded bugs are looked for, cheapest first.
+/// One plan of four, and all of them where the number of seeds is given: `make simulate` has the time.
+fn thinned(plans: Vec<Case>) -> Vec<Case> {
+    let every = if std::env::var_os("TRUSTPLANE_SEEDS").is_some() { 1 } else { 4 };
+    plans.into_iter().step_by(every).collect()
+}
+
+/// Cases in which seeded bugs are looked for, those that catch most first.
 pub fn for_bugs() -> Vec<Case> {
-    let plans = stories().into_iter().chain(replicas()).chain(api_faults()).chain(stale());
-    let crashes = crash_everywhere(&stories()[..2]);
-    plans.chain(crashes).chain((0..SEEDS_FOR_BUGS).map(random)).collect()
+    let plans = stories().into_iter().chain((0..SEEDS_FOR_BUGS).map(random));
+    plans.chain(api_faults()).chain(replicas()).collect()
 }
 
 /// Those of minutes, not of hours.
