@@ -91,7 +91,7 @@ fn clients_that_saw_a_longer_hint_get_the_time_that_it_asks_for() {
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
     let state = settled(long, &asked, now);
     let next = state.cas.iter().find(|ca| ca.phase == Phase::Prepared).unwrap();
-    assert_eq!(next.usable_at, now + TimeDelta::hours(3));
+    assert_eq!(next.usable_at, now + TimeDelta::hours(4));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_revoked_ca_leaves_at_once_and_a_new_one_signs() {
 fn with_the_active_ca_all_others_go_because_their_keys_lay_beside_it() {
     let now = noon() + TimeDelta::days(1);
     let asked = |text: &str| Requests { rotate: Some(text.to_owned()), ..none() };
-    let rotated = now + TimeDelta::seconds(3 * HINT);
+    let rotated = now + TimeDelta::seconds(4 * HINT);
     let state = settled(settled(begun(), &asked("one"), now), &asked("one"), rotated);
     let state = settled(state, &asked("two"), rotated);
     assert_eq!(phases(&state), ["retiring", "active", "prepared"]);
@@ -184,7 +184,7 @@ fn with_the_active_ca_all_others_go_because_their_keys_lay_beside_it() {
 fn a_revoked_retiring_ca_goes_alone_and_once() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("one".to_owned()), ..none() };
-    let rotated = now + TimeDelta::seconds(3 * HINT);
+    let rotated = now + TimeDelta::seconds(4 * HINT);
     let state = settled(settled(begun(), &asked, now), &asked, rotated);
     let revoke = Requests { revoke: Some("a".to_owned()), ..asked };
     let after = settled(state.clone(), &revoke, rotated);
