@@ -1,6 +1,7 @@
 //! Metrics of job authority. The only label that grows names federated trust domains.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, OnceLock, Weak,
@@ -178,12 +179,20 @@ impl Collector for Figures {
             ("bundle_expiry_timestamp_seconds", "When the last CA in the bundle expires", &expiry),
         ];
         let federations = self.source.federations();
+        // Of several for one trust domain the one that counts: Prometheus keeps one series of two alike.
+        let mut shown: BTreeMap<_, &Summary> = BTreeMap::new();
+        for federation in &federations {
+            let trust_domain = federation.outline.trust_domain().to_ascii_lowercase();
+            if sync::counts(&federation.outline) || !shown.contains_key(&trust_domain) {
+                shown.insert(trust_domain, federation);
+            }
+        }
         for (name, help, figure) in figures {
             let name = format!("spiffe_federation_{name}");
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-            for federation in &federations {
+            for (trust_domain, federation) in &shown {
                 if let Some(value) = figure(federation) {
-                    let labels = [("trust_domain", federation.outline.trust_domain().to_owned())];
+                    let labels = [("trust_domain", trust_domain.clone())];
                     ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
                 }
             }
@@ -220,5 +229,50 @@ impl Figures {
             ConstGauge::new(ca.not_after.timestamp() as f64).encode(encoder)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::authority::decide::{
+        problem::Problem,
+        sync::{Policy, conclude},
+        testing::{federation, fixed, noon, received},
+    };
+
+    struct Two(Vec<Arc<Summary>>);
+
+    impl Federations for Two {
+        fn federations(&self) -> Vec<Arc<Summary>> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn two_federations_for_one_trust_domain_are_no_series_twice() {
+        let policy = Policy { shortest_interval: TimeDelta::minutes(1) };
+        let mut counts = federation("b.test", 1, fixed("{}"));
+        let mut refused = federation("aaa", 2, fixed("{}"));
+        refused.spec.trust_domain = Some("b.test".to_owned());
+        let bundle = r#"{"keys":[],"spiffe_sequence":1}"#;
+        counts.status = conclude(&counts, Ok(received(bundle)), &policy, 0.0, noon()).status;
+        let problem = Problem::Duplicate { of: "b.test".to_owned() };
+        refused.status = conclude(&refused, Err(problem), &policy, 0.0, noon()).status;
+        let both: Arc<dyn Federations> =
+            Arc::new(Two([&refused, &counts].map(|it| Arc::new(Summary::of(it))).to_vec()));
+        let source = Source::new(Clock::system());
+        source.set(Arc::downgrade(&both));
+        let mut registry = Registry::default();
+        let _metrics = Metrics::register(&mut registry, source);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let mut seen = BTreeSet::new();
+        for line in text.lines().filter(|it| !it.starts_with('#')) {
+            let series = line.rsplit_once(' ').unwrap().0;
+            assert!(seen.insert(series), "{series} is there twice, Prometheus keeps one:\n{text}");
+        }
     }
 }

@@ -160,3 +160,34 @@ async fn a_published_bundle_that_somebody_changes_is_put_back() {
     eventually("it is made again", || stage.published().as_ref() == Some(&before)).await;
     replica.stop().await;
 }
+
+#[tokio::test]
+async fn a_prepared_ca_takes_over_from_an_expired_one_though_the_config_map_has_to_be_written_first()
+ {
+    let stage = Stage::new();
+    let slow = |options: &mut trustplane::authority::run::Options| {
+        options.ca.refresh_hint = chrono::TimeDelta::minutes(5);
+    };
+    let replica = stage.start_with(slow);
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    stage.annotate(REQUESTS, ROTATE_ANNOTATION, "now");
+    eventually("the next one is published", || stage.published().unwrap().x509.len() == 2).await;
+    replica.stop().await;
+    // A long time passes in which nobody leads, and somebody deletes the ConfigMap.
+    let mut state = stage.state().unwrap();
+    let (first, next) = (state.cas[0].id.clone(), state.cas[1].id.clone());
+    let past = chrono::Utc::now() - chrono::TimeDelta::minutes(5);
+    state.cas[0].not_after = past;
+    state.cas[1].usable_at = past;
+    stage.replace_state(&state);
+    stage.delete(CONFIG_MAP);
+
+    let replica = stage.start_with(slow);
+    eventually("the bundle is published again", || stage.published().is_some()).await;
+    eventually("the next one signs", || {
+        stage.state().unwrap().active().is_some_and(|ca| ca.id == next && ca.id != first)
+    })
+    .await;
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    replica.stop().await;
+}

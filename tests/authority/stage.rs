@@ -288,6 +288,14 @@ impl Stage {
         self.ask(Method::POST, "/api/v1/namespaces/trustplane/secrets", secret);
     }
 
+    /// Writes another state into the Secret, and keeps its keys.
+    pub fn replace_state(&self, state: &ca::AuthorityState) {
+        let text = STANDARD.encode(serde_json::to_string(state).unwrap());
+        let patch = json!({ "data": { "state.json": text } });
+        let patched = self.ask(Method::PATCH, SECRET, patch);
+        assert_eq!(patched["kind"], "Secret", "{patched}");
+    }
+
     /// The bundle that we publish.
     pub fn published(&self) -> Option<Bundle> {
         let map = self.get(CONFIG_MAP);

@@ -42,7 +42,7 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 13 + 15 + 19, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13 + 15 + 20, "{after_install:#?}");
     assert!(
         notes.contains("kubectl delete namespace spire"),
         "what destroys keys is said: {notes}"

@@ -155,6 +155,11 @@ fn is_refresh_new(federation: &SpiffeFederation) -> bool {
     asked.is_some() && asked != federation.status.observed_refresh.as_deref()
 }
 
+/// Whether it is known to count for its trust domain.
+pub fn counts(federation: &SpiffeFederation) -> bool {
+    federation.condition(SYNCED).is_some_and(|it| !INELIGIBLE.contains(&&*it.reason))
+}
+
 /// The reasons of `Synced` while a federation does not count.
 const INELIGIBLE: [&str; 4] =
     ["InvalidTrustDomain", "OwnTrustDomain", "DuplicateTrustDomain", "Deleting"];

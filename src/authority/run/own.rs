@@ -224,8 +224,10 @@ impl Authority {
         };
         let state = stored.state.clone();
         let (document, view) = (state.document()?, json!(state).to_string());
-        self.know(stored)?;
+        // An active CA that has expired signs nothing, and the next one must be published before it may.
+        let known = self.know(stored);
         let written = self.writer.publish(&published, &document, &view).await;
+        known?;
         // What was not published is recorded all the same: the endpoint serves it.
         self.audit_own(&state).await?;
         written.map_err(call("written", "ConfigMap", BUNDLE_CONFIG_MAP))
