@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::TypeMeta;
 use serde::{Deserialize, Serialize};
 
-use super::{resource::resource, spire_server::Profile};
+use super::{metadata, resource::resource, spire_server::Profile};
 
 pub const GROUP: &str = "spire.spiffe.io";
 pub const VERSION: &str = "v1alpha1";
@@ -17,6 +17,7 @@ pub struct FederatedTrustDomain {
     /// Needed for a creation.
     #[serde(flatten, default)]
     pub types: Option<TypeMeta>,
+    #[serde(deserialize_with = "metadata::readable")]
     pub metadata: ObjectMeta,
     pub spec: FederatedTrustDomainSpec,
 }

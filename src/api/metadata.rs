@@ -6,15 +6,28 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    ManagedFieldsEntry, ObjectMeta, OwnerReference, Time,
+};
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
+    de::{Error as _, IgnoredAny, MapAccess, Visitor},
 };
+use serde_json::Value;
 
 use crate::names::{
     INJECTED_ANNOTATION, INJECTED_FROM_ANNOTATION, SECRET_NAME_ANNOTATION, is_misspelt,
 };
+
+/// Whole metadata without entries of `managedFields` that can't be read. Whoever may change an object writes
+/// these, also with times that no clock shows, and must not make the object unreadable by that.
+pub(crate) fn readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let mut metadata = Value::deserialize(deserializer)?;
+    if let Some(entries) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+        entries.retain(|entry| ManagedFieldsEntry::deserialize(entry).is_ok());
+    }
+    ObjectMeta::deserialize(metadata).map_err(D::Error::custom)
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -145,5 +158,18 @@ mod tests {
         assert_eq!(slim(json!({})).unwrap(), ObjectMeta::default());
         let empty = json!({ "annotations": null, "ownerReferences": null });
         assert_eq!(slim(empty).unwrap(), ObjectMeta::default());
+    }
+
+    #[test]
+    fn an_entry_with_a_time_that_no_clock_shows_makes_no_object_unreadable() {
+        let entry = |manager: &str, time: &str| json!({ "manager": manager, "time": time });
+        let entries =
+            [entry("kubectl", "2026-03-01T12:00:00Z"), entry("liar", "9999-12-31T23:59:59Z")];
+        let whole = json!({ "name": "a", "managedFields": entries });
+        assert!(ObjectMeta::deserialize(&whole).is_err(), "so it has to be left out");
+        let read = readable(whole).unwrap();
+        let managers = read.managed_fields.unwrap().into_iter().filter_map(|it| it.manager);
+        assert_eq!(managers.collect::<Vec<_>>(), ["kubectl"]);
+        assert_eq!(read.name.as_deref(), Some("a"));
     }
 }

@@ -4,8 +4,9 @@
 //! survives.
 
 pub mod condition;
+pub(crate) mod config_map;
 pub(crate) mod federated_trust_domain;
-mod metadata;
+pub(crate) mod metadata;
 pub(crate) mod resource;
 pub mod route;
 pub(crate) mod secret;

@@ -8,7 +8,7 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{condition::Condition, resource::resource};
+use super::{condition::Condition, metadata, resource::resource};
 
 pub const GROUP: &str = "trustplane.dev";
 pub const VERSION: &str = "v1";
@@ -18,6 +18,7 @@ pub const KIND: &str = "SPIFFEFederation";
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct SpiffeFederation {
+    #[serde(deserialize_with = "metadata::readable")]
     pub metadata: ObjectMeta,
     pub spec: SpiffeFederationSpec,
     #[serde(default)]

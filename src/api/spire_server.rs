@@ -13,7 +13,7 @@ use k8s_openapi::{
 use serde::{Deserialize, Serialize};
 
 pub use super::condition::Condition;
-use super::resource::resource;
+use super::{metadata, resource::resource};
 
 pub const GROUP: &str = "operator.openshift.io";
 pub const VERSION: &str = "v1alpha1";
@@ -26,6 +26,7 @@ pub const NAME: &str = "cluster";
 /// The SPIRE server that an administrator wants.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct SpireServer {
+    #[serde(deserialize_with = "metadata::readable")]
     pub metadata: ObjectMeta,
     pub spec: SpireServerSpec,
     #[serde(default)]

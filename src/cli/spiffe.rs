@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use chrono::{SecondsFormat, Utc};
 use clap::{Args, Subcommand};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -18,7 +17,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    api::spiffe_federation::SpiffeFederation,
+    api::{config_map::ConfigMap, spiffe_federation::SpiffeFederation},
     authority::{
         act::apply::{BUNDLE, VIEW},
         decide::ca::{AuthorityState, Phase},

@@ -164,3 +164,36 @@ async fn a_dead_partner_delays_no_other() {
         .await;
     replica.stop().await;
 }
+
+#[tokio::test]
+async fn somebody_who_touches_labels_does_not_keep_a_slow_endpoint_from_being_synced() {
+    use crate::peer::{Peer, Profile};
+    let stage = Stage::new();
+    let replica = stage.start();
+    let peer = Peer::start("b.test", Profile::Spiffe, 1).await;
+    // Half a second for each answer, which is nothing to wait for.
+    let slow = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = slow.local_addr().unwrap();
+    let to = peer.url().trim_start_matches("https://").trim_end_matches('/').to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = slow.accept().await {
+            let to = to.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                let mut far = tokio::net::TcpStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    let mut source = peer.source();
+    source["httpsSPIFFE"]["bundleEndpointURL"] = format!("https://{address}/").into();
+    stage.create_federation("b.test", source);
+    let path = format!("{}/b.test", crate::stage::FEDERATIONS);
+    for number in 0..25 {
+        stage.annotate(&path, "example.org/seen", &number.to_string());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    let synced = stage.condition("b.test", "Synced");
+    assert_eq!(synced.0, "True", "not once in 5 s, asked {} times", peer.asked());
+    replica.stop().await;
+}

@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
@@ -18,6 +18,8 @@ use zeroize::Zeroizing;
 
 use crate::{
     api::{
+        config_map::ConfigMap,
+        metadata,
         resource::resource,
         secret::SecretBytes,
         spiffe_federation::{SpiffeFederation, SpiffeFederationStatus},
@@ -80,6 +82,7 @@ pub enum StoreError {
 /// The Secret. Its values are never printed.
 #[derive(Clone, Debug, Deserialize)]
 struct AuthoritySecret {
+    #[serde(deserialize_with = "metadata::readable")]
     metadata: ObjectMeta,
     #[serde(default)]
     data: BTreeMap<String, SecretBytes>,
@@ -322,7 +325,7 @@ fn stored(secret: AuthoritySecret) -> Result<Stored, StoreError> {
 }
 
 /// What the annotations of the ConfigMap of requests ask for.
-pub fn requests(config_map: &ConfigMap) -> Requests {
+pub(crate) fn requests(config_map: &ConfigMap) -> Requests {
     let annotation = |name: &str| {
         let annotations = config_map.metadata.annotations.as_ref()?;
         annotations.get(name).filter(|it| !it.is_empty()).cloned()

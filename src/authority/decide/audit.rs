@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -18,6 +18,7 @@ use crate::{api::spiffe_federation::SpiffeFederation, runtime::printable::printa
 /// Longer texts of others are cut.
 const LONGEST_TEXT: usize = 256;
 const MOST_KEYS: usize = 32;
+const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -120,7 +121,7 @@ pub fn change(federation: &SpiffeFederation, now: DateTime<Utc>) -> Option<Recor
     };
     Some(Record {
         id: id(&[federation.uid(), event, &generation.to_string()]),
-        changed_by: changed_by(federation),
+        changed_by: changed_by(federation, now),
         ..of(federation, event, now)
     })
 }
@@ -210,11 +211,15 @@ fn empty(event: &'static str, trust_domain: &str, now: DateTime<Utc>) -> Record 
     }
 }
 
-/// The manager of the newest entry that is not about the status.
-fn changed_by(federation: &SpiffeFederation) -> Option<ChangedBy> {
+/// The manager of the newest entry that is not about the status. Whoever changes an object can write entries,
+/// so one of the future, which would be the newest for ever, does not count.
+fn changed_by(federation: &SpiffeFederation, now: DateTime<Utc>) -> Option<ChangedBy> {
     let entries = federation.metadata.managed_fields.as_deref().unwrap_or_default();
-    let of_spec =
-        entries.iter().filter(|it| it.subresource.as_deref().unwrap_or_default().is_empty());
+    let latest = (now + CLOCK_SKEW).timestamp();
+    let of_spec = entries.iter().filter(|it| {
+        it.subresource.as_deref().unwrap_or_default().is_empty()
+            && it.time.as_ref().is_none_or(|at| at.0.as_second() <= latest)
+    });
     let newest = of_spec.max_by_key(|it| it.time.as_ref().map(|time| time.0))?;
     Some(ChangedBy {
         manager: cut(newest.manager.as_deref().unwrap_or_default()),

@@ -58,6 +58,16 @@ impl Summary {
         at.into_iter().chain(self.expires_at.filter(|at| *at > now)).min()
     }
 
+    /// Whether an answer that was fetched for that outline is one to this object. Labels and other people's
+    /// annotations do not count: whoever writes them often would keep a bundle from being taken.
+    pub fn asks_for_the_same(&self, fetched_for: &SpiffeFederation) -> bool {
+        let (now, then) = (&self.outline.metadata, &fetched_for.metadata);
+        (&now.uid, now.generation, &now.annotations, &now.deletion_timestamp)
+            == (&then.uid, then.generation, &then.annotations, &then.deletion_timestamp)
+            // Another leader may have synced meanwhile.
+            && self.outline.status == fetched_for.status
+    }
+
     /// Grows with every change of the object.
     pub fn version(&self) -> u64 {
         let text = self.outline.metadata.resource_version.as_deref();

@@ -205,8 +205,8 @@ impl Authority {
     ) -> Result<(Progress, Option<(SyncEvent, Reported)>), Progress> {
         let _turn = self.whole_objects.acquire().await;
         let federation = self.load(outline.name()).await?;
-        let is_same = federation.metadata.resource_version == outline.metadata.resource_version;
         // It may have another source now, or ask for a refresh that comes after this answer.
+        let is_same = Summary::of(&federation).asks_for_the_same(outline);
         if !is_same && !failpoints::has(Bug::NoPrecondition) {
             return Err(ApiError::Conflict.into());
         }

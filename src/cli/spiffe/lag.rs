@@ -2,11 +2,11 @@
 //! command reads, so this is told from what should have been published by now.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
 use super::{Published, relative::relative};
 use crate::{
+    api::config_map::ConfigMap,
     authority::{act::apply, decide::ca::Requests},
     k8s::api_error,
     names::{BUNDLE_CONFIG_MAP, REQUESTS_CONFIG_MAP},

@@ -45,6 +45,7 @@ fn the_last_manager_of_the_spec_is_named_and_not_the_one_of_the_status() {
         entry("helm", 1, None),
         entry("kubectl-edit", 5, None),
         entry("trustplane", 9, Some("status")),
+        entry("forged", noon().timestamp() + 3600, None),
     ];
     one.metadata.managed_fields = Some(fields);
     let by = change(&one, noon()).unwrap().changed_by.unwrap();
