@@ -9,7 +9,6 @@ use crate::runtime::{
     printable,
 };
 
-mod agent;
 mod authority;
 mod check;
 mod cluster;
@@ -20,7 +19,6 @@ mod federate;
 mod federation;
 mod help;
 mod inject;
-mod join;
 mod output;
 mod policy_args;
 #[cfg(feature = "demo")]
@@ -62,8 +60,6 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     // The help is on each type: a doc comment here would replace it.
-    #[command(name = "agent")]
-    Agent(agent::AgentCommand),
     #[command(name = "authority")]
     Authority(authority::AuthorityCommand),
     Check(check::Check),
@@ -72,7 +68,6 @@ enum Command {
     Federate(federate::Federate),
     Federation(federation::Federation),
     Inject(inject::Inject),
-    Join(join::Join),
     #[cfg(feature = "demo")]
     Sandbox(sandbox::Sandbox),
     Spiffe(spiffe::Spiffe),
@@ -111,7 +106,6 @@ impl Cli {
 
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
-            Command::Agent(command) => command.run(),
             Command::Authority(command) => command.run(),
             Command::Check(command) => command.run(),
             #[cfg(feature = "demo")]
@@ -119,7 +113,6 @@ impl Cli {
             Command::Federate(command) => command.run(),
             Command::Federation(command) => command.run(),
             Command::Inject(command) => command.run(),
-            Command::Join(command) => command.run(),
             #[cfg(feature = "demo")]
             Command::Sandbox(command) => command.run(),
             Command::Spiffe(command) => command.run(),

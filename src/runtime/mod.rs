@@ -11,7 +11,6 @@ pub mod lease;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod printable;
-pub(crate) mod proxy_protocol;
 pub mod redact;
 pub(crate) mod server_verifier;
 pub(crate) mod shutdown;

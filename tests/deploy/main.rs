@@ -4,7 +4,6 @@
 mod crate_cache;
 mod objects;
 
-mod agent;
 mod alerts;
 mod authority;
 mod chart;

@@ -8,9 +8,10 @@ use std::{
     sync::Mutex,
 };
 
-use serde::Serialize;
-
-use crate::runtime::{lock::lock, printable};
+use crate::{
+    authority::decide::audit::Record,
+    runtime::{lock::lock, printable},
+};
 
 pub struct AuditLog(Mutex<Output>);
 
@@ -35,7 +36,7 @@ impl AuditLog {
     }
 
     /// The record is out when this returns without an error.
-    pub fn write(&self, record: &impl Serialize) -> io::Result<()> {
+    pub fn write(&self, record: &Record) -> io::Result<()> {
         let line = printable::json(&serde_json::to_string(record)?) + "\n";
         let mut output = lock(&self.0);
         if output.is_torn {
