@@ -25,3 +25,13 @@ pub fn hunt<S: Scenario>(bugs: &[Bug], plans: &[S]) -> Vec<Catch> {
         Catch { bug, by, without: without.unwrap_or_default() }
     })
 }
+
+/// A case of each kind in turn, so that a bug that only the last kind catches is not tried on all of the others before.
+pub fn in_turns<S>(kinds: impl IntoIterator<Item = Vec<S>>) -> impl Iterator<Item = S> {
+    let mut kinds: Vec<_> = kinds.into_iter().map(Vec::into_iter).collect();
+    let rounds = std::iter::from_fn(move || {
+        let round: Vec<S> = kinds.iter_mut().filter_map(Iterator::next).collect();
+        (!round.is_empty()).then_some(round)
+    });
+    rounds.flatten()
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    bugs::in_turns,
     case::{Case, Scenario},
     faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
@@ -19,11 +20,11 @@ fn with(story: &Case, name: String, faults: Vec<Fault>) -> Case {
     Case { name: format!("{name}: {}", story.name), faults, ..story.clone() }
 }
 
-/// Cases in which seeded bugs are looked for, cheapest first.
+/// Cases in which seeded bugs are looked for. Without a fault, most are caught already.
 pub fn for_bugs() -> Vec<Case> {
-    let plans = stories().into_iter().chain(hours()).chain(api_faults()).chain(unobserved());
-    let plans = plans.chain(stale()).chain(replicas());
-    plans.chain((0..SEEDS_FOR_BUGS).map(random)).collect()
+    let seeds = (0..SEEDS_FOR_BUGS).map(random).collect();
+    let with_faults = [hours(), api_faults(), unobserved(), stale(), replicas(), seeds];
+    stories().into_iter().chain(in_turns(with_faults)).collect()
 }
 
 /// The process dies before its nth call is sent, or after the API server carried it out.

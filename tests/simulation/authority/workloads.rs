@@ -10,6 +10,7 @@ use super::{
     peers::{PEERS, Profile},
 };
 use crate::{
+    bugs::in_turns,
     case::Step,
     faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
@@ -39,8 +40,8 @@ fn thinned(plans: Vec<Case>) -> Vec<Case> {
 
 /// Cases in which seeded bugs are looked for, those that catch most first.
 pub fn for_bugs() -> Vec<Case> {
-    let plans = stories().into_iter().chain((0..SEEDS_FOR_BUGS).map(random));
-    plans.chain(api_faults()).chain(replicas()).collect()
+    let seeds = (0..SEEDS_FOR_BUGS).map(random).collect();
+    stories().into_iter().chain(in_turns([seeds, api_faults(), replicas()])).collect()
 }
 
 /// Those of minutes, not of hours.
