@@ -83,13 +83,15 @@ pub const AUTHORITY_REPORTER: &str = "trustplane.dev/authority";
 pub const AUTHORITY_LEASE: &str = "trustplane-authority";
 /// The Deployment of `trustplane authority`.
 pub const AUTHORITY_DEPLOYMENT: &str = "trustplane-authority";
+/// The Service of `trustplane authority`.
+pub const AUTHORITY_SERVICE: &str = "trustplane-authority";
 /// The Secret with the keys and phases of our own CAs.
 pub const AUTHORITY_SECRET: &str = "trustplane-authority";
 /// The ConfigMap with our published bundle.
 pub const BUNDLE_CONFIG_MAP: &str = "trustplane-bundle";
 /// The ConfigMap with the federations that the audit log knows.
 pub const FEDERATIONS_CONFIG_MAP: &str = "trustplane-spiffe-federations";
-/// The admission policy that guards the status of SPIFFEFederations.
+/// The admission policy that guards the status of SPIFFEFederations and JoinTokens.
 pub const SPIFFE_STATUS_POLICY: &str = "trustplane-spiffe-status";
 /// The ConfigMap on which rotations are asked for. It holds nothing else, so the right to change it can be
 /// given away alone.

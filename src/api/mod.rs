@@ -6,6 +6,7 @@
 pub mod condition;
 pub(crate) mod config_map;
 pub(crate) mod federated_trust_domain;
+pub mod join_token;
 pub(crate) mod metadata;
 pub(crate) mod resource;
 pub mod route;

@@ -47,6 +47,9 @@ pub struct Metrics {
     syncs: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
     requests: RequestCounter,
+    joins: Family<Labels, Counter>,
+    join_streams: Gauge,
+    join_followers: Gauge,
     own: Mutex<Option<AuthorityState>>,
     failing: Gauge,
     under_way: AtomicUsize,
@@ -71,8 +74,39 @@ impl Metrics {
             "Whether our CAs can't be looked after: something can't be read, written or recorded",
             metrics.failing.clone(),
         );
+        metrics.register_joins(registry);
         registry.register_collector(Box::new(Figures { metrics: metrics.clone(), source }));
         metrics
+    }
+
+    fn register_joins(&self, registry: &mut Registry) {
+        registry.register(
+            "spiffe_joins",
+            "Joins by result: ok, the failed check, or why they were not judged",
+            self.joins.clone(),
+        );
+        registry.register(
+            "spiffe_join_streams",
+            "Open streams of the join service, followers included",
+            self.join_streams.clone(),
+        );
+        registry.register(
+            "spiffe_join_followers",
+            "Clients that joined and hear of bundles",
+            self.join_followers.clone(),
+        );
+    }
+
+    pub(super) fn joined(&self, result: &'static str) {
+        self.joins.get_or_create(&[("result", result)]).inc();
+    }
+
+    pub(super) fn join_streams(&self) -> &Gauge {
+        &self.join_streams
+    }
+
+    pub(super) fn join_followers(&self) -> &Gauge {
+        &self.join_followers
     }
 
     pub(super) fn synced(&self, result: &'static str) {

@@ -4,6 +4,9 @@
 //! `act/` reads and writes, `run.rs` starts it all.
 
 pub mod act;
+pub mod agent;
 pub mod decide;
+mod grpc;
+pub mod join;
 pub mod metrics;
 pub mod run;

@@ -2,6 +2,7 @@
 //!
 //! Every replica reads our state and serves it. Only the leader changes it, and syncs.
 
+mod join;
 mod own;
 mod source;
 mod sync;
@@ -27,9 +28,10 @@ use crate::{
     authority::{
         act::{apply::Writer, audit_log::AuditLog, fetch::Fetcher},
         decide::{audit::Audited, ca, summary::Summary, sync as sync_decisions},
+        join::{server::JoinOptions, view::View},
         metrics::Metrics,
     },
-    bundle::serve::Endpoint,
+    bundle::serve::{Endpoint, SvidResolver},
     k8s::{
         events::Publisher,
         gate::Gate,
@@ -65,6 +67,8 @@ pub struct Options {
     /// None for a replica without this profile.
     pub spiffe_listen: Option<SocketAddr>,
     pub web: Option<(SocketAddr, Arc<CertReloader>)>,
+    /// None for a replica that nobody joins at.
+    pub join: Option<JoinOptions>,
     /// How often our state is read.
     pub poll: Duration,
     pub watch_timeout: Duration,
@@ -90,13 +94,21 @@ pub struct Authority {
     gate: Gate,
     writer: Writer,
     publisher: Publisher,
-    audit: AuditLog,
+    audit: Arc<AuditLog>,
     fetcher: Box<dyn Fetcher>,
     options: Options,
     metrics: Arc<Metrics>,
     own: Mutex<Own>,
     own_changed: Notify,
     spiffe_address: OnceLock<SocketAddr>,
+    join_address: OnceLock<SocketAddr>,
+    /// What joins are judged by.
+    view: Arc<View>,
+    /// Held while it is found out which bundles count.
+    refreshing: Mutex<()>,
+    federations_changed: Notify,
+    /// Our SVID, for the join service.
+    svid: Arc<SvidResolver>,
     federations: Mutex<BTreeMap<String, Arc<Summary>>>,
     whole_objects: Semaphore,
     is_listed: Mutex<bool>,
@@ -128,13 +140,18 @@ impl Authority {
             client,
             clock,
             gate,
-            audit,
+            audit: Arc::new(audit),
             fetcher,
             options,
             metrics,
             own: Mutex::default(),
             own_changed: Notify::new(),
             spiffe_address: OnceLock::new(),
+            join_address: OnceLock::new(),
+            view: Arc::default(),
+            refreshing: Mutex::default(),
+            federations_changed: Notify::new(),
+            svid: Arc::default(),
             federations: Mutex::default(),
             whole_objects: Semaphore::new(WHOLE_OBJECTS),
             is_listed: Mutex::default(),
@@ -166,6 +183,11 @@ impl Authority {
         self.spiffe_address.get().copied()
     }
 
+    /// Where the join service listens; none until it is bound.
+    pub fn join_address(&self) -> Option<SocketAddr> {
+        self.join_address.get().copied()
+    }
+
     /// Runs until asked to stop. Fails if a listener can't be bound, or a part ends.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<()> {
         let mut parts = JoinSet::new();
@@ -176,6 +198,7 @@ impl Authority {
             parts.spawn(self.clone().work(stop.clone()));
         }
         let endpoints = self.start_endpoints(&mut parts).await?;
+        let mut joins = self.start_joins(&mut parts, &stop).await?;
         tokio::select! {
             () = stop.cancelled() => {}
             // They never end; a replica without one of them must not look healthy.
@@ -183,8 +206,16 @@ impl Authority {
                 ended?;
                 anyhow::bail!("a part of the authority ended");
             }
+            Some(ended) = joins.join_next() => {
+                ended??;
+                anyhow::bail!("the join service ended");
+            }
         }
-        let _ = tokio::time::timeout(LAST_SYNCS, self.idle()).await;
+        let last = async {
+            while joins.join_next().await.is_some() {}
+            self.idle().await;
+        };
+        let _ = tokio::time::timeout(LAST_SYNCS, last).await;
         parts.shutdown().await;
         for endpoint in lock(&endpoints).drain(..) {
             drop(endpoint);
@@ -219,6 +250,23 @@ impl Authority {
         };
         parts.spawn(self.clone().serve(spiffe, web, endpoints.clone()));
         Ok(endpoints)
+    }
+
+    async fn start_joins(
+        self: &Arc<Self>,
+        parts: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<JoinSet<std::io::Result<()>>> {
+        let mut joins = JoinSet::new();
+        if let Some(options) = self.options.join.clone() {
+            let listener = bind(options.listen, "--join-listen").await?;
+            // A replica binds once.
+            let _ = self.join_address.set(listener.local_addr()?);
+            parts.spawn(self.clone().watch_tokens());
+            parts.spawn(self.clone().keep_trusted());
+            joins.spawn(self.clone().serve_joins(listener, options, stop.clone()));
+        }
+        Ok(joins)
     }
 
     async fn work(self: Arc<Self>, stop: CancellationToken) {

@@ -160,6 +160,24 @@ impl Drop for Endpoint {
     }
 }
 
+/// The newest SVID of ours, for listeners that are no bundle endpoint. Without one, handshakes fail.
+#[derive(Debug, Default)]
+pub struct SvidResolver(Mutex<Option<Arc<CertifiedKey>>>);
+
+impl SvidResolver {
+    pub fn replace(&self, svid: &ServerSvid) -> Result<(), ServeError> {
+        let copy = ServerSvid { chain: svid.chain.clone(), key: svid.key.clone_key() };
+        *lock(&self.0) = Some(certified(copy, &aws_lc_rs::default_provider())?);
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for SvidResolver {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        lock(&self.0).clone()
+    }
+}
+
 struct Offer {
     path: &'static str,
     provider: Arc<CryptoProvider>,

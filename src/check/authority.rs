@@ -9,6 +9,7 @@ use super::{
     controller::{Controller, ControllerFound},
     crd,
     found::{Answer, ConditionFound, DeploymentFound, Installed},
+    join_port::{self, JoinPort},
     policy, questions,
     rights::{self, ManifestError},
 };
@@ -45,6 +46,9 @@ pub struct Installation {
     pub state_namespace: String,
     /// The SPIFFEFederation API, compared with ours; an error if it could not be read.
     pub federation_api: Answer<Installed>,
+    /// The JoinToken API, in the same way.
+    pub join_token_api: Answer<Installed>,
+    pub join_port: Answer<JoinPort>,
     /// None where there is no ConfigMap with a bundle.
     pub published: Answer<Option<PublishedFound>>,
     pub federations: Answer<FederationsFound>,
@@ -96,14 +100,23 @@ async fn installation(
 ) -> Result<Installation, ManifestError> {
     let state_namespace = state_namespace(&deployment, namespace).to_owned();
     let needed = rights::of_authority(namespace, &state_namespace)?;
-    let (controller, federation_api, published, federations) = tokio::join!(
+    let (controller, federation_api, join_token_api, join_port, published, federations) = tokio::join!(
         CONTROLLER.gather(client, namespace, clock, deployment, needed),
         questions::crd(client, crd::SPIFFE_FEDERATION),
+        questions::crd(client, crd::JOIN_TOKEN),
+        join_port::gather(client, namespace),
         published(client, &state_namespace, clock),
         federations(client),
     );
-    let (controller, federation_api) = (controller?, federation_api?);
-    Ok(Installation { controller, state_namespace, federation_api, published, federations })
+    Ok(Installation {
+        controller: controller?,
+        state_namespace,
+        federation_api: federation_api?,
+        join_token_api: join_token_api?,
+        join_port,
+        published,
+        federations,
+    })
 }
 
 /// Where its Secret and ConfigMaps are.

@@ -1,8 +1,8 @@
 //! Command check: is a cluster ready for trustplane, and is what is installed in order?
 //!
 //! `gather` asks the API server, `checks` evaluates the answers, `printer` shows them. Only `gather`,
-//! `controller`, `questions`, `federate`, `authority`, `routes` and `probe` have a client, and only `probe`
-//! changes anything: the command asks first.
+//! `controller`, `questions`, `federate`, `authority`, `join_port`, `routes` and `probe` have a client, and only
+//! `probe` changes anything: the command asks first.
 //! `rights` and `policy` know what deploy/ asks for: they read the manifests themselves, so that the
 //! two can't differ.
 
@@ -14,6 +14,7 @@ pub mod facts;
 pub mod federate;
 pub mod found;
 pub mod gather;
+pub mod join_port;
 pub mod policy;
 pub mod printer;
 pub mod probe;

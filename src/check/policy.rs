@@ -31,7 +31,7 @@ pub const ENDPOINT: Shipped = Shipped {
     manifest: include_str!("../../deploy/federate/endpoint-policy.yaml"),
 };
 
-/// Guards the status of SPIFFEFederations.
+/// Guards the status of SPIFFEFederations and JoinTokens.
 pub const SPIFFE_STATUS: Shipped = Shipped {
     name: names::SPIFFE_STATUS_POLICY,
     namespace_variable: Some("authorityNamespace"),

@@ -105,7 +105,7 @@ fn served(container: &Container, name: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+pub(super) fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     let variable = container.env.iter().flatten().find(|variable| variable.name == name)?;
     variable.value.as_deref().filter(|value| !value.is_empty())
 }

@@ -121,7 +121,7 @@ pub fn of_federate(installed_in: &str, spire_namespace: &str) -> Result<Vec<Righ
 }
 
 /// What `trustplane authority` calls: in the cluster, where it is installed, where its Secret and ConfigMaps
-/// are, and in `default`, where Events about a SPIFFEFederation are.
+/// are, and in `default`, where Events about SPIFFEFederations and JoinTokens are.
 pub fn of_authority(
     installed_in: &str,
     state_namespace: &str,
@@ -265,6 +265,8 @@ mod tests {
             "get spiffefederations.trustplane.dev",
             "list spiffefederations.trustplane.dev",
             "patch spiffefederations.trustplane.dev/status",
+            "get jointokens.trustplane.dev",
+            "patch jointokens.trustplane.dev/status",
             "create events.events.k8s.io in default",
             "update leases.coordination.k8s.io/trustplane-authority in infra",
             "get secrets/trustplane-authority in keys",

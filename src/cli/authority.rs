@@ -16,6 +16,7 @@ use crate::{
             fetch::{ErrorDetail, NetworkFetcher},
         },
         decide::{ca, summary::Summary, sync},
+        join::server::JoinOptions,
         metrics::{Federations, Metrics, Source},
         run::{Authority, Options},
     },
@@ -25,7 +26,7 @@ use crate::{
     runtime::{
         controller::{Context, Controller, ControllerArgs, Unable},
         flags::at_least_a_second,
-        tls_listener::CertReloader,
+        tls_listener::{CertReloader, PeerAddress},
     },
     spiffe::id::TrustDomain,
 };
@@ -83,6 +84,16 @@ pub struct AuthorityCommand {
     /// The private key of that certificate
     #[arg(long, env = "TRUSTPLANE_WEB_KEY_FILE", requires = "web_cert_file", value_name = "PATH")]
     web_key_file: Option<PathBuf>,
+
+    /// The address that others join at with an SVID of a federated trust domain; with the certificate for
+    /// https_web if there is one, else with an SVID of our own
+    #[arg(long, env = "TRUSTPLANE_JOIN_LISTEN", value_name = "ADDRESS")]
+    join_listen: Option<SocketAddr>,
+
+    /// Take the address of who joins from the PROXY protocol v2 header that a router sends, and bound the
+    /// streams of each; only the router may be able to connect then
+    #[arg(long, env = "TRUSTPLANE_PROXY_PROTOCOL", requires = "join_listen")]
+    proxy_protocol: bool,
 
     /// How often others should fetch our bundle
     #[arg(long, env = "TRUSTPLANE_REFRESH_HINT", value_parser = at_least_a_second, default_value = "5m", value_name = "DURATION")]
@@ -164,13 +175,15 @@ impl AuthorityCommand {
         let (hint, ca_ttl, svid_ttl) =
             (delta(self.refresh_hint), delta(self.ca_ttl), delta(self.svid_ttl));
         check_times(hint, ca_ttl, svid_ttl).map_err(|why| Unable(anyhow!(why)))?;
-        let web = match (self.web_listen, &self.web_cert_file, &self.web_key_file) {
-            (Some(address), Some(certificate), Some(key)) => {
+        let pair = match (&self.web_cert_file, &self.web_key_file) {
+            (Some(certificate), Some(key)) => {
                 let pair = CertReloader::read(certificate, key);
-                Some((address, pair.context("cannot serve https_web")?))
+                Some(pair.context("cannot serve https_web")?)
             }
             _ => None,
         };
+        let web = self.web_listen.zip(pair.clone());
+        let (join_listen, peers) = (self.join_listen, self.peers());
         let audit = AuditLog::open(&self.audit_file).with_context(|| {
             format!("cannot write the audit file {}", self.audit_file.display())
         })?;
@@ -178,7 +191,7 @@ impl AuthorityCommand {
             Detail::Public => ErrorDetail::Public,
             Detail::All => ErrorDetail::All,
         };
-        let options = Options {
+        let mut options = Options {
             trust_domain: self.trust_domain,
             namespace: self.namespace,
             ca: ca::Policy { refresh_hint: hint, ca_ttl, svid_ttl },
@@ -186,6 +199,7 @@ impl AuthorityCommand {
             new_authority: self.new_authority,
             spiffe_listen: Some(self.spiffe_listen),
             web,
+            join: None,
             poll: POLL,
             watch_timeout: self.controller.watch_timeout,
             instance: self.controller.instance(),
@@ -197,7 +211,13 @@ impl AuthorityCommand {
                 Arc::new(RootCertStore::empty())
             });
             let fetcher = Box::new(NetworkFetcher { roots, detail, patience: fetch::PATIENCE });
-            let Context { client, gate, clock, registry } = context;
+            let Context { client, ungated, gate, clock, registry } = context;
+            options.join = join_listen.map(|listen| JoinOptions {
+                listen,
+                client: ungated,
+                certificate: pair,
+                peers,
+            });
             let source = Source::new(clock.clone());
             let metrics = Metrics::register(registry, source.clone());
             let authority = Authority::new(client, gate, clock, options, audit, fetcher, metrics);
@@ -205,6 +225,15 @@ impl AuthorityCommand {
             source.set(Arc::downgrade(&federations));
             Ok(authority)
         })
+    }
+}
+
+impl AuthorityCommand {
+    fn peers(&self) -> PeerAddress {
+        match self.proxy_protocol {
+            true => PeerAddress::ProxyHeader,
+            false => PeerAddress::Connection,
+        }
     }
 }
 

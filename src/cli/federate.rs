@@ -216,7 +216,7 @@ impl Federate {
                 tracing::warn!(%error, "peers with https_web cannot be verified");
                 Arc::new(RootCertStore::empty())
             });
-            let Context { client, gate, clock, registry } = context;
+            let Context { client, gate, clock, registry, .. } = context;
             let peers = Peers::with_detail(detail, clock.clone(), gate.clone(), roots);
             let metrics = Metrics::register(registry, peers.clone(), clock.clone());
             Ok(Federator::new(client, gate, clock, options, peers, metrics))

@@ -74,7 +74,7 @@ impl Inject {
                 dry_run: controller.dry_run,
                 instance: controller.instance(),
             };
-            let Context { client, gate, clock, registry } = context;
+            let Context { client, gate, clock, registry, .. } = context;
             Ok(Injector::new(client, gate, clock, options, registry))
         })
     }

@@ -9,6 +9,7 @@ use crate::runtime::{
     printable,
 };
 
+mod agent;
 mod authority;
 mod check;
 mod cluster;
@@ -19,6 +20,7 @@ mod federate;
 mod federation;
 mod help;
 mod inject;
+mod join;
 mod output;
 mod policy_args;
 #[cfg(feature = "demo")]
@@ -60,6 +62,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     // The help is on each type: a doc comment here would replace it.
+    #[command(name = "agent")]
+    Agent(agent::AgentCommand),
     #[command(name = "authority")]
     Authority(authority::AuthorityCommand),
     Check(check::Check),
@@ -68,6 +72,7 @@ enum Command {
     Federate(federate::Federate),
     Federation(federation::Federation),
     Inject(inject::Inject),
+    Join(join::Join),
     #[cfg(feature = "demo")]
     Sandbox(sandbox::Sandbox),
     Spiffe(spiffe::Spiffe),
@@ -106,6 +111,7 @@ impl Cli {
 
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
+            Command::Agent(command) => command.run(),
             Command::Authority(command) => command.run(),
             Command::Check(command) => command.run(),
             #[cfg(feature = "demo")]
@@ -113,6 +119,7 @@ impl Cli {
             Command::Federate(command) => command.run(),
             Command::Federation(command) => command.run(),
             Command::Inject(command) => command.run(),
+            Command::Join(command) => command.run(),
             #[cfg(feature = "demo")]
             Command::Sandbox(command) => command.run(),
             Command::Spiffe(command) => command.run(),

@@ -49,7 +49,7 @@ const EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  See our own CAs, and every trust domain that we federate with:
+  See our own CAs, every trust domain that we federate with, and who may join:
     trustplane spiffe status
 
   Fetch a bundle now:
@@ -59,7 +59,7 @@ Examples:
     trustplane spiffe rotate
     trustplane spiffe rotate --revoke 5b0c...
 
-  Take Teleport's spiffe_federation resources over:
+  Take Teleport's federations and tokens over:
     trustplane spiffe import federations.yaml --apply
 
 Exit codes: 0 done, 1 something went wrong or is not as it should be, 2 nothing was changed: the command

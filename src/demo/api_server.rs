@@ -10,9 +10,10 @@ use apiserver::{
 
 use crate::{k8s::sandbox::SERVER_NAME, runtime::clock::Clock};
 
-const CRDS: [&str; 6] = [
+const CRDS: [&str; 7] = [
     include_str!("../../crds/route.openshift.io_routes.yaml"),
     include_str!("../../crds/federate/operator.openshift.io_spireservers.yaml"),
+    include_str!("../../crds/spiffe/trustplane.dev_jointokens.yaml"),
     include_str!("../../crds/spiffe/trustplane.dev_spiffefederations.yaml"),
     include_str!("kinds/spire/clusterfederatedtrustdomains.yaml"),
     include_str!("kinds/spire/clusterspiffeids.yaml"),
@@ -48,7 +49,7 @@ mod tests {
     use apiserver::kinds;
 
     use super::*;
-    use crate::api::{spiffe_federation, spire_server};
+    use crate::api::{join_token, spiffe_federation, spire_server};
 
     #[test]
     fn every_kind_of_the_table_is_known_by_name() {
@@ -70,6 +71,7 @@ mod tests {
             KINDS
                 .named(spiffe_federation::API_VERSION, spiffe_federation::KIND)
                 .expect("the SPIFFEFederation"),
+            KINDS.named(spiffe_federation::API_VERSION, join_token::KIND).expect("the JoinToken"),
             spire("ClusterFederatedTrustDomain"),
             spire("ClusterSPIFFEID"),
             spire("ClusterStaticEntry"),

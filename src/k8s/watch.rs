@@ -139,10 +139,17 @@ impl<K> Watch<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    pub async fn run(self, mut handle: impl FnMut(Change<K>)) {
+    pub async fn run(self, handle: impl FnMut(Change<K>)) {
+        self.run_with_pulse(handle, || {}).await;
+    }
+
+    /// As `run`. `pulse` is called whenever the server shows that the watch lives: at the end of a list,
+    /// when the watch is opened, and at each event. A healthy watch has one within `timeout`, also where
+    /// nothing changes.
+    pub async fn run_with_pulse(self, mut handle: impl FnMut(Change<K>), pulse: impl FnMut()) {
         let mut listed = HashSet::new();
         let mut is_listing = false;
-        self.run_lean(|change| {
+        let handle = |change: Change<K, ()>| {
             match &change {
                 Change::Listing => {
                     listed.clear();
@@ -158,22 +165,27 @@ where
                 _ => {}
             }
             handle(change.with(|| std::mem::take(&mut listed)));
-        })
-        .await;
+        };
+        self.list_and_watch(handle, pulse).await;
     }
 
     /// As `run`, but without the names at the end of a list.
-    pub async fn run_lean(self, mut handle: impl FnMut(Change<K, ()>)) {
+    pub async fn run_lean(self, handle: impl FnMut(Change<K, ()>)) {
+        self.list_and_watch(handle, || {}).await;
+    }
+
+    async fn list_and_watch(self, mut handle: impl FnMut(Change<K, ()>), mut pulse: impl FnMut()) {
         let mut pages = Pages::new(&self.api, self.fields);
         let mut failures = Failures { all: 0, lost: 0, last: Instant::now() };
         // Where the next watch begins; none where everything is to be listed first.
         let mut version = None;
         loop {
             let ended = match &mut version {
-                None => {
-                    self.list(&mut pages, &mut handle).await.map(|listed| version = Some(listed))
-                }
-                Some(version) => self.watch(version, &mut handle).await,
+                None => self.list(&mut pages, &mut handle).await.map(|listed| {
+                    pulse();
+                    version = Some(listed);
+                }),
+                Some(version) => self.watch(version, &mut handle, &mut pulse).await,
             };
             let (error, is_lost) = match ended {
                 Ok(()) => continue,
@@ -214,6 +226,7 @@ where
         &self,
         version: &mut String,
         handle: &mut impl FnMut(Change<K, ()>),
+        pulse: &mut impl FnMut(),
     ) -> Result<(), Failure> {
         let seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX).max(1);
         let params = WatchParams {
@@ -227,12 +240,14 @@ where
             Failure::Lost(error) if failpoints::has(Bug::GoneIgnored) => Failure::Failed(error),
             failure => failure,
         })?);
+        pulse();
         while let Ok(Some(event)) = tokio::time::timeout(patience, events.next()).await {
             let (at, change) = read(event)?;
             if at.is_empty() {
                 return Err(Failure::Lost(ApiError::Undecodable));
             }
             *version = at;
+            pulse();
             change.into_iter().for_each(&mut *handle);
         }
         Ok(())

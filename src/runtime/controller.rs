@@ -118,6 +118,8 @@ pub trait Controller: Send + Sync + 'static {
 pub struct Context<'a> {
     /// Every write passes the gate.
     pub client: Client,
+    /// For writes that need no lease, because any replica may make them.
+    pub ungated: Client,
     pub gate: Gate,
     pub clock: Clock,
     pub registry: &'a mut Registry,
@@ -156,18 +158,26 @@ impl ControllerArgs {
             "starting"
         );
         let silence = self.watch_timeout + SILENCE_MARGIN;
+        let connect = |config, gate| {
+            client::connect(config, gate, silence).context("cannot use the cluster's configuration")
+        };
+        let ungated = connect(config.clone(), Gate::open())?;
+        let client = connect(config, gate.clone())?;
         let auth = match self.metrics_auth {
             MetricsAuth::None => None,
-            // With a gate of its own: metrics of a standby are read too.
-            MetricsAuth::Token => Some(client::connect(config.clone(), Gate::open(), silence)),
+            // Metrics of a standby are read too.
+            MetricsAuth::Token => Some(ungated.clone()),
         };
-        let client = client::connect(config, gate.clone(), silence);
-        let client = client.context("cannot use the cluster's configuration")?;
-        let auth = auth.transpose().context("cannot use the cluster's configuration")?;
 
         let mut registry = Registry::default();
-        let context =
-            Context { client: client.clone(), gate, clock: clock.clone(), registry: &mut registry };
+        let (client_copy, clock_copy) = (client.clone(), clock.clone());
+        let context = Context {
+            client: client_copy,
+            ungated,
+            gate,
+            clock: clock_copy,
+            registry: &mut registry,
+        };
         let job = open(&self, context)?;
         let (listener, address) = http_listener::bind(self.listen).await.with_context(|| {
             format!("cannot listen on {}. Choose another address with --listen", self.listen)

@@ -11,6 +11,7 @@ pub mod lease;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod printable;
+pub(crate) mod proxy_protocol;
 pub mod redact;
 pub(crate) mod server_verifier;
 pub(crate) mod shutdown;

@@ -42,6 +42,28 @@ impl<'de> Deserialize<'de> for PrivateKeyPem {
     }
 }
 
+/// A private key in DER (PKCS#8), as the Workload API hands it over. Printed and read as [`PrivateKeyPem`] is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pkcs8Key(Zeroizing<Vec<u8>>);
+
+impl Pkcs8Key {
+    /// Takes the bytes over; they are wiped from memory when dropped.
+    pub fn new(der: Vec<u8>) -> Self {
+        Self(Zeroizing::new(der))
+    }
+
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Pkcs8Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = Sha256::digest(&*self.0);
+        write!(f, "Pkcs8Key(sha256:{}…)", hex::encode(&digest[..4]))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +73,7 @@ mod tests {
         let shown = format!("{:?}", PrivateKeyPem::new("BEGIN very secret"));
         assert!(shown.starts_with("PrivateKeyPem(sha256:"), "{shown}");
         assert!(!shown.contains("secret"), "{shown}");
+        let shown = format!("{:?}", Pkcs8Key::new(b"very secret".to_vec()));
+        assert!(shown.starts_with("Pkcs8Key(sha256:") && !shown.contains("115"), "{shown}");
     }
 }

@@ -25,12 +25,14 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use zeroize::Zeroizing;
 
-use crate::runtime::lock::lock;
+use crate::runtime::{lock::lock, proxy_protocol};
 
 /// The files are checked for changes at most this often.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HANDSHAKES: usize = 64;
+/// Thousands of agents that come back after a restart are no attack.
+const MAX_GRPC_HANDSHAKES: usize = 512;
 
 /// Names files, never their content.
 #[derive(Debug, thiserror::Error)]
@@ -155,32 +157,97 @@ pub struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
 }
 
+/// Where the address of a peer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// The TCP connection, whose other side may be a router.
+    Connection,
+    /// A header of PROXY protocol v2, which the router in front of us puts before everything else.
+    ProxyHeader,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Http1,
+    Grpc,
+}
+
 impl TlsListener {
     pub fn new(listener: TcpListener, pair: Arc<CertReloader>) -> io::Result<Self> {
         Self::with_resolver(listener, pair.provider.clone(), pair)
     }
 
+    /// For HTTP/1.1.
     pub fn with_resolver(
         listener: TcpListener,
         provider: Arc<CryptoProvider>,
         resolver: Arc<dyn ResolvesServerCert>,
+    ) -> io::Result<Self> {
+        Self::start(listener, provider, resolver, Protocol::Http1, PeerAddress::Connection)
+    }
+
+    /// For HTTP/2 alone.
+    pub fn for_grpc(
+        listener: TcpListener,
+        resolver: Arc<dyn ResolvesServerCert>,
+        peers: PeerAddress,
+    ) -> io::Result<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        Self::start(listener, provider, resolver, Protocol::Grpc, peers)
+    }
+
+    fn start(
+        listener: TcpListener,
+        provider: Arc<CryptoProvider>,
+        resolver: Arc<dyn ResolvesServerCert>,
+        protocol: Protocol,
+        peers: PeerAddress,
     ) -> io::Result<Self> {
         // TLS 1.2 and 1.3.
         let versions = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?;
         let mut config = versions.with_no_client_auth().with_cert_resolver(resolver);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let (name, most) = match protocol {
+            Protocol::Http1 => (&b"http/1.1"[..], MAX_HANDSHAKES),
+            Protocol::Grpc => (&b"h2"[..], MAX_GRPC_HANDSHAKES),
+        };
+        config.alpn_protocols = vec![name.to_vec()];
         let address = listener.local_addr()?;
-        let (send, ready) = mpsc::channel(MAX_HANDSHAKES);
-        tokio::spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), send));
+        let (send, ready) = mpsc::channel(most);
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(accept(listener, Handshakes { acceptor, peers, most }, send));
         Ok(Self { address, ready })
     }
 }
 
 type Ready = mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>;
 
-async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, ready: Ready) {
+/// How connections begin.
+#[derive(Clone)]
+struct Handshakes {
+    acceptor: TlsAcceptor,
+    peers: PeerAddress,
+    /// At the same time.
+    most: usize,
+}
+
+impl Handshakes {
+    async fn shake(
+        self,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+    ) -> io::Result<(TlsStream<TcpStream>, SocketAddr)> {
+        let peer = match self.peers {
+            PeerAddress::Connection => peer,
+            // The router's own health checks have no other address.
+            PeerAddress::ProxyHeader => proxy_protocol::read(&mut stream).await?.unwrap_or(peer),
+        };
+        Ok((self.acceptor.accept(stream).await?, peer))
+    }
+}
+
+async fn accept(mut listener: TcpListener, handshakes: Handshakes, ready: Ready) {
     let mut under_way = VecDeque::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -188,22 +255,22 @@ async fn accept(mut listener: TcpListener, acceptor: TlsAcceptor, ready: Ready) 
             () = ready.closed() => return,
             accepted = axum::serve::Listener::accept(&mut listener) => accepted,
         };
-        let (acceptor, ready) = (acceptor.clone(), ready.clone());
+        let (shake, ready) = (handshakes.clone().shake(stream, peer), ready.clone());
         let handshake = tokio::spawn(async move {
-            if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                let _ = ready.send((stream, peer)).await;
+            if let Ok(Ok(connection)) = timeout(HANDSHAKE_TIMEOUT, shake).await {
+                let _ = ready.send(connection).await;
             }
         });
-        make_room(&mut under_way);
+        make_room(&mut under_way, handshakes.most);
         under_way.push_back(handshake.abort_handle());
     }
 }
 
 /// Aborts the oldest handshake if there are too many. An honest one takes milliseconds; silent
 /// peers must not delay the kubelet's probes.
-fn make_room(under_way: &mut VecDeque<AbortHandle>) {
+fn make_room(under_way: &mut VecDeque<AbortHandle>, most: usize) {
     under_way.retain(|handshake| !handshake.is_finished());
-    while under_way.len() >= MAX_HANDSHAKES {
+    while under_way.len() >= most {
         if let Some(oldest) = under_way.pop_front() {
             oldest.abort();
         }

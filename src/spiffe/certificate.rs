@@ -12,11 +12,14 @@ use x509_parser::{
     },
     oid_registry::OID_SIG_ED25519,
     prelude::FromDer,
-    public_key::PublicKey,
+    public_key::PublicKey as ParsedKey,
     time::ASN1Time,
 };
 
-use super::id::SpiffeId;
+use super::{
+    id::SpiffeId,
+    key::{KeyError, PublicKey},
+};
 
 /// Why a certificate is not an authority's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +40,17 @@ pub(super) enum CertificateKey<'a> {
     Rsa { n: &'a [u8], e: &'a [u8] },
     Ed25519(&'a [u8]),
     Other,
+}
+
+/// What identifies a certificate, for people and the audit log. Whoever made it chose the texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub subject: String,
+    pub issuer: String,
+    /// In hexadecimal.
+    pub serial: String,
+    /// URI SANs.
+    pub names: Vec<String>,
 }
 
 /// The tag of a URI in a SAN.
@@ -65,7 +79,7 @@ impl<'a> Certificate<'a> {
         let info = self.0.public_key();
         let bytes = &*info.subject_public_key.data;
         match info.parsed() {
-            Ok(PublicKey::EC(_)) => match bytes {
+            Ok(ParsedKey::EC(_)) => match bytes {
                 // Uncompressed.
                 [4, numbers @ ..] => {
                     let (x, y) = numbers.split_at(numbers.len() / 2);
@@ -73,9 +87,23 @@ impl<'a> Certificate<'a> {
                 }
                 _ => CertificateKey::Other,
             },
-            Ok(PublicKey::RSA(rsa)) => CertificateKey::Rsa { n: rsa.modulus, e: rsa.exponent },
+            Ok(ParsedKey::RSA(rsa)) => CertificateKey::Rsa { n: rsa.modulus, e: rsa.exponent },
             _ if info.algorithm.algorithm == OID_SIG_ED25519 => CertificateKey::Ed25519(bytes),
             _ => CertificateKey::Other,
+        }
+    }
+
+    /// The key of an SVID. Authorities may have others.
+    pub(super) fn public_key(&self) -> Result<PublicKey, KeyError> {
+        PublicKey::read(self.0.public_key())
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        Summary {
+            subject: self.0.subject().to_string(),
+            issuer: self.0.issuer().to_string(),
+            serial: hex::encode(self.0.raw_serial()),
+            names: self.uris().into_iter().map(str::to_owned).collect(),
         }
     }
 

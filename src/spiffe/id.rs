@@ -10,7 +10,7 @@ const SCHEME: &str = "spiffe://";
 /// In bytes.
 const LONGEST_DOMAIN: usize = 255;
 /// In bytes. Every implementation must accept as many, and none may create more.
-const LONGEST_ID: usize = 2048;
+pub(super) const LONGEST_ID: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {

@@ -4,9 +4,13 @@
 
 pub mod bundle;
 mod certificate;
+pub mod chain;
 pub mod id;
+pub mod jwt;
+pub mod key;
+pub mod pattern;
 pub mod svid;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use certificate::Flaw;
+pub use certificate::{Flaw, Summary};

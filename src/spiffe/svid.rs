@@ -13,8 +13,9 @@ use rustls::{
 
 use super::{
     bundle::{Authority, Bundle},
-    certificate::{Certificate, Flaw},
+    certificate::{Certificate, Flaw, Summary},
     id::{IdError, SpiffeId, TrustDomain},
+    key::{KeyError, PublicKey},
 };
 
 /// Why a chain does not prove an ID.
@@ -80,35 +81,100 @@ pub fn verify(
     bundle: &Bundle,
     now: DateTime<Utc>,
 ) -> Result<Option<SvidWarning>, SvidError> {
-    let (leaf, intermediates) = chain.split_first().ok_or(SvidError::Empty)?;
-    let svid = Certificate::read(leaf).map_err(|_| SvidError::Unreadable)?;
-    check_id(&svid, expected)?;
-    let warning = check_leaf(&svid)?;
-    for (number, intermediate) in (2..).zip(intermediates) {
-        let flaw = match Certificate::read(intermediate) {
-            Ok(certificate) => certificate.flaw_as_authority(),
-            Err(flaw) => Some(flaw),
-        };
-        if let Some(flaw) = flaw {
-            return Err(SvidError::Intermediate { number, flaw });
-        }
+    let svid = PresentedSvid::read(chain)?;
+    let found = svid.id()?;
+    if found != expected {
+        let (found, expected) = (found.clone(), expected.clone());
+        return Err(SvidError::OtherId { found, expected });
     }
-    check_path(leaf, intermediates, expected.trust_domain(), bundle, now)?;
-    Ok(warning)
+    svid.verify(bundle, now)
 }
 
-fn check_id(svid: &Certificate<'_>, expected: &SpiffeId) -> Result<(), SvidError> {
-    let found = match svid.uris()[..] {
+/// A chain that somebody presents, for an ID that is not known beforehand. Nothing of it is proved before
+/// `verify`.
+///
+/// The first certificate is parsed once, so the ID, the key and what is recorded of it are of the same bytes.
+pub struct PresentedSvid<'a> {
+    chain: &'a [CertificateDer<'a>],
+    certificate: Certificate<'a>,
+    id: Result<SpiffeId, SvidError>,
+}
+
+impl<'a> PresentedSvid<'a> {
+    /// Fails if the first certificate can't be read at all.
+    pub fn read(chain: &'a [CertificateDer<'a>]) -> Result<Self, SvidError> {
+        let leaf = chain.first().ok_or(SvidError::Empty)?;
+        let certificate = Certificate::read(leaf).map_err(|_| SvidError::Unreadable)?;
+        let id = id_of(&certificate);
+        Ok(Self { chain, certificate, id })
+    }
+
+    pub fn id(&self) -> Result<&SpiffeId, SvidError> {
+        self.id.as_ref().map_err(Clone::clone)
+    }
+
+    pub fn key(&self) -> Result<PublicKey, KeyError> {
+        self.certificate.public_key()
+    }
+
+    /// Subject, issuer, serial number and names, for people.
+    pub fn summary(&self) -> Summary {
+        self.certificate.summary()
+    }
+
+    /// Whether the first certificate is valid now, apart from who signed it.
+    pub fn check_time(&self, now: DateTime<Utc>) -> Result<(), SvidError> {
+        match self.certificate.validity() {
+            None => Err(SvidError::Unreadable),
+            Some((start, _)) if now < start => Err(SvidError::NotYetValid),
+            Some((_, end)) if now > end => Err(SvidError::Expired),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether the first certificate has the form of an SVID, whoever signed it.
+    pub fn check_form(&self) -> Result<Option<SvidWarning>, SvidError> {
+        self.id.as_ref().map_err(Clone::clone)?;
+        check_leaf(&self.certificate)
+    }
+
+    /// The first and the last second of the first certificate's validity.
+    pub fn validity(&self) -> Option<(DateTime<Utc>, DateTime<Utc>)> {
+        self.certificate.validity()
+    }
+
+    /// Verifies that it is an SVID of its trust domain, whose bundle this must be.
+    pub fn verify(
+        &self,
+        bundle: &Bundle,
+        now: DateTime<Utc>,
+    ) -> Result<Option<SvidWarning>, SvidError> {
+        let trust_domain = self.id.as_ref().map_err(Clone::clone)?.trust_domain();
+        let warning = check_leaf(&self.certificate)?;
+        let (leaf, intermediates) = self.chain.split_first().ok_or(SvidError::Empty)?;
+        for (number, intermediate) in (2..).zip(intermediates) {
+            let flaw = match Certificate::read(intermediate) {
+                Ok(certificate) => certificate.flaw_as_authority(),
+                Err(flaw) => Some(flaw),
+            };
+            if let Some(flaw) = flaw {
+                return Err(SvidError::Intermediate { number, flaw });
+            }
+        }
+        check_path(leaf, intermediates, trust_domain, bundle, now)?;
+        Ok(warning)
+    }
+}
+
+fn id_of(certificate: &Certificate<'_>) -> Result<SpiffeId, SvidError> {
+    let id = match certificate.uris()[..] {
         [] => return Err(SvidError::NoUri),
         [uri] => SpiffeId::parse(uri)?,
         ref many => return Err(SvidError::ManyUris(many.len())),
     };
-    if found.path().is_empty() {
-        return Err(SvidError::NoPath(found.trust_domain().clone()));
-    }
-    match found == *expected {
-        true => Ok(()),
-        false => Err(SvidError::OtherId { found, expected: expected.clone() }),
+    match id.path().is_empty() {
+        true => Err(SvidError::NoPath(id.trust_domain().clone())),
+        false => Ok(id),
     }
 }
 

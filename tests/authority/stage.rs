@@ -178,6 +178,7 @@ impl Stage {
             new_authority: false,
             spiffe_listen: None,
             web: None,
+            join: None,
             poll: Duration::from_millis(100),
             watch_timeout: Duration::from_secs(60),
             instance: "test".to_owned(),

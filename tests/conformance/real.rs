@@ -78,6 +78,7 @@ async fn install_federation(cluster: &Cluster) {
     let established = ["wait", "--for=condition=Established", "--timeout=30s"];
     let crds = [
         "crd/spireservers.operator.openshift.io",
+        "crd/jointokens.trustplane.dev",
         "crd/spiffefederations.trustplane.dev",
         "crd/clusterfederatedtrustdomains.spire.spiffe.io",
         "crd/clusterspiffeids.spire.spiffe.io",

@@ -1,5 +1,5 @@
 //! deploy/authority with its parts, and the same of the chart. On a real API server: what it accepts, and who
-//! may write the status of a SPIFFEFederation.
+//! may write the status of a SPIFFEFederation or a JoinToken.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,7 +14,11 @@ use crate::chart::{HELM_MAKES_IT, against_chart, rendered, template};
 use crate::objects::{Objects, objects};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const CRD: &str = "CustomResourceDefinition spiffefederations.trustplane.dev";
+const CRDS: [&str; 2] = [
+    "CustomResourceDefinition jointokens.trustplane.dev",
+    "CustomResourceDefinition spiffefederations.trustplane.dev",
+];
+const GROUP: &str = "trustplane.dev";
 const DEPLOYMENT: &str = "Deployment trustplane/trustplane-authority";
 const ACCOUNT: &str = "system:serviceaccount:trustplane:trustplane-authority";
 
@@ -62,7 +66,8 @@ fn the_chart_with_the_authority_is_the_overlay_with_its_api_and_the_controller()
 }
 
 #[test]
-fn the_chart_with_all_of_the_authority_is_the_overlay_with_both_profiles_routes_and_monitoring() {
+fn the_chart_with_all_of_the_authority_is_the_overlay_with_both_profiles_joins_routes_and_monitoring()
+ {
     let folders = [
         "overlays/openshift",
         "monitoring",
@@ -71,9 +76,10 @@ fn the_chart_with_all_of_the_authority_is_the_overlay_with_both_profiles_routes_
         "authority/routes",
         "authority/monitoring",
     ];
-    let whole = overlay("chart-authority-whole", &folders, &["authority/web"]);
+    let whole = overlay("chart-authority-whole", &folders, &["authority/web", "authority/join"]);
     let values = with(&[
         "authority.web.enabled=true",
+        "authority.join.enabled=true",
         "authority.routes.enabled=true",
         "monitoring.serviceMonitor=true",
         "monitoring.alerts=true",
@@ -112,9 +118,11 @@ fn the_trust_domain_in_the_manifests_is_a_name_that_none_can_have() {
 }
 
 #[test]
-fn helm_keeps_the_api_because_federations_go_with_it() {
+fn helm_keeps_the_apis_because_federations_and_tokens_go_with_them() {
     let objects = rendered("trustplane", &ENABLED);
-    assert_eq!(objects[CRD]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    for crd in CRDS {
+        assert_eq!(objects[crd]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    }
 }
 
 /// Keys are in a Secret that the program makes: no manifest holds it, so none deletes it.
@@ -125,7 +133,7 @@ fn deleting_the_controller_deletes_neither_keys_nor_federations() {
     let shared = |name: &&String| kinds.iter().any(|kind| name.starts_with(kind));
     assert_eq!(controller.keys().find(shared), None);
     let api = objects(&kustomize(&at("deploy/authority/api")));
-    assert_eq!(api.keys().collect::<Vec<_>>(), [CRD]);
+    assert_eq!(api.keys().collect::<Vec<_>>(), CRDS);
 }
 
 #[test]
@@ -133,6 +141,7 @@ fn in_another_namespace_everything_of_the_authority_names_it() {
     let values = with(&[
         "authority.routes.enabled=true",
         "authority.web.enabled=true",
+        "authority.join.enabled=true",
         "networkPolicy.fromNamespaces={prometheus}",
     ]);
     let objects = rendered("web", &values);
@@ -143,6 +152,7 @@ fn in_another_namespace_everything_of_the_authority_names_it() {
         "Role web/trustplane-authority",
         "Role web/trustplane-authority-lease",
         "RoleBinding default/trustplane-authority-events",
+        "Route web/trustplane-authority-join",
         "Route web/trustplane-authority-spiffe",
         "Route web/trustplane-authority-web",
         "Service web/trustplane-authority",
@@ -166,20 +176,24 @@ fn in_another_namespace_everything_of_the_authority_names_it() {
 }
 
 #[test]
-fn only_a_profile_that_is_served_has_a_route_and_its_host_can_be_chosen() {
+fn only_what_is_served_has_a_route_and_its_host_can_be_chosen() {
     let values = with(&[
         "authority.routes.enabled=true",
         "authority.routes.spiffeHost=spiffe.example.org",
         "authority.routes.webHost=bundle.example.org",
+        "authority.routes.joinHost=join.example.org",
     ]);
+    let join = "Route trustplane/trustplane-authority-join";
     let spiffe = "Route trustplane/trustplane-authority-spiffe";
     let web = "Route trustplane/trustplane-authority-web";
     let objects = rendered("trustplane", &values);
     assert_eq!(objects[spiffe]["spec"]["host"], "spiffe.example.org");
-    assert!(!objects.contains_key(web));
-    let objects = rendered("trustplane", &[&values[..], &["authority.web.enabled=true"]].concat());
+    assert!(!objects.contains_key(web) && !objects.contains_key(join));
+    let both = ["authority.web.enabled=true", "authority.join.enabled=true"];
+    let objects = rendered("trustplane", &[&values[..], &both].concat());
     assert_eq!(objects[web]["spec"]["host"], "bundle.example.org");
-    for route in [spiffe, web] {
+    assert_eq!(objects[join]["spec"]["host"], "join.example.org");
+    for route in [spiffe, web, join] {
         assert_eq!(objects[route]["spec"]["tls"], json!({ "termination": "passthrough" }));
         let port = &objects[route]["spec"]["port"]["targetPort"];
         let ports = &objects["Service trustplane/trustplane-authority"]["spec"]["ports"];
@@ -194,6 +208,8 @@ fn every_value_for_the_authority_reaches_its_pods_and_the_program_takes_it() {
         "authority.replicas=3",
         "authority.web.enabled=true",
         "authority.web.secretName=bundle-tls",
+        "authority.join.enabled=true",
+        "authority.join.proxyProtocol=true",
         "authority.refreshHint=10m",
         "authority.caTtl=60d",
         "authority.svidTtl=2h",
@@ -242,6 +258,22 @@ fn every_value_for_the_authority_reaches_its_pods_and_the_program_takes_it() {
     output(program.args(&arguments).arg("--help")).unwrap_or_else(|why| panic!("{why}"));
 }
 
+#[test]
+fn nobody_can_join_unless_the_service_is_asked_for_and_addresses_are_believed_only_on_request() {
+    let join = |argument: &String| argument.contains("join") || argument.contains("proxy");
+    let of = |values: &[&str]| {
+        let objects = rendered("trustplane", &with(values));
+        let mut arguments = arguments(&objects, DEPLOYMENT);
+        arguments.retain(join);
+        arguments
+    };
+    let enabled = "authority.join.enabled=true";
+    assert_eq!(of(&["authority.join.proxyProtocol=true"]), [""; 0]);
+    assert_eq!(of(&[enabled]), ["--join-listen=[::]:8445"]);
+    let proxied = of(&[enabled, "authority.join.proxyProtocol=true"]);
+    assert_eq!(proxied, ["--join-listen=[::]:8445", "--proxy-protocol"]);
+}
+
 /// The container is hardened like the injector's; only names, arguments and ports differ.
 #[test]
 fn the_pods_of_the_authority_may_do_no_more_than_those_of_the_injector() {
@@ -268,6 +300,22 @@ pub fn federation() -> Value {
     })
 }
 
+fn join_token() -> Value {
+    json!({
+        "apiVersion": "trustplane.dev/v1", "kind": "JoinToken", "metadata": { "name": "ci" },
+        "spec": {
+            "roles": ["Bot"], "botName": "deploy", "joinMethod": "spiffe", "maxUses": 3,
+            "spiffe": { "allow": [{ "spiffeID": "spiffe://td-b.test/ci/*" }] },
+        },
+    })
+}
+
+/// The headings of a table of kubectl.
+fn columns(shown: &str) -> Vec<&str> {
+    let headings = shown.lines().next().unwrap_or_default().split("   ");
+    headings.map(str::trim).filter(|it| !it.is_empty()).collect()
+}
+
 /// Gives a user a role in the whole cluster.
 fn bind(cluster: &EmptyCluster, user: &str, role: &str) {
     let (role, user_flag) = (format!("--clusterrole={role}"), format!("--user={user}"));
@@ -292,34 +340,37 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
         cluster.accepts(&kustomize(&at(folder)));
     }
     cluster.apply(&federation());
+    cluster.apply(&join_token());
     bind(&cluster, "ed", "trustplane-spiffe-editor");
     bind(&cluster, "vi", "trustplane-spiffe-viewer");
 
-    let (whole, status) =
-        ("spiffefederations.trustplane.dev", "spiffefederations.trustplane.dev/status");
+    let resources = ["spiffefederations", "jointokens"];
+    let resources = resources.map(|it| [format!("{it}.{GROUP}"), format!("{it}.{GROUP}/status")]);
     let rights = |user: &str| {
         let listed = cluster.kubectl(&["auth", "can-i", "--list", "--no-headers", "--as", user]);
         let listed = listed.expect("rights can be listed");
-        [whole, status].map(|resource| verbs(&listed, resource))
+        resources.as_flattened().iter().map(|it| verbs(&listed, it)).collect::<Vec<_>>()
     };
     let every = "create delete get list patch update watch";
     for (user, expected) in [
-        ("ed", [every, "get"]),
-        ("vi", ["get list watch", "get"]),
-        ("nobody", ["", ""]),
-        (ACCOUNT, ["get list watch", "patch"]),
+        ("ed", [every, "get", every, "get"]),
+        ("vi", ["get list watch", "get", "get list watch", "get"]),
+        ("nobody", [""; 4]),
+        (ACCOUNT, ["get list watch", "patch", "get list watch", "patch"]),
     ] {
         // A binding is in force a moment after it was accepted.
-        let expected = expected.map(str::to_owned);
+        let expected = expected.map(str::to_owned).to_vec();
         eventually_equals(PATIENCE, user, expected, async || rights(user)).await;
     }
 
-    let write_status = |user: &[&str]| {
-        let patch = r#"{"status":{"sequence":"7"}}"#;
-        let write =
-            ["patch", "spiffefederation", "td-b.test", "--subresource=status", "--type=merge"];
-        cluster.kubectl(&[&write[..], &["-p", patch], user].concat())
+    let write = |object: [&str; 2], patch: &str, user: &[&str]| {
+        let patch = ["--subresource=status", "--type=merge", "-p", patch];
+        cluster.kubectl(&[&["patch"], &object[..], &patch, user].concat())
     };
+    let write_status = |user: &[&str]| {
+        write(["spiffefederation", "td-b.test"], r#"{"status":{"sequence":"7"}}"#, user)
+    };
+    let use_token = |user: &[&str]| write(["jointoken", "ci"], r#"{"status":{"uses":2}}"#, user);
     // A policy is in force a moment after it was accepted.
     let refusal = eventually(PATIENCE, "cluster-admin is refused", async || {
         let words = "may not write the status of SPIFFEFederation \"td-b.test\"";
@@ -332,10 +383,16 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
     assert!(refusal.contains(&format!("so {ACCOUNT} alone writes it")), "{refusal}");
     let refusal = write_status(&["--as=ed"]).expect_err("no right");
     assert!(refusal.contains("cannot patch resource \"spiffefederations/status\""), "{refusal}");
+    let refusal = use_token(&[]).expect_err("the policy covers both");
+    assert!(refusal.contains("may not write the status of JoinToken \"ci\""), "{refusal}");
+    assert!(refusal.contains("raise spec.maxUses"), "{refusal}");
+    let refusal = use_token(&["--as=ed"]).expect_err("no right");
+    assert!(refusal.contains("cannot patch resource \"jointokens/status\""), "{refusal}");
     // kubectl reads the status before it patches it, which the authority needs no right for.
     bind(&cluster, ACCOUNT, "trustplane-spiffe-viewer");
     eventually(PATIENCE, "the authority writes it", async || write_status(&["--as", ACCOUNT]))
         .await;
+    use_token(&["--as", ACCOUNT]).expect("this, too");
 
     // Who may ask for a rotation can't change what is published.
     let role = "--role=trustplane-spiffe-rotator";
@@ -360,17 +417,26 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
     let sequence = ["get", "spfed", "td-b.test", "-o=jsonpath={.status.sequence}", "--as=vi"];
     assert_eq!(cluster.kubectl(&sequence).as_deref(), Ok("7"));
     let shown = cluster.kubectl(&["get", "spfed", "--as=vi"]).expect("a table");
-    let columns: Vec<&str> = shown.lines().next().unwrap_or_default().split("   ").collect();
-    let columns: Vec<&str> =
-        columns.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
     let story =
         ["NAME", "TRUST DOMAIN", "TRUSTED", "SYNCED", "SEQUENCE", "LAST SYNC", "NEXT", "REASON"];
-    assert_eq!(columns, story);
-    cluster.kubectl(&["delete", "spfed", "td-b.test", "--as=ed"]).expect("the editor deletes it");
+    assert_eq!(columns(&shown), story);
+    let shown = cluster.kubectl(&["get", "jtok", "--as=vi"]).expect("a table");
+    let story = ["NAME", "ROLES", "BOT", "USES", "MAX USES", "EXPIRES", "AGE"];
+    assert_eq!(columns(&shown), story);
+    let row: Vec<_> = shown.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row[..5], ["ci", "[\"Bot\"]", "deploy", "2", "3"], "{shown}");
+    for object in [["spfed", "td-b.test"], ["jtok", "ci"]] {
+        let delete = [&["delete"], &object[..], &["--as=ed"]].concat();
+        cluster.kubectl(&delete).expect("the editor deletes it");
+    }
 }
 
-fn alert_rules() -> Value {
-    serde_saphyr::from_str(&text_of("deploy/authority/monitoring/alerts.yaml")).expect("YAML")
+/// Those that have alerts with sections in docs/spiffe.md.
+const ALERTING: [&str; 2] = ["authority", "agent"];
+
+fn alert_rules(of: &str) -> Value {
+    let rules = text_of(&format!("deploy/{of}/monitoring/alerts.yaml"));
+    serde_saphyr::from_str(&rules).expect("YAML")
 }
 
 fn names(list: &Value, field: &str) -> BTreeSet<String> {
@@ -378,16 +444,18 @@ fn names(list: &Value, field: &str) -> BTreeSet<String> {
     list.filter_map(|it| Some(it[field].as_str()?.to_owned())).collect()
 }
 
-fn alerts() -> BTreeSet<String> {
-    names(&alert_rules()["spec"]["groups"][0]["rules"], "alert")
+#[test]
+fn each_alert_of_authority_and_agent_fires_when_it_should_and_a_healthy_one_fires_none() {
+    ALERTING.into_iter().for_each(fires_as_it_should);
 }
 
-#[test]
-fn each_alert_of_the_authority_fires_when_it_should_and_a_healthy_one_fires_none() {
-    let (rules, tests) =
-        (alert_rules()["spec"].to_string(), text_of("tests/deploy/authority_alerts.yaml"));
+fn fires_as_it_should(of: &str) {
+    let alerts = names(&alert_rules(of)["spec"]["groups"][0]["rules"], "alert");
+    let rules = alert_rules(of)["spec"].to_string();
+    let tests = text_of(&format!("tests/deploy/{of}_alerts.yaml"));
     let files = [("rules.yaml", &*rules), ("alerts.yaml", &*tests)];
-    let tested = promtool(&["test", "rules", "alerts.yaml"], &folder("authority-alerts", &files));
+    let scratch = folder(&format!("{of}-alerts"), &files);
+    let tested = promtool(&["test", "rules", "alerts.yaml"], &scratch);
     tested.unwrap_or_else(|why| panic!("{why}"));
 
     // None is left out, neither among those that fire nor in the healthy system.
@@ -399,15 +467,16 @@ fn each_alert_of_the_authority_fires_when_it_should_and_a_healthy_one_fires_none
         .filter(|question| question["exp_alerts"].is_array())
         .filter_map(|question| Some(question["alertname"].as_str()?.to_owned()))
         .collect();
-    assert_eq!(fired, alerts());
-    assert_eq!(names(&tests[0]["alert_rule_test"], "alertname"), alerts());
+    assert_eq!(fired, alerts);
+    assert_eq!(names(&tests[0]["alert_rule_test"], "alertname"), alerts);
 }
 
 #[test]
-fn each_alert_of_the_authority_says_what_to_do_and_leads_to_its_section() {
+fn each_alert_of_authority_and_agent_says_what_to_do_and_leads_to_its_section() {
     let page = text_of("docs/spiffe.md");
-    let rules = alert_rules();
-    for rule in rules["spec"]["groups"][0]["rules"].as_array().expect("rules") {
+    let rules = ALERTING.map(alert_rules);
+    let rules = rules.iter().map(|it| it["spec"]["groups"][0]["rules"].as_array().expect("rules"));
+    for rule in rules.flatten() {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = text(&rule["alert"]);
         for annotation in ["summary", "description"] {

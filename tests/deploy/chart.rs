@@ -274,6 +274,10 @@ fn values_that_it_does_not_know_are_refused() {
         "authority.trustDomain=No/Name",
         "authority.federations=3",
         "authority.caTtl=soon!",
+        "authority.join.port=1",
+        "agent.server=https://join.example.org",
+        "agent.role=node",
+        "agent.allowUids={root}",
     ] {
         let refusal = template("trustplane", &[value]).expect_err(value);
         assert!(
@@ -289,6 +293,7 @@ fn helm_finds_nothing_to_complain_about() {
         "federate.enabled=false",
         "federate.enabled=true",
         "authority.enabled=true,authority.trustDomain=td.example.org",
+        "agent.enabled=true,agent.server=a:1,agent.trustDomain=td.example.org,agent.token=nodes",
     ] {
         let lint = ["lint", "--strict", "--quiet", "--set", value];
         let linted = output(helm().args(lint).arg(at("deploy/chart")));

@@ -4,6 +4,7 @@
 mod crate_cache;
 mod objects;
 
+mod agent;
 mod alerts;
 mod authority;
 mod chart;

@@ -7,7 +7,7 @@ use testkit::tools::EmptyCluster;
 use crate::authority::federation;
 
 const KINDS: &str = "serviceaccounts,roles,clusterroles,rolebindings,clusterrolebindings,services,\
-                     deployments,poddisruptionbudgets,networkpolicies,\
+                     deployments,daemonsets,poddisruptionbudgets,networkpolicies,\
                      validatingadmissionpolicies,validatingadmissionpolicybindings,\
                      customresourcedefinitions,flowschemas,namespaces";
 
@@ -35,14 +35,15 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let chart = at("deploy/chart");
     let chart = chart.to_str().expect("a path is text");
     let values = "--set=routeCrd.install=true,federate.enabled=true,authority.enabled=true,\
-                  authority.trustDomain=td-a.test";
+                  authority.trustDomain=td-a.test,authority.join.enabled=true,agent.enabled=true,\
+                  agent.namespace=default,agent.createNamespace=false,agent.server=join.test:443,agent.trustDomain=td-a.test,agent.token=nodes";
     let to = ["trustplane", chart, "--namespace=trustplane", values];
 
     let notes = cluster.helm(&[&["install"], &to[..], &["--create-namespace"]].concat());
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 13 + 15 + 20, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13 + 15 + 21 + 3, "{after_install:#?}");
     assert!(
         notes.contains("kubectl delete namespace spire"),
         "what destroys keys is said: {notes}"
@@ -78,6 +79,7 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let kept = [
         "routes.route.openshift.io",
         "spireservers.operator.openshift.io",
+        "jointokens.trustplane.dev",
         "spiffefederations.trustplane.dev",
         "\"spire\"",
     ];

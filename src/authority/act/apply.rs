@@ -1,5 +1,5 @@
-//! The only place that writes to the API: our state, what is published of it, statuses, and what the audit
-//! log knows.
+//! The only place that writes to the API: our state, what is published of it, statuses, uses of tokens, and
+//! what the audit log knows.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::{
     api::{
         config_map::ConfigMap,
+        join_token::{JoinToken, JoinTokenStatus},
         metadata,
         resource::resource,
         secret::SecretBytes,
@@ -245,6 +246,24 @@ impl Writer {
         let api: Api<SpiffeFederation> = Api::all(self.client.clone());
         let (params, patch) = (patch_params(), Patch::Merge(patch));
         api_error::with_timeout(api.patch_status(federation.name(), &params, &patch)).await
+    }
+
+    /// The token now, never from a cache.
+    pub async fn load_token(&self, name: &str) -> Result<Option<JoinToken>, ApiError> {
+        let api: Api<JoinToken> = Api::all(self.client.clone());
+        api_error::with_timeout(api.get_opt(name)).await
+    }
+
+    /// Notes a use that was decided from this version of the token, and answers the token with it.
+    pub async fn write_use(
+        &self,
+        token: &JoinToken,
+        status: &JoinTokenStatus,
+    ) -> Result<JoinToken, ApiError> {
+        let patch = json!({ "metadata": precondition(&token.metadata), "status": status });
+        let api: Api<JoinToken> = Api::all(self.client.clone());
+        let (params, patch) = (patch_params(), Patch::Merge(patch));
+        api_error::with_timeout(api.patch_status(token.name(), &params, &patch)).await
     }
 
     /// The federations whose creation was audited, by name.

@@ -8,10 +8,9 @@ use std::{
     sync::Mutex,
 };
 
-use crate::{
-    authority::decide::audit::Record,
-    runtime::{lock::lock, printable},
-};
+use serde::Serialize;
+
+use crate::runtime::{lock::lock, printable};
 
 pub struct AuditLog(Mutex<Output>);
 
@@ -36,7 +35,7 @@ impl AuditLog {
     }
 
     /// The record is out when this returns without an error.
-    pub fn write(&self, record: &Record) -> io::Result<()> {
+    pub fn write(&self, record: &impl Serialize) -> io::Result<()> {
         let line = printable::json(&serde_json::to_string(record)?) + "\n";
         let mut output = lock(&self.0);
         if output.is_torn {

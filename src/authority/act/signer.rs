@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::rand;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256,
+    PublicKeyData, SanType, SerialNumber, SignatureAlgorithm, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use zeroize::Zeroizing;
@@ -14,7 +16,10 @@ use zeroize::Zeroizing;
 use crate::{
     authority::decide::ca::{Ca, NewCa},
     bundle::serve::ServerSvid,
-    spiffe::id::SpiffeId,
+    spiffe::{
+        id::SpiffeId,
+        key::{KeyKind, PublicKey},
+    },
 };
 
 /// Clocks differ a little.
@@ -31,6 +36,8 @@ pub enum SignError {
     Id,
     #[error("the CA has expired")]
     Expired,
+    #[error("the system has no random numbers")]
+    Random,
     #[error("no certificate could be made: {0}")]
     Rcgen(#[from] rcgen::Error),
 }
@@ -46,7 +53,26 @@ pub trait Signer: Send + Sync {
         now: DateTime<Utc>,
     ) -> Result<ServerSvid, SignError>;
 
+    /// The same for a key that somebody else holds.
+    fn sign_for(
+        &self,
+        key: &PublicKey,
+        id: &SpiffeId,
+        ttl: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<IssuedSvid, SignError>;
+
     fn ca_id(&self) -> &str;
+}
+
+/// An SVID whose key we do not know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IssuedSvid {
+    /// The SVID first, then its intermediates.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// In hexadecimal.
+    pub serial: String,
+    pub not_after: DateTime<Utc>,
 }
 
 /// With a key that lies in the Secret.
@@ -93,20 +119,20 @@ impl LocalSigner {
         let issuer = Issuer::new(ca_params(trust_domain, &ca.id), key);
         Ok(Self { id: ca.id.clone(), chain, not_after: ca.not_after, issuer })
     }
-}
 
-impl Signer for LocalSigner {
-    fn sign(
+    fn issue(
         &self,
+        key: &impl PublicKeyData,
         id: &SpiffeId,
         ttl: TimeDelta,
         now: DateTime<Utc>,
-    ) -> Result<ServerSvid, SignError> {
+    ) -> Result<IssuedSvid, SignError> {
         let now = now.trunc_subsecs(0);
-        let not_after = (now + ttl).min(self.not_after);
+        let not_after = (now + ttl).min(self.not_after).trunc_subsecs(0);
         if not_after <= now {
             return Err(SignError::Expired);
         }
+        let serial = serial()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, "trustplane");
@@ -117,13 +143,53 @@ impl Signer for LocalSigner {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
+        // Without one, rcgen makes it of the key, and a renewal with the same key would repeat it.
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         set_validity(&mut params, now - BACKDATED, not_after);
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let leaf = params.signed_by(&key, &self.issuer)?;
+        let leaf = params.signed_by(key, &self.issuer)?;
         // The last of the CA's chain is what others verify with.
         let above = self.chain.split_last().map(|(_, below)| below).unwrap_or_default();
         let chain = std::iter::once(leaf.der().clone()).chain(above.iter().cloned()).collect();
+        Ok(IssuedSvid { chain, serial: hex::encode(serial), not_after })
+    }
+}
+
+/// For rcgen, which writes the key into a certificate.
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        match self.kind {
+            KeyKind::P256 => &PKCS_ECDSA_P256_SHA256,
+            KeyKind::P384 => &PKCS_ECDSA_P384_SHA384,
+            KeyKind::Rsa => &PKCS_RSA_SHA256,
+            KeyKind::Ed25519 => &PKCS_ED25519,
+        }
+    }
+}
+
+impl Signer for LocalSigner {
+    fn sign(
+        &self,
+        id: &SpiffeId,
+        ttl: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<ServerSvid, SignError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let chain = self.issue(&key, id, ttl, now)?.chain;
         Ok(ServerSvid { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() })
+    }
+
+    fn sign_for(
+        &self,
+        key: &PublicKey,
+        id: &SpiffeId,
+        ttl: TimeDelta,
+        now: DateTime<Utc>,
+    ) -> Result<IssuedSvid, SignError> {
+        self.issue(key, id, ttl, now)
     }
 
     fn ca_id(&self) -> &str {
@@ -151,6 +217,14 @@ fn rand_bytes() -> [u8; 10] {
     // An ID, not a secret.
     fastrand::fill(&mut bytes);
     bytes
+}
+
+/// Positive, and of full length in DER.
+fn serial() -> Result<[u8; 16], SignError> {
+    let mut serial = [0; 16];
+    rand::fill(&mut serial).map_err(|_| SignError::Random)?;
+    serial[0] = serial[0] & 0x7f | 0x40;
+    Ok(serial)
 }
 
 fn set_validity(

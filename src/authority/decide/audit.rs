@@ -242,7 +242,7 @@ fn keys(ids: &[String]) -> Vec<String> {
 }
 
 /// A text of somebody else, escaped and of bounded length.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let printable = printable(text);
     match printable.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}...", &printable[..end]),

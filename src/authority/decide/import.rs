@@ -1,7 +1,11 @@
-//! Reads Teleport's `spiffe_federation` resources, and makes SPIFFEFederations of them.
+//! Reads Teleport's resources: of `spiffe_federation` v1 a SPIFFEFederation is made, of `token` v2 with the join
+//! method spiffe a JoinToken.
 
-use serde::Deserialize;
+mod token;
+
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use serde_saphyr::Spanned;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -17,10 +21,19 @@ pub struct Fault {
     pub what: String,
 }
 
+/// What kind of resource a document is; the rest of it is read by that.
+#[derive(Debug, Deserialize)]
+struct Header {
+    kind: Spanned<String>,
+    version: String,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resource {
+    #[allow(dead_code)]
     kind: String,
+    #[allow(dead_code)]
     version: String,
     #[serde(default)]
     #[allow(dead_code)]
@@ -73,7 +86,9 @@ pub fn objects(text: &str) -> Result<Vec<Value>, Vec<Fault>> {
     for (first_line, document) in documents(text) {
         match object(&document) {
             Ok(object) => objects.push(object),
-            Err((line, what)) => faults.push(Fault { line: first_line + line - 1, what }),
+            Err(found) => faults.extend(
+                found.into_iter().map(|(line, what)| Fault { line: first_line + line - 1, what }),
+            ),
         }
     }
     if objects.is_empty() && faults.is_empty() {
@@ -106,19 +121,34 @@ fn documents(text: &str) -> Vec<(usize, String)> {
 /// The line within the document, and what is wrong there.
 type LocalFault = (usize, String);
 
-fn object(document: &str) -> Result<Value, LocalFault> {
-    let resource: Resource = serde_saphyr::from_str(document).map_err(|error| {
+fn object(document: &str) -> Result<Value, Vec<LocalFault>> {
+    let Header { kind, version } = read(document).map_err(|fault| vec![fault])?;
+    match (kind.value.as_str(), version.as_str()) {
+        ("spiffe_federation", "v1") => federation(document).map_err(|fault| vec![fault]),
+        ("token", "v2") => token::object(document),
+        (found, version) => {
+            let what = format!(
+                "this is a {found} {version}; only spiffe_federation v1 and token v2 can be imported"
+            );
+            Err(vec![(line(&kind), what)])
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(document: &str) -> Result<T, LocalFault> {
+    serde_saphyr::from_str(document).map_err(|error| {
         let line = error.location().map_or(1, |it| usize::try_from(it.line()).unwrap_or(1));
         (line, first_line(&error.to_string()))
-    })?;
+    })
+}
+
+fn line<T>(value: &Spanned<T>) -> usize {
+    usize::try_from(value.referenced.line()).unwrap_or(1)
+}
+
+fn federation(document: &str) -> Result<Value, LocalFault> {
+    let resource: Resource = read(document)?;
     let at = |key: &str| line_of(document, key);
-    if resource.kind != "spiffe_federation" || resource.version != "v1" {
-        let found = format!("{} {}", resource.kind, resource.version);
-        return Err((
-            at("kind"),
-            format!("this is a {found}; only spiffe_federation v1 can be imported"),
-        ));
-    }
     let trust_domain = TrustDomain::parse(&resource.metadata.name)
         .map_err(|error| (at("name"), format!("metadata.name is no trust domain: {error}")))?;
     let source = source(&resource.spec.bundle_source, document)?;
@@ -174,20 +204,28 @@ fn first_line(text: &str) -> String {
 
 /// The trust domain where that can be a name, otherwise one that is made of it.
 fn object_name(trust_domain: &str) -> String {
-    const LONGEST: usize = 253;
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(inner)
-            && label.ends_with(inner)
-            && label.chars().all(|c| inner(c) || c == '-')
-    };
-    if trust_domain.len() <= LONGEST && trust_domain.split('.').all(is_label) {
+    if is_object_name(trust_domain) {
         return trust_domain.to_owned();
     }
     let plain: String =
-        trust_domain.chars().map(|c| if inner(c) { c } else { '-' }).take(40).collect();
+        trust_domain.chars().map(|c| if is_inner(c) { c } else { '-' }).take(40).collect();
     let digest = hex::encode(&Sha256::digest(trust_domain)[..4]);
     format!("td-{}-{digest}", plain.trim_matches('-'))
+}
+
+/// Whether Kubernetes takes it as the name of an object.
+fn is_object_name(text: &str) -> bool {
+    const LONGEST: usize = 253;
+    let is_label = |label: &str| {
+        label.starts_with(is_inner)
+            && label.ends_with(is_inner)
+            && label.chars().all(|c| is_inner(c) || c == '-')
+    };
+    text.len() <= LONGEST && text.split('.').all(is_label)
+}
+
+fn is_inner(character: char) -> bool {
+    character.is_ascii_lowercase() || character.is_ascii_digit()
 }
 
 #[cfg(test)]

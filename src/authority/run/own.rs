@@ -23,6 +23,7 @@ use crate::{
             audit::AuditedOwn,
             ca::{self, AuthorityState, CaPlan, Changed, MAX_STALENESS, Requests, StateError},
         },
+        join::view::Issuer,
     },
     bundle::serve::{Endpoint, ServerSvid},
     k8s::{api_error::ApiError, backoff::Backoff},
@@ -60,6 +61,7 @@ struct Served {
     chain: Arc<[CertificateDer<'static>]>,
     bundle: Arc<Bundle>,
     ca_id: String,
+    signer: Arc<LocalSigner>,
     svid: Option<ServerSvid>,
     signed_at: DateTime<Utc>,
     /// At half of the SVID's life.
@@ -382,6 +384,8 @@ impl Authority {
             let (stored, published) = (stored.state.sequence, before.state.sequence);
             return Err(OwnError::Outdated { stored, published });
         }
+        let ttl = TimeDelta::try_seconds(active.longest_svid).unwrap_or(self.options.ca.svid_ttl);
+        let ttl = ttl.min(self.options.ca.svid_ttl);
         // An SVID from before the clock was put back is not valid yet.
         let is_same = own.served.as_ref().is_some_and(|it| {
             *it.document == *document
@@ -392,9 +396,6 @@ impl Authority {
             let key =
                 stored.keys.get(&active.id).ok_or_else(|| SignError::Key(active.id.clone()))?;
             let signer = LocalSigner::new(self.options.trust_domain.as_str(), &active, key)?;
-            let ttl =
-                TimeDelta::try_seconds(active.longest_svid).unwrap_or(self.options.ca.svid_ttl);
-            let ttl = ttl.min(self.options.ca.svid_ttl);
             let id = Self::endpoint_id(&self.options.trust_domain).ok_or(SignError::Id)?;
             let svid = signer.sign(&id, ttl, now)?;
             let life = ttl.min(active.not_after - now);
@@ -403,6 +404,7 @@ impl Authority {
                 bundle: Arc::new(bundle),
                 chain: svid.chain.clone().into(),
                 ca_id: signer.ca_id().to_owned(),
+                signer: Arc::new(signer),
                 svid: Some(svid),
                 signed_at: now,
                 renew_at: now + life / 2,
@@ -411,8 +413,13 @@ impl Authority {
         }
         self.metrics.set_own(&stored.state);
         own.stored = Some(stored);
-        own.read_at = Some(Instant::now());
+        let read_at = Instant::now();
+        own.read_at = Some(read_at);
+        let signer = own.served.as_ref().map(|it| it.signer.clone());
         drop(own);
+        // First: whoever gets a certificate of a new CA can verify it.
+        self.refresh_trusted();
+        self.view.set_issuer(signer.map(|signer| Issuer { signer, ttl, read_at }));
         self.own_changed.notify_one();
         Ok(())
     }
@@ -420,6 +427,10 @@ impl Authority {
     /// What this replica serves now: our document, and the chain of its SVID.
     pub fn served(&self) -> Option<(Arc<str>, Arc<[CertificateDer<'static>]>)> {
         lock(&self.own).served.as_ref().map(|it| (it.document.clone(), it.chain.clone()))
+    }
+
+    pub(super) fn own_document(&self) -> Option<Arc<str>> {
+        lock(&self.own).served.as_ref().map(|it| it.document.clone())
     }
 
     /// Our own bundle, to verify endpoints in our trust domain.
@@ -438,6 +449,9 @@ impl Authority {
             if let Some((document, svid)) = self.take_offer() {
                 for endpoint in lock(&endpoints).iter() {
                     endpoint.replace_document(&document);
+                }
+                if let Err(error) = self.svid.replace(&svid) {
+                    tracing::error!(%error, "our SVID can't be served");
                 }
                 self.offer_svid(&document, svid, &mut spiffe, &endpoints);
                 if let Some((listener, pair)) = web.take() {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use kube::Api;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::Authority;
 use crate::{
     api::spiffe_federation::SpiffeFederation,
-    authority::decide::summary::Summary,
+    authority::{
+        decide::{summary::Summary, sync::TRUSTED},
+        join::view::Watched,
+    },
     k8s::{
         api_error::ApiError,
         decode::MaybeDecoded,
@@ -20,10 +23,10 @@ use crate::{
 impl Authority {
     pub(super) async fn watch_federations(self: Arc<Self>) {
         let api = Api::<MaybeDecoded<SpiffeFederation>>::all(self.client.clone());
-        let (timeout, lists) = (self.options.watch_timeout, Arc::new(Semaphore::new(1)));
+        let (timeout, lists) = (self.watch_timeout(), Arc::new(Semaphore::new(1)));
         let watch = Watch { api, fields: None, timeout, lists };
-        watch
-            .run(|change| match change {
+        let handle = |change: Change<SpiffeFederation>| {
+            match change {
                 Change::Applied(federation) => self.learn(&federation),
                 Change::Deleted(at) => {
                     lock(&self.unreadable).remove(&*at.name);
@@ -45,12 +48,25 @@ impl Authority {
                     self.enqueue_audited();
                 }
                 Change::Failing(error, times) => self.watch_failed(&error, times),
-            })
-            .await;
+            }
+            self.federations_changed.notify_one();
+        };
+        let pulse = || self.view.heard_of(Watched::Federations, Instant::now());
+        watch.run_with_pulse(handle, pulse).await;
+    }
+
+    /// The join service judges by bundles and sends them, so a replica that has one keeps those that count.
+    fn summary(&self, federation: &SpiffeFederation) -> Summary {
+        let mut summary = Summary::of(federation);
+        let is_trusted = summary.outline.condition(TRUSTED).is_some_and(|it| it.status == "True");
+        if self.options.join.is_some() && is_trusted {
+            summary.outline.status.current_bundle.clone_from(&federation.status.current_bundle);
+        }
+        summary
     }
 
     fn learn(&self, federation: &SpiffeFederation) {
-        let summary = Arc::new(Summary::of(federation));
+        let summary = Arc::new(self.summary(federation));
         let name = federation.name().to_owned();
         lock(&self.unreadable).remove(&name);
         let trust_domain = federation.trust_domain().to_owned();
@@ -70,7 +86,7 @@ impl Authority {
 
     /// What a write of ours answered.
     pub(super) fn written(&self, federation: &SpiffeFederation) {
-        let summary = Summary::of(federation);
+        let summary = self.summary(federation);
         let mut known = lock(&self.federations);
         // It may have been deleted meanwhile.
         if let Some(before) = known.get_mut(federation.name())
@@ -78,6 +94,8 @@ impl Authority {
             && before.version() < summary.version()
         {
             *before = Arc::new(summary);
+            drop(known);
+            self.federations_changed.notify_one();
         }
     }
 

@@ -15,9 +15,10 @@ use crate::{
     check::{
         authority::{CONTROLLER, FederationFound, FederationsFound, Installation, PublishedFound},
         found::ConditionFound,
+        join_port::JoinPort,
     },
     k8s::api_error::ApiError,
-    names::BUNDLE_CONFIG_MAP,
+    names::{AUTHORITY_SERVICE, BUNDLE_CONFIG_MAP},
     spiffe::bundle::Bundle,
 };
 
@@ -44,7 +45,7 @@ fn lines(installation: &Installation, checks: &ControllerChecks<'_>) -> Vec<Chec
     let replicas = Subject { check: "authority-deployment", subject: "authority replicas" };
     let lease = Subject { check: "authority-lease", subject: "authority's leader" };
     let words = PolicyWords {
-        open: "everybody who may write the status of a SPIFFEFederation decides which keys are trusted",
+        open: "everybody who may write the status of a SPIFFEFederation or a JoinToken decides who is trusted",
         namespace: checks.namespace,
         owner: CONTROLLER.deployment,
         todo: "Set its variable authorityNamespace to the namespace of the Deployment: the account there \
@@ -59,16 +60,39 @@ fn lines(installation: &Installation, checks: &ControllerChecks<'_>) -> Vec<Chec
         checks.lease(lease),
         bundle(installation, checks),
         federations(installation),
+        join_port(installation, checks),
     ]
 }
 
 fn api(installation: &Installation) -> CheckResult {
     let it = Subject { check: "authority-api", subject: "SPIFFE API" };
-    let todo = "Apply it as this version ships it: the rules for SPIFFEFederations are in it.";
-    let found = &installation.federation_api;
-    match shipped_api(it, "SPIFFEFederation", found, todo, APPLY_API) {
-        Ok(ours) => it.ok(ours),
-        Err(line) => line,
+    let todo = "Apply it as this version ships it: the rules for its objects are in it.";
+    let federations = &installation.federation_api;
+    let federations = shipped_api(it, "SPIFFEFederation", federations, todo, APPLY_API);
+    let tokens = shipped_api(it, "JoinToken", &installation.join_token_api, todo, APPLY_API);
+    match (federations, tokens) {
+        (Ok(_), Ok(_)) => it.ok("SPIFFEFederation and JoinToken as this version ships them"),
+        (Err(line), _) | (_, Err(line)) => line,
+    }
+}
+
+fn join_port(installation: &Installation, checks: &ControllerChecks<'_>) -> CheckResult {
+    let it = Subject { check: "authority-join", subject: "join port" };
+    let unreachable = |found: String| {
+        let todo =
+            "Listen at [::]:8445, name that port of the container join, and apply the Service.";
+        it.warning(found, todo).run(checks.apply())
+    };
+    match &installation.join_port {
+        Err(error) => it.unanswered(error),
+        Ok(JoinPort::Off) => it.note("off: without --join-listen nobody can join"),
+        Ok(JoinPort::Loopback) => {
+            unreachable("it listens at a loopback address, where no client gets to".to_owned())
+        }
+        Ok(JoinPort::Unreachable(port)) => unreachable(format!(
+            "it listens at port {port}, but no port of Service {AUTHORITY_SERVICE} leads there"
+        )),
+        Ok(JoinPort::Served(port)) => it.ok(format!("port {port} of Service {AUTHORITY_SERVICE}")),
     }
 }
 

@@ -110,7 +110,8 @@ impl ControllerChecks<'_> {
         logs(self.namespace, self.controller.deployment)
     }
 
-    fn apply(&self) -> String {
+    /// The command that installs it again.
+    pub(super) fn apply(&self) -> String {
         match &self.found.deployment.release {
             Some(release) => helm_upgrade(release, self.namespace),
             None => self.apply.to_owned(),

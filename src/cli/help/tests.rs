@@ -175,7 +175,8 @@ fn the_first_line_of_all_says_what_the_program_does_as_the_readme_does() {
 #[test]
 fn every_example_that_runs_trustplane_is_a_command_line_that_it_takes() {
     let mut lines = Vec::new();
-    walk(&finished(100), "trustplane", &mut |_, command| {
+    // So wide that each example is one line.
+    walk(&finished(1000), "trustplane", &mut |_, command| {
         let help = command.get_long_about().map(ToString::to_string).unwrap_or_default();
         lines.extend(help.lines().filter(|line| line.starts_with("    ")).map(str::to_owned));
     });

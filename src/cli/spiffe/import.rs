@@ -7,13 +7,13 @@ use clap::Args;
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
-    core::ApiResource,
+    core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
 
 use super::client;
 use crate::{
-    api::spiffe_federation::{API_VERSION, GROUP, KIND, VERSION},
+    api::spiffe_federation::{GROUP, VERSION},
     authority::decide::import,
     cli::output::{Output, print, say},
     k8s::api_error,
@@ -21,7 +21,9 @@ use crate::{
     runtime::{controller::Unable, printable::printable},
 };
 
-/// Makes SPIFFEFederations of Teleport's spiffe_federation resources.
+/// Makes SPIFFEFederations and JoinTokens of Teleport's resources.
+///
+/// Taken are spiffe_federation v1, and token v2 with the join method spiffe.
 ///
 /// They are printed, for kubectl apply or a Git repository; with --apply they are applied.
 #[derive(Debug, Args)]
@@ -30,6 +32,7 @@ Examples:
   tctl get spiffe_federation > federations.yaml
   trustplane spiffe import federations.yaml
   trustplane spiffe import federations.yaml --apply
+  tctl get token/spiffe-join-token | trustplane spiffe import -
 
 Exit codes: 0 done, 1 something went wrong, 2 the file can't be read or has faults, and nothing was
 changed.")]
@@ -99,21 +102,16 @@ fn shown(objects: &[Value], output: Output) -> String {
 
 async fn apply(objects: &[Value]) -> anyhow::Result<()> {
     let client = client().await?;
-    let resource = ApiResource {
-        group: GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        plural: "spiffefederations".to_owned(),
-    };
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let params = PatchParams::apply(&format!("{FIELD_MANAGER}-import"));
     for object in objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let applied =
             api_error::with_timeout(api.patch(name, &params, &Patch::Apply(object))).await;
-        applied.with_context(|| format!("SPIFFEFederation {name} could not be applied"))?;
-        print(&format!("spiffefederation.{GROUP}/{name} applied\n"))?;
+        applied.with_context(|| format!("{kind} {name} could not be applied"))?;
+        print(&format!("{}.{GROUP}/{name} applied\n", kind.to_lowercase()))?;
     }
     Ok(())
 }

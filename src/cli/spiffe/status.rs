@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, bail};
 use chrono::{DateTime, Utc};
 use clap::Args;
-use kube::{Api, api::ListParams};
+use kube::{Api, Client, api::ListParams};
 use serde_json::json;
 
 use super::{Place, Published, client, lag, published, relative::relative};
 use crate::{
-    api::spiffe_federation::SpiffeFederation,
+    api::{
+        join_token::{JoinToken, Role},
+        spiffe_federation::SpiffeFederation,
+    },
     authority::decide::{
         ca::{AuthorityState, Phase},
         sync::{SYNCED, TRUSTED},
@@ -19,11 +22,11 @@ use crate::{
         Exit,
         output::{Output, print},
     },
-    k8s::api_error,
+    k8s::api_error::{self, ApiError},
     runtime::printable::printable,
 };
 
-/// Shows our own CAs, and every trust domain that we federate with.
+/// Shows our own CAs, every trust domain that we federate with, and the tokens to join with.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -46,20 +49,34 @@ impl Status {
         let namespace = &self.place.namespace;
         let found = published(&client, namespace).await?;
         let asked = lag::requests(&client, namespace).await;
-        let api: Api<SpiffeFederation> = Api::all(client);
+        let api: Api<SpiffeFederation> = Api::all(client.clone());
         let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
         let federations = listed.context("SPIFFEFederations could not be listed")?.items;
+        let tokens = tokens(client).await?;
         let now = Utc::now();
         let lags = found.as_ref().map(|it| lag::lags(it, &asked, now)).unwrap_or_default();
         match self.output {
-            Output::Json => print(&document(found.as_ref(), &lags, &federations))?,
-            Output::Text => print(&text(found.as_ref(), &lags, &federations, now, namespace))?,
+            Output::Json => print(&document(found.as_ref(), &lags, &federations, &tokens))?,
+            Output::Text => {
+                let mut text = text(found.as_ref(), &lags, &federations, now, namespace);
+                text.push_str(&token_lines(&tokens, now));
+                print(&text)?;
+            }
         }
         let is_well = |it: &SpiffeFederation| is_true(it, SYNCED) && is_true(it, TRUSTED);
         match found.is_some() && lags.is_empty() && federations.iter().all(is_well) {
             true => Ok(()),
             false => bail!(Exit::Reported),
         }
+    }
+}
+
+/// None where the API is not installed: federating does not need it.
+async fn tokens(client: Client) -> anyhow::Result<Vec<JoinToken>> {
+    let api: Api<JoinToken> = Api::all(client);
+    match api_error::with_timeout(api.list(&ListParams::default())).await {
+        Err(ApiError::NotFound) => Ok(Vec::new()),
+        listed => Ok(listed.context("JoinTokens could not be listed")?.items),
     }
 }
 
@@ -71,6 +88,7 @@ fn document(
     found: Option<&Published>,
     lags: &[String],
     federations: &[SpiffeFederation],
+    tokens: &[JoinToken],
 ) -> String {
     let one = |it: &SpiffeFederation| {
         json!({
@@ -85,9 +103,21 @@ fn document(
             "conditions": it.status.conditions,
         })
     };
+    let token = |it: &JoinToken| {
+        json!({
+            "name": it.name(),
+            "roles": it.spec.roles,
+            "botName": it.spec.bot_name,
+            "uses": it.status.uses,
+            "maxUses": it.spec.max_uses,
+            "expires": it.spec.expires,
+        })
+    };
     let all: Vec<_> = federations.iter().map(one).collect();
+    let tokens: Vec<_> = tokens.iter().map(token).collect();
     let state = found.map(|it| &it.state);
-    let document = json!({ "authority": state, "lags": lags, "federations": all });
+    let document =
+        json!({ "authority": state, "lags": lags, "federations": all, "tokens": tokens });
     crate::runtime::printable::json(&format!("{document:#}")) + "\n"
 }
 
@@ -169,4 +199,66 @@ pub(super) fn lines(federation: &SpiffeFederation, now: DateTime<Utc>) -> String
         );
     }
     text
+}
+
+/// The tokens to join with, a line each; nothing where there are none.
+fn token_lines(tokens: &[JoinToken], now: DateTime<Utc>) -> String {
+    if tokens.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nTokens to join with\n".to_owned();
+    for token in tokens {
+        let JoinToken { spec, status, .. } = token;
+        let role = |role: &Role| match (role, &spec.bot_name) {
+            (Role::Bot, Some(name)) => format!("Bot {}", printable(name)),
+            (role, _) => format!("{role:?}"),
+        };
+        let roles: Vec<_> = spec.roles.iter().map(role).collect();
+        let most = spec.max_uses.map(|most| format!(" of {most}")).unwrap_or_default();
+        let end = match spec.expires {
+            Some(at) if at <= now => format!("EXPIRED {}", relative(at, now)),
+            Some(at) => format!("expires {}", relative(at, now)),
+            None => "never expires".to_owned(),
+        };
+        let (name, roles) = (printable(token.name()), roles.join(", "));
+        let _ = writeln!(text, "  {name}  {roles}  used {}{most}, {end}", status.uses);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_shown_with_their_roles_uses_and_end() {
+        let token = |name: &str, spec: serde_json::Value, uses: u64| {
+            let mut spec = spec;
+            spec["joinMethod"] = json!("spiffe");
+            spec["spiffe"] = json!({ "allow": [{ "spiffeID": "spiffe://td.test/*" }] });
+            let status = json!({ "uses": uses });
+            let object = json!({ "metadata": { "name": name }, "spec": spec, "status": status });
+            serde_json::from_value::<JoinToken>(object).unwrap()
+        };
+        let both = json!({ "roles": ["Bot", "Agent"], "botName": "deploy", "maxUses": 3 });
+        let (soon, past) = ("2030-06-15T12:05:00Z", "2030-06-15T10:00:00Z");
+        let tokens = [
+            token("ci", both, 2),
+            token("nodes", json!({ "roles": ["Agent"], "expires": soon }), 0),
+            token("old", json!({ "roles": ["Agent"], "expires": past }), 7),
+        ];
+        let now = "2030-06-15T12:00:00Z".parse().unwrap();
+        let expected = "
+Tokens to join with
+  ci  Bot deploy, Agent  used 2 of 3, never expires
+  nodes  Agent  used 0, expires in 5m
+  old  Agent  used 7, EXPIRED 2h ago
+";
+        assert_eq!(token_lines(&tokens, now), expected);
+        assert_eq!(token_lines(&[], now), "");
+        let document: serde_json::Value =
+            serde_json::from_str(&document(None, &[], &[], &tokens)).unwrap();
+        assert_eq!(document["tokens"][0]["uses"], 2);
+        assert_eq!(document["tokens"][1]["expires"], soon);
+    }
 }

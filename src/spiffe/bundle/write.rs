@@ -10,7 +10,10 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, public_key::PublicKey};
 
-use super::{Authority, Flaw, jwk::Curve};
+use super::{
+    Authority, Bundle, Flaw, JwtKey,
+    jwk::{Curve, PublicKey as PublicNumbers},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
@@ -34,6 +37,20 @@ pub fn document(
         "spiffe_refresh_hint": refresh_hint.as_secs(),
     });
     Ok(document.to_string())
+}
+
+/// The JWK set of a bundle's keys for JWT-SVIDs, and of no other.
+pub fn jwt_document(bundle: &Bundle) -> String {
+    let number = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let jwk = |key: &JwtKey| match key.key() {
+        PublicNumbers::Ec { curve, x, y } => json!({
+            "use": "jwt-svid", "kid": key.kid, "kty": "EC", "crv": curve.name(), "x": number(x), "y": number(y),
+        }),
+        PublicNumbers::Rsa { n, e } => json!({
+            "use": "jwt-svid", "kid": key.kid, "kty": "RSA", "n": number(n), "e": number(e),
+        }),
+    };
+    json!({ "keys": bundle.jwt.iter().map(jwk).collect::<Vec<_>>() }).to_string()
 }
 
 /// With the members of the key: go-spiffe refuses a whole bundle without them.
@@ -67,7 +84,7 @@ fn jwk(der: &CertificateDer<'static>) -> Result<Value, WriteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spiffe::{bundle::Bundle, testing::Ca};
+    use crate::spiffe::testing::{Ca, jwt_key};
 
     #[test]
     fn a_written_document_is_read_back_with_the_same_authorities_sequence_and_hint() {
@@ -96,6 +113,18 @@ mod tests {
             let bytes = URL_SAFE_NO_PAD.decode(key[coordinate].as_str().unwrap()).unwrap();
             assert_eq!(bytes.len(), 32, "{coordinate}");
         }
+    }
+
+    #[test]
+    fn a_document_for_jwt_svids_has_their_keys_and_no_authority() {
+        let mixed = json!({ "keys": [Ca::new("one").jwk(), jwt_key("a"), {"kty": "oct", "use": "jwt-svid"}] });
+        let mixed = Bundle::parse(mixed.to_string().as_bytes()).unwrap();
+        let text = jwt_document(&mixed);
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({ "keys": [jwt_key("a")] })
+        );
+        assert_eq!(Bundle::parse(text.as_bytes()).unwrap().jwt, mixed.jwt);
     }
 
     #[test]

@@ -202,6 +202,7 @@ impl World {
             },
             sync: sync::Policy { shortest_interval: SHORTEST_INTERVAL },
             new_authority: is_asked || failpoints::has(Bug::SilentNewCa),
+            join: None,
             spiffe_listen: None,
             web: None,
             poll: POLL,

@@ -72,3 +72,40 @@ fn the_key_of_another_ca_or_no_key_is_refused_without_being_quoted() {
         format!("the key of CA {} is missing or damaged in the Secret", state.cas[0].id)
     );
 }
+
+#[test]
+fn a_key_of_somebody_else_gets_an_svid_and_nothing_that_its_request_asks_for() {
+    let (state, signer) = authority();
+    let bundle = Bundle::parse(state.document().unwrap().as_bytes()).unwrap();
+    let workload = id("spiffe://td-a.test/bot/ci");
+    let algorithms =
+        [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519, &PKCS_RSA_SHA256];
+    for algorithm in algorithms {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let mut wishes = ca_params("evil.test", "0123456789abcdef");
+        wishes.subject_alt_names =
+            vec![SanType::URI("spiffe://td-a.test/admin".try_into().unwrap())];
+        let request = wishes.serialize_request(&key).unwrap();
+        let public = PublicKey::of_request(request.der()).unwrap();
+        let issued = signer.sign_for(&public, &workload, TimeDelta::hours(1), noon()).unwrap();
+        let verified = svid::verify(&issued.chain, &workload, &bundle, noon());
+        assert_eq!(verified, Ok(None), "{algorithm:?}");
+        let presented = svid::PresentedSvid::read(&issued.chain).unwrap();
+        assert_eq!(presented.key().unwrap(), public);
+        assert_eq!(presented.summary().serial, issued.serial);
+        assert_eq!(presented.summary().subject, "O=trustplane");
+    }
+}
+
+#[test]
+fn a_renewal_with_the_same_key_has_a_serial_number_of_its_own() {
+    let (_, signer) = authority();
+    let key = KeyPair::generate().unwrap();
+    let request = CertificateParams::default().serialize_request(&key).unwrap();
+    let public = PublicKey::of_request(request.der()).unwrap();
+    let sign = || {
+        let id = id("spiffe://td-a.test/bot/ci");
+        signer.sign_for(&public, &id, TimeDelta::hours(1), noon()).unwrap()
+    };
+    assert_ne!(sign().serial, sign().serial);
+}

@@ -69,6 +69,8 @@ impl Authority {
             let mut own = lock(&self.own);
             if error.stops_serving() || own.served.is_none() {
                 own.problem = Some(text.clone());
+                // A key that may be lost, or another trust domain's, signs for nobody.
+                self.view.set_issuer(None);
             }
         }
         if self.gate.is_open() {

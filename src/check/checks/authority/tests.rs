@@ -60,6 +60,8 @@ fn installation() -> Installation {
         controller: controller("trustplane-authority", "trustplane"),
         state_namespace: "trustplane".into(),
         federation_api: Ok(Installed::AsShipped),
+        join_token_api: Ok(Installed::AsShipped),
+        join_port: Ok(JoinPort::Served(8445)),
         published: Ok(Some(published())),
         federations: Ok(FederationsFound { federations, undecodable: Vec::new() }),
     }
@@ -118,6 +120,7 @@ fn an_authority_in_order_is_ok_but_for_what_cannot_be_seen() {
             ("authority-lease", Status::Ok),
             ("authority-bundle", Status::Ok),
             ("spiffe-federations", Status::Ok),
+            ("authority-join", Status::Ok),
         ]
     );
     assert!(lines.iter().all(|line| line.subject.len() <= 19), "the columns are aligned");
@@ -129,10 +132,12 @@ fn what_may_not_be_read_is_a_warning_in_its_own_line() {
         it.federation_api = Err(ApiError::Forbidden);
         it.published = Err(ApiError::Forbidden);
         it.federations = Err(ApiError::Forbidden);
+        it.join_port = Err(ApiError::Forbidden);
     });
     let warned = lines.iter().filter(|line| line.result == Status::Warning);
     let warned: Vec<_> = warned.map(|line| line.check).collect();
-    assert_eq!(warned, ["authority-api", "authority-bundle", "spiffe-federations"]);
+    let expected = ["authority-api", "authority-bundle", "spiffe-federations", "authority-join"];
+    assert_eq!(warned, expected);
 }
 
 #[test]
@@ -149,6 +154,23 @@ fn a_federation_api_that_is_missing_or_altered_fails_once() {
     let altered = line("authority-api", |it| it.federation_api = Ok(schema));
     assert_eq!(altered.result, Status::Failed);
     assert!(altered.found.ends_with("of another version: schema of v1"), "{altered:?}");
+    let tokens = line("authority-api", |it| it.join_token_api = Ok(Installed::Missing));
+    assert_eq!(
+        (tokens.result, tokens.found.as_str()),
+        (Status::Failed, "there is no JoinToken API")
+    );
+}
+
+#[test]
+fn a_join_port_that_no_client_reaches_is_a_warning_and_without_one_there_is_a_note() {
+    let of = |port| line("authority-join", |it| it.join_port = Ok(port));
+    assert_eq!(of(JoinPort::Served(443)).found, "port 443 of Service trustplane-authority");
+    assert_eq!(of(JoinPort::Off).result, Status::Note);
+    for port in [JoinPort::Loopback, JoinPort::Unreachable(9000)] {
+        let line = of(port);
+        assert_eq!(line.result, Status::Warning, "{line:?}");
+        assert_eq!(line.command.as_deref(), Some("kubectl apply -k OVERLAY"));
+    }
 }
 
 #[test]
@@ -170,7 +192,7 @@ fn a_status_policy_that_is_not_bound_or_for_another_namespace_fails() {
     use Installed::{AsShipped, Missing};
     let unbound = line("authority-policy", |it| it.controller.policy = policy(AsShipped, Missing));
     assert_eq!(unbound.result, Status::Failed);
-    assert!(unbound.found.ends_with("decides which keys are trusted"), "{unbound:?}");
+    assert!(unbound.found.ends_with("decides who is trusted"), "{unbound:?}");
     let elsewhere = controller("trustplane-authority", "elsewhere").policy;
     let elsewhere = line("authority-policy", |it| it.controller.policy = elsewhere);
     assert_eq!(elsewhere.result, Status::Failed);

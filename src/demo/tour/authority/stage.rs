@@ -217,6 +217,7 @@ fn authority(
         new_authority: false,
         spiffe_listen: Some(([127, 0, 0, 1], 0).into()),
         web: None,
+        join: None,
         poll: POLL_INTERVAL,
         watch_timeout: Duration::from_secs(60),
         instance: "sandbox".to_owned(),

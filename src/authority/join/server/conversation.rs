@@ -1,0 +1,234 @@
+//! One stream, which is one try: init, challenge, solution, certificates.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use aws_lc_rs::rand;
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use rustls::pki_types::CertificateDer;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
+
+use super::{
+    Answers, Held, JoinService, Peer, Requests,
+    admission::{Admitted, Claim},
+    follow::Follow,
+    open_connections::OpenStream,
+};
+use crate::{
+    api::join_token,
+    authority::{
+        decide::challenge::{NONCE_LENGTH, Signed},
+        join::messages::{
+            Challenge, InitialRequest, JoinRequest, Request, RequestPayload, Response,
+            ResponsePayload, Role,
+        },
+    },
+    spiffe::{
+        chain,
+        key::{PublicKey, RequestError},
+        svid::PresentedSvid,
+    },
+};
+
+/// A client may take this long for each of its messages.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+/// The SVID and four intermediates.
+const LONGEST_CHAIN: usize = 5;
+
+/// What goes to the client next.
+enum Step {
+    Reply(ResponsePayload),
+    Follow(Box<Follow>),
+    End(Status),
+}
+
+/// Answers a client. A join that is being judged goes on if the client leaves: whatever becomes of it is
+/// audited.
+pub(super) fn start(
+    service: &Arc<JoinService>,
+    requests: impl Stream<Item = Result<Request, Status>> + Send + 'static,
+    peer: Peer,
+    stream: Option<OpenStream>,
+) -> Result<Answers, Status> {
+    let Some(place) = service.limits.take(peer.address, service.metrics.join_streams()) else {
+        service.metrics.joined("limited");
+        return Err(Status::resource_exhausted("too many clients are joining; try again later"));
+    };
+    let (replies, steps) = mpsc::channel(1);
+    let (service, held, requests) = (service.clone(), Held { place, stream }, requests.boxed());
+    tokio::spawn(async move {
+        let mut talk = Talk { service: &service, requests, peer, replies: &replies };
+        let end = match talk.join().await {
+            Ok(Some(joined)) => talk.finish(joined, held).await,
+            Ok(None) => None,
+            Err(status) => Some(Step::End(status)),
+        };
+        if let Some(end) = end {
+            reply(&replies, end).await;
+        }
+    });
+    let answers = ReceiverStream::new(steps).flat_map(|step| match step {
+        Step::Reply(payload) => one(Ok(Response { payload: Some(payload) })),
+        Step::End(status) => one(Err(status)),
+        Step::Follow(follow) => follow.bundles(),
+    });
+    Ok(answers.boxed())
+}
+
+fn one(answer: Result<Response, Status>) -> Answers {
+    stream::once(std::future::ready(answer)).boxed()
+}
+
+/// A client that joined, and whether it wants to hear of bundles.
+struct Joined {
+    admitted: Admitted,
+    follows: bool,
+}
+
+struct Talk<'a> {
+    service: &'a JoinService,
+    requests: Requests,
+    peer: Peer,
+    replies: &'a mpsc::Sender<Step>,
+}
+
+impl Talk<'_> {
+    /// None if the client has left.
+    async fn join(&mut self) -> Result<Option<Joined>, Status> {
+        let init = match self.next().await? {
+            Some(RequestPayload::Init(init)) => init,
+            Some(RequestPayload::ChallengeSolution(_)) => {
+                return Err(self.malformed("init comes first"));
+            }
+            None => return Ok(None),
+        };
+        let parsed = parse(&init).map_err(|why| self.malformed(&why))?;
+        let svid = PresentedSvid::read(&parsed.chain)
+            .map_err(|error| self.malformed(&format!("x509_svid: {error}")))?;
+        let svid_key =
+            svid.key().map_err(|error| self.malformed(&format!("x509_svid: {error}")))?;
+        self.service.check_ready()?;
+        let nonce = nonce().ok_or_else(|| Status::unavailable("no random numbers"))?;
+        let challenge = ResponsePayload::Challenge(Challenge { nonce: nonce.to_vec() });
+        if !reply(self.replies, Step::Reply(challenge)).await {
+            return Ok(None);
+        }
+        let solution = match self.next().await? {
+            Some(RequestPayload::ChallengeSolution(solution)) => solution,
+            Some(RequestPayload::Init(_)) => {
+                return Err(self.malformed("one stream is one try: challenge_solution comes next"));
+            }
+            None => return Ok(None),
+        };
+        let claim = Claim {
+            nonce: &nonce,
+            signature: &solution.signed_nonce,
+            signed: parsed.signed(&init.x509_svid),
+            svid: &svid,
+            svid_key: &svid_key,
+            new_key: parsed.new_key.as_ref(),
+            role: parsed.role,
+            node_name: &parsed.request.node_name,
+            address: self.peer.address,
+        };
+        let admitted = self.service.admit(&claim).await?;
+        Ok(Some(Joined { admitted, follows: parsed.request.follow }))
+    }
+
+    /// Hands the certificates out; answers what comes after them.
+    async fn finish(&mut self, joined: Joined, mut held: Held) -> Option<Step> {
+        let Admitted { certs, until } = joined.admitted;
+        held.place.joined();
+        let follower = held.stream.as_ref().map(OpenStream::follower);
+        if !reply(self.replies, Step::Reply(ResponsePayload::Certs(certs))).await {
+            return None;
+        }
+        if !joined.follows {
+            let is_second_try = matches!(self.requests.next().now_or_never(), Some(Some(Ok(_))));
+            return is_second_try.then(|| Step::End(super::second_try()));
+        }
+        let requests = std::mem::replace(&mut self.requests, stream::empty().boxed());
+        let follow = Follow::new(self.service, until, requests, (held, follower));
+        Some(Step::Follow(Box::new(follow)))
+    }
+
+    /// None if the client has left.
+    async fn next(&mut self) -> Result<Option<RequestPayload>, Status> {
+        let closed = pin!(self.replies.closed());
+        let message = tokio::select! {
+            () = closed => return Ok(None),
+            message = timeout(SILENCE, self.requests.next()) => message,
+        };
+        match message {
+            Err(_) => {
+                self.service.metrics.joined("silent");
+                Err(Status::deadline_exceeded("the next message took too long"))
+            }
+            Ok(Some(Ok(Request { payload: Some(payload) }))) => Ok(Some(payload)),
+            Ok(Some(Ok(Request { payload: None }))) => Err(self.malformed("the message is empty")),
+            Ok(Some(Err(status))) => Err(match status.code() {
+                // What tonic answers to bytes that are no message.
+                Code::Internal => self.malformed("the message can't be read"),
+                Code::OutOfRange => {
+                    self.service.metrics.joined("malformed");
+                    Status::out_of_range("the message is too long")
+                }
+                _ => status,
+            }),
+            Ok(None) => Ok(None),
+        }
+    }
+
+    fn malformed(&self, why: &str) -> Status {
+        self.service.metrics.joined("malformed");
+        Status::invalid_argument(why)
+    }
+}
+
+/// Whether the client could take it. One that does not read holds its place no longer than one that does
+/// not write.
+async fn reply(replies: &mpsc::Sender<Step>, step: Step) -> bool {
+    matches!(timeout(SILENCE, replies.send(step)).await, Ok(Ok(())))
+}
+
+/// What can be read in a request before anything is looked up.
+struct Parsed<'a> {
+    request: &'a JoinRequest,
+    role: join_token::Role,
+    chain: Vec<CertificateDer<'a>>,
+    /// None if the request for a certificate is not signed by its key.
+    new_key: Option<PublicKey>,
+}
+
+impl<'a> Parsed<'a> {
+    fn signed(&self, chain: &'a [u8]) -> Signed<'a> {
+        let JoinRequest { token, role, csr, expires, .. } = self.request;
+        Signed { chain, csr, token, role: *role, expires: *expires }
+    }
+}
+
+fn parse(init: &InitialRequest) -> Result<Parsed<'_>, String> {
+    let request = init.join_request.as_ref().ok_or("join_request is missing")?;
+    let role = match Role::try_from(request.role) {
+        Ok(Role::Bot) => join_token::Role::Bot,
+        Ok(Role::Agent) => join_token::Role::Agent,
+        Ok(Role::Unspecified) | Err(_) => return Err("role is neither bot nor agent".to_owned()),
+    };
+    let chain = chain::split(&init.x509_svid).ok_or("x509_svid is not certificates in DER")?;
+    if chain.len() > LONGEST_CHAIN {
+        return Err("x509_svid has more than 4 intermediates".to_owned());
+    }
+    let new_key = match PublicKey::of_request(&request.csr) {
+        Ok(key) => Some(key),
+        Err(RequestError::Signature) => None,
+        Err(error) => return Err(format!("csr: {error}")),
+    };
+    Ok(Parsed { request, role, chain, new_key })
+}
+
+fn nonce() -> Option<[u8; NONCE_LENGTH]> {
+    let mut nonce = [0; NONCE_LENGTH];
+    rand::fill(&mut nonce).ok()?;
+    Some(nonce)
+}

@@ -1,0 +1,101 @@
+//! What a client that joined hears afterwards: all bundles that count, at once and at each change.
+//!
+//! The next message is made when the client can take it, so a slow reader gets the newest, and nothing
+//! waits for it here.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use futures::{StreamExt as _, stream};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::{
+    Answers, Held, JoinService, Requests, limits::Counted, open_connections::OpenFollower,
+    second_try,
+};
+use crate::authority::join::{
+    messages::{Response, ResponsePayload},
+    view::{Trusted, View},
+};
+
+/// How often it is checked whether this replica still knows what counts.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) struct Follow {
+    view: Arc<View>,
+    trusted: watch::Receiver<Arc<Trusted>>,
+    requests: Option<Requests>,
+    /// The end of the client's certificate.
+    until: Instant,
+    stop: CancellationToken,
+    _held: (Held, Option<OpenFollower>, Counted),
+}
+
+impl Follow {
+    pub(super) fn new(
+        service: &JoinService,
+        until: DateTime<Utc>,
+        requests: Requests,
+        (held, follower): (Held, Option<OpenFollower>),
+    ) -> Self {
+        Self {
+            view: service.view.clone(),
+            trusted: service.view.follow_trusted(),
+            requests: Some(requests),
+            until: Instant::now() + service.clock.until(until),
+            stop: service.stop.clone(),
+            _held: (held, follower, Counted::new(service.metrics.join_followers())),
+        }
+    }
+
+    pub(super) fn bundles(self: Box<Self>) -> Answers {
+        let next = |follow: Option<Box<Self>>| async {
+            let mut follow = follow?;
+            match follow.next().await? {
+                Ok(response) => Some((Ok(response), Some(follow))),
+                Err(status) => Some((Err(status), None)),
+            }
+        };
+        stream::unfold(Some(self), next).boxed()
+    }
+
+    /// None at the end of the certificate, or if the client has left.
+    async fn next(&mut self) -> Option<Result<Response, Status>> {
+        loop {
+            let request = async {
+                match &mut self.requests {
+                    Some(requests) => requests.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(self.until) => return None,
+                () = self.stop.cancelled() => {
+                    return Some(Err(Status::unavailable("this server stops; join another one")));
+                }
+                request = request => match request {
+                    Some(Ok(_)) => return Some(Err(second_try())),
+                    Some(Err(_)) => return None,
+                    // It has said everything, and still listens.
+                    None => self.requests = None,
+                },
+                changed = self.trusted.changed() => {
+                    changed.ok()?;
+                    let message = self.trusted.borrow_and_update().message();
+                    let payload = Some(ResponsePayload::TrustBundles(message));
+                    return Some(Ok(Response { payload }));
+                }
+                () = tokio::time::sleep(CHECK_EVERY) => {
+                    // Others may know better by now which bundles count.
+                    if let Err(unready) = self.view.check_ready(Instant::now()) {
+                        tracing::warn!(%unready, "a follower is sent to another replica");
+                        return Some(Err(Status::unavailable("this server does not know what counts; join another one")));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What joins are judged by, as this replica knows it: tokens, bundles, and who signs.
+//!
+//! The controller keeps it current, from its watches and from the state of our CA. A replica that has not
+//! heard of one of them for a while must not judge: a deleted token or federation would still count.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use chrono::TimeDelta;
+use tokio::{sync::watch, time::Instant};
+
+use super::messages::TrustBundles;
+use crate::{
+    api::join_token::JoinToken,
+    authority::act::signer::Signer,
+    runtime::lock::lock,
+    spiffe::{bundle::Bundle, id::TrustDomain},
+};
+
+/// After this long without a sign of life from a watch or of our CA's state nobody joins.
+pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+/// For the watches that joins are judged by. Half of the above: a healthy watch is never silent for longer.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why nobody can join at this replica now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unready {
+    #[error("the JoinTokens are not known, or have not been heard of for {LONGEST_SILENCE:?}")]
+    Tokens,
+    #[error(
+        "the SPIFFEFederations are not known, or have not been heard of for {LONGEST_SILENCE:?}"
+    )]
+    Federations,
+    #[error("the CA of our trust domain is not known, or was not read for {LONGEST_SILENCE:?}")]
+    Authority,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    Tokens,
+    Federations,
+}
+
+/// Who signs now.
+#[derive(Clone)]
+pub struct Issuer {
+    pub signer: Arc<dyn Signer>,
+    /// The longest life of what it signs.
+    pub ttl: TimeDelta,
+    /// When its state was read.
+    pub read_at: Instant,
+}
+
+/// A token as it was last seen.
+#[derive(Clone)]
+pub struct KnownToken {
+    pub token: Arc<JoinToken>,
+    /// Held while a use is written. Those that join here at once wait for each other instead of colliding.
+    pub writing: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Default)]
+pub struct View {
+    tokens: Mutex<BTreeMap<String, KnownToken>>,
+    trusted: watch::Sender<Arc<Trusted>>,
+    issuer: Mutex<Option<Issuer>>,
+    tokens_heard_at: Mutex<Option<Instant>>,
+    federations_heard_at: Mutex<Option<Instant>>,
+}
+
+impl View {
+    pub fn check_ready(&self, now: Instant) -> Result<Issuer, Unready> {
+        let is_recent = |at: Instant| now.duration_since(at) <= LONGEST_SILENCE;
+        if !lock(&self.tokens_heard_at).is_some_and(is_recent) {
+            return Err(Unready::Tokens);
+        }
+        if !lock(&self.federations_heard_at).is_some_and(is_recent) {
+            return Err(Unready::Federations);
+        }
+        let issuer = lock(&self.issuer).clone();
+        issuer.filter(|it| is_recent(it.read_at)).ok_or(Unready::Authority)
+    }
+
+    /// A watch lives.
+    pub fn heard_of(&self, watched: Watched, now: Instant) {
+        let heard_at = match watched {
+            Watched::Tokens => &self.tokens_heard_at,
+            Watched::Federations => &self.federations_heard_at,
+        };
+        *lock(heard_at) = Some(now);
+    }
+
+    pub fn set_issuer(&self, issuer: Option<Issuer>) {
+        *lock(&self.issuer) = issuer;
+    }
+
+    pub fn token(&self, name: &str) -> Option<KnownToken> {
+        lock(&self.tokens).get(name).cloned()
+    }
+
+    /// Keeps the newest version of a token.
+    pub fn learn_token(&self, mut token: JoinToken) {
+        token.metadata.managed_fields = None;
+        let mut tokens = lock(&self.tokens);
+        match tokens.get_mut(token.name()) {
+            // What we wrote ourselves may be newer than what the watch brings.
+            Some(known)
+                if known.token.uid() == token.uid() && version(&known.token) > version(&token) => {}
+            Some(known) => known.token = Arc::new(token),
+            None => {
+                let (name, token) = (token.name().to_owned(), Arc::new(token));
+                tokens.insert(name, KnownToken { token, writing: Arc::default() });
+            }
+        }
+    }
+
+    pub fn forget_token(&self, name: &str) {
+        lock(&self.tokens).remove(name);
+    }
+
+    /// A list has shown that there are no others.
+    pub fn keep_tokens(&self, names: &BTreeSet<&str>) {
+        lock(&self.tokens).retain(|name, _| names.contains(&**name));
+    }
+
+    /// The bundles that count now.
+    pub fn trusted(&self) -> Arc<Trusted> {
+        self.trusted.borrow().clone()
+    }
+
+    /// Its first change is the bundles that count now.
+    pub fn follow_trusted(&self) -> watch::Receiver<Arc<Trusted>> {
+        let mut trusted = self.trusted.subscribe();
+        trusted.mark_changed();
+        trusted
+    }
+
+    /// Followers hear of it if it differs.
+    pub fn set_trusted(&self, documents: BTreeMap<TrustDomain, Arc<str>>) {
+        self.trusted.send_if_modified(|trusted| {
+            let next = trusted.with(documents);
+            let has_changed = !trusted.documents().eq(next.documents());
+            *trusted = Arc::new(next);
+            has_changed
+        });
+    }
+}
+
+/// Bundles by trust domain, ours among them.
+#[derive(Debug, Default)]
+pub struct Trusted(BTreeMap<TrustDomain, TrustedBundle>);
+
+#[derive(Clone, Debug)]
+struct TrustedBundle {
+    document: Arc<str>,
+    bundle: Arc<Bundle>,
+}
+
+impl Trusted {
+    pub fn bundle(&self, trust_domain: &TrustDomain) -> Option<Arc<Bundle>> {
+        self.0.get(trust_domain).map(|it| it.bundle.clone())
+    }
+
+    pub fn message(&self) -> TrustBundles {
+        let entry = |(name, it): (&TrustDomain, &TrustedBundle)| {
+            (name.to_string(), it.document.as_bytes().to_vec())
+        };
+        TrustBundles { bundles: self.0.iter().map(entry).collect() }
+    }
+
+    fn documents(&self) -> impl Iterator<Item = (&TrustDomain, &Arc<str>)> {
+        self.0.iter().map(|(name, it)| (name, &it.document))
+    }
+
+    /// Only what changed is parsed. A document that can't be read counts for nobody.
+    fn with(&self, documents: BTreeMap<TrustDomain, Arc<str>>) -> Self {
+        let bundle = |name: &TrustDomain, document: &Arc<str>| match self
+            .0
+            .get(name)
+            .filter(|it| it.document == *document)
+        {
+            Some(same) => Some(same.bundle.clone()),
+            None => Bundle::parse(document.as_bytes()).ok().map(Arc::new),
+        };
+        let entry = |(name, document): (TrustDomain, Arc<str>)| {
+            let bundle = bundle(&name, &document)?;
+            Some((name, TrustedBundle { document, bundle }))
+        };
+        Self(documents.into_iter().filter_map(entry).collect())
+    }
+}
+
+fn version(token: &JoinToken) -> u64 {
+    let text = token.metadata.resource_version.as_deref();
+    text.and_then(|it| it.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Whether a JWT-SVID proves a SPIFFE ID.
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
+    RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters,
+    RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+
+use super::{
+    bundle::{Bundle, Curve, JwtKey, PublicKey},
+    id::{IdError, SpiffeId, TrustDomain},
+};
+
+/// In bytes.
+const LONGEST: usize = 16 * 1024;
+
+/// Never quotes the token, which is a secret while it is valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwtError {
+    #[error("the JWT-SVID has more than {LONGEST} bytes")]
+    Long,
+    #[error("not a JWT-SVID: it is not three parts in base64 with JSON in the first two")]
+    Form,
+    #[error("the JWT-SVID's type (\"typ\") is neither JWT nor JOSE")]
+    Type,
+    #[error("the JWT-SVID's algorithm (\"alg\") is none of RS, PS and ES with 256, 384 and 512")]
+    Algorithm,
+    #[error("the JWT-SVID has critical header parameters (\"crit\"), which are not known")]
+    Critical,
+    #[error("the JWT-SVID does not name its key (\"kid\")")]
+    NoKid,
+    #[error("the JWT-SVID's subject is no SPIFFE ID: {0}")]
+    Subject(#[from] IdError),
+    #[error("the JWT-SVID has no subject")]
+    NoSubject,
+    #[error("the JWT-SVID is not for this audience")]
+    Audience,
+    #[error("the JWT-SVID has no expiry, or it is not a number")]
+    NoExpiry,
+    #[error("the JWT-SVID has expired")]
+    Expired,
+    #[error("the JWT-SVID is not valid yet: do the clocks agree?")]
+    NotYetValid,
+    #[error("the trust domain {0} is not trusted")]
+    NoBundle(TrustDomain),
+    #[error("the bundle of {0} has no key of the name that the JWT-SVID says")]
+    NoKey(TrustDomain),
+    #[error("the JWT-SVID's signature is not valid")]
+    Signature,
+}
+
+/// A JWT-SVID that was verified.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JwtSvid {
+    pub id: SpiffeId,
+    pub claims: Map<String, Value>,
+}
+
+#[derive(Clone, Copy)]
+enum Algorithm {
+    Ec(Curve, &'static dyn VerificationAlgorithm),
+    Rsa(&'static RsaParameters),
+}
+
+impl Algorithm {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "ES256" => Self::Ec(Curve::P256, &ECDSA_P256_SHA256_FIXED),
+            "ES384" => Self::Ec(Curve::P384, &ECDSA_P384_SHA384_FIXED),
+            "ES512" => Self::Ec(Curve::P521, &ECDSA_P521_SHA512_FIXED),
+            "RS256" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA256),
+            "RS384" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA384),
+            "RS512" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA512),
+            "PS256" => Self::Rsa(&RSA_PSS_2048_8192_SHA256),
+            "PS384" => Self::Rsa(&RSA_PSS_2048_8192_SHA384),
+            "PS512" => Self::Rsa(&RSA_PSS_2048_8192_SHA512),
+            _ => return None,
+        })
+    }
+
+    fn has_signed(self, key: &JwtKey, message: &[u8], signature: &[u8]) -> bool {
+        match (self, key.key()) {
+            (Self::Ec(expected, algorithm), PublicKey::Ec { curve, x, y })
+                if *curve == expected =>
+            {
+                let point = [&[4], &x[..], &y[..]].concat();
+                UnparsedPublicKey::new(algorithm, point).verify(message, signature).is_ok()
+            }
+            (Self::Rsa(parameters), PublicKey::Rsa { n, e }) => {
+                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Verifies a JWT-SVID for this audience with the bundle of its subject's trust domain.
+pub fn verify<'a>(
+    token: &str,
+    audience: &str,
+    bundle_of: impl FnOnce(&TrustDomain) -> Option<&'a Bundle>,
+    now: DateTime<Utc>,
+) -> Result<JwtSvid, JwtError> {
+    if token.len() > LONGEST {
+        return Err(JwtError::Long);
+    }
+    let (signed, signature) = token.rsplit_once('.').ok_or(JwtError::Form)?;
+    let (header, claims) = signed.split_once('.').ok_or(JwtError::Form)?;
+    let (header, claims) = (object(header)?, object(claims)?);
+    let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| JwtError::Form)?;
+    if header.get("typ").is_some_and(|it| *it != "JWT" && *it != "JOSE") {
+        return Err(JwtError::Type);
+    }
+    if header.contains_key("crit") {
+        return Err(JwtError::Critical);
+    }
+    let algorithm = header.get("alg").and_then(Value::as_str).and_then(Algorithm::named);
+    let algorithm = algorithm.ok_or(JwtError::Algorithm)?;
+    let kid = header.get("kid").and_then(Value::as_str).ok_or(JwtError::NoKid)?;
+    let subject = claims.get("sub").and_then(Value::as_str).ok_or(JwtError::NoSubject)?;
+    let id = SpiffeId::parse(subject)?;
+    let trust_domain = id.trust_domain();
+    let bundle = bundle_of(trust_domain).ok_or_else(|| JwtError::NoBundle(trust_domain.clone()))?;
+    let mut keys = bundle.jwt.iter().filter(|key| key.kid == kid).peekable();
+    keys.peek().ok_or_else(|| JwtError::NoKey(trust_domain.clone()))?;
+    if !keys.any(|key| algorithm.has_signed(key, signed.as_bytes(), &signature)) {
+        return Err(JwtError::Signature);
+    }
+    check_claims(&claims, audience, now)?;
+    Ok(JwtSvid { id, claims })
+}
+
+fn check_claims(
+    claims: &Map<String, Value>,
+    audience: &str,
+    now: DateTime<Utc>,
+) -> Result<(), JwtError> {
+    let is_meant = match claims.get("aud") {
+        Some(Value::String(only)) => only == audience,
+        Some(Value::Array(all)) => all.iter().any(|it| it == audience),
+        _ => false,
+    };
+    if !is_meant {
+        return Err(JwtError::Audience);
+    }
+    let seconds = |claim: &str| claims.get(claim).map(Value::as_f64);
+    let now = now.timestamp() as f64;
+    match seconds("exp").flatten() {
+        None => return Err(JwtError::NoExpiry),
+        Some(end) if now >= end => return Err(JwtError::Expired),
+        Some(_) => {}
+    }
+    match seconds("nbf") {
+        Some(start) if start.is_none_or(|start| now < start) => Err(JwtError::NotYetValid),
+        _ => Ok(()),
+    }
+}
+
+fn object(part: &str) -> Result<Map<String, Value>, JwtError> {
+    let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Form)?;
+    serde_json::from_slice(&json).map_err(|_| JwtError::Form)
+}
+
+#[cfg(test)]
+mod tests;
