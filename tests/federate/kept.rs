@@ -133,12 +133,7 @@ async fn what_spire_is_told_of_beside_the_list_is_named_and_counts_for_the_limit
     println!("{told}");
     assert!(told.contains("td-x.test (ClusterFederatedTrustDomain td-x)."), "{told}");
     assert!(!told.contains("td-b") && !told.contains("td-y"), "{told}");
-    eventually(SOON, "an Event tells of it", async || {
-        let told = stage.events().await;
-        let found = told.iter().any(|it| it.starts_with("Warning UnlistedTrustDomains"));
-        if found { Ok(()) } else { Err(told) }
-    })
-    .await;
+    stage.until_event("Warning UnlistedTrustDomains").await;
     assert_eq!(stage.condition("Ready").await.2, "see StatefulSetAvailable", "it does not count");
 
     let listed = json!([peer("td-b.test"), peer("td-c.test")]);

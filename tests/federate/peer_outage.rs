@@ -161,8 +161,8 @@ async fn a_peer_that_goes_dark_is_told_of_while_the_others_go_on_and_it_comes_ba
     until(&stage, DARK, "it is back", well).await;
     stage.until_condition("PeersReachable", "True", "AllPeersReachable").await;
     assert_eq!(up(&mut controller, DARK).await, Some(true));
-    let told = stage.events().await;
     let well = "Normal PeersReachable: dark.test: all is well, its bundle is fetched";
+    let told = stage.until_event(well).await;
     assert_eq!(told.iter().filter(|it| *it == well).count(), 1, "{told:#?}");
     assert_eq!(stage.refused(), Vec::<String>::new());
 }

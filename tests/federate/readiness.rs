@@ -69,8 +69,7 @@ async fn ready_waits_for_a_router_and_our_endpoint_is_asked_as_a_peer_would() {
     let told = stage.until_condition("EndpointReachable", "False", "EndpointFails").await;
     assert!(told.contains("does not prove to be the SPIRE server of td-a.test"), "{told}");
     assert_eq!(until_ready(&stage, "False").await, "see EndpointReachable");
-    let told = stage.events().await;
-    assert!(told.iter().any(|it| it.starts_with("Warning EndpointFails")), "{told:#?}");
+    stage.until_event("Warning EndpointFails").await;
 
     stage.change(json!({ "spec": { "federation": { "managedRoute": "false" } } })).await;
     stage.until_condition("RouteAvailable", "Unknown", "ManagedRouteDisabled").await;
@@ -112,16 +111,12 @@ async fn peers_are_well_once_spire_itself_fetches_and_that_they_are_again_is_tol
     stage.until_condition("PeersReachable", "True", "AllPeersReachable").await;
     assert_eq!(column(&stage, "PEERS").await, "1/1");
     let normal = async || {
-        let told = stage.events().await;
+        let told = stage.until_event("Normal Peers").await;
         told.into_iter().filter(|it| it.starts_with("Normal Peers")).collect::<Vec<_>>()
     };
     let well = "Normal PeersReachable: td-b.test: all is well, its bundle is fetched";
     assert_eq!(normal().await, [well]);
-    let told = stage.events().await;
-    assert!(
-        told.iter().any(|it| it.starts_with("Warning SpireCannotFetch: td-b.test")),
-        "{told:#?}"
-    );
+    stage.until_event("Warning SpireCannotFetch: td-b.test").await;
 
     let writes = stage.writes().await;
     drop(controller);

@@ -71,7 +71,7 @@ async fn a_spire_server_that_a_finalizer_holds_is_told_of_once_and_otherwise_lef
     let after = stage.writes().await;
     assert_eq!(after[writes.len()..], ["patch spireservers/cluster/status"], "the status, once");
     assert_eq!(stage.object(Component::Route).await["spec"]["to"]["name"], "other");
-    let events = stage.events().await;
+    let events = stage.until_event("Warning Deleting").await;
     let told: Vec<_> = events.iter().filter(|it| it.starts_with("Warning Deleting")).collect();
     assert_eq!(told.len(), 1, "{events:?}");
     let others = |status: &Value| -> Vec<Value> {

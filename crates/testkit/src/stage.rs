@@ -117,6 +117,16 @@ impl Stage {
         events.iter().map(words).collect()
     }
 
+    /// Waits for an Event that begins like this, and returns all of them. An Event may follow its condition later.
+    pub async fn until_event(&self, beginning: &str) -> Vec<String> {
+        eventually(TIMEOUT, &format!("an Event {beginning:?}"), async || {
+            let events = self.events().await;
+            let is_there = events.iter().any(|it| it.starts_with(beginning));
+            if is_there { Ok(events) } else { Err(events) }
+        })
+        .await
+    }
+
     /// Writes an object's status, like a controller or a router.
     pub async fn report(&self, part: Component, status: Value) {
         let (api, patch) = (self.api(part), Patch::Merge(json!({ "status": status })));
