@@ -13,24 +13,33 @@ use serde_json::{Map, Value};
 use super::{
     bundle::{Bundle, Curve, JwtKey, PublicKey},
     id::{IdError, SpiffeId, TrustDomain},
+    json::Unique,
 };
 
 /// In bytes.
 const LONGEST: usize = 16 * 1024;
+/// Header parameters that say how to verify, or bring something to verify with. JWT-SVIDs have none of them.
+const NOT_TAKEN: [&str; 5] = ["b64", "crit", "jwk", "nonce", "x5c"];
+/// In seconds. Clocks differ, and issuers write when they signed.
+const LEEWAY: f64 = 60.0;
+/// In seconds since 1970. Other readers overflow beyond it.
+const LATEST: f64 = (1_u64 << 62) as f64;
 
 /// Never quotes the token, which is a secret while it is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
     #[error("the JWT-SVID has more than {LONGEST} bytes")]
     Long,
-    #[error("not a JWT-SVID: it is not three parts in base64 with JSON in the first two")]
+    #[error(
+        "not a JWT-SVID: it is not three parts in base64 with JSON in the first two, or that has a member twice"
+    )]
     Form,
     #[error("the JWT-SVID's type (\"typ\") is neither JWT nor JOSE")]
     Type,
     #[error("the JWT-SVID's algorithm (\"alg\") is none of RS, PS and ES with 256, 384 and 512")]
     Algorithm,
-    #[error("the JWT-SVID has critical header parameters (\"crit\"), which are not known")]
-    Critical,
+    #[error("the JWT-SVID has header parameters that are not taken: b64, crit, jwk, nonce or x5c")]
+    Parameter,
     #[error("the JWT-SVID does not name its key (\"kid\")")]
     NoKid,
     #[error("the JWT-SVID's subject is no SPIFFE ID: {0}")]
@@ -45,6 +54,10 @@ pub enum JwtError {
     Expired,
     #[error("the JWT-SVID is not valid yet: do the clocks agree?")]
     NotYetValid,
+    #[error("the JWT-SVID was issued in the future: do the clocks agree?")]
+    IssuedLater,
+    #[error("the JWT-SVID's issuer (\"iss\") or its own name (\"jti\") is no text")]
+    NoText,
     #[error("the trust domain {0} is not trusted")]
     NoBundle(TrustDomain),
     #[error("the bundle of {0} has no key of the name that the JWT-SVID says")]
@@ -115,8 +128,8 @@ pub fn verify<'a>(
     if header.get("typ").is_some_and(|it| *it != "JWT" && *it != "JOSE") {
         return Err(JwtError::Type);
     }
-    if header.contains_key("crit") {
-        return Err(JwtError::Critical);
+    if NOT_TAKEN.iter().any(|it| header.contains_key(*it)) {
+        return Err(JwtError::Parameter);
     }
     let algorithm = header.get("alg").and_then(Value::as_str).and_then(Algorithm::named);
     let algorithm = algorithm.ok_or(JwtError::Algorithm)?;
@@ -141,28 +154,40 @@ fn check_claims(
 ) -> Result<(), JwtError> {
     let is_meant = match claims.get("aud") {
         Some(Value::String(only)) => only == audience,
-        Some(Value::Array(all)) => all.iter().any(|it| it == audience),
+        Some(Value::Array(all)) if all.iter().all(Value::is_string) => {
+            all.iter().any(|it| it == audience)
+        }
         _ => false,
     };
     if !is_meant {
         return Err(JwtError::Audience);
     }
-    let seconds = |claim: &str| claims.get(claim).map(Value::as_f64);
+    let number = |it: &Value| it.as_f64().filter(|it| it.abs() < LATEST);
+    let seconds = |claim: &str| claims.get(claim).map(number);
     let now = now.timestamp() as f64;
     match seconds("exp").flatten() {
         None => return Err(JwtError::NoExpiry),
         Some(end) if now >= end => return Err(JwtError::Expired),
         Some(_) => {}
     }
-    match seconds("nbf") {
-        Some(start) if start.is_none_or(|start| now < start) => Err(JwtError::NotYetValid),
-        _ => Ok(()),
+    if seconds("nbf").is_some_and(|start| start.is_none_or(|start| now < start)) {
+        return Err(JwtError::NotYetValid);
+    }
+    if seconds("iat").is_some_and(|at| at.is_none_or(|at| now + LEEWAY < at)) {
+        return Err(JwtError::IssuedLater);
+    }
+    match ["iss", "jti"].iter().filter_map(|it| claims.get(*it)).all(Value::is_string) {
+        true => Ok(()),
+        false => Err(JwtError::NoText),
     }
 }
 
 fn object(part: &str) -> Result<Map<String, Value>, JwtError> {
     let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Form)?;
-    serde_json::from_slice(&json).map_err(|_| JwtError::Form)
+    match serde_json::from_slice(&json) {
+        Ok(Unique(Value::Object(members))) => Ok(members),
+        _ => Err(JwtError::Form),
+    }
 }
 
 #[cfg(test)]

@@ -83,7 +83,8 @@ fn a_jwt_svid_that_proves_nothing_is_refused_with_its_fault() {
         (Box::new(|it| it.header["alg"] = json!("ES384")), JwtError::Signature),
         (Box::new(|it| it.header["alg"] = json!("RS256")), JwtError::Signature),
         (Box::new(|it| it.header["typ"] = json!("at+jwt")), JwtError::Type),
-        (Box::new(|it| it.header["crit"] = json!(["b64"])), JwtError::Critical),
+        (Box::new(|it| it.header["crit"] = json!(["b64"])), JwtError::Parameter),
+        (Box::new(|it| it.header["b64"] = json!(false)), JwtError::Parameter),
         (Box::new(|it| it.header["kid"] = json!(1)), JwtError::NoKid),
         (Box::new(|it| it.header["kid"] = json!("b")), JwtError::NoKey(trust_domain("td.test"))),
         (Box::new(|it| it.claims["sub"] = json!(null)), JwtError::NoSubject),
@@ -94,14 +95,30 @@ fn a_jwt_svid_that_proves_nothing_is_refused_with_its_fault() {
         ),
         (Box::new(|it| it.claims["aud"] = json!(["bank"])), JwtError::Audience),
         (Box::new(|it| it.claims["aud"] = json!(null)), JwtError::Audience),
+        (Box::new(|it| it.claims["aud"] = json!(["till", 1])), JwtError::Audience),
         (Box::new(|it| it.claims["exp"] = json!(null)), JwtError::NoExpiry),
+        (Box::new(|it| it.claims["exp"] = json!(1e300)), JwtError::NoExpiry),
         (Box::new(move |it| it.claims["exp"] = json!(now)), JwtError::Expired),
         (Box::new(move |it| it.claims["nbf"] = json!(now + 1)), JwtError::NotYetValid),
         (Box::new(|it| it.claims["nbf"] = json!("soon")), JwtError::NotYetValid),
+        (Box::new(move |it| it.claims["iat"] = json!(now + 61)), JwtError::IssuedLater),
+        (Box::new(|it| it.claims["iss"] = json!(["td.test"])), JwtError::NoText),
     ];
     for (change, expected) in cases {
         assert_eq!(Signer::new().with(change).judge(), Err(expected));
     }
+}
+
+/// One reader would take the first of them, and another the last.
+#[test]
+fn a_jwt_svid_with_two_subjects_is_refused() {
+    let signer = Signer::new();
+    let claims = signer.claims.to_string();
+    let twice = format!("{{\"sub\": \"spiffe://td.test/bank\", {}", &claims[1..]);
+    let signed = format!("{}.{}", part(&signer.header), number(twice.as_bytes()));
+    let signature = signer.key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    let (token, bundle) = (format!("{signed}.{}", number(signature.as_ref())), signer.bundle());
+    assert_eq!(verify(&token, "till", |_| Some(&bundle), noon()), Err(JwtError::Form));
 }
 
 #[test]
