@@ -83,6 +83,8 @@ pub struct Authority {
     pub not_before: DateTime<Utc>,
     /// Inclusive.
     pub not_after: DateTime<Utc>,
+    longest_path: Option<u32>,
+    has_unknown_critical: bool,
 }
 
 impl Bundle {
@@ -204,7 +206,9 @@ impl Authority {
             return Err(flaw);
         }
         let (not_before, not_after) = certificate.validity().ok_or(Flaw::Unreadable)?;
-        Ok(Self { der, not_before, not_after })
+        let longest_path = certificate.longest_path();
+        let has_unknown_critical = certificate.has_unknown_critical();
+        Ok(Self { der, not_before, not_after, longest_path, has_unknown_critical })
     }
 
     pub fn der(&self) -> &CertificateDer<'static> {
@@ -214,6 +218,12 @@ impl Authority {
     /// Identifies the certificate: the first 20 digits of its SHA-256.
     pub fn key_id(&self) -> String {
         hex::encode(&Sha256::digest(&self.der)[..10])
+    }
+
+    /// Whether it may vouch for an SVID with so many certificates between.
+    pub(super) fn vouches_over(&self, between: usize) -> bool {
+        let is_short_enough = self.longest_path.is_none_or(|longest| between <= longest as usize);
+        is_short_enough && !self.has_unknown_critical
     }
 
     pub fn is_valid_at(&self, now: DateTime<Utc>) -> bool {

@@ -32,6 +32,8 @@ pub enum Flaw {
     MayNotSign,
     #[error("has the SPIFFE ID of a workload")]
     OfWorkload,
+    #[error("has a critical extension that is not known")]
+    Critical,
 }
 
 /// A certificate's public key. Numbers are big-endian.
@@ -130,6 +132,34 @@ impl<'a> Certificate<'a> {
         names.into_iter().flatten().filter_map(uri).collect()
     }
 
+    /// How many certificates may be between this one, a CA's, and an SVID. None if any number.
+    pub(super) fn longest_path(&self) -> Option<u32> {
+        self.extensions().find_map(|(_, extension)| match extension {
+            ParsedExtension::BasicConstraints(constraints) => constraints.path_len_constraint,
+            _ => None,
+        })
+    }
+
+    /// Whether it has a critical extension that is not looked at, or limits names of a kind that is not.
+    pub(super) fn has_unknown_critical(&self) -> bool {
+        self.extensions().filter(|(critical, _)| *critical).any(|(_, extension)| match extension {
+            ParsedExtension::NameConstraints(limits) => {
+                let subtrees = [&limits.permitted_subtrees, &limits.excluded_subtrees];
+                let mut subtrees = subtrees.into_iter().flatten().flatten();
+                !subtrees.all(|it| is_name_of_tls(&it.base))
+            }
+            ParsedExtension::SubjectAlternativeName(names) => {
+                !names.general_names.iter().any(is_name_of_tls)
+            }
+            // A policy that it has limits nothing.
+            ParsedExtension::BasicConstraints(_)
+            | ParsedExtension::KeyUsage(_)
+            | ParsedExtension::ExtendedKeyUsage(_)
+            | ParsedExtension::CertificatePolicies(_) => false,
+            _ => true,
+        })
+    }
+
     pub(super) fn is_authority(&self) -> bool {
         self.extensions().any(|(_, extension)| {
             matches!(
@@ -177,4 +207,14 @@ impl<'a> Certificate<'a> {
     fn extensions(&self) -> impl Iterator<Item = (bool, &ParsedExtension<'a>)> {
         self.0.extensions().iter().map(|it| (it.critical, it.parsed_extension()))
     }
+}
+
+fn is_name_of_tls(name: &GeneralName<'_>) -> bool {
+    matches!(
+        name,
+        GeneralName::DNSName(_)
+            | GeneralName::RFC822Name(_)
+            | GeneralName::IPAddress(_)
+            | GeneralName::URI(_)
+    )
 }

@@ -17,6 +17,7 @@ use super::{
     id::{IdError, SpiffeId, TrustDomain},
     key::{KeyError, PublicKey},
 };
+use crate::tls;
 
 /// Why a chain does not prove an ID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +55,10 @@ pub enum SvidError {
     AuthorityNotValid(TrustDomain),
     #[error("the certificate is signed by no authority of the bundle of {0}")]
     UnknownAuthority(TrustDomain),
+    #[error(
+        "the certificate is signed by an authority of {0} that can't vouch for it: the chain is longer than its path length allows, or it has a critical extension that is not known"
+    )]
+    LimitedAuthority(TrustDomain),
     #[error("the certificate, or one of its chain, is expired")]
     Expired,
     #[error("the certificate, or one of its chain, is not yet valid: do the clocks agree?")]
@@ -152,8 +157,19 @@ impl<'a> PresentedSvid<'a> {
         let trust_domain = self.id.as_ref().map_err(Clone::clone)?.trust_domain();
         let warning = check_leaf(&self.certificate)?;
         let (leaf, intermediates) = self.chain.split_first().ok_or(SvidError::Empty)?;
+        // Nearly everybody else whom this SVID is shown to reads it in Go.
+        if !tls::is_read_by_go(leaf) {
+            return Err(SvidError::Unreadable);
+        }
+        if self.certificate.has_unknown_critical() {
+            return Err(SvidError::Path(
+                "it has a critical extension that is not known".to_owned(),
+            ));
+        }
         for (number, intermediate) in (2..).zip(intermediates) {
             let flaw = match Certificate::read(intermediate) {
+                Ok(_) if !tls::is_read_by_go(intermediate) => Some(Flaw::Unreadable),
+                Ok(certificate) if certificate.has_unknown_critical() => Some(Flaw::Critical),
                 Ok(certificate) => certificate.flaw_as_authority(),
                 Err(flaw) => Some(flaw),
             };
@@ -204,17 +220,25 @@ fn check_path(
     bundle: &Bundle,
     now: DateTime<Utc>,
 ) -> Result<(), SvidError> {
-    // rustls does not look at the validity of what it is told to trust.
+    // rustls takes what it is told to trust without a look at its validity, its path length, and what else it
+    // says of itself.
     let (valid, others): (Vec<_>, Vec<_>) =
         bundle.x509.iter().partition(|authority| authority.is_valid_at(now));
+    let is_between = |it: &&CertificateDer<'_>| bundle.x509.iter().all(|root| root.der() != *it);
+    let between = intermediates.iter().filter(is_between).count();
+    let (usable, limited): (Vec<_>, Vec<_>) =
+        valid.iter().copied().partition(|authority| authority.vouches_over(between));
     let leads_to = |authorities: &[&Authority]| path(leaf, intermediates, authorities, now);
-    match leads_to(&valid) {
+    match leads_to(&usable) {
         Ok(()) => Ok(()),
         Err(_) if valid.is_empty() => Err(SvidError::NoAuthority(trust_domain.clone())),
         Err(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            Err(match leads_to(&others) {
-                Ok(()) => SvidError::AuthorityNotValid(trust_domain.clone()),
-                Err(_) => SvidError::UnknownAuthority(trust_domain.clone()),
+            Err(if leads_to(&limited).is_ok() {
+                SvidError::LimitedAuthority(trust_domain.clone())
+            } else if leads_to(&others).is_ok() {
+                SvidError::AuthorityNotValid(trust_domain.clone())
+            } else {
+                SvidError::UnknownAuthority(trust_domain.clone())
             })
         }
         Err(error) => Err(in_words(error, trust_domain)),

@@ -44,6 +44,52 @@ fn an_svid_is_signed_through_intermediates() {
 }
 
 #[test]
+fn an_authority_vouches_for_no_longer_chain_than_its_path_length_says() {
+    let root = Ca::with("root", |params| {
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+    });
+    let between = root.below("between", |_| {});
+    let with = |chain: &[_]| verify(chain, &id(SERVER), &bundle(&[&root]), noon());
+    let direct = root.svid(SERVER).der;
+
+    assert_eq!(with(&[direct.clone(), root.der()]), Ok(None));
+    assert_eq!(with(&[direct]), Ok(None));
+    let long = with(&[between.svid(SERVER).der, between.der()]);
+    assert_eq!(long, Err(SvidError::LimitedAuthority(domain())));
+}
+
+#[test]
+fn an_authority_with_a_critical_extension_that_nobody_knows_vouches_for_nothing() {
+    let mut unknown = CustomExtension::from_oid_content(&[1, 3, 9999, 1], vec![0x05, 0x00]);
+    unknown.set_criticality(true);
+    let root = Ca::with("root", |params| params.custom_extensions = vec![unknown.clone()]);
+    let said = verify(&[root.svid(SERVER).der], &id(SERVER), &bundle(&[&root]), noon());
+    assert_eq!(said, Err(SvidError::LimitedAuthority(domain())));
+
+    let root = Ca::new("root");
+    let between = root.below("between", |params| {
+        let subtree = rcgen::GeneralSubtree::DirectoryName(rcgen::DistinguishedName::new());
+        params.name_constraints = Some(rcgen::NameConstraints {
+            permitted_subtrees: Vec::new(),
+            excluded_subtrees: vec![subtree],
+        });
+    });
+    let chain = [between.svid(SERVER).der, between.der()];
+    let said = verify(&chain, &id(SERVER), &bundle(&[&root]), noon());
+    assert_eq!(said, Err(SvidError::Intermediate { number: 2, flaw: Flaw::Critical }));
+}
+
+/// Go takes the name for a host's, and finds an empty label in it.
+#[test]
+fn an_svid_that_readers_in_go_refuse_proves_nothing() {
+    let ca = Ca::new("td..b");
+    let chain = [ca.svid("spiffe://td..b/workload").der];
+    let svid = PresentedSvid::read(&chain).unwrap();
+    assert!(svid.id().is_ok());
+    assert_eq!(svid.verify(&bundle(&[&ca]), noon()), Err(SvidError::Unreadable));
+}
+
+#[test]
 fn a_certificate_between_that_is_no_authoritys_is_refused() {
     let root = Ca::new("root");
     type Change = fn(&mut CertificateParams);
