@@ -19,6 +19,8 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
+use crate::tls;
+
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// In bytes. 65537 has three.
 const LONGEST_EXPONENT: usize = 4;
@@ -86,7 +88,7 @@ impl PublicKey {
             KeyKind::Ed25519 => 32,
             KeyKind::Rsa => bytes.len(),
         };
-        match bytes.len() == length {
+        match bytes.len() == length && tls::is_key_read_by_go(info.raw) {
             true => Ok(Self { kind, bytes: bytes.to_vec() }),
             false => Err(KeyError::Damaged),
         }
@@ -97,7 +99,8 @@ impl PublicKey {
     pub fn of_request(der: &[u8]) -> Result<Self, RequestError> {
         let (rest, request) =
             X509CertificationRequest::from_der(der).map_err(|_| RequestError::Unreadable)?;
-        if !rest.is_empty() {
+        // The parser passes over damaged attributes, and over the class of tags.
+        if !rest.is_empty() || !tls::is_strict_request(der) {
             return Err(RequestError::Unreadable);
         }
         let info = &request.certification_request_info;

@@ -159,6 +159,16 @@ pub(crate) fn is_read_by_go(der: &[u8]) -> bool {
     Certificate::read(der).is_ok_and(|it| !matches!(it.key, PublicKey::OtherCurve(_)))
 }
 
+/// Whether these bytes are a request for a certificate tag by tag, in DER and not merely in BER.
+pub(crate) fn is_strict_request(der: &[u8]) -> bool {
+    der::is_strict(der, der::Inside::Everything) && shape::is_request(der)
+}
+
+/// Whether Go reads a public key as a certificate or a request has it.
+pub(crate) fn is_key_read_by_go(info: &[u8]) -> bool {
+    PublicKey::of_info(info).is_ok()
+}
+
 /// Whether [`describe`] takes next to no time: most chains are two or three certificates.
 pub fn is_short(certificate: &str) -> bool {
     const LONGEST: usize = 32 << 10;

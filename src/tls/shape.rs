@@ -19,6 +19,11 @@ pub(super) fn is_certificate(der: &[u8]) -> bool {
     certificate(der).is_some()
 }
 
+/// Whether the tags are those of a request for a certificate.
+pub(super) fn is_request(der: &[u8]) -> bool {
+    request(der).is_some()
+}
+
 /// Whether the tags are those of the extension `id-ce number`; true for those that Go skips.
 pub(super) fn is_extension(number: u8, value: &[u8]) -> bool {
     extension(number, value).is_some()
@@ -71,6 +76,29 @@ fn to_be_signed(mut fields: &[u8], outer_algorithm: &[u8]) -> Option<()> {
     }
     (inner_algorithm == outer_algorithm).then_some(())?;
     end(fields)
+}
+
+fn request(der: &[u8]) -> Option<()> {
+    let mut fields = der::only(der, SEQUENCE)?;
+    let mut content = der::next(&mut fields, SEQUENCE)?;
+    // Neither is signed, so readers that differ here would differ about a signature that is valid.
+    let mut signed_by = der::next(&mut fields, SEQUENCE)?;
+    der::next(&mut signed_by, OBJECT_IDENTIFIER)?;
+    matches!(signed_by, [] | [0x05, 0x00]).then_some(())?;
+    matches!(der::next(&mut fields, BIT_STRING)?, [0, ..]).then_some(())?;
+    end(fields)?;
+    der::next(&mut content, INTEGER)?;
+    name(der::next(&mut content, SEQUENCE)?)?;
+    public_key(der::next(&mut content, SEQUENCE)?)?;
+    if let Some(attributes) = optional(&mut content, 0xa0) {
+        each(attributes, |attributes| {
+            let mut fields = der::next(attributes, SEQUENCE)?;
+            der::next(&mut fields, OBJECT_IDENTIFIER)?;
+            der::next(&mut fields, SET)?;
+            end(fields)
+        })?;
+    }
+    end(content)
 }
 
 fn algorithm(mut fields: &[u8]) -> Option<()> {

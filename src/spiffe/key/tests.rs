@@ -54,6 +54,19 @@ fn a_request_with_something_behind_it_is_refused() {
     assert_eq!(PublicKey::of_request(&der[..40]), Err(RequestError::Unreadable));
 }
 
+/// What is not signed could be changed on the way, and other readers would say no.
+#[test]
+fn a_request_whose_signature_is_written_in_another_way_is_refused() {
+    let der = request(&PKCS_ECDSA_P256_SHA256);
+    let at = der.windows(4).rposition(|it| matches!(it, [3, 0x46..=0x49, 0, 0x30])).unwrap();
+    // The number of bits that do not count, and the class of the tag.
+    for (at, byte) in [(at + 2, 1), (at, 0x43)] {
+        let mut other = der.clone();
+        other[at] = byte;
+        assert!(PublicKey::of_request(&other).is_err(), "{byte}");
+    }
+}
+
 #[test]
 fn bits_are_counted_without_leading_zeros() {
     for (number, count) in
