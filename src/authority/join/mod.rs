@@ -5,5 +5,6 @@ pub mod client;
 pub mod messages;
 pub mod output_dir;
 pub mod own_svid;
+pub mod request;
 pub mod server;
 pub mod view;

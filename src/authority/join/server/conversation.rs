@@ -4,7 +4,6 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use aws_lc_rs::rand;
 use futures::{FutureExt as _, Stream, StreamExt as _, stream};
-use rustls::pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
@@ -16,25 +15,18 @@ use super::{
     open_connections::OpenStream,
 };
 use crate::{
-    api::join_token,
     authority::{
-        decide::challenge::{NONCE_LENGTH, Signed},
-        join::messages::{
-            Challenge, InitialRequest, JoinRequest, Request, RequestPayload, Response,
-            ResponsePayload, Role,
+        decide::challenge::NONCE_LENGTH,
+        join::{
+            messages::{Challenge, Request, RequestPayload, Response, ResponsePayload},
+            request,
         },
     },
-    spiffe::{
-        chain,
-        key::{PublicKey, RequestError},
-        svid::PresentedSvid,
-    },
+    spiffe::svid::PresentedSvid,
 };
 
 /// A client may take this long for each of its messages.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
-/// The SVID and four intermediates.
-const LONGEST_CHAIN: usize = 5;
 
 /// What goes to the client next.
 enum Step {
@@ -103,7 +95,7 @@ impl Talk<'_> {
             }
             None => return Ok(None),
         };
-        let parsed = parse(&init).map_err(|why| self.malformed(&why))?;
+        let parsed = request::parse(&init).map_err(|why| self.malformed(&why))?;
         let svid = PresentedSvid::read(&parsed.chain)
             .map_err(|error| self.malformed(&format!("x509_svid: {error}")))?;
         let svid_key =
@@ -124,7 +116,7 @@ impl Talk<'_> {
         let claim = Claim {
             nonce: &nonce,
             signature: &solution.signed_nonce,
-            signed: parsed.signed(&init.x509_svid),
+            signed: parsed.signed(),
             svid: &svid,
             svid_key: &svid_key,
             new_key: parsed.new_key.as_ref(),
@@ -190,41 +182,6 @@ impl Talk<'_> {
 /// not write.
 async fn reply(replies: &mpsc::Sender<Step>, step: Step) -> bool {
     matches!(timeout(SILENCE, replies.send(step)).await, Ok(Ok(())))
-}
-
-/// What can be read in a request before anything is looked up.
-struct Parsed<'a> {
-    request: &'a JoinRequest,
-    role: join_token::Role,
-    chain: Vec<CertificateDer<'a>>,
-    /// None if the request for a certificate is not signed by its key.
-    new_key: Option<PublicKey>,
-}
-
-impl<'a> Parsed<'a> {
-    fn signed(&self, chain: &'a [u8]) -> Signed<'a> {
-        let JoinRequest { token, role, csr, expires, .. } = self.request;
-        Signed { chain, csr, token, role: *role, expires: *expires }
-    }
-}
-
-fn parse(init: &InitialRequest) -> Result<Parsed<'_>, String> {
-    let request = init.join_request.as_ref().ok_or("join_request is missing")?;
-    let role = match Role::try_from(request.role) {
-        Ok(Role::Bot) => join_token::Role::Bot,
-        Ok(Role::Agent) => join_token::Role::Agent,
-        Ok(Role::Unspecified) | Err(_) => return Err("role is neither bot nor agent".to_owned()),
-    };
-    let chain = chain::split(&init.x509_svid).ok_or("x509_svid is not certificates in DER")?;
-    if chain.len() > LONGEST_CHAIN {
-        return Err("x509_svid has more than 4 intermediates".to_owned());
-    }
-    let new_key = match PublicKey::of_request(&request.csr) {
-        Ok(key) => Some(key),
-        Err(RequestError::Signature) => None,
-        Err(error) => return Err(format!("csr: {error}")),
-    };
-    Ok(Parsed { request, role, chain, new_key })
 }
 
 fn nonce() -> Option<[u8; NONCE_LENGTH]> {
