@@ -7,6 +7,8 @@
 //	{"op":"id","text":T}                              td, path
 //	{"op":"bundle","td":D,"document":T}               x509, jwt (how many), sequence (text), hint (seconds)
 //	{"op":"verify","td":D,"document":T,"chain":[B]}   id; the chain is base64 of DER, the SVID first
+//	{"op":"validate","td":D,"document":T,"token":J,"audience":A}
+//	                                                  id, claims; of a JWT-SVID
 //	{"op":"fetch","td":D,"url":U,"profile":"https_web","roots":PEM}
 //	{"op":"fetch","td":D,"url":U,"profile":"https_spiffe","endpoint_id":I,"document":T}
 //	                                                  as for bundle, and document: the bundle, written again
@@ -48,6 +50,8 @@ type question struct {
 	Profile    string   `json:"profile"`
 	Roots      string   `json:"roots"`
 	EndpointID string   `json:"endpoint_id"`
+	Token      string   `json:"token"`
+	Audience   string   `json:"audience"`
 }
 
 type answer map[string]any
@@ -109,6 +113,8 @@ func (asked question) answer() (answer, error) {
 		return content(bundle), nil
 	case "verify":
 		return asked.verify()
+	case "validate":
+		return asked.validate()
 	case "fetch":
 		return asked.fetch()
 	}

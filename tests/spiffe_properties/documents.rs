@@ -159,7 +159,7 @@ const TOP_NAMES: [&str; 11] = [
 ];
 
 /// Values as JSON.
-const VALUES: [&str; 50] = [
+pub const VALUES: [&str; 50] = [
     "null",
     "true",
     "0",
@@ -346,7 +346,7 @@ fn inside(value: &str, damage: &Damage) -> Option<String> {
 
 /// One change of bytes.
 #[derive(Clone, Debug)]
-enum Damage {
+pub enum Damage {
     FlipBit(Index, u8),
     Set(Index, u8),
     Put(Index, &'static str),
@@ -360,7 +360,7 @@ const SNIPPETS: [&str; 18] = [
     "\\ud800", "null", "1", "=",
 ];
 
-fn damage() -> impl Strategy<Value = Damage> {
+pub fn damage() -> impl Strategy<Value = Damage> {
     let at = any::<Index>;
     let snippet = prop::sample::select(&SNIPPETS[..]);
     prop_oneof![
@@ -374,7 +374,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    pub fn apply(&self, bytes: &mut Vec<u8>) {
         if bytes.is_empty() {
             return;
         }

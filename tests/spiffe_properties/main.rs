@@ -1,12 +1,18 @@
-//! Promise: every SPIFFE ID and every bundle document has an answer without a panic, and what we accept
-//! is what SPIFFE's own library accepts.
+//! Promise: everything that others send us to be judged by SPIFFE's rules has an answer without a panic, and
+//! what we accept is what SPIFFE's own library accepts: IDs, bundle documents, X.509-SVIDs, JWT-SVIDs; rules
+//! about IDs, requests for certificates and messages of a join have other second opinions.
 //!
-//! Good IDs and documents are made and broken: member by member, in the middle of a certificate, and
-//! byte by byte. `verdict` asks go-spiffe about each of them, and needs Go.
+//! Good ones are made and broken: member by member, in the middle of a certificate, before and after it is
+//! signed, and byte by byte. `verdict` asks go-spiffe about each of them, and needs Go.
 
+mod certificates;
 mod documents;
 mod ids;
 mod material;
+mod requests;
+mod rules;
+mod svids;
+mod tokens;
 mod verdict;
 
 use std::collections::BTreeSet;

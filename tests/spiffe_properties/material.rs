@@ -26,6 +26,9 @@ pub fn noon() -> DateTime<Utc> {
     "2026-06-01T12:00:00Z".parse().expect("a time")
 }
 
+/// What go-spiffe verifies is made at the moment, because it has a clock of its own.
+pub static NOW: LazyLock<DateTime<Utc>> = LazyLock::new(Utc::now);
+
 /// A key of a document: its members in order, each value as JSON.
 #[derive(Clone, Debug)]
 pub struct Key(pub Vec<(String, String)>);
@@ -94,7 +97,7 @@ pub fn jwt(number: usize) -> Key {
 }
 
 /// The key of an authority as go-spiffe writes it; none for a type that JWKs don't have.
-fn of_certificate(der: &[u8]) -> Option<Key> {
+pub fn of_certificate(der: &[u8]) -> Option<Key> {
     let (kty, members) = jwk_members(der)?;
     let mut key = Key::new(&[
         ("kty", format!("\"{kty}\"")),

@@ -5,6 +5,7 @@
 //! same content. So nothing else hides behind it.
 
 mod endpoint;
+mod svids;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +87,10 @@ impl Tally {
 
     fn finish(self, expected: &[Difference]) {
         println!("{:?}\ndifferences: {:?}", self.outcomes, self.differences);
-        let some: Vec<_> = self.findings.iter().take(5).map(String::as_str).collect();
+        // One of each kind, by its first line.
+        let kinds: BTreeMap<_, _> =
+            self.findings.iter().map(|it| (it.lines().next(), it.as_str())).collect();
+        let some: Vec<_> = kinds.into_values().take(10).collect();
         assert!(some.is_empty(), "{} findings:\n{}", self.findings.len(), some.join("\n\n"));
         for difference in expected {
             let times = self.differences.get(difference).copied().unwrap_or_default();

@@ -15,6 +15,7 @@ use openssl::{
     x509::{X509, X509Extension, X509NameBuilder},
 };
 use proptest::prelude::*;
+use testkit::der::tlv;
 
 use crate::{material::noon, router::Case};
 
@@ -306,14 +307,4 @@ fn certificate(
     }
     builder.sign(&KEYS[signer], MessageDigest::sha256()).unwrap();
     String::from_utf8(builder.build().to_pem().unwrap()).unwrap()
-}
-
-/// One element of DER.
-fn tlv(tag: u8, body: &[u8]) -> Vec<u8> {
-    let length = match body.len() {
-        length @ 0..=127 => vec![length as u8],
-        length @ 128..=255 => vec![0x81, length as u8],
-        length => vec![0x82, (length >> 8) as u8, length as u8],
-    };
-    [&[tag], &length[..], body].concat()
 }

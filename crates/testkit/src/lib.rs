@@ -20,6 +20,7 @@
 //! - [`RouteFixture`], [`SecretFixture`], [`pair`], [`authority`]: Routes, Secrets and certificates.
 //! - [`route_table`]: the table of docs/inject.md, read a second time.
 //! - [`hostile`]: objects of a hostile tenant.
+//! - [`der`]: certificates written tag by tag.
 //! - [`manual`]: the walk of a page in docs, with what it prints.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
 //! - [`spiffe_verdict`]: go-spiffe, to fetch, to verify and for a second opinion.
@@ -39,6 +40,7 @@ pub mod authority;
 pub mod bench;
 mod cluster;
 mod controller;
+pub mod der;
 mod eventually;
 pub mod figures;
 mod fixtures;

@@ -91,6 +91,13 @@ pub fn verify(trust_domain: &str, document: &str, chain: &[CertificateDer<'_>]) 
     json!({ "op": "verify", "td": trust_domain, "document": document, "chain": chain })
 }
 
+/// Whether it is a JWT-SVID of the trust domain, which has this bundle, for the audience.
+pub fn validate(trust_domain: &str, document: &str, token: &str, audience: &str) -> Value {
+    json!({
+        "op": "validate", "td": trust_domain, "document": document, "token": token, "audience": audience,
+    })
+}
+
 /// Asks an endpoint of the profile https_web for the bundle of a trust domain.
 pub fn fetch_web(trust_domain: &str, url: &str, roots: &str) -> Value {
     let profile = "https_web";
