@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -14,6 +15,8 @@ use trustplane::api::spiffe_federation::SpiffeFederation;
 
 use crate::journal::Journal;
 
+pub const OWN: &str = "own.test";
+const TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
 const FEDERATIONS: &str = "/apis/trustplane.dev/v1/spiffefederations";
 /// Requests at the same time, to fill it.
 const WIDTH: usize = 8;
@@ -26,15 +29,15 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub async fn start() -> anyhow::Result<Self> {
-        let cluster = Cluster::start_another("bench-spiffe").await;
+    pub async fn start(name: &str) -> anyhow::Result<Self> {
+        let cluster = Cluster::start_another(name).await;
         for folder in ["deploy/authority/api", "deploy/authority"] {
             let folder = at(folder).display().to_string();
             let applied = cluster.kubectl(&["apply", "--server-side", "-k", &folder]).await;
             ensure!(applied.is_ok(), "{folder} is not accepted: {applied:?}");
         }
-        let crd = "crd/spiffefederations.trustplane.dev";
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", crd];
+        let crds = ["crd/spiffefederations.trustplane.dev", "crd/jointokens.trustplane.dev"];
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", crds[0], crds[1]];
         ensure!(cluster.kubectl(&wait).await.is_ok(), "the API is not served");
         let admin = cluster.admin().await;
         let journal = Journal::start(admin.clone());
@@ -42,19 +45,23 @@ impl Stage {
     }
 
     /// The program with its account's own rights.
-    pub async fn authority(&self, shortest_interval: Duration) -> anyhow::Result<Controller> {
+    pub async fn authority(
+        &self,
+        shortest_interval: Duration,
+        more: &[&str],
+    ) -> anyhow::Result<Controller> {
         let token = self.cluster.token_of("trustplane", "trustplane-authority").await;
         let kubeconfig = self.cluster.kubeconfig(&self.cluster.admin_access().with_token(token));
         let arguments = [
             "authority",
-            "--trust-domain=own.test",
+            &format!("--trust-domain={OWN}"),
             "--namespace=trustplane",
             "--listen=127.0.0.1:0",
             "--log-format=json",
             &format!("--spiffe-listen=127.0.0.1:{}", free_port()?),
             &format!("--min-sync-interval={}s", shortest_interval.as_secs()),
         ];
-        let launch = Launch::exactly("authority", &arguments, kubeconfig);
+        let launch = Launch::exactly("authority", &arguments, kubeconfig).flags(more);
         let mut controller = launch.env("RUST_LOG", "info").image_environment().start();
         controller.ready().await;
         Ok(controller)
@@ -72,13 +79,29 @@ impl Stage {
                 "metadata": { "name": name },
                 "spec": { "bundleSource": source },
             });
-            let request = http::Request::post(FEDERATIONS)
-                .header("content-type", "application/json")
-                .body(object.to_string().into_bytes())?;
-            admin.request::<Value>(request).await?;
-            anyhow::Ok(())
+            post(admin, FEDERATIONS, &object).await
         };
         stream::iter(federations).map(create).buffer_unordered(WIDTH).try_collect().await
+    }
+
+    /// A token for agents that this rule allows.
+    pub async fn create_token(&self, name: &str, rule: &str) -> anyhow::Result<()> {
+        let object = json!({
+            "apiVersion": "trustplane.dev/v1",
+            "kind": "JoinToken",
+            "metadata": { "name": name },
+            "spec": {
+                "roles": ["Agent"], "joinMethod": "spiffe", "spiffe": { "allow": [{ "spiffeID": rule }] },
+            },
+        });
+        post(&self.admin, TOKENS, &object).await
+    }
+
+    /// Our own bundle.
+    pub async fn published(&self) -> anyhow::Result<String> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "trustplane");
+        let data = maps.get("trustplane-bundle").await?.data.unwrap_or_default();
+        Ok(data.get("bundle.json").context("a bundle")?.clone())
     }
 
     pub async fn until_trusted(&self, number: usize) -> anyhow::Result<()> {
@@ -116,4 +139,12 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+async fn post(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes())?;
+    client.request::<Value>(request).await?;
+    Ok(())
 }

@@ -64,8 +64,8 @@ pub async fn measure(size: &Size) -> anyhow::Result<Results> {
     let refusing = Group::start(all - dead..all - dead / 2, &pair, &document).await?;
     let mut silent = Group::start(all - dead / 2..all, &pair, &document).await?;
 
-    let stage = Stage::start().await?;
-    let controller = stage.authority(size.shortest_interval).await?;
+    let stage = Stage::start("bench-spiffe").await?;
+    let controller = stage.authority(size.shortest_interval, &[]).await?;
     let process = Process(controller.pid());
     // What only the start needs is freed.
     tokio::time::sleep(size.window / 10).await;
@@ -135,7 +135,7 @@ async fn large_peak(stage: &Stage, size: &Size) -> anyhow::Result<f64> {
     let federation =
         |number| (format!("large-{number}.test"), json!({ "static": { "bundle": bundle } }));
     stage.create((0..size.large).map(federation)).await?;
-    let controller = stage.authority(size.shortest_interval).await?;
+    let controller = stage.authority(size.shortest_interval, &[]).await?;
     stage.until_trusted(size.large).await?;
     Process(controller.pid()).peak()
 }

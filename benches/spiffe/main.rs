@@ -1,5 +1,6 @@
-//! The SPIFFE authority: how many answers its endpoint gives next to a plain route, and what a thousand
-//! federations cost, of which a hundred are dead. Each figure is shown next to its limit in the same run.
+//! The SPIFFE authority: how many answers its endpoint gives next to a plain route, how many join next to the
+//! bare work of a join, and what a thousand followers and a thousand federations cost, of which a hundred are
+//! dead. Each figure is shown next to its limit in the same run.
 //!
 //! ```sh
 //! cargo bench --bench spiffe
@@ -9,11 +10,14 @@
 //! Figures only: nothing here fails for being slow. `cargo test` runs it with a few federations, to check
 //! that figures are made and placed in the page, and that there is one status write a sync.
 
+mod bare;
 mod client;
 mod cluster;
 mod endpoint;
 mod federations;
+mod joins;
 mod journal;
+mod partner;
 mod peers;
 
 use std::{process::ExitCode, time::Duration};
@@ -50,7 +54,16 @@ struct Options {
     /// Clients of the endpoint
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=128))]
     clients: u32,
-    /// Seconds for each measurement of the endpoint
+    /// Clients that join as fast as they can
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    joining: u32,
+    /// Strangers that try to join
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
+    strangers: u32,
+    /// Clients that follow the bundles
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
+    followers: u32,
+    /// Seconds for each measurement of the endpoint and of joins
     #[arg(long, default_value_t = 3)]
     load: u64,
     #[command(flatten)]
@@ -79,6 +92,13 @@ async fn measure(options: &Options) -> anyhow::Result<Report> {
     // Not measured: caches and frequencies settle.
     endpoints.measure(1, each).await?;
     let throughput = endpoints.measure(5, each).await?;
+    let size = joins::Size {
+        clients: options.joining as usize,
+        strangers: options.strangers as usize,
+        followers: options.followers as usize,
+        each,
+    };
+    let joins = joins::measure(&size).await?;
     let size = Size {
         federations: options.federations as usize,
         dead: options.dead as usize,
@@ -94,6 +114,7 @@ async fn measure(options: &Options) -> anyhow::Result<Report> {
     );
     let mut report = Report::about("spiffe", subject);
     report.tables = vec![throughput.table()];
+    report.tables.extend(joins.tables());
     report.tables.extend(results.tables());
     report.void = throughput.void_against(&endpoints.measure(3, each).await?);
     Ok(report)
@@ -105,6 +126,9 @@ async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
         return Ok(());
     }
     let throughput = Endpoints::start(4).await?.measure(1, Duration::from_millis(300)).await?;
+    let each = Duration::from_millis(500);
+    let joins = joins::Size { clients: 2, strangers: 2, followers: 8, each };
+    let joins = joins::measure(&joins).await?;
     let size = Size {
         federations: 8,
         dead: 2,
@@ -116,6 +140,7 @@ async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
     let results = federations::measure(&size).await?;
     let mut report = Report::about("spiffe", "a moment".to_owned());
     report.tables = vec![throughput.table()];
+    report.tables.extend(joins.tables());
     report.tables.extend(results.tables());
     println!("{report}");
     let most = results.most_writes();
@@ -125,14 +150,17 @@ async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
 
 /// A bundle with two CAs.
 fn document(hint: u64) -> anyhow::Result<String> {
-    let now = Utc::now();
-    let policy = ca::Policy {
-        refresh_hint: TimeDelta::seconds(i64::try_from(hint)?),
-        ca_ttl: TimeDelta::days(30),
-        svid_ttl: TimeDelta::hours(1),
-    };
+    let (now, policy) = (Utc::now(), policy(hint)?);
     let ca = || make_ca("peer.test", TimeDelta::days(1), now).map(|made| made.ca);
     let mut state = ca::first("peer.test", ca()?, None, &policy, now);
     state.cas.extend(ca::first("peer.test", ca()?, None, &policy, now).cas);
     Ok(state.document()?)
+}
+
+fn policy(hint: u64) -> anyhow::Result<ca::Policy> {
+    Ok(ca::Policy {
+        refresh_hint: TimeDelta::seconds(i64::try_from(hint)?),
+        ca_ttl: TimeDelta::days(30),
+        svid_ttl: TimeDelta::hours(1),
+    })
 }
