@@ -21,7 +21,10 @@ use rustls::pki_types::{
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::certificate::{Certificate, Flaw};
+use super::{
+    certificate::{Certificate, Flaw},
+    chain,
+};
 use crate::tls;
 use document::Document;
 use jwk::Jwk;
@@ -152,6 +155,18 @@ impl Bundle {
             true => Err(BundleError::NoCertificate),
             false => Ok(Self { x509, jwt: Vec::new(), sequence: None, refresh_hint: None }),
         }
+    }
+
+    /// Reads CA certificates in DER, one after the other, as a Workload API has them. Clients of it are told
+    /// of no sequence.
+    pub fn from_der(certificates: &[u8]) -> Result<Self, BundleError> {
+        let split = chain::split(certificates).ok_or(BundleError::NoCertificate)?;
+        let authority = |(number, der): (usize, CertificateDer<'_>)| {
+            let authority = Authority::read(der.into_owned());
+            authority.map_err(|flaw| BundleError::Certificate { number, flaw })
+        };
+        let x509 = (1..).zip(split).map(authority).collect::<Result<_, _>>()?;
+        Ok(Self { x509, jwt: Vec::new(), sequence: None, refresh_hint: None })
     }
 
     pub fn earliest_expiry(&self) -> Option<DateTime<Utc>> {

@@ -5,6 +5,6 @@ mod connections;
 pub mod messages;
 pub mod metrics;
 pub mod run;
-mod service;
-mod socket;
+pub mod service;
+pub mod socket;
 pub mod workload_client;

@@ -6,14 +6,11 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use futures::{FutureExt as _, StreamExt as _, future::BoxFuture};
-use tokio::{net::UnixListener, sync::watch, time::timeout};
-use tokio_stream::wrappers::UnixListenerStream;
+use futures::{FutureExt as _, future::BoxFuture};
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 
 use super::{
-    connections::Connections,
     metrics::Metrics,
     service::WorkloadApi,
     socket::{self, Reach},
@@ -95,7 +92,14 @@ impl Agent {
             allowed.insert(bound.owner);
         }
         tracing::info!(socket = %self.options.socket.display(), ?allowed, "serving the Workload API");
-        let mut serving = self.serve(listener, allowed, stop.clone()).boxed();
+        let service = WorkloadApi {
+            snapshots: self.snapshots.subscribe(),
+            allowed: Arc::new(allowed),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            stop: stop.clone(),
+        };
+        let mut serving = service.serve(listener).boxed();
         tokio::select! {
             biased;
             () = self.stay_joined(&stop) => {}
@@ -106,30 +110,6 @@ impl Agent {
         }
         let _ = timeout(LAST_ANSWERS, serving).await;
         drop(bound);
-        Ok(())
-    }
-
-    async fn serve(
-        &self,
-        listener: UnixListener,
-        allowed: BTreeSet<u32>,
-        stop: CancellationToken,
-    ) -> anyhow::Result<()> {
-        let allowed = Arc::new(allowed);
-        let connections = Arc::new(Connections::new(allowed.clone()));
-        let service = WorkloadApi {
-            snapshots: self.snapshots.subscribe(),
-            allowed,
-            clock: self.clock.clone(),
-            metrics: self.metrics.clone(),
-            stop: stop.clone(),
-        };
-        let incoming = UnixListenerStream::new(listener).filter_map(move |accepted| {
-            let admitted = accepted.map(|stream| connections.admit(stream)).transpose();
-            async move { admitted }
-        });
-        let server = Server::builder();
-        server.serve_with_incoming_shutdown(service, incoming, stop.cancelled_owned()).await?;
         Ok(())
     }
 

@@ -8,17 +8,22 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt as _, Stream, future::BoxFuture, stream};
+use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream};
 use prost::Message;
-use tokio::sync::watch;
+use tokio::{net::UnixListener, sync::watch};
+use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{
-    Request, Response, Status, body::Body, server::Grpc, transport::server::UdsConnectInfo,
+    Request, Response, Status,
+    body::Body,
+    server::Grpc,
+    transport::{Error, Server, server::UdsConnectInfo},
 };
 use tonic_prost::ProstCodec;
 use tower::Service;
 
 use super::{
+    connections::Connections,
     messages::{
         Empty, FETCH_JWT_BUNDLES, FETCH_JWT_SVID, FETCH_X509_BUNDLES, FETCH_X509_SVID, HEADER,
         JwtBundlesResponse, VALIDATE_JWT_SVID, ValidateJwtSvidRequest, ValidateJwtSvidResponse,
@@ -40,17 +45,17 @@ use crate::{
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
 
 /// None until the first join.
-pub(super) type Snapshots = watch::Receiver<Option<Arc<Snapshot>>>;
+pub type Snapshots = watch::Receiver<Option<Arc<Snapshot>>>;
 
 #[derive(Clone)]
-pub(super) struct WorkloadApi {
-    pub(super) snapshots: Snapshots,
+pub struct WorkloadApi {
+    pub snapshots: Snapshots,
     /// Users that get our SVID.
-    pub(super) allowed: Arc<BTreeSet<u32>>,
-    pub(super) clock: Clock,
-    pub(super) metrics: Arc<Metrics>,
-    /// Ends the streams.
-    pub(super) stop: CancellationToken,
+    pub allowed: Arc<BTreeSet<u32>>,
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    /// Ends the streams, and then the service.
+    pub stop: CancellationToken,
 }
 
 impl Service<http::Request<Body>> for WorkloadApi {
@@ -68,6 +73,17 @@ impl Service<http::Request<Body>> for WorkloadApi {
 }
 
 impl WorkloadApi {
+    /// Serves until asked to stop.
+    pub async fn serve(self, listener: UnixListener) -> Result<(), Error> {
+        let connections = Arc::new(Connections::new(self.allowed.clone()));
+        let incoming = UnixListenerStream::new(listener).filter_map(move |accepted| {
+            let admitted = accepted.map(|stream| connections.admit(stream)).transpose();
+            async move { admitted }
+        });
+        let stop = self.stop.clone();
+        Server::builder().serve_with_incoming_shutdown(self, incoming, stop.cancelled_owned()).await
+    }
+
     async fn answer(self, request: http::Request<Body>) -> http::Response<Body> {
         if let Err(status) = self.admit(&request) {
             return status.into_http();

@@ -21,11 +21,11 @@ pub enum SocketError {
 
 /// Removes the socket when dropped, unless another process has put its own in the place.
 #[derive(Debug)]
-pub(super) struct BoundSocket {
+pub struct BoundSocket {
     path: PathBuf,
     inode: u64,
     /// The user that we run as.
-    pub(super) owner: u32,
+    pub owner: u32,
 }
 
 impl Drop for BoundSocket {
@@ -38,17 +38,14 @@ impl Drop for BoundSocket {
 
 /// Whose connections the kernel lets through. Whoever they are, they are asked again by their user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub enum Reach {
     OwnUser,
     EveryUser,
 }
 
 /// Listens at a path. A socket that a dead process left there is replaced in one step, so that workloads
 /// find either the old one or the new one.
-pub(super) async fn bind(
-    path: &Path,
-    reach: Reach,
-) -> Result<(UnixListener, BoundSocket), SocketError> {
+pub async fn bind(path: &Path, reach: Reach) -> Result<(UnixListener, BoundSocket), SocketError> {
     let shown = path.display().to_string();
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotSocket(shown)),

@@ -4,7 +4,9 @@ use std::{path::Path, time::Duration};
 
 use http::{Uri, uri::PathAndQuery};
 use tokio::{net::UnixStream, time::timeout};
-use tonic::{Code, Request, client::Grpc, metadata::MetadataValue, transport::Channel};
+use tonic::{
+    Code, Request, Status, Streaming, client::Grpc, metadata::MetadataValue, transport::Channel,
+};
 use tonic_prost::ProstCodec;
 
 use super::messages::{Empty, FETCH_X509_SVID, HEADER, X509SvidResponse};
@@ -41,25 +43,34 @@ pub async fn fetch_svid(socket: &Path) -> Result<(Vec<u8>, Pkcs8Key), WorkloadAp
 }
 
 async fn fetch(socket: &Path) -> Result<(Vec<u8>, Pkcs8Key), WorkloadApiError> {
-    let path = || socket.display().to_string();
-    let failed = |status: tonic::Status| match status.code() {
-        Code::PermissionDenied => WorkloadApiError::NotEntitled(path()),
-        code => {
-            let why = format!("{code} {}", printable(status.message()));
-            WorkloadApiError::Failed { path: path(), why }
-        }
-    };
+    let first = subscribe(socket).await?.message().await.map_err(|it| failed(socket, &it))?;
+    let svid = first.and_then(|it| it.svids.into_iter().next());
+    let svid = svid.ok_or_else(|| WorkloadApiError::NotEntitled(socket.display().to_string()))?;
+    Ok((svid.x509_svid, Pkcs8Key::new(svid.x509_svid_key)))
+}
+
+/// The stream of a workload's SVIDs and bundles.
+pub async fn subscribe(socket: &Path) -> Result<Streaming<X509SvidResponse>, WorkloadApiError> {
     let mut grpc = Grpc::new(connect(socket).await?).max_decoding_message_size(LONGEST_MESSAGE);
-    grpc.ready().await.map_err(|error| failed(tonic::Status::from_error(error.into())))?;
+    grpc.ready().await.map_err(|error| failed(socket, &Status::from_error(error.into())))?;
     let mut request = Request::new(Empty {});
     request.metadata_mut().insert(HEADER, MetadataValue::from_static("true"));
     let method = PathAndQuery::from_static(FETCH_X509_SVID);
     let codec = ProstCodec::<Empty, X509SvidResponse>::default();
-    let response = grpc.server_streaming(request, method, codec).await.map_err(failed)?;
-    let first = response.into_inner().message().await.map_err(failed)?;
-    let svid = first.and_then(|it| it.svids.into_iter().next());
-    let svid = svid.ok_or_else(|| WorkloadApiError::NotEntitled(path()))?;
-    Ok((svid.x509_svid, Pkcs8Key::new(svid.x509_svid_key)))
+    let response = grpc.server_streaming(request, method, codec).await;
+    Ok(response.map_err(|status| failed(socket, &status))?.into_inner())
+}
+
+/// What a failed call means.
+pub fn failed(socket: &Path, status: &Status) -> WorkloadApiError {
+    let path = socket.display().to_string();
+    match status.code() {
+        Code::PermissionDenied => WorkloadApiError::NotEntitled(path),
+        code => {
+            let why = format!("{} ({code:?})", printable(status.message()));
+            WorkloadApiError::Failed { path, why }
+        }
+    }
 }
 
 async fn connect(socket: &Path) -> Result<Channel, WorkloadApiError> {

@@ -9,13 +9,13 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA25
 use rustls::pki_types::CertificateDer;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming, client::Grpc};
+use tonic::{Code, Status, Streaming, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
 
 use super::{
     messages::{
-        Certs, ChallengeSolution, InitialRequest, JoinRequest, METHOD, Request, RequestPayload,
-        Response, ResponsePayload, Role,
+        Certs, Challenge, ChallengeSolution, InitialRequest, JoinRequest, METHOD, Request,
+        RequestPayload, Response, ResponsePayload, Role,
     },
     own_svid::{OwnSvid, OwnSvidError, SvidSource},
 };
@@ -57,7 +57,7 @@ pub enum JoinError {
     )]
     Handshake { server: String, why: String },
     #[error(
-        "the server refused: {0}. Its audit log has the reason under that reference; the token, its rules and the federation with our trust domain are in its cluster"
+        "the server refused: {0}. Ask its administrators: its audit log, the JoinToken with its rules, and the federation with our trust domain are theirs"
     )]
     Refused(String),
     #[error("the server can't let anybody join now: {0}. Try again later")]
@@ -150,50 +150,28 @@ pub enum FollowError {
 impl Client {
     pub async fn join(&self, trust: &ServerTrust) -> Result<Joined, JoinError> {
         let svid = self.source.read(self.clock.now()).await?;
-        let stream = dial::dial(&self.server, trust, self.clock.clone()).await?;
-        let channel = grpc::channel(stream, self.server.origin()).await;
-        let channel = channel.map_err(|_| JoinError::Protocol("it does not speak HTTP/2"))?;
-        let grpc = Grpc::new(channel).max_decoding_message_size(LONGEST_MESSAGE);
+        let grpc = self.connect(trust).await?;
         match timeout(PATIENCE, self.exchange(grpc, &svid)).await {
             Ok(joined) => joined,
             Err(_) => Err(JoinError::TooSlow),
         }
     }
 
-    async fn exchange(
-        &self,
-        mut grpc: Grpc<tonic::transport::Channel>,
-        svid: &OwnSvid,
-    ) -> Result<Joined, JoinError> {
+    /// A connection to the server that is meant.
+    pub(crate) async fn connect(&self, trust: &ServerTrust) -> Result<Grpc<Channel>, JoinError> {
+        let stream = dial::dial(&self.server, trust, self.clock.clone()).await?;
+        let channel = grpc::channel(stream, self.server.origin()).await;
+        let channel = channel.map_err(|_| JoinError::Protocol("it does not speak HTTP/2"))?;
+        Ok(Grpc::new(channel).max_decoding_message_size(LONGEST_MESSAGE))
+    }
+
+    async fn exchange(&self, grpc: Grpc<Channel>, svid: &OwnSvid) -> Result<Joined, JoinError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let init = self.init(svid, &key)?;
-        let (requests, outgoing) = mpsc::channel(1);
-        let closed = |_| JoinError::Failed("the connection was closed".to_owned());
-        requests.send(payload(RequestPayload::Init(init.clone()))).await.map_err(closed)?;
-        grpc.ready().await.map_err(|error| JoinError::Failed(error.to_string()))?;
-        let response = grpc
-            .streaming(
-                tonic::Request::new(ReceiverStream::new(outgoing)),
-                PathAndQuery::from_static(METHOD),
-                ProstCodec::<Request, Response>::default(),
-            )
-            .await;
-        let mut responses = response.map_err(|status| JoinError::of(&status))?.into_inner();
-
-        let ResponsePayload::Challenge(challenge) = next(&mut responses).await? else {
-            return Err(JoinError::Protocol("its first answer is no challenge"));
-        };
-        if challenge.nonce.len() < challenge::NONCE_LENGTH {
-            return Err(JoinError::Protocol("its nonce is too short"));
-        }
-        let signed_nonce = svid.sign(&self.message(&challenge.nonce, &init))?;
-        let solution = RequestPayload::ChallengeSolution(ChallengeSolution { signed_nonce });
-        // If the server has closed the stream already, the next answer says why.
-        let _ = requests.send(payload(solution)).await;
-
-        let ResponsePayload::Certs(certs) = next(&mut responses).await? else {
-            return Err(JoinError::Protocol("its answer to the solution is no certificate"));
-        };
+        let mut attempt = Try::begin(grpc, init.clone()).await?;
+        let signed_nonce = svid.sign(&self.message(&attempt.nonce, &init))?;
+        let certs = attempt.solve(signed_nonce).await?;
+        let Try { requests, mut responses, .. } = attempt;
         let ResponsePayload::TrustBundles(bundles) = next(&mut responses).await? else {
             return Err(JoinError::Protocol("it sends no bundles"));
         };
@@ -204,7 +182,7 @@ impl Client {
         Ok(Joined { svid, bundles, following })
     }
 
-    fn init(&self, svid: &OwnSvid, key: &KeyPair) -> Result<InitialRequest, JoinError> {
+    pub(crate) fn init(&self, svid: &OwnSvid, key: &KeyPair) -> Result<InitialRequest, JoinError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         let csr = params.serialize_request(key)?.der().to_vec();
@@ -220,7 +198,8 @@ impl Client {
         Ok(InitialRequest { join_request: Some(join_request), x509_svid: svid.chain() })
     }
 
-    fn message(&self, nonce: &[u8], init: &InitialRequest) -> Vec<u8> {
+    /// What is signed.
+    pub(crate) fn message(&self, nonce: &[u8], init: &InitialRequest) -> Vec<u8> {
         let request = init.join_request.clone().unwrap_or_default();
         let signed = Signed {
             chain: &init.x509_svid,
@@ -255,6 +234,50 @@ impl Client {
         let (_, not_after) = svid.validity().ok_or(SvidError::Unreadable)?;
         let key = Pkcs8Key::new(key.serialize_der());
         Ok(IssuedSvid { id, chain, key, not_after })
+    }
+}
+
+/// One stream, whose challenge has come.
+pub(crate) struct Try {
+    pub(crate) nonce: Vec<u8>,
+    requests: mpsc::Sender<Request>,
+    responses: Streaming<Response>,
+}
+
+impl Try {
+    pub(crate) async fn begin(
+        mut grpc: Grpc<Channel>,
+        init: InitialRequest,
+    ) -> Result<Self, JoinError> {
+        let (requests, outgoing) = mpsc::channel(1);
+        let closed = |_| JoinError::Failed("the connection was closed".to_owned());
+        requests.send(payload(RequestPayload::Init(init))).await.map_err(closed)?;
+        grpc.ready().await.map_err(|error| JoinError::Failed(error.to_string()))?;
+        let response = grpc
+            .streaming(
+                tonic::Request::new(ReceiverStream::new(outgoing)),
+                PathAndQuery::from_static(METHOD),
+                ProstCodec::<Request, Response>::default(),
+            )
+            .await;
+        let mut responses = response.map_err(|status| JoinError::of(&status))?.into_inner();
+        let ResponsePayload::Challenge(Challenge { nonce }) = next(&mut responses).await? else {
+            return Err(JoinError::Protocol("its first answer is no challenge"));
+        };
+        if nonce.len() < challenge::NONCE_LENGTH {
+            return Err(JoinError::Protocol("its nonce is too short"));
+        }
+        Ok(Self { nonce, requests, responses })
+    }
+
+    pub(crate) async fn solve(&mut self, signed_nonce: Vec<u8>) -> Result<Certs, JoinError> {
+        let solution = RequestPayload::ChallengeSolution(ChallengeSolution { signed_nonce });
+        // If the server has closed the stream already, the next answer says why.
+        let _ = self.requests.send(payload(solution)).await;
+        match next(&mut self.responses).await? {
+            ResponsePayload::Certs(certs) => Ok(certs),
+            _ => Err(JoinError::Protocol("its answer to the solution is no certificate")),
+        }
     }
 }
 

@@ -448,6 +448,16 @@ fn pem_and_document_of_the_same_authorities_are_the_same() {
 }
 
 #[test]
+fn der_and_document_of_the_same_authorities_are_the_same() {
+    let (a, b) = (Ca::new("a"), Ca::new("b"));
+    let both = [a.der().to_vec(), b.der().to_vec()].concat();
+    assert!(Bundle::from_der(&both).unwrap().same_keys(&bundle(&[&a, &b])));
+    for damaged in [&both[..both.len() - 1], b"text", b""] {
+        assert_eq!(Bundle::from_der(damaged).err(), Some(BundleError::NoCertificate));
+    }
+}
+
+#[test]
 fn pem_that_holds_no_authorities_alone_is_refused() {
     let ca = Ca::new("a");
     let leaf = ca.0.key().serialize_pem();
