@@ -2,6 +2,7 @@
 
 mod authority;
 mod federation;
+mod join;
 mod tour_args;
 
 use std::{io::IsTerminal, time::Duration};
@@ -54,6 +55,9 @@ Examples:
   See a trust domain of its own, and a partner that it trusts through every rotation:
     trustplane demo authority
 
+  See a partner's workloads join it, and what workloads there get:
+    trustplane demo join
+
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
 line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off."
 )]
@@ -79,6 +83,7 @@ enum Job {
     // The help is on each type.
     Authority(authority::Authority),
     Federation(federation::Federation),
+    Join(join::Join),
 }
 
 impl Demo {
@@ -86,6 +91,7 @@ impl Demo {
         match self.job {
             Some(Job::Authority(tour)) => return tour.run(),
             Some(Job::Federation(tour)) => return tour.run(),
+            Some(Job::Join(tour)) => return tour.run(),
             None => {}
         }
         self.settings.init_log();

@@ -2,14 +2,16 @@
 //! read the file, from the first byte on, and it is removed when the sandbox ends.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use zeroize::Zeroizing;
+
+use super::private_folder::{FolderError, PrivateFolder};
 
 /// Name of cluster, user and context.
 const NAME: &str = "trustplane-sandbox";
@@ -19,7 +21,7 @@ const NAME: &str = "trustplane-sandbox";
 pub struct Kubeconfig {
     path: PathBuf,
     /// The temporary folder made for it.
-    folder: Option<PathBuf>,
+    _folder: Option<PrivateFolder>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,12 @@ pub enum KubeconfigError {
     Unwritable { path: PathBuf, source: io::Error },
 }
 
+impl From<FolderError> for KubeconfigError {
+    fn from(FolderError { path, source }: FolderError) -> Self {
+        Self::Unwritable { path, source }
+    }
+}
+
 impl Kubeconfig {
     /// Writes the file at the path, or in a new temporary folder.
     pub fn write(
@@ -51,13 +59,13 @@ impl Kubeconfig {
         let (path, folder) = match path {
             Some(path) => (path.to_owned(), None),
             None => {
-                let folder = private_folder()?;
-                (folder.join("kubeconfig"), Some(folder))
+                let folder = PrivateFolder::new()?;
+                (folder.path().join("kubeconfig"), Some(folder))
             }
         };
         let path = std::path::absolute(&path).unwrap_or(path);
         // From here on the folder is removed on every error.
-        let mut kubeconfig = Self { path: PathBuf::new(), folder };
+        let mut kubeconfig = Self { path: PathBuf::new(), _folder: folder };
         create(&path, content.as_bytes())?;
         kubeconfig.path = path;
         Ok(kubeconfig)
@@ -73,18 +81,6 @@ impl Drop for Kubeconfig {
         if !self.path.as_os_str().is_empty() {
             let _ = fs::remove_file(&self.path);
         }
-        if let Some(folder) = &self.folder {
-            let _ = fs::remove_dir(folder);
-        }
-    }
-}
-
-fn private_folder() -> Result<PathBuf, KubeconfigError> {
-    let folder = std::env::temp_dir().join(format!("{NAME}-{:016x}", fastrand::u64(..)));
-    // Must be new: a folder of somebody else is an error.
-    match DirBuilder::new().mode(0o700).create(&folder) {
-        Ok(()) => Ok(folder),
-        Err(source) => Err(KubeconfigError::Unwritable { path: folder, source }),
     }
 }
 

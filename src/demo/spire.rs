@@ -6,6 +6,7 @@
 //! longer configured until somebody deletes it. It has no entries, agents or JWT keys, and supports
 //! only the profile https_spiffe.
 
+pub mod agent;
 pub mod trust_domain;
 
 use std::{
@@ -134,6 +135,10 @@ impl Spire {
             imported: Mutex::default(),
             sync_lock: tokio::sync::Mutex::default(),
         }))
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub fn url(&self) -> String {

@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod expect;
 pub mod federation;
+pub mod join;
 pub mod observed;
 pub mod parts;
 pub mod printer;

@@ -7,6 +7,7 @@ mod edge_behind;
 mod edge_status;
 mod federation_tour;
 mod in_process;
+mod join_tour;
 mod program;
 mod stage;
 mod tours;

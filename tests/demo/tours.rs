@@ -62,7 +62,7 @@ fn check_width(tour: &str, steps: usize, width: usize) {
 
 #[test]
 fn flags_of_the_other_tour_are_refused() {
-    for tour in ["authority", "federation"] {
+    for tour in ["authority", "federation", "join"] {
         let ended = run(tour, &["--api-port", "0"], &[]);
         assert_eq!(ended.status.code(), Some(2), "{tour}: {}", text(&ended.stderr));
     }

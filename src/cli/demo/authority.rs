@@ -6,7 +6,10 @@ use super::{
     PATIENCE,
     tour_args::{Presentation, TourArgs},
 };
-use crate::demo::tour::authority::{Tour, printer, stage::Stage};
+use crate::demo::tour::authority::{
+    Tour, printer,
+    stage::{Joins, Stage},
+};
 
 /// Shows in about 20 seconds how trustplane runs a SPIFFE trust domain and follows a partner's, on this
 /// machine and without a cluster.
@@ -44,7 +47,7 @@ impl Authority {
     pub fn run(self) -> anyhow::Result<()> {
         let presentation = Presentation { introduction: INTRODUCTION, ends: printer::ends };
         self.tour.run(presentation, async {
-            let (stage, parts) = Stage::start(PATIENCE).await?;
+            let (stage, parts) = Stage::start(PATIENCE, Joins::Off).await?;
             Ok((Tour::new(stage), parts))
         })
     }
@@ -59,13 +62,13 @@ mod tests {
 
     #[tokio::test]
     async fn every_line_of_every_step_fits_and_what_is_to_be_typed_is_a_command_line() {
-        let (stage, _parts) = Stage::start(PATIENCE).await.unwrap();
+        let (stage, _parts) = Stage::start(PATIENCE, Joins::Off).await.unwrap();
         check_headings(&Tour::new(stage));
     }
 
     #[tokio::test]
     async fn no_step_holds_where_no_authority_runs() {
-        let (stage, parts) = Stage::start(Duration::from_millis(50)).await.unwrap();
+        let (stage, parts) = Stage::start(Duration::from_millis(50), Joins::Off).await.unwrap();
         drop(parts);
         let (held, failed) = walk_impatiently(&Tour::new(stage)).await;
         // The authority may have published a bundle before it ended.

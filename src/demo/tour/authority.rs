@@ -16,14 +16,11 @@ use std::sync::{Arc, Mutex};
 use rustls::pki_types::CertificateDer;
 
 use self::{
-    expect::{Expected, FederationStatus, Fetches, Seen, Signer},
+    expect::{Expected, Fetches, Seen, Signer},
     stage::{PARTNER, Stage, TRUST_DOMAIN},
     steps::{Act, ActError, Step},
 };
-use super::{
-    observed::{Condition, Received},
-    walk::Scenario,
-};
+use super::{observed::Received, walk::Scenario};
 use crate::{
     api::spiffe_federation::SpiffeFederation,
     bundle::fetch::{self, Endpoint, Trust},
@@ -116,10 +113,7 @@ impl Scenario for Tour {
             fetches: *lock(&self.fetches),
             partner: self.partner_svid(there),
             outdated: outdated.map(|(id, svid)| self.verify(there, &id, svid)),
-            federation: federation.map(|it| FederationStatus {
-                sequence: it.status.sequence,
-                conditions: it.status.conditions.into_iter().map(Condition::from).collect(),
-            }),
+            federation: federation.map(Into::into),
             audit: self.stage.audit.newest(),
         }
     }

@@ -16,9 +16,19 @@ pub struct AuditTrail(Arc<Mutex<Vec<u8>>>);
 impl AuditTrail {
     /// The last complete record.
     pub fn newest(&self) -> Option<Value> {
+        self.newest_of(|_| true)
+    }
+
+    /// The last complete record of this event.
+    pub fn newest_of_event(&self, event: &str) -> Option<Value> {
+        self.newest_of(|it| it["event"] == event)
+    }
+
+    fn newest_of(&self, is_meant: impl Fn(&Value) -> bool) -> Option<Value> {
         let written = lock(&self.0);
         let complete = &written[..written.iter().rposition(|&byte| byte == b'\n')?];
-        serde_json::from_slice(complete.rsplit(|&byte| byte == b'\n').next()?).ok()
+        let lines = complete.rsplit(|&byte| byte == b'\n');
+        lines.filter_map(|line| serde_json::from_slice(line).ok()).find(is_meant)
     }
 }
 
@@ -45,5 +55,7 @@ mod tests {
         assert_eq!(trail.newest(), None);
         trail.clone().write_all(b"{\"event\":\"one\"}\n{\"event\":\"two\"}\n{\"ev").unwrap();
         assert_eq!(trail.newest(), Some(json!({ "event": "two" })));
+        assert_eq!(trail.newest_of_event("one"), Some(json!({ "event": "one" })));
+        assert_eq!(trail.newest_of_event("three"), None);
     }
 }

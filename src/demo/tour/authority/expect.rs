@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
+    api::spiffe_federation::SpiffeFederation,
     authority::decide::sync::{SYNCED, TRUSTED},
     demo::tour::observed::{Condition, Received, or_error, should_get, some_or_error},
 };
@@ -84,6 +85,13 @@ pub struct FederationStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl From<SpiffeFederation> for FederationStatus {
+    fn from(it: SpiffeFederation) -> Self {
+        let conditions = it.status.conditions.into_iter().map(Condition::from).collect();
+        Self { sequence: it.status.sequence, conditions }
+    }
+}
+
 impl ExpectedStatus {
     pub fn well(sequence: u64) -> Self {
         Self { sequence, conditions: &[(SYNCED, "True", "Synced"), STILL_TRUSTED] }
@@ -96,6 +104,16 @@ impl ExpectedStatus {
     /// After a bundle without keys. It verifies no endpoint, so `Synced` soon becomes False.
     pub fn empty(sequence: u64) -> Self {
         Self { sequence, conditions: &[(TRUSTED, "False", "BundleEmpty")] }
+    }
+
+    /// Differences from the expectation, which may be that there is no such object.
+    pub fn compare(wanted: Option<&Self>, seen: Option<&FederationStatus>) -> Vec<String> {
+        match (wanted, seen) {
+            (Some(wanted), Some(seen)) => wanted.differences(seen),
+            (Some(_), None) => vec!["there should be a SPIFFEFederation".to_owned()],
+            (None, Some(_)) => vec!["there should be no SPIFFEFederation".to_owned()],
+            (None, None) => Vec::new(),
+        }
     }
 
     fn differences(&self, seen: &FederationStatus) -> Vec<String> {
@@ -146,12 +164,8 @@ impl Expected {
         if let Some(Ok(_)) = &seen.outdated {
             differences.push("the SVID of the old authority should be refused".to_owned());
         }
-        match (&self.federation, &seen.federation) {
-            (Some(wanted), Some(seen)) => differences.extend(wanted.differences(seen)),
-            (Some(_), None) => differences.push("there should be a SPIFFEFederation".to_owned()),
-            (None, Some(_)) => differences.push("there should be no SPIFFEFederation".to_owned()),
-            (None, None) => {}
-        }
+        differences
+            .extend(ExpectedStatus::compare(self.federation.as_ref(), seen.federation.as_ref()));
         let (event, sequence) = self.audit;
         let of_record = |name: &str| seen.audit.as_ref().and_then(|it| it[name].as_str());
         let sequence = sequence.map(|it| it.to_string());

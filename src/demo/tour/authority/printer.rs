@@ -67,8 +67,8 @@ fn counted(Fetches { all, failed }: Fetches) -> (Style, String) {
     }
 }
 
-/// An audit record, as far as it fits into a row.
-fn described(record: &Value) -> String {
+/// An audit record of bundles, as far as it fits into a row.
+pub fn described(record: &Value) -> String {
     let text = |name: &str| record[name].as_str();
     let keys = |name: &str| -> BTreeSet<&str> {
         record[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()

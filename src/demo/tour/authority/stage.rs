@@ -1,6 +1,6 @@
 //! Our cluster with `trustplane authority`, and a partner's with a stand-in for SPIRE.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use chrono::TimeDelta;
 use http::{Method, Uri};
@@ -25,6 +25,7 @@ use crate::{
             fetch::{ErrorDetail, NetworkFetcher},
         },
         decide::{ca, sync},
+        join::server::JoinOptions,
         metrics::{Metrics, Source},
         run::{Authority, ENDPOINT_PATH, Options, PATH},
     },
@@ -41,7 +42,7 @@ use crate::{
         gate::Gate,
     },
     names::{BUNDLE_CONFIG_MAP, NAMESPACE, REQUESTS_CONFIG_MAP, ROTATE_ANNOTATION},
-    runtime::clock::Clock,
+    runtime::{clock::Clock, tls_listener::PeerAddress},
     spiffe::id::{IdError, SpiffeId, TrustDomain},
 };
 
@@ -55,9 +56,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A port of this machine is bound within this.
 const BIND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Whether others can join us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joins {
+    Off,
+    Served,
+}
+
 pub struct Stage {
     /// Of our cluster.
-    client: Client,
+    pub client: Client,
     partner_client: Client,
     /// Stand-in for the partner's SPIRE server.
     pub partner: Arc<Spire>,
@@ -66,6 +74,8 @@ pub struct Stage {
     /// Of our https_spiffe endpoint.
     pub endpoint_id: SpiffeId,
     pub endpoint_url: Uri,
+    /// Of the join service; none if it is off.
+    pub join_address: Option<SocketAddr>,
     pub audit: AuditTrail,
     pub clock: Clock,
     /// Timeout for our first bundle.
@@ -81,12 +91,12 @@ pub enum StartError {
     /// The initial objects could not be created.
     #[error("cannot prepare the sandbox's cluster")]
     Prepare(#[from] ApiError),
-    #[error("cannot listen on a port of 127.0.0.1 for our bundle endpoint")]
+    #[error("cannot listen on a port of 127.0.0.1 for trustplane authority")]
     Port,
 }
 
 impl Stage {
-    pub async fn start(patience: Duration) -> Result<(Self, Parts), StartError> {
+    pub async fn start(patience: Duration, joins: Joins) -> Result<(Self, Parts), StartError> {
         let (clock, mut parts) = (Clock::system(), Parts::default());
         let client = cluster(NAMESPACE, &clock).await?;
         let partner_client = cluster("spire", &clock).await?;
@@ -97,14 +107,22 @@ impl Stage {
 
         let (trust_domain, audit) = (TrustDomain::parse(TRUST_DOMAIN)?, AuditTrail::default());
         let endpoint_id = SpiffeId::parse(&format!("spiffe://{TRUST_DOMAIN}{ENDPOINT_PATH}"))?;
-        let authority = authority(&client, &clock, trust_domain, &audit);
+        let authority = authority(&client, &clock, trust_domain, &audit, joins);
         let running = authority.clone().run(CancellationToken::new());
         parts.spawn("trustplane authority", async move {
             if let Err(error) = running.await {
                 tracing::error!(error = format!("{error:#}"), "trustplane authority failed");
             }
         });
-        let endpoint_url = endpoint_url(&authority).await.ok_or(StartError::Port)?;
+        let address = bound(|| authority.spiffe_address()).await.ok_or(StartError::Port)?;
+        let endpoint_url = format!("https://{address}{PATH}");
+        let endpoint_url = endpoint_url.parse::<Uri>().map_err(|_| StartError::Port)?;
+        let join_address = match joins {
+            Joins::Off => None,
+            Joins::Served => {
+                Some(bound(|| authority.join_address()).await.ok_or(StartError::Port)?)
+            }
+        };
         let old_copy = partner.document();
         let stage = Self {
             client,
@@ -113,6 +131,7 @@ impl Stage {
             old_copy,
             endpoint_id,
             endpoint_url,
+            join_address,
             audit,
             clock,
             patience,
@@ -204,7 +223,14 @@ fn authority(
     clock: &Clock,
     trust_domain: TrustDomain,
     audit: &AuditTrail,
+    joins: Joins,
 ) -> Arc<Authority> {
+    let join = JoinOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        client: client.clone(),
+        certificate: None,
+        peers: PeerAddress::Connection,
+    };
     let options = Options {
         trust_domain,
         namespace: NAMESPACE.to_owned(),
@@ -217,7 +243,7 @@ fn authority(
         new_authority: false,
         spiffe_listen: Some(([127, 0, 0, 1], 0).into()),
         web: None,
-        join: None,
+        join: (joins == Joins::Served).then_some(join),
         poll: POLL_INTERVAL,
         watch_timeout: Duration::from_secs(60),
         instance: "sandbox".to_owned(),
@@ -232,13 +258,13 @@ fn authority(
 }
 
 /// None if the port is not bound in time.
-async fn endpoint_url(authority: &Authority) -> Option<Uri> {
+async fn bound(address: impl Fn() -> Option<SocketAddr>) -> Option<SocketAddr> {
     let start = Instant::now();
     while start.elapsed() < BIND_TIMEOUT {
-        if let Some(address) = authority.spiffe_address() {
-            return format!("https://{address}{PATH}").parse().ok();
+        match address() {
+            None => sleep(Duration::from_millis(5)).await,
+            bound => return bound,
         }
-        sleep(Duration::from_millis(5)).await;
     }
     None
 }

@@ -1,0 +1,221 @@
+//! Prints the tour in the same blocks as the tour of `inject`. Pure: text in, text out.
+
+use anstyle::Style;
+use serde_json::Value;
+
+use super::expect::{Seen, TokenStatus, WorkloadStatus, described as bundles};
+use crate::{
+    authority::decide::sync::TRUSTED,
+    demo::tour::{
+        authority::{expect::FederationStatus, printer::described as rotation, stage::PARTNER},
+        observed::judged,
+        printer::Rows,
+        walk::WalkedStep,
+    },
+    runtime::terminal::{BAD, FAINT, GOOD, WARNING},
+};
+
+/// The text at the end of a step.
+pub fn ends(step: &WalkedStep<Seen>, width: usize) -> String {
+    let mut rows = Rows::new(step.holds(), step.seconds, width);
+    let seen = &step.seen;
+    match &seen.client {
+        Some(Ok(joined)) => {
+            let mut text = format!("joined as {}", joined.spiffe_id);
+            if !joined.trusted.is_empty() {
+                text = format!("{text}, with the bundles of {}", joined.trusted.join(", "));
+            }
+            rows.add("client", GOOD, &text);
+        }
+        Some(Err(why)) => rows.add("client", WARNING, &format!("did not join: {why}")),
+        None => {}
+    }
+    match &seen.workload {
+        Some(Ok(workload)) => add_workload(&mut rows, workload),
+        Some(Err(why)) => rows.add("workload", WARNING, &format!("gets nothing: {why}")),
+        None => {}
+    }
+    let (style, text) = token(seen.token.as_ref());
+    rows.add("token", style, &text);
+    let (style, text) = federation(seen.federation.as_ref());
+    rows.add("status", style, &text);
+    match &seen.audit {
+        Some(record) => rows.add("audit", Style::new(), &record_in_words(record)),
+        None => rows.add("audit", FAINT, "no record"),
+    }
+    for difference in &step.differences {
+        rows.add("expected", BAD, difference);
+    }
+    rows.text
+}
+
+fn add_workload(rows: &mut Rows, workload: &WorkloadStatus) {
+    let WorkloadStatus { spiffe_id, messages, signer, authorities, partner, outdated } = workload;
+    let signer = signer.words();
+    rows.add("workload", GOOD, &format!("{spiffe_id}, signed by {signer} (message {messages})"));
+    rows.add("bundles", GOOD, &bundles(authorities));
+    for (label, svid) in [("partner", Some(partner)), ("old SVID", outdated.as_ref())] {
+        if let Some((style, text)) = svid.map(judged) {
+            rows.add(label, style, &text);
+        }
+    }
+}
+
+fn token(token: Option<&TokenStatus>) -> (Style, String) {
+    let Some(token) = token else { return (FAINT, "no JoinToken".to_owned()) };
+    let most = token.max_uses.map(|most| format!(" of {most}")).unwrap_or_default();
+    let mut text = format!("JoinToken {}, used {}{most}", token.name, token.uses);
+    if !token.used_by.is_empty() {
+        text = format!("{text}: {}", token.used_by.join(", "));
+    }
+    (Style::new(), text)
+}
+
+/// In one row: what matters here is whether it counts.
+fn federation(status: Option<&FederationStatus>) -> (Style, String) {
+    let Some(status) = status else { return (FAINT, format!("no SPIFFEFederation {PARTNER}")) };
+    let trusted = status.conditions.iter().find(|it| it.r#type == TRUSTED);
+    let sequence = status.sequence.as_deref().unwrap_or("not known yet");
+    let text = format!("SPIFFEFederation {PARTNER}, sequence {sequence}");
+    match trusted {
+        Some(condition) => (condition.style(), format!("{text}, {condition}")),
+        None => (FAINT, text),
+    }
+}
+
+/// An audit record, as far as it fits into a row.
+fn record_in_words(record: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if record["success"].is_null() {
+        return rotation(record);
+    }
+    let sans = record["svid"]["sans"].as_array().into_iter().flatten();
+    let sans: Vec<_> = sans.map(text).collect();
+    let what = format!(
+        "{} of {} with token {}",
+        text(&record["event"]),
+        sans.join(", "),
+        text(&record["token"])
+    );
+    let issued = &record["issued"];
+    match record["success"] == true {
+        true => {
+            let renewal = if issued["isRenewal"] == true { "renewed" } else { "new" };
+            format!(
+                "{what}: {} ({renewal}), serial {}",
+                text(&issued["spiffeID"]),
+                text(&issued["serial"])
+            )
+        }
+        false => format!(
+            "{what} {}: refused by the check \"{}\": {}",
+            text(&record["id"]),
+            text(&record["check"]),
+            text(&record["reason"])
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+    use serde_json::json;
+
+    use super::{
+        super::expect::{JoinedAs, tests::seen},
+        *,
+    };
+    use crate::runtime::{
+        printable::{HOSTILE, is_harmless},
+        terminal::fits,
+    };
+
+    fn shown(seen: Seen, differences: &[&str], width: usize) -> String {
+        let step = WalkedStep {
+            number: 1,
+            title: "Something happens",
+            commands: Vec::new(),
+            seen,
+            seconds: 0.5,
+            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        strip_str(&ends(&step, width)).to_string()
+    }
+
+    #[test]
+    fn a_block_shows_the_client_the_workload_the_token_the_status_and_the_audit_record() {
+        let expected = "   ✓ 0.50 s   client     did not join: the audit log has the reason under 4711
+              workload   spiffe://example.org/agent/0f0f0f0f-0f0f-8f0f-8f0f-0f0f0f0f0f0f, signed by
+                         our newest CA (message 7)
+              bundles    example.org with 2 authorities, partner.example with 1 authority
+              partner    trusted: spiffe://partner.example/shop
+              old SVID   refused: signed by no authority
+              token      JoinToken partner, used 2 of 2: spiffe://partner.example/ci/deploy
+              status     SPIFFEFederation partner.example, sequence 3, Trusted=True (BundleCurrent)
+              audit      bot.join of spiffe://partner.example/ci/deploy with token partner 4711: refused
+                         by the check \"proof\": another nonce
+";
+        assert_eq!(shown(seen(), &[], 100), expected);
+    }
+
+    #[test]
+    fn a_join_says_what_it_brought_and_what_is_not_there_is_said() {
+        let joined = JoinedAs {
+            spiffe_id: "spiffe://example.org/bot/deploy".to_owned(),
+            trusted: vec!["example.org".to_owned(), "partner.example".to_owned()],
+        };
+        let mut record = seen().audit.unwrap();
+        record["success"] = json!(true);
+        record["issued"] =
+            json!({ "spiffeID": joined.spiffe_id, "serial": "4f", "isRenewal": false });
+        let text = shown(
+            Seen {
+                client: Some(Ok(joined)),
+                workload: Some(Err("cut off".to_owned())),
+                token: None,
+                federation: None,
+                audit: Some(record),
+            },
+            &[],
+            100,
+        );
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            "joined as spiffe://example.org/bot/deploy, with the bundles of example.org, partner.example",
+            "gets nothing: cut off",
+            "no JoinToken",
+            "no SPIFFEFederation partner.example",
+            "spiffe://example.org/bot/deploy (new), serial 4f",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let nothing = Seen { client: None, workload: None, audit: None, ..seen() };
+        assert!(shown(nothing, &[], 100).contains("no record"));
+    }
+
+    #[test]
+    fn a_record_of_bundles_is_shown_as_in_the_tour_of_the_authority() {
+        let record = json!({
+            "event": "spiffe.federation.rotation", "trustDomain": "partner.example", "sequence": "3",
+        });
+        let text = shown(Seen { audit: Some(record), ..seen() }, &[], 100);
+        assert!(
+            text.contains("spiffe.federation.rotation of partner.example, sequence 3"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_block_of_any_observation_is_harmless_and_breaks_no_word() {
+        let hostile = || HOSTILE.to_owned();
+        let mut seen = Seen { client: Some(Err(hostile())), ..seen() };
+        seen.token.as_mut().unwrap().used_by = vec![hostile()];
+        seen.audit.as_mut().unwrap()["reason"] = hostile().into();
+        seen.workload.as_mut().unwrap().as_mut().unwrap().partner = Err(hostile());
+        for width in [50, 80, 100] {
+            let shown = shown(seen.clone(), &[HOSTILE], width);
+            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
+            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
+        }
+    }
+}
