@@ -14,7 +14,7 @@ use crate::{
     },
     cli::{
         cluster::block_on,
-        join::{JoinArgs, Role},
+        join::{Role, ServerArgs, SvidArgs},
     },
     runtime::{
         health::{self, Health},
@@ -42,11 +42,14 @@ Exit codes: 0 stopped as asked, 1 something went wrong, 2 the command line is wr
 RUST_LOG chooses what is logged, for example RUST_LOG=trustplane=debug.")]
 pub struct AgentCommand {
     #[command(flatten)]
-    join: JoinArgs,
+    server: ServerArgs,
 
     /// What to join as
     #[arg(long, env = "TRUSTPLANE_ROLE", value_enum, value_name = "ROLE", default_value = "agent")]
     role: Role,
+
+    #[command(flatten)]
+    svid: SvidArgs,
 
     /// The UNIX socket to serve at; its folder must exist
     #[arg(
@@ -84,7 +87,7 @@ pub struct AgentCommand {
 impl AgentCommand {
     pub fn run(self) -> anyhow::Result<()> {
         log::init(self.log_format, Verbosity::Normal);
-        let (client, trust) = self.join.client(self.role)?;
+        let (client, trust) = self.server.client(self.role, self.svid)?;
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let allowed = self.allow_uid.into_iter().collect();

@@ -39,7 +39,8 @@ const POLL: Duration = Duration::from_secs(10);
 ///
 /// The CA's key lies in the Secret trustplane-authority, which is made at the first start. The bundle is
 /// served at /webapi/spiffe/bundle.json. A SPIFFEFederation names another trust domain and where its bundle
-/// comes from; its status has the newest one. The cluster is found as kubectl finds it: KUBECONFIG,
+/// comes from; its status has the newest one. A JoinToken names those of its SPIFFE IDs that get an SVID here,
+/// with trustplane join or trustplane agent. The cluster is found as kubectl finds it: KUBECONFIG,
 /// ~/.kube/config, or the account of the Pod.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -49,6 +50,9 @@ Examples:
 
   Run the trust domain example.org:
     trustplane authority --trust-domain example.org
+
+  Let others join it, where a JoinToken allows it:
+    trustplane authority --trust-domain example.org --join-listen 0.0.0.0:8445
 
   See what it publishes and whom it trusts:
     trustplane spiffe status
@@ -85,8 +89,8 @@ pub struct AuthorityCommand {
     #[arg(long, env = "TRUSTPLANE_WEB_KEY_FILE", requires = "web_cert_file", value_name = "PATH")]
     web_key_file: Option<PathBuf>,
 
-    /// The address that others join at with an SVID of a federated trust domain; with the certificate for
-    /// https_web if there is one, else with an SVID of our own
+    /// The address where others join with an SVID of a federated trust domain, if a JoinToken allows it; it
+    /// has the certificate for https_web if there is one, else an SVID of our own [default: nobody can join]
     #[arg(long, env = "TRUSTPLANE_JOIN_LISTEN", value_name = "ADDRESS")]
     join_listen: Option<SocketAddr>,
 
@@ -178,7 +182,7 @@ impl AuthorityCommand {
         let pair = match (&self.web_cert_file, &self.web_key_file) {
             (Some(certificate), Some(key)) => {
                 let pair = CertReloader::read(certificate, key);
-                Some(pair.context("cannot serve https_web")?)
+                Some(pair.context("cannot use --web-cert-file with --web-key-file")?)
             }
             _ => None,
         };

@@ -48,7 +48,7 @@ pub enum OwnSvidError {
     Read { path: String, error: io::Error },
     #[error("{0} holds no certificate in PEM. It needs the SVID, and after it its intermediates")]
     NoCertificate(String),
-    #[error("{0} holds no private key in PEM")]
+    #[error("{0} holds no private key in PEM, or one with a passphrase, which can't be used")]
     NoKey(String),
     #[error(transparent)]
     WorkloadApi(#[from] WorkloadApiError),

@@ -144,6 +144,7 @@ fn in_words(server: &ServerAddress, error: &rustls::Error) -> JoinError {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is signed by none of these CAs".to_owned()
         }
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
         other => other.to_string(),
     };
     JoinError::Handshake { server: server.to_string(), why }
