@@ -17,6 +17,7 @@ use crate::{
         join::{Role, ServerArgs, SvidArgs},
     },
     runtime::{
+        controller::socket_address,
         health::{self, Health},
         http_listener,
         log::{self, LogFormat, Verbosity},
@@ -68,6 +69,7 @@ pub struct AgentCommand {
     #[arg(
         long,
         env = "TRUSTPLANE_LISTEN",
+        value_parser = socket_address,
         default_value = "127.0.0.1:8081",
         value_name = "ADDRESS"
     )]

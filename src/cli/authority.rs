@@ -24,7 +24,7 @@ use crate::{
     cli::cluster::namespace_name,
     names::AUTHORITY_LEASE,
     runtime::{
-        controller::{Context, Controller, ControllerArgs, Unable},
+        controller::{Context, Controller, ControllerArgs, Unable, socket_address},
         flags::at_least_a_second,
         tls_listener::{CertReloader, PeerAddress},
     },
@@ -72,13 +72,14 @@ pub struct AuthorityCommand {
     #[arg(
         long,
         env = "TRUSTPLANE_SPIFFE_LISTEN",
+        value_parser = socket_address,
         default_value = "127.0.0.1:8443",
         value_name = "ADDRESS"
     )]
     spiffe_listen: SocketAddr,
 
     /// The address that serves our bundle by https_web, with the next two files
-    #[arg(long, env = "TRUSTPLANE_WEB_LISTEN", requires = "web_cert_file", value_name = "ADDRESS")]
+    #[arg(long, env = "TRUSTPLANE_WEB_LISTEN", value_parser = socket_address, requires = "web_cert_file", value_name = "ADDRESS")]
     web_listen: Option<SocketAddr>,
 
     /// The certificate for https_web; it is read again when it changes
@@ -91,7 +92,7 @@ pub struct AuthorityCommand {
 
     /// The address where others join with an SVID of a federated trust domain, if a JoinToken allows it; it
     /// has the certificate for https_web if there is one, else an SVID of our own [default: nobody can join]
-    #[arg(long, env = "TRUSTPLANE_JOIN_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "TRUSTPLANE_JOIN_LISTEN", value_parser = socket_address, value_name = "ADDRESS")]
     join_listen: Option<SocketAddr>,
 
     /// Take the address of who joins from the PROXY protocol v2 header that a router sends, and bound the

@@ -1,6 +1,11 @@
 //! `trustplane join`, and the flags that it shares with `trustplane agent`.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow};
 use chrono::SecondsFormat;
@@ -143,7 +148,7 @@ pub(super) struct SvidArgs {
     #[arg(long, env = "TRUSTPLANE_SVID_KEY_FILE", requires = "svid_file", value_name = "PATH")]
     svid_key_file: Option<PathBuf>,
 
-    /// How long the new SVID is valid at most [default: as long as the server allows, an hour at most]
+    /// A shorter life of the new SVID than the server gives it [default: the server's, an hour at most]
     #[arg(long, env = "TRUSTPLANE_TTL", value_parser = at_least_a_second, value_name = "DURATION")]
     ttl: Option<Duration>,
 
@@ -193,32 +198,40 @@ impl ServerArgs {
     }
 
     fn trust(&self) -> anyhow::Result<ServerTrust> {
-        if let Some(path) = &self.server_bundle {
-            let text = fs::read_to_string(path);
-            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-            let bundle = match text.trim_start().starts_with('{') {
-                true => Bundle::parse(text.as_bytes()),
-                false => Bundle::from_pem(&text),
-            };
-            let bundle = bundle.with_context(|| path.display().to_string())?;
-            let id = Authority::endpoint_id(&self.trust_domain);
-            let id = id.context("the trust domain's name is too long")?;
-            return Ok(ServerTrust::Spiffe { id, bundle: Arc::new(bundle) });
+        match (&self.server_bundle, &self.server_ca) {
+            (Some(path), _) => self.bundle(path).with_context(|| {
+                let (path, name) = (path.display(), &self.trust_domain);
+                format!("--server-bundle {path} can't be used as the bundle of {name}")
+            }),
+            (None, Some(path)) => roots(path)
+                .map(|roots| ServerTrust::Web(Arc::new(roots)))
+                .with_context(|| format!("--server-ca {} can't be used", path.display())),
+            (None, None) => Err(anyhow!("--server-bundle or --server-ca is needed")),
         }
-        let path = self.server_ca.as_ref().context("--server-ca or --server-bundle is needed")?;
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mut roots = RootCertStore::empty();
-        for der in CertificateDer::pem_slice_iter(&text) {
-            let der = der.map_err(|_| anyhow!("{} is damaged PEM", path.display()))?;
-            let added = roots.add(der);
-            added.with_context(|| {
-                format!("{} holds a certificate that is no CA's", path.display())
-            })?;
-        }
-        match roots.is_empty() {
-            true => Err(anyhow!("{} holds no certificate in PEM", path.display())),
-            false => Ok(ServerTrust::Web(Arc::new(roots))),
-        }
+    }
+
+    fn bundle(&self, path: &Path) -> anyhow::Result<ServerTrust> {
+        let text = fs::read_to_string(path)?;
+        let bundle = match text.trim_start().starts_with('{') {
+            true => Bundle::parse(text.as_bytes()),
+            false => Bundle::from_pem(&text),
+        }?;
+        let id = Authority::endpoint_id(&self.trust_domain);
+        let id = id.context("the trust domain's name is too long")?;
+        Ok(ServerTrust::Spiffe { id, bundle: Arc::new(bundle) })
+    }
+}
+
+fn roots(path: &Path) -> anyhow::Result<RootCertStore> {
+    let text = fs::read(path)?;
+    let mut roots = RootCertStore::empty();
+    for der in CertificateDer::pem_slice_iter(&text) {
+        let der = der.map_err(|_| anyhow!("it is damaged PEM"))?;
+        roots.add(der).context("it holds a certificate that is no CA's")?;
+    }
+    match roots.is_empty() {
+        true => Err(anyhow!("it holds no certificate in PEM")),
+        false => Ok(roots),
     }
 }
 

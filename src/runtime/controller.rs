@@ -102,7 +102,7 @@ enum MetricsAuth {
     Token,
 }
 
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "use IP:PORT, for example 127.0.0.1:8080 or [::]:8080".to_owned())
 }
 

@@ -37,7 +37,7 @@ use trustplane::{
     },
     bundle::{
         fetch::{self, Fetched, Trust},
-        serve::{Endpoint, RequestCounter},
+        serve::{Endpoint, RequestCounter, ServerSvid},
     },
     demo::api_server,
     k8s::gate::Gate,
@@ -403,9 +403,14 @@ impl Partner {
         self.endpoint.replace_document(document);
     }
 
+    /// An SVID of its first CA.
+    pub fn svid(&self, path: &str) -> ServerSvid {
+        peer::svid(&self.signer, &self.trust_domain, path)
+    }
+
     /// Whether an SVID of its first CA is accepted with this bundle.
     pub fn is_accepted_by(&self, bundle: Option<Bundle>) -> bool {
-        let svid = peer::svid(&self.signer, &self.trust_domain, "/shop");
+        let svid = self.svid("/shop");
         let id = SpiffeId::parse(&format!("spiffe://{}/shop", self.trust_domain)).unwrap();
         bundle.is_some_and(|bundle| svid::verify(&svid.chain, &id, &bundle, Utc::now()).is_ok())
     }

@@ -57,7 +57,7 @@ pub enum JoinError {
     )]
     Handshake { server: String, why: String },
     #[error(
-        "the server refused: {0}. Ask its administrators: its audit log, the JoinToken with its rules, and the federation with our trust domain are theirs"
+        "the server refused: {0}. Ask its administrators, who see in its audit log whether it is the token, its rules, our SVID, or the federation with our trust domain"
     )]
     Refused(String),
     #[error("the server can't let anybody join now: {0}. Try again later")]

@@ -38,7 +38,9 @@ pub enum OutputError {
         "{0} is there already, and is not from trustplane join. Choose an empty folder with --out"
     )]
     Foreign(PathBuf),
-    #[error("cannot write to {folder}: {error}")]
+    #[error(
+        "cannot write to {folder}: {error}. Does the folder above it exist, and may we write there?"
+    )]
     Io { folder: PathBuf, error: io::Error },
 }
 

@@ -44,7 +44,9 @@ pub enum SvidSource {
 /// Never quotes a key.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnSvidError {
-    #[error("cannot read {path}: {error}")]
+    #[error(
+        "cannot read {path}: {error}. Are --svid-file and --svid-key-file right, and may we read both?"
+    )]
     Read { path: String, error: io::Error },
     #[error("{0} holds no certificate in PEM. It needs the SVID, and after it its intermediates")]
     NoCertificate(String),

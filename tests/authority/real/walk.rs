@@ -9,16 +9,24 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use regex::Regex;
+use rustix::process::Signal;
 use testkit::{
     Cluster, Controller, Launch, at, eventually, free_port,
     manual::{Manual, Step, Steps, is_as_shown},
     pair,
     spire::Names,
-    suite, toolbox,
+    suite,
+    tied::{self, Tied},
+    toolbox,
     tools::text_of,
 };
-use trustplane::runtime::tls_listener::CertReloader;
+use trustplane::{
+    authority::agent::workload_client::fetch_svid,
+    runtime::tls_listener::CertReloader,
+    spiffe::{chain, svid::PresentedSvid},
+};
 
 use crate::stage::Partner;
 
@@ -27,21 +35,26 @@ const PAGE: &str = "docs/spiffe.md";
 const TRY_IT: &str = "Try it without a cluster";
 
 /// All that the walk consists of.
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 10] = [
     "1. Install",
     "2. See what it publishes",
     "3. Federate with a partner",
     "4. Fetch its bundle now",
-    "5. Rotate our CA",
-    "6. Take Teleport's federations over",
-    "7. End the trust",
+    "5. Let the partner's workloads join",
+    "6. Run an agent",
+    "7. See who has joined",
+    "8. Rotate our CA",
+    "9. Take Teleport's federations over",
+    "10. End the trust",
 ];
 
-/// The administrator's: a folder with a checkout, and the programs of the page in the path. Where
-/// `trustplane` asks a person at a terminal, one says yes at once.
+/// The administrator's, and that of a workload of the partner: a folder with a checkout, and the programs of
+/// the page in the path. Where `trustplane` asks a person at a terminal, one says yes at once.
 struct Machine {
     folder: PathBuf,
     kubeconfig: PathBuf,
+    /// Where the join service listens.
+    server: String,
     /// The ID of the active CA, as it was printed last.
     active_ca: Mutex<String>,
     /// Commands that printed something else than the page says.
@@ -55,8 +68,11 @@ impl Machine {
         for name in ["deploy", "crds"] {
             symlink(at(name), folder.join(name)).expect("a link to the checkout");
         }
-        let kubectl = toolbox().unwrap_or_else(|why| panic!("{why}")).join("kubectl");
-        symlink(kubectl, folder.join("bin/kubectl")).expect("a link to kubectl");
+        let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
+        for name in ["kubectl", "spire-agent"] {
+            let link = folder.join("bin").join(name);
+            symlink(toolbox.join(name), link).expect("a link to the toolbox");
+        }
         let program = env!("CARGO_BIN_EXE_trustplane");
         let trustplane = format!(
             r#"#!/bin/sh
@@ -70,7 +86,9 @@ esac
         suite::write_private(&wrapper, &trustplane);
         fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o700)).expect("a program");
         let kubeconfig = cluster.kubeconfig(cluster.admin_access());
-        Self { folder, kubeconfig, active_ca: Mutex::default(), different: Mutex::default() }
+        let server = format!("127.0.0.1:{}", free_port().expect("a free port"));
+        let (active_ca, different) = (Mutex::default(), Mutex::default());
+        Self { folder, kubeconfig, server, active_ca, different }
     }
 
     /// Does what the page says, and compares what is printed.
@@ -93,17 +111,55 @@ esac
         }
     }
 
-    async fn shell(&self, commands: &str) -> String {
+    fn environment(&self) -> Vec<(&'static str, String)> {
         let path = std::env::var("PATH").unwrap_or_default();
-        let active_ca = self.active_ca.lock().expect("an ID").clone();
+        vec![
+            ("PATH", format!("{}:{path}", self.folder.join("bin").display())),
+            ("HOME", self.folder.display().to_string()),
+            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+            ("CA", self.active_ca.lock().expect("an ID").clone()),
+            ("SERVER", self.server.clone()),
+            // The agent's default is a port that others of this machine may have.
+            ("TRUSTPLANE_LISTEN", "127.0.0.1:0".to_owned()),
+        ]
+    }
+
+    /// Runs a command that does not end, as in a second terminal.
+    fn second_terminal(&self, steps: &Steps) -> Tied {
+        let [Step::Commands { text, prints: None }] = &*steps.0 else {
+            panic!("one command, whose output nobody sees")
+        };
+        println!("(second terminal)$ {text}");
+        let log = suite::subfolder("controllers").join("agent-walk.log");
+        let mut shell = tied::command(Path::new("sh"), &log, None);
+        shell.args(["-euc", &format!("exec {text}")]).current_dir(&self.folder);
+        Tied::spawn(self.environment().into_iter().fold(shell, |mut shell, (name, value)| {
+            shell.env(name, value);
+            shell
+        }))
+        .expect("a shell")
+    }
+
+    /// What the partner's SPIRE agent writes for a workload.
+    fn write_svid(&self, partner: &Partner) {
+        let svid = partner.svid("/ci/deploy");
+        let pem = |label: &str, der: &[u8]| {
+            let lines = STANDARD.encode(der);
+            format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
+        };
+        let chain: String = svid.chain.iter().map(|it| pem("CERTIFICATE", it)).collect();
+        let key = pem("PRIVATE KEY", svid.key.secret_der());
+        suite::register_key(&key);
+        suite::write_private(&self.folder.join("svid.0.pem"), &chain);
+        suite::write_private(&self.folder.join("svid.0.key"), &key);
+    }
+
+    async fn shell(&self, commands: &str) -> String {
         let mut shell = tokio::process::Command::new("sh");
         shell
             .args(["-euc", &format!("exec 2>&1\n{commands}")])
             .current_dir(&self.folder)
-            .env("PATH", format!("{}:{path}", self.folder.join("bin").display()))
-            .env("HOME", &self.folder)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("CA", active_ca)
+            .envs(self.environment())
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let output = shell.output().await.expect("a shell");
@@ -118,10 +174,11 @@ esac
 }
 
 /// What a node would start from the Deployment.
-async fn start(cluster: &Cluster, names: &Names, roots: &Path) -> Controller {
+async fn start(cluster: &Cluster, machine: &Machine, names: &Names, roots: &Path) -> Controller {
     let token = cluster.token_of("trustplane", "trustplane-authority").await;
     let kubeconfig = cluster.kubeconfig(&cluster.admin_access().with_token(token));
     let listen = format!("--spiffe-listen=127.0.0.1:{}", free_port().expect("a free port"));
+    let join = format!("--join-listen={}", machine.server);
     let arguments = [
         "authority",
         "--trust-domain=td.example.org",
@@ -131,6 +188,7 @@ async fn start(cluster: &Cluster, names: &Names, roots: &Path) -> Controller {
         "--listen=127.0.0.1:0",
         "--log-format=json",
         &listen,
+        &join,
     ];
     let launch = Launch::exactly("authority-walk", &arguments, kubeconfig);
     let launch = launch.env("SSL_CERT_FILE", roots.to_str().expect("a path is text"));
@@ -157,6 +215,14 @@ async fn partner(cluster: &Cluster, names: &Names) -> (Partner, PathBuf) {
     (partner, file("roots.pem", &issued.authority))
 }
 
+/// The SPIFFE ID that a workload gets at this socket, and its SVID.
+async fn svid_at(socket: &Path) -> Result<(String, Vec<u8>), String> {
+    let (chain, _) = fetch_svid(socket).await.map_err(|error| error.to_string())?;
+    let split = chain::split(&chain).ok_or("no chain")?;
+    let svid = PresentedSvid::read(&split).map_err(|error| error.to_string())?;
+    Ok((svid.id().map_err(|error| error.to_string())?.to_string(), chain))
+}
+
 #[test]
 fn every_command_of_the_page_and_of_the_readme_is_in_the_walk() {
     let manual = Manual::read(PAGE);
@@ -167,8 +233,10 @@ fn every_command_of_the_page_and_of_the_readme_is_in_the_walk() {
     assert_eq!(walked, text_of(PAGE).matches("\n```sh\n").count());
     let Step::Commands { text, .. } = &manual.section(TRY_IT).0[0] else { panic!("no command") };
     let readme = text_of("README.md");
-    let ours: Vec<_> = readme.split('`').filter(|it| it.contains("demo authority")).collect();
-    assert_eq!(ours, [format!("cargo run -- {}", text.trim().trim_start_matches("trustplane "))]);
+    let shown: Vec<_> = readme.split('`').collect();
+    for tour in text.lines().map(|line| line.trim_start_matches("trustplane ")) {
+        assert!(shown.contains(&&*format!("cargo run -- {tour}")), "{tour}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +250,7 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     let names = Names::start().await;
     let (mut partner, roots) = partner(&cluster, &names).await;
     let first = partner.document();
-    let mut controller = start(&cluster, &names, &roots).await;
+    let mut controller = start(&cluster, &machine, &names, &roots).await;
     let published = ["-n", "trustplane", "get", "configmap", "trustplane-bundle"];
     eventually(SOON, "the bundle is published", async || cluster.kubectl(&published).await).await;
     machine.run(&manual.section("2. See what it publishes")).await;
@@ -204,10 +272,28 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     .await;
     machine.run(&accept).await;
 
-    machine.run(&manual.section("5. Rotate our CA")).await;
-    machine.run(&manual.section("6. Take Teleport's federations over")).await;
-    machine.run(&manual.section("7. End the trust")).await;
+    machine.write_svid(&partner);
+    machine.run(&manual.section("5. Let the partner's workloads join")).await;
+    let (agent, fetch) = manual.section("6. Run an agent").split_before("spire-agent api");
+    let mut agent = machine.second_terminal(&agent);
+    let socket = machine.folder.join("agent.sock");
+    eventually(SOON, "the agent serves", async || svid_at(&socket).await).await;
+    machine.run(&fetch).await;
+    machine.run(&manual.section("7. See who has joined")).await;
+    let (id, before) = svid_at(&socket).await.expect("an SVID");
+
+    machine.run(&manual.section("8. Rotate our CA")).await;
+    eventually(SOON, "the agent has an SVID of the new CA", async || {
+        let (same, after) = svid_at(&socket).await?;
+        if (same == id) && after != before { Ok(()) } else { Err("the old one".to_owned()) }
+    })
+    .await;
+    machine.run(&manual.section("9. Take Teleport's federations over")).await;
+    machine.run(&manual.section("10. End the trust")).await;
     let different = machine.different.lock().expect("a list").clone();
     assert_eq!(different, Vec::<String>::new(), "the page shows something else");
+    agent.signal(Signal::INT);
+    assert_eq!(agent.ended(SOON).await, Some(0));
+    assert!(!socket.exists(), "nothing is left behind");
     assert_eq!(controller.terminate().await.0, 0);
 }

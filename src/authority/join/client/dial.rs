@@ -4,8 +4,8 @@ use std::{fmt, io, str::FromStr, sync::Arc, time::Duration};
 
 use http::{Uri, uri::Authority};
 use rustls::{
-    CertificateError, ClientConfig, OtherError, RootCertStore, client::Resumption,
-    crypto::aws_lc_rs, pki_types::ServerName,
+    AlertDescription, CertificateError, ClientConfig, OtherError, RootCertStore,
+    client::Resumption, crypto::aws_lc_rs, pki_types::ServerName,
 };
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -138,16 +138,23 @@ fn broken(error: &io::Error) -> String {
 }
 
 fn in_words(server: &ServerAddress, error: &rustls::Error) -> JoinError {
+    let server = server.to_string();
     let why = match error {
+        // Other services have ports of their own, such as that of the bundle endpoint.
+        rustls::Error::InvalidMessage(_) => {
+            return JoinError::Connect { server, why: "it does not speak TLS".to_owned() };
+        }
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            return JoinError::Connect { server, why: "it does not speak HTTP/2".to_owned() };
+        }
         // An SvidError, which is in words already.
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) => other.to_string(),
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "its certificate is signed by none of these CAs".to_owned()
+            "its certificate is signed by none of these CAs. A server with an SVID is known by --server-bundle".to_owned()
         }
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS".to_owned(),
         other => other.to_string(),
     };
-    JoinError::Handshake { server: server.to_string(), why }
+    JoinError::Handshake { server, why }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub fn ends(step: &WalkedStep<Seen>, width: usize) -> String {
             }
             rows.add("client", GOOD, &text);
         }
-        Some(Err(why)) => rows.add("client", WARNING, &format!("did not join: {why}")),
+        Some(Err(why)) => rows.add("client", WARNING, why),
         None => {}
     }
     match &seen.workload {
@@ -51,8 +51,8 @@ pub fn ends(step: &WalkedStep<Seen>, width: usize) -> String {
 
 fn add_workload(rows: &mut Rows, workload: &WorkloadStatus) {
     let WorkloadStatus { spiffe_id, messages, signer, authorities, partner, outdated } = workload;
-    let signer = signer.words();
-    rows.add("workload", GOOD, &format!("{spiffe_id}, signed by {signer} (message {messages})"));
+    rows.add("workload", GOOD, &format!("message {messages}: {spiffe_id}"));
+    rows.add("signed by", Style::new(), signer.words());
     rows.add("bundles", GOOD, &bundles(authorities));
     for (label, svid) in [("partner", Some(partner)), ("old SVID", outdated.as_ref())] {
         if let Some((style, text)) = svid.map(judged) {
@@ -64,11 +64,7 @@ fn add_workload(rows: &mut Rows, workload: &WorkloadStatus) {
 fn token(token: Option<&TokenStatus>) -> (Style, String) {
     let Some(token) = token else { return (FAINT, "no JoinToken".to_owned()) };
     let most = token.max_uses.map(|most| format!(" of {most}")).unwrap_or_default();
-    let mut text = format!("JoinToken {}, used {}{most}", token.name, token.uses);
-    if !token.used_by.is_empty() {
-        text = format!("{text}: {}", token.used_by.join(", "));
-    }
-    (Style::new(), text)
+    (Style::new(), format!("JoinToken {}, used {}{most}", token.name, token.uses))
 }
 
 /// In one row: what matters here is whether it counts.
@@ -91,28 +87,17 @@ fn record_in_words(record: &Value) -> String {
     }
     let sans = record["svid"]["sans"].as_array().into_iter().flatten();
     let sans: Vec<_> = sans.map(text).collect();
-    let what = format!(
-        "{} of {} with token {}",
-        text(&record["event"]),
-        sans.join(", "),
-        text(&record["token"])
-    );
+    let what = format!("{} of {}", text(&record["event"]), sans.join(", "));
     let issued = &record["issued"];
     match record["success"] == true {
         true => {
-            let renewal = if issued["isRenewal"] == true { "renewed" } else { "new" };
-            format!(
-                "{what}: {} ({renewal}), serial {}",
-                text(&issued["spiffeID"]),
-                text(&issued["serial"])
-            )
+            let renewal = if issued["isRenewal"] == true { "renewal" } else { "first" };
+            format!("{what} as {} ({renewal})", text(&issued["spiffeID"]))
         }
-        false => format!(
-            "{what} {}: refused by the check \"{}\": {}",
-            text(&record["id"]),
-            text(&record["check"]),
-            text(&record["reason"])
-        ),
+        false => {
+            let (id, check) = (text(&record["id"]), text(&record["check"]));
+            format!("{id}: {what} refused, check \"{check}\": {}", text(&record["reason"]))
+        }
     }
 }
 
@@ -144,16 +129,16 @@ mod tests {
 
     #[test]
     fn a_block_shows_the_client_the_workload_the_token_the_status_and_the_audit_record() {
-        let expected = "   ✓ 0.50 s   client     did not join: the audit log has the reason under 4711
-              workload   spiffe://example.org/agent/0f0f0f0f-0f0f-8f0f-8f0f-0f0f0f0f0f0f, signed by
-                         our newest CA (message 7)
+        let expected = "   ✓ 0.50 s   client     the audit log has the reason under 4711
+              workload   message 7: spiffe://example.org/agent/0f0f0f0f-0f0f-8f0f-8f0f-0f0f0f0f0f0f
+              signed by  our newest CA
               bundles    example.org with 2 authorities, partner.example with 1 authority
               partner    trusted: spiffe://partner.example/shop
               old SVID   refused: signed by no authority
-              token      JoinToken partner, used 2 of 2: spiffe://partner.example/ci/deploy
+              token      JoinToken partner, used 2 of 2
               status     SPIFFEFederation partner.example, sequence 3, Trusted=True (BundleCurrent)
-              audit      bot.join of spiffe://partner.example/ci/deploy with token partner 4711: refused
-                         by the check \"proof\": another nonce
+              audit      4711: bot.join of spiffe://partner.example/ci/deploy refused, check
+                         \"proof\": another nonce
 ";
         assert_eq!(shown(seen(), &[], 100), expected);
     }
@@ -166,8 +151,7 @@ mod tests {
         };
         let mut record = seen().audit.unwrap();
         record["success"] = json!(true);
-        record["issued"] =
-            json!({ "spiffeID": joined.spiffe_id, "serial": "4f", "isRenewal": false });
+        record["issued"] = json!({ "spiffeID": joined.spiffe_id, "isRenewal": false });
         let text = shown(
             Seen {
                 client: Some(Ok(joined)),
@@ -185,7 +169,7 @@ mod tests {
             "gets nothing: cut off",
             "no JoinToken",
             "no SPIFFEFederation partner.example",
-            "spiffe://example.org/bot/deploy (new), serial 4f",
+            "bot.join of spiffe://partner.example/ci/deploy as spiffe://example.org/bot/deploy (first)",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
@@ -209,7 +193,7 @@ mod tests {
     fn a_block_of_any_observation_is_harmless_and_breaks_no_word() {
         let hostile = || HOSTILE.to_owned();
         let mut seen = Seen { client: Some(Err(hostile())), ..seen() };
-        seen.token.as_mut().unwrap().used_by = vec![hostile()];
+        seen.token.as_mut().unwrap().name = hostile();
         seen.audit.as_mut().unwrap()["reason"] = hostile().into();
         seen.workload.as_mut().unwrap().as_mut().unwrap().partner = Err(hostile());
         for width in [50, 80, 100] {

@@ -197,9 +197,7 @@ pub fn all(stage: &Stage) -> Vec<Step> {
         },
         Step {
             title: "Somebody who recorded the pipeline's join sends it again, and is refused",
-            commands: own(&[
-                "# The same bytes, on another stream: the nonce that was signed is not this one's.",
-            ]),
+            commands: own(&["# The same bytes on another stream, where the nonce is another one."]),
             act: Act::Replay,
             expected: Expected {
                 client: Some(Answer::Refused),
@@ -219,7 +217,7 @@ pub fn all(stage: &Stage) -> Vec<Step> {
         Step {
             title: "The agent can't renew: what it has ends with its SVID",
             commands: vec![format!(
-                "# Nobody does anything. SVIDs of this agent live {} seconds, elsewhere an hour at most.",
+                "# By itself. SVIDs of this agent live {} seconds, others an hour at most.",
                 AGENT_TTL.as_secs()
             )],
             act: Act::AwaitEnd,
