@@ -201,7 +201,9 @@ impl Recorded {
     fn is_in(self, record: &Value) -> bool {
         let is_renewal = &record["issued"]["isRenewal"];
         match self {
-            Self::Sequence(sequence) => record["sequence"] == sequence.to_string(),
+            Self::Sequence(sequence) => {
+                record["sequence"].as_str() == Some(sequence.to_string().as_str())
+            }
             // Whoever asks again in the same step renews.
             Self::Joined => record["success"] == true,
             Self::Renewed => record["success"] == true && is_renewal == true,
@@ -317,8 +319,8 @@ pub(super) mod tests {
             Seen { workload: None, ..seen() },
             Seen { workload: Some(Err("cut off".to_owned())), ..seen() },
             with_workload(|it| it.signer = Signer::CaBefore),
-            with_workload(|it| drop(it.authorities.insert(PARTNER.to_owned(), 2))),
-            with_workload(|it| drop(it.authorities.remove(TRUST_DOMAIN))),
+            with_workload(|it| it.authorities.extend([(PARTNER.to_owned(), 2)])),
+            with_workload(|it| it.authorities.retain(|of, _| of != TRUST_DOMAIN)),
             with_workload(|it| it.partner = Err("refused".to_owned())),
             with_workload(|it| it.outdated = Some(Ok("an ID".to_owned()))),
             Seen { token: None, ..seen() },
