@@ -4,13 +4,17 @@ use std::{path::Path, process::Output, sync::Arc, time::Duration};
 
 use rustls::RootCertStore;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 use tonic::Code;
 use trustplane::authority::join::{
     client::{JoinError, Joined, ServerTrust},
     messages::Role,
 };
 
-use crate::join_server::{Ca, Foreign, JoinServer, OWN, PARTNER, Profile, document};
+use crate::{
+    join_server::{Ca, Foreign, JoinServer, OWN, PARTNER, Profile, document},
+    stage::Partner,
+};
 
 /// Joins, after a change to how the server behaves.
 async fn join(change: impl FnOnce(&JoinServer)) -> Result<Joined, JoinError> {
@@ -127,6 +131,28 @@ async fn a_server_that_is_not_there_is_told_so() {
     let unreachable = error(client.join(&server.trust()).await);
     assert!(matches!(unreachable, JoinError::Connect { .. }), "{unreachable}");
     assert!(unreachable.to_string().contains("--server"), "{unreachable}");
+}
+
+#[tokio::test]
+async fn a_port_of_another_service_is_told_from_a_server_that_is_not_meant() {
+    let (server, foreign) = (JoinServer::start().await, Foreign::new());
+    let mut client = server.client(foreign.source());
+    let bundle_endpoint = Partner::start(PARTNER).await;
+    client.server = bundle_endpoint.address().to_string().parse().unwrap();
+    let other = error(client.join(&server.trust()).await);
+    assert!(matches!(other, JoinError::Connect { .. }), "{other}");
+    assert!(other.to_string().contains("it does not speak HTTP/2"), "{other}");
+
+    let plain = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    client.server = plain.local_addr().unwrap().to_string().parse().unwrap();
+    let answering = tokio::spawn(async move {
+        let (mut stream, _) = plain.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        stream
+    });
+    let other = error(client.join(&server.trust()).await);
+    assert!(other.to_string().contains("it does not speak TLS"), "{other}");
+    answering.abort();
 }
 
 /// Runs `trustplane join` with the usual flags and these.
