@@ -1,5 +1,6 @@
-// What go-spiffe, the library of SPIFFE's own project, makes of IDs, bundle documents, SVIDs and bundle
-// endpoints: the second opinion on src/spiffe.
+// What go-spiffe, the library of SPIFFE's own project, makes of IDs, bundle documents, SVIDs, bundle
+// endpoints and Workload APIs: the second opinion on src/spiffe and src/authority. workload.go is a workload,
+// join.go a client of the join service.
 //
 // Each line of standard input is a question, a JSON object. Each line of standard output answers one,
 // in the same order: {"ok":true, ...}, or {"ok":false,"error":"why"}.
@@ -12,6 +13,12 @@
 //	{"op":"fetch","td":D,"url":U,"profile":"https_web","roots":PEM}
 //	{"op":"fetch","td":D,"url":U,"profile":"https_spiffe","endpoint_id":I,"document":T}
 //	                                                  as for bundle, and document: the bundle, written again
+//	{"op":"subscribe","socket":S}                     what this workload is told by the Workload API at the socket
+//	{"op":"update"}                                   the next thing that it is told; waits for it
+//	{"op":"serve","td":D}                             address: TLS for members of the trust domain
+//	{"op":"dial","address":A,"endpoint_id":I}         seen_as: our SPIFFE ID, as that server saw it
+//	{"op":"join","td":D,"document":T,"endpoint_id":I,"proto":P,"attempts":[...]}
+//	                                                  results, in order; join.go says what is in an attempt
 //
 // sequence and hint are left out if the document does not have them. The document of an https_spiffe
 // question is the bundle of the endpoint's own trust domain.
@@ -52,6 +59,11 @@ type question struct {
 	EndpointID string   `json:"endpoint_id"`
 	Token      string   `json:"token"`
 	Audience   string   `json:"audience"`
+	Socket     string   `json:"socket"`
+	Address    string   `json:"address"`
+	// The folder of our .proto files.
+	Proto    string    `json:"proto"`
+	Attempts []attempt `json:"attempts"`
 }
 
 type answer map[string]any
@@ -117,6 +129,16 @@ func (asked question) answer() (answer, error) {
 		return asked.validate()
 	case "fetch":
 		return asked.fetch()
+	case "subscribe":
+		return asked.subscribe()
+	case "update":
+		return asked.update()
+	case "serve":
+		return asked.serve()
+	case "dial":
+		return asked.dial()
+	case "join":
+		return asked.join()
 	}
 	return nil, fmt.Errorf("not a question: op %q", asked.Op)
 }
