@@ -11,9 +11,16 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use chrono::{TimeDelta, Utc};
-use openssl::pkey::PKey;
+use openssl::{
+    ec::{EcGroup, EcKey},
+    nid::Nid,
+    pkey::PKey,
+};
 use serde_json::Value;
-use testkit::{ACCOUNT, at, suite};
+use testkit::{
+    ACCOUNT, at,
+    suite::{self, KeyOf},
+};
 use trustplane::authority::{
     act::signer::make_ca,
     decide::ca::{self, Policy},
@@ -49,7 +56,7 @@ fn pieces(folder: &Path) -> HashSet<Vec<u8>> {
     let mut pieces = HashSet::new();
     for path in named(folder, suite::DER_KEYS) {
         let text = fs::read_to_string(path).expect("keys can be read");
-        pieces.extend(text.lines().flat_map(der_pieces));
+        pieces.extend(text.lines().flat_map(|line| der_pieces(&der_key(line).1)));
     }
     for path in named(folder, "keys") {
         let text = fs::read_to_string(path).expect("keys can be read");
@@ -76,10 +83,15 @@ fn encoded_pieces(key: &str) -> impl Iterator<Item = Vec<u8>> {
     [encoded.as_bytes()[middle..middle + PIECE].to_vec()].into_iter()
 }
 
+/// Whose it is, and the key, of a line of the file.
+fn der_key(line: &str) -> (&str, Vec<u8>) {
+    let (of, key) = line.split_once(' ').expect("two words");
+    (of, hex::decode(key).expect("hex"))
+}
+
 /// Only of the private number: the public one stands beside it in the key, and in certificates.
-fn der_pieces(key: &str) -> Vec<Vec<u8>> {
-    let der = hex::decode(key).expect("hex");
-    let parsed = PKey::private_key_from_der(&der).and_then(|key| key.ec_key()).expect("an EC key");
+fn der_pieces(der: &[u8]) -> Vec<Vec<u8>> {
+    let parsed = PKey::private_key_from_der(der).and_then(|key| key.ec_key()).expect("an EC key");
     let number = parsed.private_key().to_vec_padded(32).expect("P-256");
     let in_hex = hex::encode(&number[..PIECE / 2]);
     // The first line of PEM ends within the number.
@@ -130,7 +142,13 @@ fn no_key_is_in_any_log_event_metric_or_panic_of_the_suite() {
     let count = pieces(&folder).len();
     let looked_at = files(&folder);
     assert!(count > 1_000, "there is no run to look at: run `make test-all`");
-    assert!(!named(&folder, suite::DER_KEYS).is_empty(), "no CA of ours: run `make test-all`");
+    for of in KeyOf::ALL.map(|it| format!("{it:?}")) {
+        let registered = named(&folder, suite::DER_KEYS).into_iter().any(|path| {
+            let text = fs::read_to_string(path).expect("keys can be read");
+            text.lines().any(|line| der_key(line).0 == of)
+        });
+        assert!(registered, "no key of kind {of} to look for: run `make test-all`");
+    }
     for kind in ["controllers", "metrics", "events"] {
         let seen =
             looked_at.iter().filter(|path| path.components().any(|part| part.as_os_str() == kind));
@@ -172,15 +190,10 @@ fn a_leak_planted_on_purpose_is_found() {
     assert_eq!(found, expected.map(Into::into).into());
 }
 
-/// Lines of a log that show the key of a CA in every way that comes to mind, and one that shows its public half.
-#[test]
-fn a_key_of_a_ca_planted_on_purpose_is_found_however_it_is_shown() {
-    let made = make_ca("own.test", TimeDelta::days(1), Utc::now()).expect("a CA");
-    let folder = tempfile::tempdir().expect("a folder");
-    let write =
-        |name: &str, text: String| fs::write(folder.path().join(name), text).expect("written");
-    let key = &made.key[..];
-    write(suite::DER_KEYS, hex::encode(key));
+/// Writes logs that show a key in every way that comes to mind.
+fn plant(key: &[u8], of: KeyOf, folder: &Path) -> BTreeSet<PathBuf> {
+    let write = |name: &str, text: String| fs::write(folder.join(name), text).expect("written");
+    write(suite::DER_KEYS, format!("{of:?} {}\n", hex::encode(key)));
     let pem = PKey::private_key_from_der(key).and_then(|key| key.private_key_to_pem_pkcs8());
     let pem = String::from_utf8(pem.expect("a key")).expect("PEM is text");
     write("pem.log", pem.clone());
@@ -192,9 +205,33 @@ fn a_key_of_a_ca_planted_on_purpose_is_found_however_it_is_shown() {
     write("hex.log", format!("key={}", hex::encode(key)));
     write("upper.log", hex::encode_upper(key));
     write("debug.log", format!("SecretBytes({key:?})"));
-    let expected: BTreeSet<_> =
-        files(folder.path()).into_iter().filter(|path| !path.ends_with(suite::DER_KEYS)).collect();
-    assert_eq!(expected.len(), 9);
+    let mut planted: BTreeSet<_> = files(folder).into_iter().collect();
+    planted.remove(&folder.join(suite::DER_KEYS));
+    assert_eq!(planted.len(), 9);
+    planted
+}
+
+#[test]
+fn a_key_of_an_svid_or_of_a_workload_planted_on_purpose_is_found_however_it_is_shown() {
+    // As `trustplane agent` makes it, and as Go and SPIRE write it.
+    let ours = rcgen::KeyPair::generate().expect("a key").serialize_der();
+    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).expect("P-256");
+    let theirs = EcKey::generate(&curve).and_then(PKey::from_ec_key);
+    let theirs = theirs.and_then(|key| key.private_key_to_pkcs8()).expect("a key");
+    for (key, of) in [(&ours, KeyOf::Workload), (&theirs, KeyOf::Svid)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let planted = plant(key, of, folder.path());
+        assert_eq!(leaks(folder.path()).into_iter().collect::<BTreeSet<_>>(), planted, "{of:?}");
+    }
+}
+
+#[test]
+fn a_key_of_a_ca_planted_on_purpose_is_found_and_its_public_half_is_no_leak() {
+    let made = make_ca("own.test", TimeDelta::days(1), Utc::now()).expect("a CA");
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: String| fs::write(folder.path().join(name), text).expect("written");
+    let planted = plant(&made.key[..], KeyOf::Ca, folder.path());
     let now = Utc::now();
     let policy = Policy {
         refresh_hint: TimeDelta::minutes(5),
@@ -205,7 +242,7 @@ fn a_key_of_a_ca_planted_on_purpose_is_found_however_it_is_shown() {
     write("bundle.json", state.document().expect("a bundle"));
     write("state.json", serde_json::to_string(&state).expect("JSON"));
 
-    assert_eq!(leaks(folder.path()).into_iter().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(leaks(folder.path()).into_iter().collect::<BTreeSet<_>>(), planted);
 }
 
 /// Requests of our own binary, without those of tests that provoke a refusal.

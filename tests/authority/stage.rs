@@ -20,7 +20,7 @@ use kube::client::Body;
 use prometheus_client::registry::Registry;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
-use testkit::suite;
+use testkit::suite::{self, KeyOf};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tower::{Service as _, service_fn};
@@ -58,7 +58,7 @@ pub const CONFIG_MAP: &str = "/api/v1/namespaces/trustplane/configmaps/trustplan
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub const REQUESTS: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-authority-requests";
 pub const AUDITED: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-spiffe-federations";
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn policy() -> ca::Policy {
     ca::Policy {
@@ -334,7 +334,7 @@ impl Drop for Stage {
         let data = secret["data"].as_object().into_iter().flatten();
         for (_, key) in data.filter(|(name, _)| name.ends_with(".key")) {
             let key = key.as_str().and_then(|it| STANDARD.decode(it).ok());
-            key.into_iter().for_each(|key| suite::register_der_key(&key));
+            key.into_iter().for_each(|key| suite::register_der_key(KeyOf::Ca, &key));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
-//!   der-keys                         those that are DER where they are used, a line in hex each
+//!   der-keys                         those that are DER where they are used: whose it is, and in hex
 //!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
 //!   forbidding-N/                    the same, of the one where tests provoke refusals
@@ -59,9 +59,23 @@ pub fn register_key(pem: &str) {
     append("keys", pem.trim_end());
 }
 
-/// Registers a private key in DER, such as that of a CA of ours, which may leak as bytes, too.
-pub fn register_der_key(der: &[u8]) {
-    append(DER_KEYS, &hex::encode(der));
+/// Whose key it is. tests/suite_audit.rs fails if a run has none of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyOf {
+    Ca,
+    /// What somebody joins with.
+    Svid,
+    /// What an agent joined for, and serves to workloads.
+    Workload,
+}
+
+impl KeyOf {
+    pub const ALL: [Self; 3] = [Self::Ca, Self::Svid, Self::Workload];
+}
+
+/// Registers a P-256 key in DER, which may leak as bytes, too.
+pub fn register_der_key(of: KeyOf, der: &[u8]) {
+    append(DER_KEYS, &format!("{of:?} {}", hex::encode(der)));
 }
 
 /// The file of [`register_der_key`].

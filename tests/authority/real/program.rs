@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use testkit::{Cluster, Controller, Launch, at, eventually, free_port, suite};
+use testkit::{
+    Cluster, Controller, Launch, at, eventually, free_port,
+    suite::{self, KeyOf},
+};
 use trustplane::spiffe::bundle::Bundle;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -70,7 +73,7 @@ impl Installed {
         let keys = data.iter().filter(|(name, _)| name.ends_with(".key"));
         keys.map(|(_, value)| {
             let key = STANDARD.decode(value.as_str().expect("text")).expect("base64");
-            suite::register_der_key(&key);
+            suite::register_der_key(KeyOf::Ca, &key);
         })
         .count()
     }
