@@ -103,7 +103,8 @@ impl AgentCommand {
                         self.listen
                     )
                 })?;
-            tracing::info!(version = env!("CARGO_PKG_VERSION"), %address, "starting");
+            tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+            tracing::info!(%address, "listening");
             let ready = agent.clone();
             let waiting_for = Box::new(move || ready.waiting_for());
             let router = health::router(Health { waiting_for, registry, auth: None });
