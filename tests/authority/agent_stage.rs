@@ -10,6 +10,7 @@ use std::{
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
+use testkit::suite::{self, KeyOf};
 use tokio::{net::UnixStream, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -151,7 +152,11 @@ impl Workload {
     }
 
     pub async fn svid(&mut self) -> Result<X509SvidResponse, Status> {
-        self.first(FETCH_X509_SVID).await
+        let answer: X509SvidResponse = self.first(FETCH_X509_SVID).await?;
+        for svid in &answer.svids {
+            suite::register_der_key(KeyOf::Workload, &svid.x509_svid_key);
+        }
+        Ok(answer)
     }
 
     pub async fn validate(

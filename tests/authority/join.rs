@@ -1,7 +1,7 @@
 //! Joining over the network, at one replica or two.
 
-mod client;
-mod refusals;
+pub mod client;
+pub mod refusals;
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 use trustplane::{
     authority::join::{
-        messages::{Certs, RequestPayload, Role},
+        messages::{Certs, Role},
         server::JoinOptions,
     },
     names::ROTATE_ANNOTATION,
@@ -25,13 +25,13 @@ use trustplane::{
 };
 
 use crate::stage::{FEDERATIONS, OWN, REQUESTS, Replica, Stage, eventually};
-use client::{Attempt, JoinClient, PartnerCa, ca_params, csr, tls};
+use client::{Attempt, JoinClient, Joins, PartnerCa, ca_params, csr, tls};
 
-const TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
-const PARTNER: &str = "partner.test";
+pub const TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
+pub const PARTNER: &str = "partner.test";
 
 /// A token that lets `ci/*` of the partner join, changed by the test.
-fn create_token(stage: &Stage, name: &str, change: impl FnOnce(&mut Value)) {
+pub fn create_token(stage: &Stage, name: &str, change: impl FnOnce(&mut Value)) {
     let mut token = json!({
         "apiVersion": "trustplane.dev/v1", "kind": "JoinToken", "metadata": { "name": name },
         "spec": {
@@ -72,7 +72,7 @@ async fn ready(stage: &Stage, replica: &Replica) -> JoinClient {
 }
 
 /// A replica with a token `ci`, a partner, and a client.
-async fn scene() -> (Stage, PartnerCa, Replica, JoinClient) {
+pub async fn scene() -> (Stage, PartnerCa, Replica, JoinClient) {
     let (stage, ca) = (Stage::new(), PartnerCa::new(PARTNER));
     stage.create_federation(PARTNER, ca.source());
     create_token(&stage, "ci", |_| {});
@@ -168,41 +168,59 @@ async fn a_follower_sees_rotation_a_new_federation_and_a_deleted_one() {
     assert_eq!(end.unwrap_err().code(), Code::Unavailable, "it is sent elsewhere");
 }
 
-#[tokio::test]
-async fn of_a_hundred_that_join_two_replicas_at_once_one_may_use_a_token_for_one() {
-    let (stage, ca, one, client) = scene().await;
-    create_token(&stage, "once", |spec| spec["maxUses"] = json!(1));
-    let two = start(&stage, PeerAddress::Connection);
-    let clients = [client, ready(&stage, &two).await];
+/// Two replicas that both know a token for one use, the second of them, and a client of each.
+pub async fn two_replicas(
+    stage: &Stage,
+    ca: &PartnerCa,
+    client: JoinClient,
+) -> (Replica, Vec<JoinClient>) {
+    create_token(stage, "once", |spec| spec["maxUses"] = json!(1));
+    let two = start(stage, PeerAddress::Connection);
+    let clients = vec![client, ready(stage, &two).await];
     // Both know it as soon as they refuse for another reason than its absence.
     for client in &clients {
-        let mut other = Attempt::new(&ca, "/other");
-        other.request.token = "once".to_owned();
         loop {
-            client.join(&other).await.unwrap_err();
+            client.join(&once(ca, "/other")).await.unwrap_err();
             let last = stage.records().into_iter().rfind(|it| it["token"] == "once");
             if last.unwrap()["check"] == "rules" {
                 break;
             }
         }
     }
-    let attempts = (0..100).map(|number| {
-        let mut attempt = Attempt::new(&ca, &format!("/ci/w{number}"));
-        attempt.request.token = "once".to_owned();
-        let client = clients[number % 2].clone();
-        async move { (client.join(&attempt).await, attempt) }
-    });
-    let results = futures::future::join_all(attempts).await;
-    let winners: Vec<_> = results.iter().filter(|(joined, _)| joined.is_ok()).collect();
+    (two, clients)
+}
+
+fn once(ca: &PartnerCa, path: &str) -> Attempt {
+    let mut attempt = Attempt::new(ca, path);
+    attempt.request.token = "once".to_owned();
+    attempt
+}
+
+/// Joins with a hundred SVIDs at once, all with a token that one may use.
+pub async fn one_of_a_hundred_joins(stage: &Stage, ca: &PartnerCa, clients: &mut impl Joins) {
+    let attempts: Vec<_> = (0..100).map(|number| once(ca, &format!("/ci/w{number}"))).collect();
+    let results = clients.join_all(&attempts.iter().collect::<Vec<_>>()).await;
+    let winners: Vec<_> = attempts
+        .iter()
+        .zip(&results)
+        .filter_map(|(it, joined)| joined.is_ok().then_some(it))
+        .collect();
     assert_eq!(winners.len(), 1);
-    for (refused, _) in results.iter().filter(|(joined, _)| joined.is_err()) {
-        assert_eq!(refused.as_ref().unwrap_err().code(), Code::PermissionDenied);
+    for refused in results.iter().filter_map(|it| it.as_ref().err()) {
+        assert_eq!(refused.code(), Code::PermissionDenied);
     }
     let used_by = stage.get(&format!("{TOKENS}/once"))["status"]["usedBy"].clone();
     assert_eq!(used_by.as_array().unwrap().len(), 1);
-    for client in &clients {
-        client.join(&winners[0].1).await.expect("the winner renews, at both replicas");
+    for renewed in clients.join_all(&[winners[0], winners[0]]).await {
+        renewed.expect("the winner renews, at both replicas");
     }
+}
+
+#[tokio::test]
+async fn of_a_hundred_that_join_two_replicas_at_once_one_may_use_a_token_for_one() {
+    let (stage, ca, one, client) = scene().await;
+    let (two, mut clients) = two_replicas(&stage, &ca, client).await;
+    one_of_a_hundred_joins(&stage, &ca, &mut clients).await;
     one.stop().await;
     two.stop().await;
 }
@@ -233,18 +251,12 @@ async fn behind_a_router_the_address_is_that_of_the_proxy_header() {
 
 #[tokio::test]
 async fn messages_that_are_no_join_have_codes_of_their_own() {
-    let (_stage, ca, replica, client) = scene().await;
+    let (stage, ca, replica, client) = scene().await;
     let unknown = client.open_at("/trustplane.join.v1.JoinService/Other").await;
     assert_eq!(unknown.err().unwrap().code(), Code::Unimplemented);
-    for (what, attempt, code) in refusals::malformed(&ca) {
-        let mut talk = client.open().await.unwrap();
-        talk.send(RequestPayload::Init(attempt.init())).await;
-        let answer = talk.next().await;
-        assert_eq!(answer.unwrap_err().code(), code, "{what}");
-    }
     let mut empty = client.open().await.unwrap();
     empty.send_any(Default::default()).await;
     assert_eq!(empty.next().await.unwrap_err().code(), Code::InvalidArgument);
-    client.join(&Attempt::new(&ca, "/ci/after")).await.expect("the server goes on");
+    refusals::have_codes_of_their_own(&stage, &ca, &mut vec![client]).await;
     replica.stop().await;
 }

@@ -26,6 +26,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
+use testkit::suite::{self, KeyOf};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -106,6 +107,7 @@ impl Ca {
 
     pub fn issue(&self, id: &str) -> Issued {
         let key = KeyPair::generate().unwrap();
+        suite::register_der_key(KeyOf::Svid, &key.serialize_der());
         let der = self.sign(id, &key, Utc::now() + TimeDelta::hours(1));
         Issued { der, key }
     }

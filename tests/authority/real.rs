@@ -1,8 +1,10 @@
 //! With real parts: SPIRE, go-spiffe, and the program itself on a real API server.
 
 mod empty;
+mod join;
 mod program;
 #[cfg(feature = "seeded-bugs")]
 mod seeded;
 mod spire;
 mod walk;
+mod workload;

@@ -3,17 +3,21 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::LazyLock,
     thread,
 };
 
-use openssl::base64::encode_block;
+use openssl::base64::{decode_block, encode_block};
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use crate::tools::go;
+use crate::{
+    at,
+    suite::{self, KeyOf},
+    tools::go,
+};
 
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| go::program("e2e/spiffe-verdict"));
 
@@ -41,7 +45,7 @@ impl SpiffeVerdict {
         self.ask_all(std::slice::from_ref(question)).remove(0)
     }
 
-    /// Answers in the order of the questions.
+    /// Answers in the order of the questions. The key of a workload is not in them.
     pub fn ask_all(&mut self, questions: &[Value]) -> Vec<Value> {
         let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
         let input = self.questions.as_mut().expect("it ends only with this");
@@ -55,7 +59,8 @@ impl SpiffeVerdict {
             let answers = questions.iter().map(|question| {
                 let mut line = String::new();
                 output.read_line(&mut line).expect("an answer");
-                serde_json::from_str(&line).unwrap_or_else(|_| panic!("no answer to {question}"))
+                let answer = serde_json::from_str(&line);
+                without_key(answer.unwrap_or_else(|_| panic!("no answer to {}", question["op"])))
             });
             let answers = answers.collect();
             asking.join().expect("no panic").expect("all was asked");
@@ -69,6 +74,16 @@ impl Drop for SpiffeVerdict {
         self.questions = None;
         let _ = self.process.wait();
     }
+}
+
+/// Registers the key that a workload was given, and takes it out of what tests print.
+fn without_key(mut answer: Value) -> Value {
+    let key = answer.as_object_mut().and_then(|it| it.remove("key"));
+    if let Some(key) = key {
+        let key = key.as_str().and_then(|it| decode_block(it).ok());
+        suite::register_der_key(KeyOf::Workload, &key.expect("a key in base64"));
+    }
+    answer
 }
 
 pub fn is_ok(answer: &Value) -> bool {
@@ -114,5 +129,37 @@ pub fn fetch_spiffe(trust_domain: &str, url: &str, endpoint_id: &str, document: 
         "profile": "https_spiffe",
         "endpoint_id": endpoint_id,
         "document": document,
+    })
+}
+
+/// What a workload is told first by the Workload API at a socket. One process has one subscription.
+pub fn subscribe(socket: &Path) -> Value {
+    json!({ "op": "subscribe", "socket": socket })
+}
+
+/// What it is told next.
+pub fn update() -> Value {
+    json!({ "op": "update" })
+}
+
+/// The workload listens for members of a trust domain.
+pub fn serve(trust_domain: &str) -> Value {
+    json!({ "op": "serve", "td": trust_domain })
+}
+
+/// The workload connects to the one with this ID.
+pub fn dial(address: &str, id: &str) -> Value {
+    json!({ "op": "dial", "address": address, "endpoint_id": id })
+}
+
+/// Attempts to join a trust domain, which has this bundle, all at once.
+pub fn join(trust_domain: &str, document: &str, server_id: &str, attempts: &[Value]) -> Value {
+    json!({
+        "op": "join",
+        "td": trust_domain,
+        "document": document,
+        "endpoint_id": server_id,
+        "proto": at("proto"),
+        "attempts": attempts,
     })
 }

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType, SigningKey as _,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SigningKey as _,
 };
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
@@ -15,7 +15,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream, sync::mpsc};
+use testkit::suite::{self, KeyOf};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, sync::mpsc, time::timeout};
 use tokio_rustls::TlsConnector;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
@@ -32,7 +33,7 @@ use trustplane::authority::{
     },
 };
 
-use crate::stage::OWN;
+use crate::stage::{OWN, PATIENCE};
 
 /// Certificates of the server are another test's.
 #[derive(Debug)]
@@ -94,6 +95,25 @@ pub async fn tls(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
+/// A client that makes whatever attempt it is told to. `JoinClient` is one, and `real` has one in Go.
+pub trait Joins {
+    /// All at once, the next one always at the next replica.
+    async fn join_all(&mut self, attempts: &[&Attempt]) -> Vec<Result<Certs, Status>>;
+
+    async fn join_once(&mut self, attempt: &Attempt) -> Result<Certs, Status> {
+        self.join_all(&[attempt]).await.remove(0)
+    }
+}
+
+/// One for each replica.
+impl Joins for Vec<JoinClient> {
+    async fn join_all(&mut self, attempts: &[&Attempt]) -> Vec<Result<Certs, Status>> {
+        let replicas = self.iter().cycle();
+        let joins = replicas.zip(attempts).map(|(client, attempt)| client.join(attempt));
+        futures::future::join_all(joins).await
+    }
+}
+
 #[derive(Clone)]
 pub struct JoinClient(Channel);
 
@@ -131,16 +151,24 @@ impl JoinClient {
 
     /// Joins, and leaves the stream open.
     pub async fn follow(&self, attempt: &Attempt) -> Result<(Certs, Talk), Status> {
+        let (talk, nonce) = self.challenged(attempt).await?;
+        talk.solve(attempt.signature(&nonce)).await
+    }
+
+    /// Joins, and answers the signature that it did so with.
+    pub async fn join_and_tell(&self, attempt: &Attempt) -> Result<Vec<u8>, Status> {
+        let (talk, nonce) = self.challenged(attempt).await?;
+        let signature = attempt.signature(&nonce);
+        talk.solve(signature.clone()).await?;
+        Ok(signature)
+    }
+
+    async fn challenged(&self, attempt: &Attempt) -> Result<(Talk, Vec<u8>), Status> {
         let mut talk = self.open().await?;
         talk.send(RequestPayload::Init(attempt.init())).await;
-        let nonce = match talk.next().await? {
-            Some(ResponsePayload::Challenge(challenge)) => challenge.nonce,
-            other => panic!("{other:?} in place of a challenge"),
-        };
-        talk.send(attempt.solution(&nonce)).await;
         match talk.next().await? {
-            Some(ResponsePayload::Certs(certs)) => Ok((certs, talk)),
-            other => panic!("{other:?} in place of certificates"),
+            Some(ResponsePayload::Challenge(challenge)) => Ok((talk, challenge.nonce)),
+            other => panic!("{other:?} in place of a challenge"),
         }
     }
 }
@@ -161,7 +189,16 @@ impl Talk {
     }
 
     pub async fn next(&mut self) -> Result<Option<ResponsePayload>, Status> {
-        Ok(self.answers.message().await?.and_then(|it| it.payload))
+        let message = timeout(PATIENCE, self.answers.message()).await.expect("an answer in time");
+        Ok(message?.and_then(|it| it.payload))
+    }
+
+    async fn solve(mut self, signed_nonce: Vec<u8>) -> Result<(Certs, Self), Status> {
+        self.send(RequestPayload::ChallengeSolution(ChallengeSolution { signed_nonce })).await;
+        match self.next().await? {
+            Some(ResponsePayload::Certs(certs)) => Ok((certs, self)),
+            other => panic!("{other:?} in place of certificates"),
+        }
     }
 
     pub async fn bundles(&mut self) -> TrustBundles {
@@ -173,14 +210,17 @@ impl Talk {
 }
 
 /// A join that holds, to be changed by a test.
+#[derive(Clone)]
 pub struct Attempt {
-    pub key: KeyPair,
+    pub key: Arc<KeyPair>,
     pub request: JoinRequest,
     pub svid: Vec<u8>,
     /// What is signed where it is something else.
     pub signed_csr: Option<Vec<u8>>,
     pub signed_token: Option<String>,
     pub signed_nonce: Option<Vec<u8>>,
+    /// Sent in place of a signature.
+    pub replayed: Option<Vec<u8>>,
     /// What the client takes for the server's trust domain.
     pub server: String,
 }
@@ -191,7 +231,15 @@ impl Attempt {
     }
 
     pub fn with(ca: &PartnerCa, params: CertificateParams) -> Self {
-        let key = KeyPair::generate().unwrap();
+        Self::for_key(KeyPair::generate().unwrap(), ca, params)
+    }
+
+    pub fn for_key(key: KeyPair, ca: &PartnerCa, params: CertificateParams) -> Self {
+        if key.is_compatible(&PKCS_ECDSA_P256_SHA256) {
+            suite::register_der_key(KeyOf::Svid, &key.serialize_der());
+        } else {
+            suite::register_key(&key.serialize_pem());
+        }
         let svid = params.signed_by(&key, &ca.issuer).unwrap().der().to_vec();
         let request = JoinRequest {
             token: "ci".to_owned(),
@@ -200,15 +248,19 @@ impl Attempt {
             ..JoinRequest::default()
         };
         let server = OWN.to_owned();
-        let (signed_csr, signed_token, signed_nonce) = (None, None, None);
-        Self { key, request, svid, signed_csr, signed_token, signed_nonce, server }
+        let (signed_csr, signed_token, signed_nonce, replayed) = (None, None, None, None);
+        let key = Arc::new(key);
+        Self { key, request, svid, signed_csr, signed_token, signed_nonce, replayed, server }
     }
 
     pub fn init(&self) -> InitialRequest {
         InitialRequest { join_request: Some(self.request.clone()), x509_svid: self.svid.clone() }
     }
 
-    pub fn solution(&self, nonce: &[u8]) -> RequestPayload {
+    pub fn signature(&self, nonce: &[u8]) -> Vec<u8> {
+        if let Some(replayed) = &self.replayed {
+            return replayed.clone();
+        }
         let signed = Signed {
             chain: &self.svid,
             csr: self.signed_csr.as_ref().unwrap_or(&self.request.csr),
@@ -217,9 +269,7 @@ impl Attempt {
             expires: self.request.expires,
         };
         let nonce = self.signed_nonce.as_deref().unwrap_or(nonce);
-        let message = challenge::message(&self.server, nonce, &signed);
-        let signed_nonce = self.key.sign(&message).unwrap();
-        RequestPayload::ChallengeSolution(ChallengeSolution { signed_nonce })
+        self.key.sign(&challenge::message(&self.server, nonce, &signed)).unwrap()
     }
 }
 
@@ -258,11 +308,16 @@ impl PartnerCa {
         })
     }
 
-    /// As `bundleSource` of a SPIFFEFederation.
     pub fn source(&self) -> Value {
-        let document = json!({ "keys": [self.jwk()], "spiffe_sequence": 1 });
-        json!({ "static": { "bundle": document.to_string() } })
+        bundle_of(&[self])
     }
+}
+
+/// As `bundleSource` of a SPIFFEFederation.
+pub fn bundle_of(cas: &[&PartnerCa]) -> Value {
+    let keys: Vec<_> = cas.iter().map(|it| it.jwk()).collect();
+    let document = json!({ "keys": keys, "spiffe_sequence": cas.len() });
+    json!({ "static": { "bundle": document.to_string() } })
 }
 
 pub fn ca_params(name: &str) -> CertificateParams {

@@ -21,8 +21,9 @@ use testkit::{
     suite,
 };
 use trustplane::{
+    authority::join::server::JoinOptions,
     names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION},
-    runtime::tls_listener::CertReloader,
+    runtime::tls_listener::{CertReloader, PeerAddress},
 };
 
 use crate::{
@@ -95,6 +96,7 @@ impl Both {
             options.ca.refresh_hint = TimeDelta::from_std(hint).unwrap();
             options.spiffe_listen = Some(address);
             options.web = Some((web_address, pair));
+            options.join = Some(join_options(&stage));
         });
         eventually("our bundle is published", || stage.published().is_some()).await;
         let listens_at = if profile == Profile::Spiffe { address } else { web_address };
@@ -161,6 +163,13 @@ impl Both {
         self.stage.annotate(REQUESTS, REVOKE_ANNOTATION, &stolen);
         eventually("another CA signs", || active() != stolen).await;
     }
+}
+
+/// Every replica serves joins, too.
+fn join_options(stage: &Stage) -> JoinOptions {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let client = stage.server.client();
+    JoinOptions { listen, client, certificate: None, peers: PeerAddress::Connection }
 }
 
 const NOTHING: &str = r#"{"keys":[]}"#;
@@ -247,7 +256,7 @@ pub async fn rotate_both_twice(both: &Both) -> Verified {
 }
 
 /// SPIRE's next authority signs as soon as we know it.
-async fn rotate_spire(both: &Both) {
+pub async fn rotate_spire(both: &Both) {
     let prepared = both.spire.ask(&["localauthority", "x509", "prepare", "-output", "json"]).await;
     let prepared: Value = serde_json::from_str(&prepared).unwrap();
     let id = prepared["prepared_authority"]["authority_id"].as_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! A real SPIRE agent. It attests with the token of its Pod, as on a node, and serves the entries
-//! of its server to workloads.
+//! A real SPIRE agent. It attests with the token of its Pod, as on a node, or with a join token of its
+//! server, and serves the server's entries to workloads.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,26 +53,62 @@ impl SpireAgent {
         Self::start_from(conf, server, credentials).await
     }
 
-    /// The same with an `agent.conf`, with its paths and ports mapped. Without a kubelet, workloads
-    /// are identified by their user.
+    /// The same with an `agent.conf`, with its paths and ports mapped.
     pub async fn start_from(
         mut conf: Value,
         server: &SpireServer,
         credentials: Credentials<'_>,
     ) -> Self {
         let folder = scratch_folder().expect("a folder");
+        let token = folder.join("token");
+        suite::write_private(&token, credentials.token);
+        conf["plugins"]["NodeAttestor"][0]["k8s_psat"]["plugin_data"]["token_path"] = json!(token);
+        Self::run(conf, server, credentials.bundle, folder).await
+    }
+
+    /// Starts an agent without a cluster. Processes of this user get the SVID with this ID, and the
+    /// bundles of these trust domains.
+    pub async fn start_for(server: &SpireServer, id: &str, federates_with: &[&str]) -> Self {
+        let token = parsed(&server.ask(&["token", "generate", "-output", "json"]).await);
+        let token = token["value"].as_str().expect("a token");
+        let parent = format!("spiffe://{}/spire/agent/join_token/{token}", server.trust_domain());
+        let this_user = format!("unix:uid:{}", rustix::process::getuid().as_raw());
+        let mut entry = vec!["entry", "create", "-parentID", &parent, "-spiffeID", id];
+        entry.extend(["-selector", &this_user]);
+        let others: Vec<_> = federates_with.iter().map(|it| format!("spiffe://{it}")).collect();
+        for other in &others {
+            entry.extend(["-federatesWith", other]);
+        }
+        server.ask(&entry).await;
+        let conf = json!({
+            "agent": {
+                "log_level": "DEBUG",
+                "trust_domain": server.trust_domain(),
+                "join_token": token,
+                // So that a test does not wait for what has changed at the server.
+                "experimental": { "sync_interval": "1s" },
+            },
+            "plugins": {
+                "KeyManager": [{ "memory": { "plugin_data": {} } }],
+                "NodeAttestor": [{ "join_token": { "plugin_data": {} } }],
+            },
+        });
+        let bundle = server.ask(&["bundle", "show"]).await;
+        let folder = scratch_folder().expect("a folder");
+        Self::run(conf, server, &bundle, folder).await
+    }
+
+    /// Without a kubelet, workloads are identified by their user.
+    async fn run(mut conf: Value, server: &SpireServer, bundle: &str, folder: PathBuf) -> Self {
         suite::private_folder(&folder.join("data"));
         let file = |name: &str| folder.join(name);
-        suite::write_private(&file("token"), credentials.token);
-        suite::write_private(&file("bundle.pem"), credentials.bundle);
+        suite::write_private(&file("bundle.pem"), bundle);
         let agent = &mut conf["agent"];
         agent["data_dir"] = json!(file("data"));
         agent["server_address"] = json!("127.0.0.1");
         agent["server_port"] = json!(server.agent_port());
         agent["socket_path"] = json!(file("agent.sock"));
         agent["trust_bundle_path"] = json!(file("bundle.pem"));
-        conf["plugins"]["NodeAttestor"][0]["k8s_psat"]["plugin_data"]["token_path"] =
-            json!(file("token"));
         conf["plugins"]["WorkloadAttestor"] = json!([{ "unix": { "plugin_data": {} } }]);
         // On a node it has its own port.
         conf.as_object_mut().expect("sections").remove("health_checks");
