@@ -31,7 +31,7 @@ pub const TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
 pub const PARTNER: &str = "partner.test";
 
 /// A token that lets `ci/*` of the partner join, changed by the test.
-pub fn create_token(stage: &Stage, name: &str, change: impl FnOnce(&mut Value)) {
+pub fn token(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut token = json!({
         "apiVersion": "trustplane.dev/v1", "kind": "JoinToken", "metadata": { "name": name },
         "spec": {
@@ -40,7 +40,11 @@ pub fn create_token(stage: &Stage, name: &str, change: impl FnOnce(&mut Value)) 
         },
     });
     change(&mut token["spec"]);
-    let created = stage.ask(Method::POST, TOKENS, token);
+    token
+}
+
+fn create_token(stage: &Stage, name: &str, change: impl FnOnce(&mut Value)) {
+    let created = stage.ask(Method::POST, TOKENS, token(name, change));
     assert_eq!(created["kind"], "JoinToken", "{created}");
 }
 
@@ -168,50 +172,25 @@ async fn a_follower_sees_rotation_a_new_federation_and_a_deleted_one() {
     assert_eq!(end.unwrap_err().code(), Code::Unavailable, "it is sent elsewhere");
 }
 
-/// Two replicas that both know a token for one use, the second of them, and a client of each.
-pub async fn two_replicas(
-    stage: &Stage,
-    ca: &PartnerCa,
-    client: JoinClient,
-) -> (Replica, Vec<JoinClient>) {
-    create_token(stage, "once", |spec| spec["maxUses"] = json!(1));
-    let two = start(stage, PeerAddress::Connection);
-    let clients = vec![client, ready(stage, &two).await];
-    // Both know it as soon as they refuse for another reason than its absence.
-    for client in &clients {
-        loop {
-            client.join(&once(ca, "/other")).await.unwrap_err();
-            let last = stage.records().into_iter().rfind(|it| it["token"] == "once");
-            if last.unwrap()["check"] == "rules" {
-                break;
-            }
-        }
-    }
-    (two, clients)
-}
-
-fn once(ca: &PartnerCa, path: &str) -> Attempt {
+pub fn with_token(ca: &PartnerCa, path: &str, token: &str) -> Attempt {
     let mut attempt = Attempt::new(ca, path);
-    attempt.request.token = "once".to_owned();
+    attempt.request.token = token.to_owned();
     attempt
 }
 
-/// Joins with a hundred SVIDs at once, all with a token that one may use.
-pub async fn one_of_a_hundred_joins(stage: &Stage, ca: &PartnerCa, clients: &mut impl Joins) {
-    let attempts: Vec<_> = (0..100).map(|number| once(ca, &format!("/ci/w{number}"))).collect();
+/// Joins with a hundred SVIDs at once, all with a token for one of them, at replicas that know it.
+pub async fn one_of_a_hundred_joins(ca: &PartnerCa, token: &str, clients: &mut impl Joins) {
+    let attempts: Vec<_> =
+        (0..100).map(|number| with_token(ca, &format!("/ci/w{number}"), token)).collect();
     let results = clients.join_all(&attempts.iter().collect::<Vec<_>>()).await;
-    let winners: Vec<_> = attempts
-        .iter()
-        .zip(&results)
-        .filter_map(|(it, joined)| joined.is_ok().then_some(it))
-        .collect();
-    assert_eq!(winners.len(), 1);
-    for refused in results.iter().filter_map(|it| it.as_ref().err()) {
-        assert_eq!(refused.code(), Code::PermissionDenied);
+    let (joined, refused): (Vec<_>, Vec<_>) =
+        attempts.iter().zip(results).partition(|(_, result)| result.is_ok());
+    assert_eq!(joined.len(), 1);
+    for (_, result) in refused {
+        assert_eq!(result.unwrap_err().code(), Code::PermissionDenied);
     }
-    let used_by = stage.get(&format!("{TOKENS}/once"))["status"]["usedBy"].clone();
-    assert_eq!(used_by.as_array().unwrap().len(), 1);
-    for renewed in clients.join_all(&[winners[0], winners[0]]).await {
+    let winner = joined[0].0;
+    for renewed in clients.join_all(&[winner, winner]).await {
         renewed.expect("the winner renews, at both replicas");
     }
 }
@@ -219,8 +198,22 @@ pub async fn one_of_a_hundred_joins(stage: &Stage, ca: &PartnerCa, clients: &mut
 #[tokio::test]
 async fn of_a_hundred_that_join_two_replicas_at_once_one_may_use_a_token_for_one() {
     let (stage, ca, one, client) = scene().await;
-    let (two, mut clients) = two_replicas(&stage, &ca, client).await;
-    one_of_a_hundred_joins(&stage, &ca, &mut clients).await;
+    create_token(&stage, "once", |spec| spec["maxUses"] = json!(1));
+    let two = start(&stage, PeerAddress::Connection);
+    let mut clients = vec![client, ready(&stage, &two).await];
+    // Both know it as soon as they refuse for another reason than its absence.
+    for client in &clients {
+        loop {
+            client.join(&with_token(&ca, "/other", "once")).await.unwrap_err();
+            let last = stage.records().into_iter().rfind(|it| it["token"] == "once");
+            if last.unwrap()["check"] == "rules" {
+                break;
+            }
+        }
+    }
+    one_of_a_hundred_joins(&ca, "once", &mut clients).await;
+    let used_by = stage.get(&format!("{TOKENS}/once"))["status"]["usedBy"].clone();
+    assert_eq!(used_by.as_array().unwrap().len(), 1);
     one.stop().await;
     two.stop().await;
 }

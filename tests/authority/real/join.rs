@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// The client in Go, and where it finds our replicas.
-struct GoClient {
+pub struct GoClient {
     program: SpiffeVerdict,
     /// Our bundle, by which it knows them.
     document: String,
@@ -51,9 +51,12 @@ struct Talk {
 }
 
 impl GoClient {
-    fn of(stage: &Stage, replicas: &[&Replica]) -> Self {
-        let addresses = replicas.iter().map(|it| it.authority.join_address().unwrap()).collect();
-        Self { program: SpiffeVerdict::start(), document: stage.document(), addresses }
+    pub fn new(document: String, addresses: &[SocketAddr]) -> Self {
+        Self { program: SpiffeVerdict::start(), document, addresses: addresses.to_vec() }
+    }
+
+    fn of(stage: &Stage, replica: &Replica) -> Self {
+        Self::new(stage.document(), &[replica.authority.join_address().unwrap()])
     }
 
     /// Sends these steps in place of the usual ones; e2e/spiffe-verdict/join.go has them.
@@ -132,7 +135,7 @@ fn described(attempt: &Attempt) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_joins_are_refused_to_the_go_client_by_one_text() {
     let (stage, ca, replica, client) = scene().await;
-    let mut go = GoClient::of(&stage, &[&replica]);
+    let mut go = GoClient::of(&stage, &replica);
     refusals::are_all_alike(&stage, &ca, &client, &mut go).await;
     replica.stop().await;
 }
@@ -140,7 +143,7 @@ async fn thirty_joins_are_refused_to_the_go_client_by_one_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_join_has_codes_of_its_own_for_the_go_client() {
     let (stage, ca, replica, _) = scene().await;
-    let mut go = GoClient::of(&stage, &[&replica]);
+    let mut go = GoClient::of(&stage, &replica);
     refusals::have_codes_of_their_own(&stage, &ca, &mut go).await;
 
     let attempt = Attempt::new(&ca, "/ci/deploy");
@@ -162,16 +165,6 @@ async fn what_is_no_join_has_codes_of_its_own_for_the_go_client() {
     replica.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_hundred_go_clients_at_two_replicas_one_joins_with_a_token_for_one_and_renews() {
-    let (stage, ca, one, client) = scene().await;
-    let (two, _) = join::two_replicas(&stage, &ca, client).await;
-    let mut go = GoClient::of(&stage, &[&one, &two]);
-    join::one_of_a_hundred_joins(&stage, &ca, &mut go).await;
-    one.stop().await;
-    two.stop().await;
-}
-
 /// A key of each kind that docs/spiffe.md has a signature for.
 fn key_of_each_kind() -> [(&'static str, KeyPair); 4] {
     let on_curve = |curve| {
@@ -191,7 +184,7 @@ fn key_of_each_kind() -> [(&'static str, KeyPair); 4] {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_go_client_joins_with_a_key_of_each_kind_and_is_sent_the_bundles() {
     let (stage, ca, replica, _) = scene().await;
-    let mut go = GoClient::of(&stage, &[&replica]);
+    let mut go = GoClient::of(&stage, &replica);
     for (kind, key) in key_of_each_kind() {
         let svid = svid_params(&[&format!("spiffe://{}/ci/{kind}", join::PARTNER)]);
         let mut attempt = Attempt::for_key(key, &ca, svid);
@@ -267,7 +260,7 @@ fn openssl_accepts(ca: &[u8], chain: &[Vec<u8>], purpose: X509PurposeId) -> bool
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_request_the_public_key_alone_counts_and_openssl_and_go_spiffe_accept_the_svid() {
     let (stage, ca, replica, _) = scene().await;
-    let mut go = GoClient::of(&stage, &[&replica]);
+    let mut go = GoClient::of(&stage, &replica);
     let mut attempt = Attempt::new(&ca, "/ci/greedy");
     attempt.request.csr = greedy_request();
     let certs = go.join_once(&attempt).await.unwrap();

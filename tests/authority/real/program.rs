@@ -1,6 +1,6 @@
 //! The program with its account's own rights, installed as users install it.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -9,6 +9,15 @@ use testkit::{
     suite::{self, KeyOf},
 };
 use trustplane::spiffe::bundle::Bundle;
+
+use super::join::GoClient;
+use crate::{
+    join::{
+        self, PARTNER,
+        client::{Attempt, Joins, PartnerCa},
+    },
+    stage::OWN,
+};
 
 const SOON: Duration = Duration::from_secs(60);
 const BUNDLE: [&str; 5] = ["-n", "trustplane", "get", "configmap", "trustplane-bundle"];
@@ -26,29 +35,51 @@ impl Installed {
             let applied = cluster.kubectl(&["apply", "--server-side", "-k", &folder]).await;
             applied.expect("the folder is accepted");
         }
-        let crd = "crd/spiffefederations.trustplane.dev";
-        let wait = ["wait", "--for=condition=Established", "--timeout=30s", crd];
-        cluster.kubectl(&wait).await.expect("the API is served");
+        let crds = ["crd/spiffefederations.trustplane.dev", "crd/jointokens.trustplane.dev"];
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", crds[0], crds[1]];
+        cluster.kubectl(&wait).await.expect("the APIs are served");
         Self { cluster }
     }
 
-    /// A replica as its Deployment runs it.
-    async fn start(&self) -> Controller {
+    /// A replica as its Deployment runs it, and where others join at it.
+    async fn start(&self) -> (Controller, SocketAddr) {
         let token = self.cluster.token_of("trustplane", "trustplane-authority").await;
         let kubeconfig = self.cluster.kubeconfig(&self.cluster.admin_access().with_token(token));
-        let listen = format!("--spiffe-listen=127.0.0.1:{}", free_port().expect("a free port"));
+        let free = || SocketAddr::from(([127, 0, 0, 1], free_port().expect("a free port")));
+        let (spiffe, join) = (free(), free());
         let arguments = [
             "authority",
-            "--trust-domain=td-a.test",
+            &format!("--trust-domain={OWN}"),
             "--namespace=trustplane",
             "--leader-elect",
             "--leader-elect-namespace=trustplane",
             "--listen=127.0.0.1:0",
             "--log-format=json",
-            &listen,
+            &format!("--spiffe-listen={spiffe}"),
+            &format!("--join-listen={join}"),
         ];
         // To check that even the most verbose log holds no key.
-        Launch::exactly("authority", &arguments, kubeconfig).env("RUST_LOG", "trace").start()
+        let launch = Launch::exactly("authority", &arguments, kubeconfig);
+        (launch.env("RUST_LOG", "trace").start(), join)
+    }
+
+    async fn create(&self, object: &Value) {
+        let file = self.cluster.scratch().join(format!("{}.json", suite::next_number()));
+        std::fs::write(&file, object.to_string()).unwrap();
+        let apply = ["apply", "--server-side", "-f", file.to_str().unwrap()];
+        self.cluster.kubectl(&apply).await.expect("it is created");
+    }
+
+    /// The bundle that is published.
+    async fn document(&self) -> String {
+        eventually(SOON, "one bundle is published", async || {
+            let found = self.get(&BUNDLE).await.ok_or("no ConfigMap")?;
+            let document = found["data"]["bundle.json"].as_str().ok_or("no document")?.to_owned();
+            let bundle = Bundle::parse(document.as_bytes()).map_err(|_| "no bundle")?;
+            let is_first = (bundle.sequence, bundle.x509.len()) == (Some(1), 1);
+            if is_first { Ok(document) } else { Err("another") }
+        })
+        .await
     }
 
     async fn get(&self, arguments: &[&str]) -> Option<Value> {
@@ -58,9 +89,10 @@ impl Installed {
 
     /// Keeps what everybody may read, for tests/suite_audit.rs.
     async fn keep_objects(&self) {
-        for kinds in ["events", "configmaps,spiffefederations"] {
+        for kinds in ["events", "configmaps,spiffefederations,jointokens"] {
             let found = self.cluster.kubectl(&["get", kinds, "-A", "-o", "json"]).await;
-            let file = suite::subfolder("events").join(format!("authority-{kinds}.json"));
+            let file = suite::subfolder("events");
+            let file = file.join(format!("authority-{kinds}-{}.json", suite::next_number()));
             suite::write_private(&file, &found.expect("the administrator may"));
         }
     }
@@ -79,30 +111,23 @@ impl Installed {
     }
 }
 
+fn federation(name: &str, source: Value) -> Value {
+    json!({
+        "apiVersion": "trustplane.dev/v1", "kind": "SPIFFEFederation", "metadata": { "name": name },
+        "spec": { "bundleSource": source },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_publish_one_bundle_and_sync_with_the_rights_of_their_account_alone() {
     let installed = Installed::new("authority").await;
-    let (mut one, mut two) = (installed.start().await, installed.start().await);
+    let ((mut one, _), (mut two, _)) = (installed.start().await, installed.start().await);
     one.ready().await;
     two.ready().await;
-    eventually(SOON, "one bundle is published", async || {
-        let found = installed.get(&BUNDLE).await.ok_or("no ConfigMap")?;
-        let document = found["data"]["bundle.json"].as_str().ok_or("no document")?.to_owned();
-        let bundle = Bundle::parse(document.as_bytes()).map_err(|_| "no bundle")?;
-        if (bundle.sequence, bundle.x509.len()) == (Some(1), 1) { Ok(()) } else { Err("another") }
-    })
-    .await;
+    let document = installed.document().await;
     assert_eq!(installed.note_keys().await, 1);
 
-    let document = installed.get(&BUNDLE).await.unwrap()["data"]["bundle.json"].clone();
-    let federation = json!({
-        "apiVersion": "trustplane.dev/v1", "kind": "SPIFFEFederation", "metadata": { "name": "td-b.test" },
-        "spec": { "bundleSource": { "static": { "bundle": document } } },
-    });
-    let file = installed.cluster.scratch().join("federation.json");
-    std::fs::write(&file, federation.to_string()).unwrap();
-    let apply = ["apply", "--server-side", "-f", file.to_str().unwrap()];
-    installed.cluster.kubectl(&apply).await.expect("it is created");
+    installed.create(&federation("td-b.test", json!({ "static": { "bundle": document } }))).await;
     eventually(SOON, "it is trusted", async || {
         let found = installed.get(&FEDERATION).await.ok_or_else(String::new)?;
         let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -119,6 +144,37 @@ async fn two_replicas_publish_one_bundle_and_sync_with_the_rights_of_their_accou
         metrics.contains("spiffe_federation_trusted{trust_domain=\"td-b.test\"} 1"),
         "{metrics}"
     );
+    for log in [one.log(), two.log()] {
+        assert!(!log.contains("forbidden (HTTP 403)"), "a right is missing:\n{log}");
+    }
+    assert_eq!(one.terminate().await.0, 0);
+    assert_eq!(two.terminate().await.0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_hundred_that_join_two_replicas_at_once_one_uses_a_token_for_one_and_renews() {
+    let installed = Installed::new("authority-join").await;
+    let ((mut one, at_one), (mut two, at_two)) = (installed.start().await, installed.start().await);
+    one.ready().await;
+    two.ready().await;
+    let ca = PartnerCa::new(PARTNER);
+    installed.create(&federation(PARTNER, ca.source())).await;
+    installed.create(&join::token("once", |spec| spec["maxUses"] = json!(1))).await;
+    installed.create(&join::token("ci", |_| {})).await;
+    let mut clients = GoClient::new(installed.document().await, &[at_one, at_two]);
+    installed.note_keys().await;
+    let probe = Attempt::new(&ca, "/ci/probe");
+    eventually(SOON, "both replicas let others join", async || {
+        let joined = clients.join_all(&[&probe, &probe]).await;
+        joined.into_iter().collect::<Result<Vec<_>, _>>()
+    })
+    .await;
+
+    // Whoever knows the token that was made later knows this one.
+    join::one_of_a_hundred_joins(&ca, "once", &mut clients).await;
+    let token = installed.get(&["get", "jointoken", "once"]).await.unwrap();
+    assert_eq!(token["status"]["usedBy"].as_array().unwrap().len(), 1, "{token}");
+    installed.keep_objects().await;
     for log in [one.log(), two.log()] {
         assert!(!log.contains("forbidden (HTTP 403)"), "a right is missing:\n{log}");
     }
