@@ -23,7 +23,7 @@
 //! - [`der`]: certificates written tag by tag.
 //! - [`manual`]: the walk of a page in docs, with what it prints.
 //! - [`tools`]: kubectl, helm, promtool and go, run as an installer runs them.
-//! - [`spiffe_verdict`]: go-spiffe, to fetch, to verify and for a second opinion.
+//! - [`spiffe_verdict`]: go-spiffe, to fetch, to join, as a workload, and for a second opinion.
 //!
 //! For the tests themselves:
 //! - [`eventually`]: waits for a condition.

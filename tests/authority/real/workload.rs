@@ -26,12 +26,14 @@ use crate::{
 
 const NODE: &str = "spiffe://spire.test/node";
 /// Updates that a workload may get before the one that a test waits for.
-const MOST_UPDATES: usize = 20;
+const MOST_UPDATES: usize = 12;
 
 /// A process that got its identity from a Workload API, and has its subscription open.
 struct Workload {
     program: SpiffeVerdict,
     told: Value,
+    /// Of the subscription, which go-spiffe opens again.
+    errors: Vec<Value>,
 }
 
 impl Workload {
@@ -39,7 +41,7 @@ impl Workload {
         let mut program = SpiffeVerdict::start();
         let told = program.ask(&spiffe_verdict::subscribe(socket));
         assert!(is_ok(&told), "{told}");
-        Self { program, told }
+        Self { program, told, errors: Vec::new() }
     }
 
     fn id(&self) -> &str {
@@ -62,10 +64,12 @@ impl Workload {
             if holds(self) {
                 return;
             }
-            self.told = self.program.ask(&spiffe_verdict::update());
-            assert!(is_ok(&self.told), "{what}: {}", self.told);
+            match self.program.ask(&spiffe_verdict::update()) {
+                told if is_ok(&told) => self.told = told,
+                error => self.errors.push(error),
+            }
         }
-        panic!("not within {MOST_UPDATES} updates: {what}\n{}", self.told);
+        panic!("not within {MOST_UPDATES} updates: {what}\n{} {:?}", self.told, self.errors);
     }
 
     fn serve(&mut self, trust_domain: &str) -> String {
@@ -224,6 +228,8 @@ async fn a_workload_of_ours_and_one_of_spires_trust_each_other_through_a_rotatio
     for answer in pair.dial() {
         assert!(!is_ok(&answer), "{answer}");
     }
+    // SPIRE's agent denies its identity for a moment while it renews a tainted one. Ours never does.
+    assert_eq!(pair.ours.errors, Vec::<Value>::new());
     let refused = machine.join().await;
     let text = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{text}");
