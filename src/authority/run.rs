@@ -28,7 +28,10 @@ use crate::{
     authority::{
         act::{apply::Writer, audit_log::AuditLog, fetch::Fetcher},
         decide::{audit::Audited, ca, summary::Summary, sync as sync_decisions},
-        join::{server::JoinOptions, view::View},
+        join::{
+            server::{JoinOptions, JoinService},
+            view::View,
+        },
         metrics::Metrics,
     },
     bundle::serve::{Endpoint, SvidResolver},
@@ -102,6 +105,7 @@ pub struct Authority {
     own_changed: Notify,
     spiffe_address: OnceLock<SocketAddr>,
     join_address: OnceLock<SocketAddr>,
+    joins: OnceLock<Arc<JoinService>>,
     /// What joins are judged by.
     view: Arc<View>,
     /// Held while it is found out which bundles count.
@@ -148,6 +152,7 @@ impl Authority {
             own_changed: Notify::new(),
             spiffe_address: OnceLock::new(),
             join_address: OnceLock::new(),
+            joins: OnceLock::new(),
             view: Arc::default(),
             refreshing: Mutex::default(),
             federations_changed: Notify::new(),
@@ -188,6 +193,11 @@ impl Authority {
         self.join_address.get().copied()
     }
 
+    /// The join service; none before it is started.
+    pub fn joins(&self) -> Option<Arc<JoinService>> {
+        self.joins.get().cloned()
+    }
+
     /// Runs until asked to stop. Fails if a listener can't be bound, or a part ends.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<()> {
         let mut parts = JoinSet::new();
@@ -207,7 +217,7 @@ impl Authority {
                 anyhow::bail!("a part of the authority ended");
             }
             Some(ended) = joins.join_next() => {
-                ended??;
+                ended?;
                 anyhow::bail!("the join service ended");
             }
         }
@@ -256,15 +266,15 @@ impl Authority {
         self: &Arc<Self>,
         parts: &mut JoinSet<()>,
         stop: &CancellationToken,
-    ) -> anyhow::Result<JoinSet<std::io::Result<()>>> {
+    ) -> anyhow::Result<JoinSet<()>> {
         let mut joins = JoinSet::new();
-        if let Some(options) = self.options.join.clone() {
-            let listener = bind(options.listen, "--join-listen").await?;
-            // A replica binds once.
-            let _ = self.join_address.set(listener.local_addr()?);
+        if let Some(options) = &self.options.join {
+            let (service, listener) = self.join_service(options, stop.clone()).await?;
+            // A replica starts once.
+            let _ = self.joins.set(service.clone());
             parts.spawn(self.clone().watch_tokens());
             parts.spawn(self.clone().keep_trusted());
-            joins.spawn(self.clone().serve_joins(listener, options, stop.clone()));
+            joins.spawn(service.run(listener));
         }
         Ok(joins)
     }

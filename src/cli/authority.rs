@@ -218,7 +218,7 @@ impl AuthorityCommand {
             let fetcher = Box::new(NetworkFetcher { roots, detail, patience: fetch::PATIENCE });
             let Context { client, ungated, gate, clock, registry } = context;
             options.join = join_listen.map(|listen| JoinOptions {
-                listen,
+                listen: Some(listen),
                 client: ungated,
                 certificate: pair,
                 peers,

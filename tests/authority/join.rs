@@ -56,7 +56,7 @@ fn used_by(stage: &Stage) -> Vec<String> {
 
 fn start(stage: &Stage, peers: PeerAddress) -> Replica {
     let client = stage.server.client();
-    let listen = ([127, 0, 0, 1], 0).into();
+    let listen = Some(([127, 0, 0, 1], 0).into());
     stage.start_with(|options| {
         options.join = Some(JoinOptions { listen, client, certificate: None, peers });
     })

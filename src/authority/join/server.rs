@@ -16,10 +16,9 @@ use std::{
     time::Duration,
 };
 
-use futures::{future, stream::BoxStream};
+use futures::{Stream, future, stream::BoxStream};
 use kube::Client;
-use rustls::server::ResolvesServerCert;
-use tokio::{net::TcpListener, sync::mpsc, time::MissedTickBehavior};
+use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -52,7 +51,8 @@ const MOST_EVENTS: usize = 256;
 
 #[derive(Clone)]
 pub struct JoinOptions {
-    pub listen: SocketAddr,
+    /// None where nobody connects, as in the fault simulator.
+    pub listen: Option<SocketAddr>,
     /// Without the lease's gate: every replica serves joins, and notes their uses.
     pub client: Client,
     /// None to serve TLS with our own SVID.
@@ -112,20 +112,28 @@ impl JoinService {
     }
 
     /// Serves until asked to stop. Joins under way get a moment, followers are sent elsewhere.
-    pub async fn run(
-        self: Arc<Self>,
-        listener: TcpListener,
-        resolver: Arc<dyn ResolvesServerCert>,
-        peers: PeerAddress,
-    ) -> std::io::Result<()> {
-        let listener = TlsListener::for_grpc(listener, resolver, peers)?;
-        let serving = connections::serve(self.clone(), listener);
-        let reporting = self.report();
+    ///
+    /// Without a listener there is only `answer`.
+    pub async fn run(self: Arc<Self>, listener: Option<TlsListener>) {
+        let serving = async {
+            match listener {
+                Some(listener) => connections::serve(self.clone(), listener).await,
+                None => self.stop.cancelled().await,
+            }
+        };
         tokio::select! {
             () = serving => {}
-            () = reporting => {}
+            () = self.report() => {}
         }
-        Ok(())
+    }
+
+    /// Answers a client at this address, whose messages did not come over a connection of ours.
+    pub fn answer(
+        self: &Arc<Self>,
+        address: IpAddr,
+        requests: impl Stream<Item = Result<Request, Status>> + Send + 'static,
+    ) -> Result<Answers, Status> {
+        conversation::start(self, requests, Peer { address }, None)
     }
 
     /// Publishes Events and sums of refusals, for ever.
@@ -193,7 +201,7 @@ impl JoinService {
 }
 
 type Requests = BoxStream<'static, Result<Request, Status>>;
-type Answers = BoxStream<'static, Result<Response, Status>>;
+pub type Answers = BoxStream<'static, Result<Response, Status>>;
 
 /// What a stream holds for as long as it lasts.
 struct Held {

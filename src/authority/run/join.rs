@@ -8,13 +8,12 @@ use std::{
 use kube::Api;
 use rustls::server::ResolvesServerCert;
 use tokio::{
-    net::TcpListener,
     sync::Semaphore,
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Authority;
+use super::{Authority, bind};
 use crate::{
     api::{join_token::JoinToken, spiffe_federation::SpiffeFederation},
     authority::{
@@ -29,7 +28,7 @@ use crate::{
         decode::MaybeDecoded,
         watch::{Change, Watch},
     },
-    runtime::lock::lock,
+    runtime::{lock::lock, tls_listener::TlsListener},
     spiffe::id::TrustDomain,
 };
 
@@ -83,12 +82,12 @@ impl Authority {
         self.view.set_trusted(documents);
     }
 
-    pub(super) async fn serve_joins(
-        self: Arc<Self>,
-        listener: TcpListener,
-        options: JoinOptions,
+    /// The join service, and where clients connect to it.
+    pub(super) async fn join_service(
+        &self,
+        options: &JoinOptions,
         stop: CancellationToken,
-    ) -> std::io::Result<()> {
+    ) -> anyhow::Result<(Arc<JoinService>, Option<TlsListener>)> {
         let parts = Parts {
             trust_domain: self.options.trust_domain.clone(),
             namespace: self.options.namespace.clone(),
@@ -99,11 +98,17 @@ impl Authority {
             metrics: self.metrics.clone(),
             stop,
         };
+        let service = JoinService::new(options, parts);
+        let Some(address) = options.listen else { return Ok((service, None)) };
+        let listener = bind(address, "--join-listen").await?;
+        // A replica binds once.
+        let _ = self.join_address.set(listener.local_addr()?);
         let resolver: Arc<dyn ResolvesServerCert> = match &options.certificate {
             Some(pair) => pair.clone(),
             None => self.svid.clone(),
         };
-        JoinService::new(&options, parts).run(listener, resolver, options.peers).await
+        let listener = TlsListener::for_grpc(listener, resolver, options.peers)?;
+        Ok((service, Some(listener)))
     }
 }
 

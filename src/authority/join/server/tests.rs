@@ -143,12 +143,8 @@ impl World {
     }
 
     fn service_over(&self, client: Client, view: Arc<View>) -> Arc<JoinService> {
-        let options = JoinOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
-            client,
-            certificate: None,
-            peers: PeerAddress::Connection,
-        };
+        let options =
+            JoinOptions { listen: None, client, certificate: None, peers: PeerAddress::Connection };
         let registry = &mut prometheus_client::registry::Registry::default();
         let clock = clock();
         let parts = Parts {
