@@ -143,9 +143,10 @@ where
         self.run_with_pulse(handle, || {}).await;
     }
 
-    /// As `run`. `pulse` is called whenever the server shows that the watch lives: at the end of a list,
-    /// when the watch is opened, and at each event. A healthy watch has one within `timeout`, also where
-    /// nothing changes.
+    /// As `run`. `pulse` is called when everything until now was reported: at the end of a list, and where
+    /// the server ends a watch at its time-out. A healthy watch has one within `timeout`, also where nothing
+    /// changes. Neither an opened watch nor an event shows as much: a server may accept a watch and bring
+    /// nothing, and behind one event that was missed there may be others.
     pub async fn run_with_pulse(self, mut handle: impl FnMut(Change<K>), pulse: impl FnMut()) {
         let mut listed = HashSet::new();
         let mut is_listing = false;
@@ -240,14 +241,17 @@ where
             Failure::Lost(error) if failpoints::has(Bug::GoneIgnored) => Failure::Failed(error),
             failure => failure,
         })?);
-        pulse();
-        while let Ok(Some(event)) = tokio::time::timeout(patience, events.next()).await {
+        // Silent for too long: the connection is dead, or the server does not bring what it should.
+        while let Ok(next) = tokio::time::timeout(patience, events.next()).await {
+            let Some(event) = next else {
+                pulse();
+                break;
+            };
             let (at, change) = read(event)?;
             if at.is_empty() {
                 return Err(Failure::Lost(ApiError::Undecodable));
             }
             *version = at;
-            pulse();
             change.into_iter().for_each(&mut *handle);
         }
         Ok(())

@@ -22,8 +22,9 @@ use crate::{
 
 /// After this long without a sign of life from a watch or of our CA's state nobody joins.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
-/// For the watches that joins are judged by. Half of the above: a healthy watch is never silent for longer.
-pub const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the watches that joins are judged by. A quarter of the above: the end of a watch shows that everything
+/// until then is known, and some of them may fail.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why nobody can join at this replica now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +85,7 @@ impl View {
         issuer.filter(|it| is_recent(it.read_at)).ok_or(Unready::Authority)
     }
 
-    /// A watch lives.
+    /// Everything that a watch is of is known as it is now.
     pub fn heard_of(&self, watched: Watched, now: Instant) {
         let heard_at = match watched {
             Watched::Tokens => &self.tokens_heard_at,

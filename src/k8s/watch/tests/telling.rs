@@ -241,3 +241,55 @@ async fn an_event_that_says_gone_leads_to_a_list_and_other_errors_do_not() {
     let expected = ["listing", "listed 0", "server-error 1", "gone 2", "listing", "listed 0"];
     assert_eq!(names(&told), expected);
 }
+
+/// The seconds after which a watch of these answers shows that everything is known.
+async fn pulses(server: impl Fn(usize) -> Answer + Send + 'static) -> Vec<u64> {
+    let watches = AtomicUsize::new(0);
+    let service = service_fn(move |request: Request<Body>| {
+        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+        let answer = match is_watch {
+            true => server(watches.fetch_add(1, Ordering::SeqCst)),
+            false => answer(200, json!({ "metadata": { "resourceVersion": "7" }, "items": [] })),
+        };
+        async move { Ok::<_, BoxError>(answer) }
+    });
+    let watch = Watch::<ConfigMap> {
+        api: Api::namespaced(Client::new(service, "web"), "web"),
+        fields: None,
+        timeout: Duration::from_secs(3),
+        lists: Arc::new(Semaphore::new(1)),
+    };
+    let (start, mut seen) = (Instant::now(), Vec::new());
+    let running = watch.run_with_pulse(|_| {}, || seen.push(start.elapsed().as_secs()));
+    let _ = tokio::time::timeout(Duration::from_secs(20), running).await;
+    seen
+}
+
+/// Such events after a second, and the end of the watch at its time-out.
+fn healthy(events: &'static [(&'static str, &'static str)]) -> Answer {
+    let chunks = futures::stream::unfold(Some(events), |rest| async move {
+        let wait = if rest.is_some() { 1 } else { 2 };
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+        let lines = rest?.iter().map(|(kind, name)| {
+            format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", object(name, "8"))
+        });
+        let chunk = Frame::data(Bytes::from(lines.collect::<String>()));
+        Some((Ok::<_, Infallible>(chunk), None))
+    });
+    Response::new(StreamBody::new(chunks).boxed_unsync())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_watch_shows_that_everything_until_then_is_known() {
+    let quiet = pulses(|_| healthy(&[])).await;
+    assert_eq!(quiet, [0, 3, 6, 9, 12, 15, 18], "the list, and the end of each watch");
+    let busy = pulses(|_| healthy(&[("ADDED", "a"), ("DELETED", "a")])).await;
+    assert_eq!(busy, quiet, "behind an event there may be others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_can_be_opened_and_brings_nothing_shows_nothing() {
+    assert_eq!(pulses(|_| silence()).await, [0]);
+    let refused = |_| answer(500, json!({ "kind": "Status", "status": "Failure", "code": 500 }));
+    assert_eq!(pulses(refused).await, [0]);
+}
