@@ -102,20 +102,32 @@ impl View {
         lock(&self.tokens).get(name).cloned()
     }
 
-    /// Keeps the newest version of a token.
-    pub fn learn_token(&self, mut token: JoinToken) {
-        token.metadata.managed_fields = None;
+    /// What the watch brings. Keeps the newest version of a token.
+    pub fn learn_token(&self, token: JoinToken) {
         let mut tokens = lock(&self.tokens);
         match tokens.get_mut(token.name()) {
-            // What we wrote ourselves may be newer than what the watch brings.
+            // What we wrote ourselves may be newer.
             Some(known)
                 if known.token.uid() == token.uid() && version(&known.token) > version(&token) => {}
-            Some(known) => known.token = Arc::new(token),
+            Some(known) => known.token = lean(token),
             None => {
-                let (name, token) = (token.name().to_owned(), Arc::new(token));
-                tokens.insert(name, KnownToken { token, writing: Arc::default() });
+                let name = token.name().to_owned();
+                tokens.insert(name, KnownToken { token: lean(token), writing: Arc::default() });
             }
         }
+    }
+
+    /// What a call of ours was answered, and whether the object is known. Only the watch says which tokens
+    /// there are: an answer may arrive after the news that its token was deleted, and no other news of it
+    /// would follow.
+    pub fn update_token(&self, token: &JoinToken) -> bool {
+        let mut tokens = lock(&self.tokens);
+        let known = tokens.get_mut(token.name()).filter(|it| it.token.uid() == token.uid());
+        let is_known = known.is_some();
+        if let Some(known) = known.filter(|it| version(&it.token) < version(token)) {
+            known.token = lean(token.clone());
+        }
+        is_known
     }
 
     pub fn forget_token(&self, name: &str) {
@@ -192,6 +204,12 @@ impl Trusted {
         };
         Self(documents.into_iter().filter_map(entry).collect())
     }
+}
+
+/// Without what nobody here reads.
+fn lean(mut token: JoinToken) -> Arc<JoinToken> {
+    token.metadata.managed_fields = None;
+    Arc::new(token)
 }
 
 fn version(token: &JoinToken) -> u64 {

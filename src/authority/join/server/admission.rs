@@ -48,6 +48,13 @@ pub(super) struct Admitted {
     pub(super) until: DateTime<Utc>,
 }
 
+/// A client that may join, with its use written.
+struct Granted {
+    grant: Grant,
+    token: Arc<JoinToken>,
+    is_renewal: bool,
+}
+
 enum NotAdmitted {
     Refused(Refusal),
     /// The API server, our CA or the audit log can't be used.
@@ -82,10 +89,10 @@ impl JoinService {
         let attempt = claim.attempt(&reference, &svid, id, self.clock.now());
         self.metrics.began();
         let granted = self.grant(claim).await;
-        let admitted = granted.and_then(|(grant, token)| {
-            self.issue(claim, &grant, &attempt).inspect(|admitted| {
-                if grant.new_use.is_some() {
-                    self.publish_join(&token, id, &admitted.certs.spiffe_id);
+        let admitted = granted.and_then(|granted| {
+            self.issue(claim, &granted, &attempt).inspect(|admitted| {
+                if !granted.is_renewal {
+                    self.publish_join(&granted.token, id, &admitted.certs.spiffe_id);
                 }
             })
         });
@@ -107,29 +114,36 @@ impl JoinService {
     }
 
     /// Judges, and writes the use if it is a new one.
-    async fn grant(&self, claim: &Claim<'_>) -> Result<(Grant, Arc<JoinToken>), NotAdmitted> {
+    async fn grant(&self, claim: &Claim<'_>) -> Result<Granted, NotAdmitted> {
         let name = claim.signed.token;
         let known = self.view.token(name);
         let grant = self.judge(claim, known.as_ref().map(|it| &*it.token))?;
         // Without a token, nothing is granted.
         let known = known.ok_or(Refusal::NoToken)?;
         if grant.new_use.is_none() {
-            return Ok((grant, known.token));
+            return Ok(Granted { grant, token: known.token, is_renewal: true });
         }
         let _turn = known.writing.lock().await;
+        let mut token = self.view.token(name).map(|it| it.token);
+        let mut is_renewal = true;
         for _ in 0..MOST_CONFLICTS {
-            let known = self.view.token(name).map(|it| it.token);
-            let grant = self.judge(claim, known.as_deref())?;
-            let token = known.ok_or(Refusal::NoToken)?;
-            let Some(status) = &grant.new_use else { return Ok((grant, token)) };
-            match self.writer.write_use(&token, status).await {
+            // Also after the write: it may have taken long, and what was trusted before may count no more.
+            let grant = self.judge(claim, token.as_deref())?;
+            let current = token.ok_or(Refusal::NoToken)?;
+            let Some(status) = &grant.new_use else {
+                return Ok(Granted { grant, token: current, is_renewal });
+            };
+            token = match self.writer.write_use(&current, status).await {
                 Ok(written) => {
-                    self.view.learn_token(written);
-                    return Ok((grant, token));
+                    is_renewal = false;
+                    let is_known = self.view.update_token(&written);
+                    let written = Arc::new(written);
+                    // If not, it was deleted meanwhile, or is too new for the watch to have brought it.
+                    if is_known { Some(written) } else { self.load(name).await? }
                 }
-                Err(ApiError::Conflict | ApiError::NotFound) => self.reload(name).await?,
+                Err(ApiError::Conflict | ApiError::NotFound) => self.load(name).await?,
                 Err(error) => return Err(self.api_failed(&error)),
-            }
+            };
         }
         Err(self.api_failed(&ApiError::Conflict))
     }
@@ -155,14 +169,13 @@ impl JoinService {
         })
     }
 
-    /// Somebody else has changed the token.
-    async fn reload(&self, name: &str) -> Result<(), NotAdmitted> {
-        match self.writer.load_token(name).await {
-            Ok(Some(token)) => self.view.learn_token(token),
-            Ok(None) => self.view.forget_token(name),
-            Err(error) => return Err(self.api_failed(&error)),
-        }
-        Ok(())
+    /// The token after somebody else has changed it.
+    async fn load(&self, name: &str) -> Result<Option<Arc<JoinToken>>, NotAdmitted> {
+        let loaded = self.writer.load_token(name).await.map_err(|error| self.api_failed(&error))?;
+        Ok(loaded.map(|token| {
+            self.view.update_token(&token);
+            Arc::new(token)
+        }))
     }
 
     fn api_failed(&self, error: &ApiError) -> NotAdmitted {
@@ -175,7 +188,7 @@ impl JoinService {
     fn issue(
         &self,
         claim: &Claim<'_>,
-        grant: &Grant,
+        Granted { grant, is_renewal, .. }: &Granted,
         attempt: &Attempt<'_>,
     ) -> Result<Admitted, NotAdmitted> {
         let key = claim.new_key.ok_or(Refusal::Request)?;
@@ -192,7 +205,7 @@ impl JoinService {
             serial: issued.serial,
             expires: issued.not_after.to_rfc3339_opts(SecondsFormat::Secs, true),
             ca: issuer.signer.ca_id().to_owned(),
-            is_renewal: grant.new_use.is_none(),
+            is_renewal: *is_renewal,
         };
         if !self.record(&join_audit::success(attempt, names)) {
             return Err(NotAdmitted::Unavailable);

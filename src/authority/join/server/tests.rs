@@ -1,5 +1,7 @@
 //! Streams without a network, and with a clock that stands still while somebody works.
 
+mod interrupted;
+
 use std::{
     collections::BTreeMap,
     io::{self, Write},

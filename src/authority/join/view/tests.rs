@@ -67,6 +67,19 @@ fn an_event_that_is_older_than_our_own_write_changes_nothing() {
 }
 
 #[test]
+fn what_a_call_was_answered_is_news_of_tokens_that_are_known_and_of_no_others() {
+    let view = View::default();
+    assert!(!view.update_token(&token("ci", "a", "7")));
+    assert_eq!(known_version(&view, "ci"), None, "it may have been deleted since");
+    view.learn_token(token("ci", "a", "7"));
+    assert!(view.update_token(&token("ci", "a", "9")));
+    assert_eq!(known_version(&view, "ci").as_deref(), Some("9"));
+    assert!(view.update_token(&token("ci", "a", "8")));
+    assert!(!view.update_token(&token("ci", "b", "12")));
+    assert_eq!(known_version(&view, "ci").as_deref(), Some("9"), "older, and of another object");
+}
+
+#[test]
 fn tokens_that_a_list_does_not_have_are_gone() {
     let view = View::default();
     view.learn_token(token("a", "a", "1"));
