@@ -227,7 +227,19 @@ impl RefusalSums {
     /// The numbers of minutes that are over.
     pub fn take(&mut self, now: DateTime<Utc>) -> Vec<JoinRecord> {
         // Also where the clock was put back.
-        let is_over = |entry: &Entry| (now - entry.since).abs() >= MINUTE;
+        self.take_where(|entry| (now - entry.since).abs() >= MINUTE, now)
+    }
+
+    /// All numbers, before the process ends.
+    pub fn take_all(&mut self, now: DateTime<Utc>) -> Vec<JoinRecord> {
+        self.take_where(|_| true, now)
+    }
+
+    fn take_where(
+        &mut self,
+        is_over: impl Fn(&Entry) -> bool,
+        now: DateTime<Utc>,
+    ) -> Vec<JoinRecord> {
         let mut records = Vec::new();
         self.entries.retain(|key, entry| {
             if !is_over(entry) {

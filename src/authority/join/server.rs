@@ -125,6 +125,10 @@ impl JoinService {
             () = serving => {}
             () = self.report() => {}
         }
+        let rest = lock(&self.refusals).take_all(self.clock.now());
+        for record in &rest {
+            self.record(record);
+        }
     }
 
     /// Answers a client at this address, whose messages did not come over a connection of ours.
@@ -145,12 +149,13 @@ impl JoinService {
         minutes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
+                _ = minutes.tick() => self.report_sums().await,
                 Some(message) = waiting.recv() => {
                     if let Err(error) = self.publisher.publish(&message).await {
                         tracing::warn!(%error, "Event not published");
                     }
                 }
-                _ = minutes.tick() => self.report_sums().await,
             }
         }
     }

@@ -109,3 +109,22 @@ async fn a_client_that_leaves_while_its_use_is_written_needs_no_other_use() {
         world.audited().iter().map(|it| it["issued"]["isRenewal"].clone()).collect();
     assert_eq!(is_renewal, [false, true], "both certificates are on record");
 }
+
+#[tokio::test(start_paused = true)]
+async fn refusals_that_wait_for_the_end_of_their_minute_are_recorded_when_the_server_stops() {
+    let world = World::new();
+    let service = world.service(world.view());
+    let running = tokio::spawn(service.clone().run(None));
+    let applicant = world.applicant("a");
+    let refused = 40;
+    for _ in 0..refused {
+        assert!(applicant.join(&service, false).await.is_err());
+    }
+    service.stop.cancel();
+    running.await.unwrap();
+    let (sums, whole): (Vec<_>, Vec<_>) =
+        world.audited().into_iter().partition(|it| it["count"].is_u64());
+    assert!(whole.len() < refused, "a caller must not fill the log");
+    let summed: u64 = sums.iter().filter_map(|it| it["count"].as_u64()).sum();
+    assert_eq!(whole.len() as u64 + summed, refused as u64);
+}
