@@ -203,6 +203,7 @@ impl Authority {
         // between would look like a Secret that was lost, or restored from an old copy.
         let published = self.writer.load_published().await;
         let published = published.map_err(call("read", "ConfigMap", BUNDLE_CONFIG_MAP))?;
+        let read_at = Instant::now();
         let stored = self.writer.load().await.map_err(secret("read"))?;
         self.check_trust_domain(stored.as_ref())?;
         let leads = self.gate.is_open();
@@ -211,7 +212,7 @@ impl Authority {
         }
         if !leads {
             return match stored {
-                Some(stored) => self.know(stored),
+                Some(stored) => self.know(stored, read_at),
                 None if published.document.is_some() => Err(OwnError::Lost),
                 None => Ok(()),
             };
@@ -220,14 +221,14 @@ impl Authority {
             Ok(stored) => stored,
             Err(error) => {
                 // A step that can't be written yet is no reason to stop serving.
-                let served = stored.map_or(Ok(()), |stored| self.know(stored));
+                let served = stored.map_or(Ok(()), |stored| self.know(stored, read_at));
                 return Err(served.err().unwrap_or(error));
             }
         };
         let state = stored.state.clone();
         let (document, view) = (state.document()?, json!(state).to_string());
         // An active CA that has expired signs nothing, and the next one must be published before it may.
-        let known = self.know(stored);
+        let known = self.know(stored, read_at);
         let written = self.writer.publish(&published, &document, &view).await;
         known?;
         // What was not published is recorded all the same: the endpoint serves it.
@@ -371,8 +372,8 @@ impl Authority {
         Ok((ca::first(trust_domain, made.ca, published, &self.options.ca, now), keys))
     }
 
-    /// Takes a state over: what is served, and the SVID of our endpoint.
-    fn know(&self, stored: Stored) -> Result<(), OwnError> {
+    /// Takes a state over: what is served, and the SVID of our endpoint. It is no older than `read_at`.
+    fn know(&self, stored: Stored, read_at: Instant) -> Result<(), OwnError> {
         let now = self.clock.now();
         let document: Arc<str> = stored.state.document()?.into();
         let bundle = Bundle::parse(document.as_bytes()).map_err(|_| StateError::Damaged)?;
@@ -413,7 +414,6 @@ impl Authority {
         }
         self.metrics.set_own(&stored.state);
         own.stored = Some(stored);
-        let read_at = Instant::now();
         own.read_at = Some(read_at);
         let signer = own.served.as_ref().map(|it| it.signer.clone());
         drop(own);
