@@ -119,6 +119,32 @@ pub enum Bug {
     UnseenDeletionForgotten,
     /// After a change of the source the bundle of the old one stays until the next interval.
     KeepsOldSource,
+    /// The use of a token is written after its certificate was signed.
+    SignsBeforeUse,
+    /// The use of a token is written without the version that it was decided from.
+    UseWithoutPrecondition,
+    /// A use that collided with another one counts as written.
+    ConflictIsSuccess,
+    /// A join is not judged again after its use was written, which may have taken long.
+    NotJudgedAgain,
+    /// Joins are judged by watches that died.
+    BelievesDeadWatch,
+    /// An event that is older than our own write replaces it.
+    OlderEventOverwrites,
+    /// A token that was made again under its name counts as the one before.
+    RecreatedTakenForOld,
+    /// A deleted token stays known.
+    DeletedTokenStays,
+    /// The late answer to a call brings a deleted token back.
+    LateAnswerRevives,
+    /// The bundle of a federation that ended stays known.
+    EndedTrustCounts,
+    /// Certificates are signed by the CA that was active first.
+    KeepsFirstIssuer,
+    /// A certificate is recorded after it was handed out, and a crash loses the record.
+    CertificateBeforeRecord,
+    /// Refusals that have no record of their own are not summed.
+    RefusalsForgotten,
 }
 
 impl Bug {
@@ -186,6 +212,24 @@ impl Bug {
         Self::AuditBuffered,
         Self::UnseenDeletionForgotten,
         Self::KeepsOldSource,
+    ];
+
+    /// Those that the simulator of joins catches.
+    pub const JOIN: [Self; 14] = [
+        Self::SignsBeforeUse,
+        Self::UseWithoutPrecondition,
+        Self::ConflictIsSuccess,
+        Self::NotJudgedAgain,
+        Self::BelievesDeadWatch,
+        Self::OlderEventOverwrites,
+        Self::RecreatedTakenForOld,
+        Self::DeletedTokenStays,
+        Self::LateAnswerRevives,
+        Self::EndedTrustCounts,
+        Self::KeepsFirstIssuer,
+        Self::CertificateBeforeRecord,
+        Self::RefusalsForgotten,
+        Self::KeyInLog,
     ];
 }
 

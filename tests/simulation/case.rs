@@ -111,15 +111,7 @@ fn run(case: &Case, bug: Option<Bug>) -> RunResult {
     tamper::reset();
     fastrand::seed(case.seed);
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("trustplane=trace")
-        .with_ansi(false)
-        .with_writer({
-            let log = log.clone();
-            move || log.clone()
-        })
-        .finish();
-    let _reading = case.logs.then(|| tracing::subscriber::set_default(subscriber));
+    let _reading = case.logs.then(|| log.read());
     let outcome = paused().block_on(async {
         let world = World::run(case).await;
         if std::env::var_os("TRUSTPLANE_TRACE").is_some() {
@@ -141,10 +133,21 @@ pub fn paused() -> tokio::runtime::Runtime {
 
 /// Collects the log lines of one simulation.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn text(&self) -> String {
+    /// Collects until the guard is dropped.
+    pub fn read(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("trustplane=trace")
+            .with_ansi(false)
+            .with_writer(move || log.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("nobody panics with the lock")).into_owned()
     }
 }

@@ -282,7 +282,7 @@ impl Cluster {
         self.refuses_lost_versions && self.api.with(|store| store.changes_since(version).is_err())
     }
 
-    /// Records a request when it is sent, and checks that its sender holds the lease.
+    /// Records a request when it is sent.
     pub fn record_sent(&self, by: Actor, method: &Method, path: &str, target: &Target) -> usize {
         let call = Call {
             by,
@@ -292,16 +292,18 @@ impl Cluster {
             sent: Instant::now(),
             answered: None,
         };
-        if call.is_write() && !target.is_about("leases") {
-            self.check_lease(&call);
-        }
         let mut journal = self.journal();
         journal.calls.push(call);
         journal.calls.len() - 1
     }
 
-    fn check_lease(&self, call: &Call) {
+    /// Checks that the sender of a write holds the lease.
+    pub fn check_lease(&self, number: usize) {
+        let call = self.journal().calls[number].clone();
         let Actor::Ours { replica, .. } = call.by else { return };
+        if !call.is_write() || call.target.is_about("leases") {
+            return;
+        }
         let holds = |replica: &Replica| {
             let lease = lock(&replica.lease).clone();
             lease.map(|lease| lease.borrow().is_some_and(|deadline| call.sent < deadline))

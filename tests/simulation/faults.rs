@@ -56,6 +56,8 @@ pub enum Watched {
     Secrets,
     /// SPIFFEFederations.
     Federations,
+    /// JoinTokens.
+    Tokens,
 }
 
 impl Watched {
@@ -67,6 +69,7 @@ impl Watched {
             Self::Routes => "routes",
             Self::Secrets => "secrets",
             Self::Federations => "spiffefederations",
+            Self::Tokens => "jointokens",
         }
     }
 }

@@ -9,7 +9,7 @@
 //! - the injector: `workloads` and `ops` are what users, cert-manager, GitOps tools and routers do,
 //!   `plans` every point at which faults happen, `world` one simulation, `oracle` the invariants of every
 //!   history (`testkit::route_table` is a second implementation of the decisions), `tamper` seeded bugs
-//! - `authority`: the same for the SPIFFE authority
+//! - `authority`: the same for the SPIFFE authority, and for clients that join it
 //!
 //! `make simulate` runs everything. A failing case is printed with the command that reproduces it:
 //! `TRUSTPLANE_JOB=inject TRUSTPLANE_SEED=4711 make simulate` runs one seed, `TRUSTPLANE_CASE='...'` one
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let is_one =
         ["TRUSTPLANE_SEED", "TRUSTPLANE_CASE"].map(std::env::var_os).iter().any(Option::is_some);
     let only = std::env::var("TRUSTPLANE_JOB").ok().or(is_one.then(|| INJECT.name.to_owned()));
-    let names = [INJECT.name, authority::JOB.name];
+    let names = [INJECT.name, authority::JOB.name, authority::JOINS.name];
     assert!(only.as_deref().is_none_or(|it| names.contains(&it)), "there is no job of this name");
     let is_asked = |name: &str| only.as_deref().is_none_or(|it| it == name);
     let mut failed = 0;
@@ -95,6 +95,9 @@ fn main() -> ExitCode {
     }
     if is_asked(authority::JOB.name) {
         failed += simulate(&authority::JOB);
+    }
+    if is_asked(authority::JOINS.name) {
+        failed += simulate(&authority::JOINS);
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -25,7 +25,23 @@ pub struct Wire<T> {
     pub cluster: Arc<Cluster>,
     pub replica: usize,
     pub life: u32,
+    /// What is sent by whoever leads, or by every replica.
+    pub sender: Sender,
     pub tamper: T,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    Leader,
+    /// Notes uses of JoinTokens, and publishes Events of them.
+    JoinService,
+}
+
+impl Sender {
+    fn needs_lease(self, target: &Target) -> bool {
+        let is_of_joins = ["jointokens", "events"].iter().any(|it| target.is_about(it));
+        self == Self::Leader || !is_of_joins
+    }
 }
 
 /// Seeded bugs without a failpoint in the product's code: changed requests and answers make the
@@ -54,7 +70,7 @@ pub struct SentCall {
 
 impl SentCall {
     fn watched(&self) -> Watched {
-        let all = [Watched::Routes, Watched::Secrets, Watched::Federations];
+        let all = [Watched::Routes, Watched::Secrets, Watched::Federations, Watched::Tokens];
         let about = all.into_iter().find(|it| self.target.is_about(it.resource()));
         about.expect("nothing else is watched")
     }
@@ -79,6 +95,9 @@ impl<T: Tamper> FaultPlan for Wire<T> {
         }
         let number =
             self.cluster.record_sent(self.actor(), &request.method, request.uri.path(), &target);
+        if self.sender.needs_lease(&target) {
+            self.cluster.check_lease(number);
+        }
         Some((SentCall { number, target, lagging: faults.lagging }, faults.request))
     }
 
@@ -127,7 +146,7 @@ impl<T: Tamper> FaultPlan for Wire<T> {
     fn spoil(&self, call: &SentCall, event: &mut Value) {
         let watched = call.watched();
         match watched {
-            Watched::Routes | Watched::Federations => {
+            Watched::Routes | Watched::Federations | Watched::Tokens => {
                 event["object"]["spec"] = json!("what is this");
             }
             Watched::Secrets => event["object"]["metadata"]["uid"] = json!(7),

@@ -26,7 +26,7 @@ use crate::{
     case::Case,
     cluster::{Cluster, lock},
     tamper::{self, InjectTamper},
-    wire::Wire,
+    wire::{Sender, Wire},
 };
 
 pub const RESYNC: Duration = Duration::from_secs(900);
@@ -111,7 +111,8 @@ impl World {
         let deadline = Arc::new(watch::Sender::new(None));
         let gate = if elects { Gate::until(deadline.subscribe()) } else { Gate::open() };
         self.set_lease(replica, elects.then(|| deadline.subscribe()));
-        let wire = Wire { cluster: self.cluster.clone(), replica, life, tamper: InjectTamper };
+        let (cluster, sender) = (self.cluster.clone(), Sender::Leader);
+        let wire = Wire { cluster, replica, life, sender, tamper: InjectTamper };
         let client = client::over(FaultyTransport(wire), gate.clone());
         let skew = TimeDelta::minutes(10) * i32::try_from(replica).expect("a few replicas");
         let clock = self.clock(skew);

@@ -68,7 +68,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     let signed = (subject, damages())
         .prop_map(|(subject, damages)| Party::Workload.request(subject, &damages));
     let made = (any::<Index>(), damages())
-        .prop_map(|(at, damages)| damaged(at.get(&*REQUESTS).clone(), &damages));
+        .prop_map(|(at, damages)| damaged(at.get(&REQUESTS).clone(), &damages));
     prop_oneof![2 => signed, 1 => made, 1 => prop::collection::vec(any::<u8>(), 0..60)]
 }
 

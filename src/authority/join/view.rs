@@ -16,7 +16,10 @@ use super::messages::TrustBundles;
 use crate::{
     api::join_token::JoinToken,
     authority::act::signer::Signer,
-    runtime::lock::lock,
+    runtime::{
+        failpoints::{self, Bug},
+        lock::lock,
+    },
     spiffe::{bundle::Bundle, id::TrustDomain},
 };
 
@@ -75,10 +78,11 @@ pub struct View {
 impl View {
     pub fn check_ready(&self, now: Instant) -> Result<Issuer, Unready> {
         let is_recent = |at: Instant| now.duration_since(at) <= LONGEST_SILENCE;
-        if !lock(&self.tokens_heard_at).is_some_and(is_recent) {
+        let is_heard = |at: Instant| is_recent(at) || failpoints::has(Bug::BelievesDeadWatch);
+        if !lock(&self.tokens_heard_at).is_some_and(is_heard) {
             return Err(Unready::Tokens);
         }
-        if !lock(&self.federations_heard_at).is_some_and(is_recent) {
+        if !lock(&self.federations_heard_at).is_some_and(is_heard) {
             return Err(Unready::Federations);
         }
         let issuer = lock(&self.issuer).clone();
@@ -95,7 +99,13 @@ impl View {
     }
 
     pub fn set_issuer(&self, issuer: Option<Issuer>) {
-        *lock(&self.issuer) = issuer;
+        let mut known = lock(&self.issuer);
+        match (&mut *known, issuer) {
+            (Some(known), Some(new)) if failpoints::has(Bug::KeepsFirstIssuer) => {
+                known.read_at = new.read_at;
+            }
+            (known, new) => *known = new,
+        }
     }
 
     pub fn token(&self, name: &str) -> Option<KnownToken> {
@@ -108,7 +118,9 @@ impl View {
         match tokens.get_mut(token.name()) {
             // What we wrote ourselves may be newer.
             Some(known)
-                if known.token.uid() == token.uid() && version(&known.token) > version(&token) => {}
+                if known.token.uid() == token.uid()
+                    && version(&known.token) > version(&token)
+                    && !failpoints::has(Bug::OlderEventOverwrites) => {}
             Some(known) => known.token = lean(token),
             None => {
                 let name = token.name().to_owned();
@@ -121,6 +133,9 @@ impl View {
     /// there are: an answer may arrive after the news that its token was deleted, and no other news of it
     /// would follow.
     pub fn update_token(&self, token: &JoinToken) -> bool {
+        if failpoints::has(Bug::LateAnswerRevives) {
+            self.learn_token(token.clone());
+        }
         let mut tokens = lock(&self.tokens);
         let known = tokens.get_mut(token.name()).filter(|it| it.token.uid() == token.uid());
         let is_known = known.is_some();
@@ -131,7 +146,9 @@ impl View {
     }
 
     pub fn forget_token(&self, name: &str) {
-        lock(&self.tokens).remove(name);
+        if !failpoints::has(Bug::DeletedTokenStays) {
+            lock(&self.tokens).remove(name);
+        }
     }
 
     /// A list has shown that there are no others.
@@ -152,7 +169,12 @@ impl View {
     }
 
     /// Followers hear of it if it differs.
-    pub fn set_trusted(&self, documents: BTreeMap<TrustDomain, Arc<str>>) {
+    pub fn set_trusted(&self, mut documents: BTreeMap<TrustDomain, Arc<str>>) {
+        if failpoints::has(Bug::EndedTrustCounts) {
+            for (name, document) in self.trusted().documents() {
+                documents.entry(name.clone()).or_insert_with(|| document.clone());
+            }
+        }
         self.trusted.send_if_modified(|trusted| {
             let next = trusted.with(documents);
             let has_changed = !trusted.documents().eq(next.documents());

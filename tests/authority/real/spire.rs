@@ -167,7 +167,7 @@ impl Both {
 
 /// Every replica serves joins, too.
 fn join_options(stage: &Stage) -> JoinOptions {
-    let listen = ([127, 0, 0, 1], 0).into();
+    let listen = Some(([127, 0, 0, 1], 0).into());
     let client = stage.server.client();
     JoinOptions { listen, client, certificate: None, peers: PeerAddress::Connection }
 }

@@ -149,7 +149,7 @@ esac
         };
         let chain: String = svid.chain.iter().map(|it| pem("CERTIFICATE", it)).collect();
         let key = pem("PRIVATE KEY", svid.key.secret_der());
-        suite::register_der_key(svid.key.secret_der());
+        suite::register_der_key(suite::KeyOf::Svid, svid.key.secret_der());
         suite::write_private(&self.folder.join("svid.0.pem"), &chain);
         suite::write_private(&self.folder.join("svid.0.key"), &key);
     }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use chrono::{SecondsFormat, TimeDelta};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -16,15 +17,45 @@ use trustplane::{
 };
 
 use super::{
-    peers::{Profile, trust_domain},
-    world::World,
+    clients::{Join, Proof, WORKLOADS},
+    peers::{PEERS, Profile, trust_domain},
+    world::{REPLICAS, World},
 };
 use crate::journal::Actor;
 
+/// Of all that join as one.
+pub const BOT: &str = "deployer";
 const FEDERATIONS: &str = "/apis/trustplane.dev/v1/spiffefederations";
+
+const JOIN_TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
+/// As many as there are at once.
+pub const TOKENS: usize = 2;
 
 pub fn federation_path(name: &str) -> String {
     format!("{FEDERATIONS}/{name}")
+}
+
+pub fn token_path(name: &str) -> String {
+    format!("{JOIN_TOKENS}/{name}")
+}
+
+pub fn token_name(token: usize) -> String {
+    format!("token{token}")
+}
+
+/// Of a JoinToken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    pub most: Option<u32>,
+    /// In seconds.
+    pub lasts: Option<i64>,
+}
+
+pub const UNLIMITED: Terms = Terms { most: None, lasts: None };
+
+/// A token for so many workloads.
+pub const fn uses(most: u32) -> Terms {
+    Terms { most: Some(most), lasts: None }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +102,19 @@ pub enum Op {
     DeleteConfigMap,
     /// Restarts both with `--new-authority`, or without it again.
     SetNewAuthority(bool),
+    CreateToken(usize, Terms),
+    DeleteToken(usize),
+    RecreateToken(usize, Terms),
+    /// It ends in so many seconds from now.
+    EndToken(usize, i64),
+    SetMostUses(usize, u32),
+    /// So many changes of a label, one after the other.
+    EditToken(usize, u32),
+    Join(Join),
+    /// So many workloads of the first peer join at once, at both replicas.
+    Crowd(usize, usize),
+    /// One client is refused so many times.
+    Flood(usize),
 }
 
 fn own_path(plural: &str, name: &str) -> String {
@@ -153,7 +197,69 @@ impl World {
                 self.set_new_authority(is_set);
                 self.restart_all();
             }
+            Op::CreateToken(token, terms) => self.create_token(token, terms),
+            Op::DeleteToken(token) => self.delete(&token_path(&token_name(token))),
+            Op::RecreateToken(token, terms) => {
+                self.delete(&token_path(&token_name(token)));
+                self.create_token(token, terms);
+            }
+            Op::EndToken(token, lasts) => {
+                self.change_token(token, &json!({ "spec": { "expires": self.after(lasts) } }));
+            }
+            Op::SetMostUses(token, most) => {
+                self.change_token(token, &json!({ "spec": { "maxUses": most } }));
+            }
+            Op::EditToken(token, times) => {
+                for _ in 0..times {
+                    let label = format!("v{}", self.api.with(|store| store.version()));
+                    let labels = json!({ "metadata": { "labels": { "edited": label } } });
+                    self.change_token(token, &labels);
+                }
+            }
+            Op::Join(join) => self.begin_join(join),
+            Op::Crowd(token, number) => {
+                for workload in 0..number {
+                    self.begin_join(Join::new(workload % WORKLOADS, token, workload % REPLICAS));
+                }
+            }
+            Op::Flood(number) => {
+                let join = Join::new(0, 0, 0).with(Proof::Relayed);
+                (0..number).for_each(|_| self.begin_join(join));
+            }
         }
+    }
+
+    fn begin_join(self: &Arc<Self>, join: Join) {
+        self.background(self.clone().join(join));
+    }
+
+    fn after(&self, seconds: i64) -> String {
+        let at = self.time(Instant::now()) + TimeDelta::seconds(seconds);
+        at.to_rfc3339_opts(SecondsFormat::Secs, true)
+    }
+
+    fn create_token(&self, token: usize, terms: Terms) {
+        let rules = (0..PEERS)
+            .map(|peer| json!({ "spiffeID": format!("spiffe://{}/ci/*", trust_domain(peer)) }));
+        let mut spec = json!({
+            "roles": ["Bot", "Agent"], "botName": BOT, "joinMethod": "spiffe",
+            "spiffe": { "allow": rules.collect::<Vec<_>>() },
+        });
+        if let Some(most) = terms.most {
+            spec["maxUses"] = most.into();
+        }
+        if let Some(lasts) = terms.lasts {
+            spec["expires"] = self.after(lasts).into();
+        }
+        let object = json!({
+            "apiVersion": "trustplane.dev/v1", "kind": "JoinToken",
+            "metadata": { "name": token_name(token) }, "spec": spec,
+        });
+        self.user(Method::POST, JOIN_TOKENS, &object);
+    }
+
+    fn change_token(&self, token: usize, patch: &Value) {
+        self.user(Method::PATCH, &token_path(&token_name(token)), patch);
     }
 
     fn user(&self, method: Method, path: &str, body: &Value) -> Option<Value> {

@@ -2,10 +2,12 @@
 //!
 //! - `own`: our CAs, their sequence, and what the replicas serve
 //! - `sync`: the bundles of others
-//! - `audit`: the audit log
+//! - `joins`: who joined, and with what certificate
+//! - `audit`: the audit log of both
 //! - here: in the end everything is in its place, and then nothing is written
 
 mod audit;
+mod joins;
 mod own;
 mod sync;
 
@@ -14,6 +16,8 @@ use std::{collections::HashSet, time::Duration};
 use http::Method;
 use serde_json::Value;
 use trustplane::names::{AUTHORITY_SECRET, BUNDLE_CONFIG_MAP};
+
+pub use joins::leaks;
 
 use super::{
     Case,
@@ -32,6 +36,7 @@ const A_MOMENT: Duration = Duration::from_secs(60);
 pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let journal = world.journal();
     let mut found = journal.violations.clone();
+    found.extend(joins::violations(world, &journal, case));
     found.extend(own::violations(world, &journal, case));
     found.extend(own::false_alarms(world, case));
     found.extend(sync::violations(world, &journal));
@@ -80,7 +85,7 @@ fn empty_writes(journal: &Journal) -> Vec<String> {
         .collect()
 }
 
-/// We write statuses of federations, our own Secret, two ConfigMaps and Events, and delete nothing.
+/// We write statuses of federations and tokens, our own Secret, two ConfigMaps and Events, and delete nothing.
 fn strange_writes(journal: &Journal) -> Vec<String> {
     let ours = journal.commits.iter().filter(|commit| commit.by.is_ours());
     ours.filter(|commit| {
@@ -89,7 +94,7 @@ fn strange_writes(journal: &Journal) -> Vec<String> {
         let is_known = match change.kind.plural {
             "secrets" => &*change.name == AUTHORITY_SECRET,
             "configmaps" | "events" => true,
-            "spiffefederations" => is_status && change.before.is_some(),
+            "spiffefederations" | "jointokens" => is_status && change.before.is_some(),
             _ => false,
         };
         change.after.is_none() || !is_known

@@ -13,8 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use trustplane::{
     authority::{
-        act::{fetch::Fetcher, signer::make_ca},
+        act::{
+            fetch::Fetcher,
+            signer::{LocalSigner, make_ca},
+        },
         decide::{
+            ca::{self, Policy},
             endpoint::{Proof, Source},
             problem::Problem,
             sync::Received,
@@ -35,32 +39,41 @@ use crate::cluster::noon;
 pub const PEERS: usize = 3;
 /// Of every peer.
 pub const HINT: Duration = Duration::from_secs(120);
-const CAS: usize = 8;
+pub const CAS: usize = 8;
+/// Of what peers sign.
+pub const LONG: TimeDelta = TimeDelta::days(3650);
 
 pub fn trust_domain(peer: usize) -> String {
     format!("peer{peer}.test")
 }
 
-/// CA certificates of a trust domain, made once: that takes longer than a whole simulation.
-fn cas(peer: usize) -> &'static [CertificateDer<'static>] {
-    static ALL: OnceLock<Vec<Vec<CertificateDer<'static>>>> = OnceLock::new();
-    let make = |peer| {
-        let made = make_ca(&trust_domain(peer), TimeDelta::days(3650), noon()).expect("a CA");
-        CertificateDer::from(STANDARD.decode(&made.ca.chain[0]).expect("it is base64"))
-    };
-    let all =
-        ALL.get_or_init(|| (0..PEERS).map(|peer| (0..CAS).map(|_| make(peer)).collect()).collect());
-    &all[peer]
+pub struct PeerCa {
+    pub certificate: CertificateDer<'static>,
+    pub signer: LocalSigner,
 }
 
-/// Makes what all simulations share, so that none of them has another history for it.
-pub fn prepare() {
-    cas(0);
+impl PeerCa {
+    fn new(trust_domain: &str) -> Self {
+        let policy = Policy { refresh_hint: LONG, ca_ttl: LONG, svid_ttl: LONG };
+        let made = make_ca(trust_domain, LONG, noon()).expect("a CA");
+        let state = ca::first(trust_domain, made.ca, None, &policy, noon());
+        let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key).expect("a CA");
+        let der = STANDARD.decode(&state.cas[0].chain[0]).expect("it is base64");
+        Self { certificate: der.into(), signer }
+    }
+}
+
+/// CAs of the trust domains, made once: that takes longer than a whole simulation.
+pub fn ca(peer: usize, number: usize) -> &'static PeerCa {
+    static ALL: OnceLock<Vec<Vec<PeerCa>>> = OnceLock::new();
+    let of = |peer| (0..CAS).map(|_| PeerCa::new(&trust_domain(peer))).collect();
+    let all = ALL.get_or_init(|| (0..PEERS).map(of).collect());
+    &all[peer][number % CAS]
 }
 
 /// The document of a peer with these CAs.
 fn document(peer: usize, keys: &[usize], sequence: u64) -> String {
-    let keys: Vec<_> = keys.iter().map(|key| cas(peer)[key % CAS].clone()).collect();
+    let keys: Vec<_> = keys.iter().map(|key| ca(peer, *key).certificate.clone()).collect();
     write::document(&keys, sequence, HINT).expect("the certificates are CAs'")
 }
 
@@ -127,6 +140,11 @@ impl Peer {
         document(self.number, &self.keys, self.sequence)
     }
 
+    /// The CA that signs the SVIDs of its workloads, and of its endpoint.
+    pub fn active_ca(&self) -> Option<usize> {
+        self.keys.first().copied()
+    }
+
     /// What its endpoint answers now. Its certificate is of its oldest CA.
     fn answer(&self, proof: &Proof) -> Result<String, FetchError> {
         let text = match &self.mode {
@@ -136,7 +154,7 @@ impl Peer {
             Mode::Honest => self.document(),
         };
         if let Proof::Spiffe { id, bundle } = proof {
-            let signed_by = self.keys.first().map(|key| &cas(self.number)[key % CAS]);
+            let signed_by = self.keys.first().map(|key| &ca(self.number, *key).certificate);
             let is_known = |der| bundle.x509.iter().any(|it| it.der() == der);
             if !signed_by.is_some_and(is_known) {
                 let unknown = SvidError::UnknownAuthority(id.trust_domain().clone());

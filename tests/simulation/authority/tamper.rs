@@ -1,6 +1,6 @@
 //! Seeded bugs of the authority that changed requests and answers bring about.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, sync::Arc, time::Duration};
 
 use apiserver::faults::event_line;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use chrono::TimeDelta;
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use trustplane::{
     names::{
         AUTHORITY_SECRET, BUNDLE_CONFIG_MAP, FEDERATIONS_CONFIG_MAP, NAMESPACE, REFRESH_ANNOTATION,
@@ -16,19 +17,31 @@ use trustplane::{
 };
 
 use super::{
-    ops::{published, state},
+    ops::{published, state, token_path},
     world::{SVID_TTL, World},
 };
-use crate::{journal::Target, tamper::without_preconditions, wire::Tamper};
+use crate::{
+    journal::{Actor, Target},
+    tamper::without_preconditions,
+    wire::Tamper,
+};
+
+const A_MOMENT: Duration = Duration::from_millis(500);
 
 thread_local! {
     /// The Secret as each replica read it last.
     static READ: RefCell<HashMap<usize, Bytes>> = RefCell::default();
+    /// A status that is written later, by the name of its token.
+    static LATER: RefCell<HashMap<String, Value>> = RefCell::default();
+    /// The token of a name as the watch of each replica brought it: its uid and its status.
+    static BROUGHT: RefCell<HashMap<(usize, String), (Value, Value)>> = RefCell::default();
 }
 
 /// Forgets earlier simulations on this thread.
 pub fn reset() {
     READ.take();
+    LATER.take();
+    BROUGHT.take();
 }
 
 #[derive(Clone)]
@@ -45,6 +58,9 @@ impl Tamper for AuthorityTamper {
         let Ok(mut body) = serde_json::from_slice::<Value>(body) else { return vec![body.clone()] };
         if failpoints::has(Bug::NoPrecondition) && method == Method::PATCH {
             without_preconditions(&mut body);
+        }
+        if target.is_about("jointokens") && method == Method::PATCH {
+            self.use_of_token(target, &mut body);
         }
         if target.is_about("spiffefederations") && failpoints::has(Bug::FailureDropsBundle) {
             drop_bundle(&mut body);
@@ -66,6 +82,13 @@ impl Tamper for AuthorityTamper {
         if is("secrets", AUTHORITY_SECRET) && failpoints::has(Bug::CachedSecret) {
             let before = READ.with_borrow_mut(|read| read.insert(self.replica, body.clone()));
             return before.unwrap_or(body);
+        }
+        if is("secrets", AUTHORITY_SECRET) && failpoints::has(Bug::KeyInLog) {
+            let secret = String::from_utf8_lossy(&body);
+            tracing::debug!(target: "trustplane::authority", %secret, "Secret read");
+        }
+        if target.is_about("jointokens") {
+            return with_later_use(target, body);
         }
         let forgets = failpoints::has(Bug::UnseenDeletionForgotten);
         let believes = failpoints::has(Bug::BelievesOldCopy);
@@ -89,11 +112,14 @@ impl Tamper for AuthorityTamper {
         Bytes::from(answer.to_string())
     }
 
-    fn event(&self, _: &Target, line: Bytes) -> Bytes {
+    fn event(&self, target: &Target, line: Bytes) -> Bytes {
         if is_off() {
             return line;
         }
         let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return line };
+        if target.is_about("jointokens") {
+            return self.event_of_token(line, event);
+        }
         let before = event["object"].clone();
         disguise(&mut event["object"]);
         if event["object"] == before { line } else { event_line(&event) }
@@ -106,7 +132,7 @@ impl Tamper for AuthorityTamper {
 
 /// Most simulations have no bug.
 fn is_off() -> bool {
-    !Bug::AUTHORITY.into_iter().any(failpoints::has)
+    !Bug::AUTHORITY.into_iter().chain(Bug::JOIN).any(failpoints::has)
 }
 
 impl AuthorityTamper {
@@ -145,6 +171,47 @@ impl AuthorityTamper {
         vec![body, second]
     }
 
+    /// Changes the write of a use, or has it written a moment later.
+    fn use_of_token(&self, target: &Target, body: &mut Value) {
+        if failpoints::has(Bug::UseWithoutPrecondition) {
+            without_preconditions(body);
+        }
+        let name = target.name.clone().unwrap_or_default();
+        if !failpoints::has(Bug::SignsBeforeUse) || body["status"].is_null() {
+            return;
+        }
+        let status = body["status"].take();
+        let (world, path) = (self.world.clone(), format!("{}/status", token_path(&name)));
+        let by = Actor::Ours { replica: self.replica, life: 0 };
+        LATER.with_borrow_mut(|later| later.insert(name, status.clone()));
+        self.world.background(async move {
+            sleep(A_MOMENT).await;
+            world.act(by, Method::PATCH, &path, &json!({ "status": status }));
+        });
+    }
+
+    fn event_of_token(&self, line: Bytes, mut event: Value) -> Bytes {
+        if !failpoints::has(Bug::RecreatedTakenForOld) || event["type"] == "BOOKMARK" {
+            return line;
+        }
+        if event["type"] == "DELETED" {
+            return Bytes::new();
+        }
+        let object = &mut event["object"];
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let uid = object["metadata"]["uid"].clone();
+        BROUGHT.with_borrow_mut(|brought| {
+            let key = (self.replica, name);
+            match brought.get(&key) {
+                Some((before, status)) if *before != uid => object["status"] = status.clone(),
+                _ => {
+                    brought.insert(key, (uid, object["status"].clone()));
+                }
+            }
+        });
+        event_line(&event)
+    }
+
     /// Nothing newer than the Secret was published.
     fn believe(&self, config_map: &mut Value) {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{AUTHORITY_SECRET}");
@@ -156,6 +223,15 @@ impl AuthorityTamper {
         let older = text.replace(&member(sequence), &member(stored));
         config_map["data"]["bundle.json"] = older.into();
     }
+}
+
+/// The answer to a write whose use follows.
+fn with_later_use(target: &Target, body: Bytes) -> Bytes {
+    let name = target.name.as_deref().unwrap_or_default();
+    let Some(status) = LATER.with_borrow_mut(|later| later.remove(name)) else { return body };
+    let Ok(mut answer) = serde_json::from_slice::<Value>(&body) else { return body };
+    answer["status"] = status;
+    Bytes::from(answer.to_string())
 }
 
 fn drop_bundle(patch: &mut Value) {

@@ -32,9 +32,14 @@ pub fn plans() -> Vec<(&'static str, Vec<Case>)> {
     ]
 }
 
-/// One plan of four, and all of them where the number of seeds is given: `make simulate` has the time.
+/// Whether the number of seeds is given, as `make simulate` does.
+pub fn has_time() -> bool {
+    std::env::var_os("TRUSTPLANE_SEEDS").is_some()
+}
+
+/// One plan of four, and all of them where there is time.
 fn thinned(plans: Vec<Case>) -> Vec<Case> {
-    let every = if std::env::var_os("TRUSTPLANE_SEEDS").is_some() { 1 } else { 4 };
+    let every = if has_time() { 1 } else { 4 };
     plans.into_iter().step_by(every).collect()
 }
 
@@ -46,9 +51,7 @@ pub fn for_bugs() -> Vec<Case> {
 
 /// Those of minutes, not of hours.
 fn short_stories() -> Vec<Case> {
-    let is_short =
-        |story: &Case| story.steps.iter().map(|step| step.wait).sum::<Duration>() < 20 * MINUTE;
-    stories().into_iter().filter(is_short).collect()
+    stories().into_iter().filter(Case::is_short).collect()
 }
 
 /// Stories, each for one part of what the authority does. Waits are in seconds.
@@ -197,7 +200,7 @@ fn stories() -> Vec<Case> {
         name: name.to_owned(),
         seed,
         steps: steps.into_iter().map(step).collect(),
-        faults: Vec::new(),
+        ..Case::default()
     };
     (0..).zip(stories).map(case).collect()
 }
@@ -206,12 +209,13 @@ fn step((wait, op): (u64, Op)) -> Step<Op> {
     Step { wait: Duration::from_secs(wait), op }
 }
 
-fn with(story: &Case, name: &str, faults: Vec<Fault>) -> Case {
-    Case { name: format!("{name}: {}", story.name), faults, ..story.clone() }
+pub fn with(story: &Case, name: &str, faults: Vec<Fault>) -> Case {
+    // A log takes longer than the rest, and without faults it says as much.
+    Case { name: format!("{name}: {}", story.name), faults, reads_log: false, ..story.clone() }
 }
 
 /// The first replica dies before a call is sent, or after the API server carried it out.
-fn crash_everywhere(stories: &[Case]) -> Vec<Case> {
+pub fn crash_everywhere(stories: &[Case]) -> Vec<Case> {
     let points = parallel::map(stories, Case::crash_points);
     let mut plans = Vec::new();
     for (story, points) in stories.iter().zip(points) {
@@ -324,11 +328,12 @@ pub fn random(seed: u64) -> Case {
         let op = if rng.u8(..3) == 0 { own_op(&mut rng, own) } else { federation_op(&mut rng) };
         steps.push(Step { wait: wait(&mut rng), op });
     }
-    let faults = (0..rng.usize(..4)).map(|_| fault(&mut rng, steps.len())).collect();
-    Case { name: format!("seed {seed}"), seed, steps, faults }
+    let number = rng.usize(..4);
+    let faults = (0..number).map(|_| fault(&mut rng, Watched::Federations, steps.len())).collect();
+    Case { name: format!("seed {seed}"), seed, steps, faults, ..Case::default() }
 }
 
-fn wait(rng: &mut Rng) -> Duration {
+pub fn wait(rng: &mut Rng) -> Duration {
     let longest = match rng.u8(..20) {
         0..6 => 500,
         6..16 => 20_000,
@@ -343,7 +348,7 @@ fn profile(rng: &mut Rng) -> Profile {
 }
 
 /// Operator faults of one kind only: several together can hide what was published.
-fn own_op(rng: &mut Rng, kind: u8) -> Op {
+pub fn own_op(rng: &mut Rng, kind: u8) -> Op {
     match (rng.u8(..12), kind) {
         (0..3, _) => Op::Rotate,
         (3, _) => Op::SetHint(i64::from(rng.u8(1..4)) * 30),
@@ -362,7 +367,7 @@ fn own_op(rng: &mut Rng, kind: u8) -> Op {
     }
 }
 
-fn federation_op(rng: &mut Rng) -> Op {
+pub fn federation_op(rng: &mut Rng) -> Op {
     let peer = rng.usize(..PEERS);
     match rng.u8(..24) {
         0..4 => Op::Create(peer, profile(rng)),
@@ -386,7 +391,8 @@ fn federation_op(rng: &mut Rng) -> Op {
     }
 }
 
-fn fault(rng: &mut Rng, steps: usize) -> Fault {
+/// One of those that a watch may have is of `watched`.
+pub fn fault(rng: &mut Rng, watched: Watched, steps: usize) -> Fault {
     let which = *rng
         .choice(&[
             Calls::Everything,
@@ -395,11 +401,10 @@ fn fault(rng: &mut Rng, steps: usize) -> Fault {
             Calls::ConfigMaps,
             Calls::Secret,
             Calls::Events,
-            Calls::Lists(Watched::Federations),
-            Calls::Watches(Watched::Federations),
+            Calls::Lists(watched),
+            Calls::Watches(watched),
         ])
         .expect("some");
-    let watched = Watched::Federations;
     let committed = if rng.bool() { Committed::Yes } else { Committed::No };
     let most = rng.u32(1..10);
     let kind = match rng.u8(..14) {

@@ -226,7 +226,7 @@ fn authority(
     joins: Joins,
 ) -> Arc<Authority> {
     let join = JoinOptions {
-        listen: ([127, 0, 0, 1], 0).into(),
+        listen: Some(([127, 0, 0, 1], 0).into()),
         client: client.clone(),
         certificate: None,
         peers: PeerAddress::Connection,

@@ -22,7 +22,7 @@ use crate::{
     authority::{
         Case,
         ops::{Op, published, state},
-        world::{OWN, POLL, REPLICAS, SVID_TTL, Served, World},
+        world::{OWN, POLL, REPLICAS, Served, World},
     },
     cluster::lock,
     journal::{Actor, Journal},
@@ -197,7 +197,7 @@ impl<'a> History<'a> {
         // It signed until the state after the last in which it was active.
         let last = self.states.iter().rposition(|(_, state)| was_active(state))?;
         let until = self.states.get(last + 1).map_or(step.at, |(at, _)| self.world.time(*at));
-        let is_early = step.at + TOLERANCE < until + SVID_TTL;
+        let is_early = step.at + TOLERANCE < until + self.world.svid_ttl();
         is_early.then(|| format!("CA {} is gone while SVIDs of it may be valid", ca.id))
     }
 
