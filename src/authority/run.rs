@@ -210,6 +210,8 @@ impl Authority {
         let endpoints = self.start_endpoints(&mut parts).await?;
         let mut joins = self.start_joins(&mut parts, &stop).await?;
         tokio::select! {
+            // In this order, because the join service ends when it is asked to stop.
+            biased;
             () = stop.cancelled() => {}
             // They never end; a replica without one of them must not look healthy.
             Some(ended) = parts.join_next() => {

@@ -5,10 +5,13 @@ pub mod refusals;
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::Method;
 use rcgen::{CertificateParams, SanType};
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use trustplane::{
     authority::join::{
@@ -54,12 +57,13 @@ fn used_by(stage: &Stage) -> Vec<String> {
     used_by.iter().map(|it| it["spiffeID"].as_str().unwrap().to_owned()).collect()
 }
 
-fn start(stage: &Stage, peers: PeerAddress) -> Replica {
-    let client = stage.server.client();
+fn join_options(stage: &Stage, peers: PeerAddress) -> JoinOptions {
     let listen = Some(([127, 0, 0, 1], 0).into());
-    stage.start_with(|options| {
-        options.join = Some(JoinOptions { listen, client, certificate: None, peers });
-    })
+    JoinOptions { listen, client: stage.server.client(), certificate: None, peers }
+}
+
+fn start(stage: &Stage, peers: PeerAddress) -> Replica {
+    stage.start_with(|options| options.join = Some(join_options(stage, peers)))
 }
 
 /// A client of a replica that knows the token and the partner.
@@ -252,4 +256,30 @@ async fn messages_that_are_no_join_have_codes_of_their_own() {
     assert_eq!(empty.next().await.unwrap_err().code(), Code::InvalidArgument);
     refusals::have_codes_of_their_own(&stage, &ca, &mut vec![client]).await;
     replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_join_service_hears_first_of_the_stop_ends_well() {
+    let stage = Stage::new();
+    // What a select without an order takes first is left to chance.
+    for _ in 0..20 {
+        let (authority, _) = stage.authority(|options| {
+            options.join = Some(join_options(&stage, PeerAddress::Connection));
+        });
+        let stop = CancellationToken::new();
+        let mut running = authority.clone().run(stop.clone()).boxed();
+        let address = loop {
+            assert!(futures::poll!(&mut running).is_pending());
+            if let Some(address) = authority.join_address() {
+                break address;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        stop.cancel();
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        running.await.unwrap();
+    }
 }

@@ -170,6 +170,14 @@ impl Stage {
     }
 
     pub fn start_with(&self, change: impl FnOnce(&mut Options)) -> Replica {
+        let (authority, registry) = self.authority(change);
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(authority.clone().run(stop.clone()));
+        Replica { authority, registry, stop, task }
+    }
+
+    /// Of a replica that does not run yet.
+    pub fn authority(&self, change: impl FnOnce(&mut Options)) -> (Arc<Authority>, Registry) {
         let mut options = Options {
             trust_domain: TrustDomain::parse(OWN).unwrap(),
             namespace: "trustplane".to_owned(),
@@ -194,9 +202,7 @@ impl Stage {
         let client = self.client();
         let authority =
             Authority::new(client, Gate::open(), clock, options, audit, fetcher, metrics);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(authority.clone().run(stop.clone()));
-        Replica { authority, registry, stop, task }
+        (authority, registry)
     }
 
     pub fn ask(&self, method: Method, path: &str, body: Value) -> Value {
