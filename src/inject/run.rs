@@ -66,7 +66,7 @@ pub struct Options {
     pub namespaces: Vec<String>,
     pub policy: Policy,
     pub concurrency: usize,
-    /// How often every Route is decided anew although nothing changed.
+    /// How often every Route is decided again although nothing changed.
     pub resync: Duration,
     pub watch_timeout: Duration,
     /// Whether plans are only logged.

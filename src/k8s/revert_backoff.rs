@@ -58,7 +58,7 @@ pub(crate) enum Announcement {
 }
 
 impl RevertBackoff {
-    /// Whether this may be written now. Another write than the last starts anew.
+    /// Whether this may be written now. Another write than the last starts over.
     pub(crate) fn decide(&mut self, limits: &Limits, write: Option<u64>, now: Instant) -> Decision {
         if self.write != write || self.is_over(limits, now) {
             *self = Self { write, ..Self::default() };

@@ -84,7 +84,7 @@ impl<T: Eq + Hash + Ord> Unlisted<T> {
 pub struct Watch<K> {
     pub api: Api<MaybeDecoded<K>>,
     pub fields: Option<&'static str>,
-    /// The watch is opened anew after this long, and given up when silent for a little longer.
+    /// The watch is opened again after this long, and given up when silent for a little longer.
     pub timeout: Duration,
     /// A permit for each page: lists that share it hold so many pages in memory at once.
     pub lists: Arc<Semaphore>,

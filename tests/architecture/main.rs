@@ -5,6 +5,7 @@
 mod old_names;
 mod source;
 mod spiffe_rules;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

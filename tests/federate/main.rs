@@ -25,7 +25,6 @@
 //! - [`web`]: the same by https_web;
 //! - [`workload`]: what a workload gets of it;
 //! - [`walk`]: docs/federate.md, command by command, up to mTLS between workloads of two clusters;
-//! - [`words`]: words that users are to read nowhere;
 //! - [`real_spire`]: SPIRE servers with configurations written by hand: what the others stand on.
 
 mod administrator;
@@ -60,4 +59,3 @@ mod upkeep;
 mod validation;
 mod walk;
 mod web;
-mod words;

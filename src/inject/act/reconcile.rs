@@ -106,7 +106,7 @@ impl Reconciler {
         loop {
             match self.attempt(&route, priority).await {
                 Err(error) if error.is_conflict() && conflicts < CONFLICTS => {
-                    // Decided anew from the new object, never repeated blindly.
+                    // Decided again from the new object, never repeated blindly.
                     conflicts += 1;
                     match self.reread(at).await? {
                         Some(new) if failpoints::has(Bug::BlindRetry) => {

@@ -1,7 +1,7 @@
 //! All Routes, and the Secrets that a Route names, as the watches brought them.
 //!
 //! Plain synchronous code: no client, no queue, no lock. Every method answers which Routes have
-//! to be decided anew. Neither key nor certificate is kept: of a Secret its revision, and once it
+//! to be decided again. Neither key nor certificate is kept: of a Secret its revision, and once it
 //! was read the fingerprint of its pair.
 
 mod secrets;

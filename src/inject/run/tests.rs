@@ -379,7 +379,7 @@ async fn a_cache_is_not_believed_while_it_is_being_listed_anew_however_long_that
     injector.watch_listed(&watches()[0]);
     let follower = tokio::spawn(injector.clone().watch_secrets(None));
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(lists.load(Ordering::SeqCst), 2, "it is being listed anew");
+    assert_eq!(lists.load(Ordering::SeqCst), 2, "it is being listed again");
     let current = injector.watch_health().secrets_are_current("web", Instant::now());
     assert!(!current, "what was before the gap is taken for what is");
     follower.abort();

@@ -201,7 +201,7 @@ impl JoinService {
         attempt: &Attempt<'_>,
     ) -> Result<Admitted, NotAdmitted> {
         let key = claim.new_key.ok_or(Refusal::Request)?;
-        // Asked anew: writing the use may have taken long.
+        // Asked again: writing the use may have taken long.
         let issuer = self.view.check_ready(Instant::now()).map_err(|_| NotAdmitted::Unavailable)?;
         let now = self.clock.now();
         let ttl = issuer.ttl.min(grant.not_after - now.trunc_subsecs(0));

@@ -526,13 +526,13 @@ fn a_route_that_changes_while_its_secret_is_missing_does_not_start_a_new_grace()
 fn the_grace_of_a_secret_counts_from_its_own_deletion_and_not_from_an_earlier_one() {
     let (mut index, now) = knowing(&[route("1")]);
     index.event(&secret(), "1", now);
-    // Deleted and created anew at once. A GET that was answered 404 in between arrives after the
+    // Deleted and created again at once. A GET that was answered 404 in between arrives after the
     // watch has brought the new Secret.
     index.secret_gone(&secret(), now);
     index.event(&secret(), "2", now);
     assert_eq!(index.missing(&secret(), now), Some(Duration::ZERO));
 
-    // A day later it is deleted again, to be created anew within the grace.
+    // A day later it is deleted again, to be created again within the grace.
     let tomorrow = now + seconds(86_400);
     index.secret_gone(&secret(), tomorrow);
     let missing_for = index.missing(&secret(), tomorrow);

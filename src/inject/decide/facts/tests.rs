@@ -179,7 +179,7 @@ fn a_ca_certificate_counts_unless_it_is_empty() {
     assert!(with("-----BEGIN CERTIFICATE-----").ca_certificate().is_some());
     assert!(with("").ca_certificate().is_none());
     assert!(Draft::edge().facts().ca_certificate().is_none());
-    assert!(!with("one").same_but_for_version(&with("another")), "it decides anew");
+    assert!(!with("one").same_but_for_version(&with("another")), "it decides again");
 }
 
 #[test]

@@ -70,7 +70,7 @@ async fn mended_and_then_asked_for(keeps_status: bool) {
     let stage = Stage::new(Draft::edge(), None, Policy::default());
     stage.reconciler.keeps_status.store(keeps_status, Ordering::Relaxed);
     stage.secret(Some(secret(b"", b"")));
-    // The Secret is mended, then the Route annotated. The watch of Secrets is silent.
+    // The Secret is fixed, then the Route annotated. The watch of Secrets is silent.
     stage.world().secret = Some(tls_secret(&issued));
     stage.foreign(&annotation());
     stage.reconcile().await.unwrap();

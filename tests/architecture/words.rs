@@ -8,7 +8,7 @@ use std::{
 use regex::Regex;
 
 /// What users read, and the source of conditions, Events and errors.
-const FOLDERS: [&str; 6] = ["docs", "crds", "deploy", "src/federate", "src/bundle", "src/spiffe"];
+const FOLDERS: [&str; 4] = ["docs", "crds", "deploy", "src"];
 
 fn texts(folder: &str) -> Vec<(PathBuf, String)> {
     fn collect(folder: &Path, texts: &mut Vec<(PathBuf, String)>) {
