@@ -12,7 +12,7 @@ use std::{
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use sha2::{Digest, Sha256};
@@ -166,7 +166,7 @@ pub enum PeerAddress {
     ProxyHeader,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
     Http1,
     Grpc,
@@ -213,6 +213,11 @@ impl TlsListener {
             Protocol::Grpc => (&b"h2"[..], MAX_GRPC_HANDSHAKES),
         };
         config.alpn_protocols = vec![name.to_vec()];
+        if protocol == Protocol::Grpc {
+            // Whoever comes back comes hours later, so nothing is gained by remembering its session.
+            config.send_tls13_tickets = 0;
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+        }
         let address = listener.local_addr()?;
         let (send, ready) = mpsc::channel(most);
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -238,6 +243,8 @@ impl Handshakes {
         mut stream: TcpStream,
         peer: SocketAddr,
     ) -> io::Result<(TlsStream<TcpStream>, SocketAddr)> {
+        // Answers are small, and waited for: together with the client's late ACKs, each could wait 40 ms.
+        stream.set_nodelay(true)?;
         let peer = match self.peers {
             PeerAddress::Connection => peer,
             // The router's own health checks have no other address.
