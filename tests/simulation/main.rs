@@ -207,15 +207,20 @@ fn repeats_itself<S: Scenario>(job: &Job<S>) -> usize {
 fn hunt_bugs<S: Scenario>(job: &Job<S>, totals: &mut Totals) {
     let start = Instant::now();
     let hunted = bugs::hunt(job.bugs, &(job.for_bugs)());
-    println!("\n{:<24} {:<70} what it saw", "seeded bug", "caught by");
+    println!(
+        "\n{:<24} {:>5} {:>7} {:<70} what it saw",
+        "seeded bug", "tried", "seconds", "caught by"
+    );
     for catch in &hunted {
+        let bug = format!("{:?}", catch.bug);
+        print!("{bug:<24} {:>5} {:>7.1} ", catch.tried, catch.seconds);
         match &catch.by {
             Some((case, violation)) => {
-                println!("{:<24} {:<70} {violation}", format!("{:?}", catch.bug), case);
+                println!("{case:<70} {violation}");
                 totals.caught += 1;
             }
             None => {
-                println!("{:<24} NOT CAUGHT", format!("{:?}", catch.bug));
+                println!("NOT CAUGHT");
                 totals.escaped += 1;
             }
         }

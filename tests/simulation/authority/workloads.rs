@@ -10,7 +10,7 @@ use super::{
     peers::{PEERS, Profile},
 };
 use crate::{
-    bugs::in_turns,
+    bugs::with_first,
     case::Step,
     faults::{Calls, Committed, Damage, Fault, FaultKind, Moment, Watched},
     parallel,
@@ -19,6 +19,14 @@ use crate::{
 const MINUTE: Duration = Duration::from_secs(60);
 /// Random cases to try if no story catches a bug.
 const SEEDS_FOR_BUGS: u64 = 30;
+/// Plans that caught what no story does.
+const CAUGHT_BUGS: [&str; 5] = [
+    "403 on ConfigMaps from step 1: the Secret is lost and restored",
+    "writes arrive late from step 0: three profiles, and peers that rotate",
+    "everything takes 4 s, handed over after step 0: three profiles, and peers that rotate",
+    "seed 15",
+    "seed 24",
+];
 /// Longer than a peer's interval.
 const INTERVAL: u64 = 130;
 
@@ -43,10 +51,11 @@ fn thinned(plans: Vec<Case>) -> Vec<Case> {
     plans.into_iter().step_by(every).collect()
 }
 
-/// Cases in which seeded bugs are looked for, those that catch most first.
+/// Cases in which seeded bugs are looked for.
 pub fn for_bugs() -> Vec<Case> {
     let seeds = (0..SEEDS_FOR_BUGS).map(random).collect();
-    stories().into_iter().chain(in_turns([seeds, api_faults(), replicas()])).collect()
+    let with_faults = [seeds, api_faults(), replicas()].concat();
+    stories().into_iter().chain(with_first(&CAUGHT_BUGS, with_faults)).collect()
 }
 
 /// Those of minutes, not of hours.
