@@ -30,7 +30,7 @@ struct Header {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Resource {
+struct Resource<M, S> {
     #[allow(dead_code)]
     kind: String,
     #[allow(dead_code)]
@@ -38,8 +38,8 @@ struct Resource {
     #[serde(default)]
     #[allow(dead_code)]
     sub_kind: Option<String>,
-    metadata: Metadata,
-    spec: Spec,
+    metadata: M,
+    spec: S,
     /// An export has it; ours is made by the authority.
     #[serde(default)]
     #[allow(dead_code)]
@@ -147,7 +147,7 @@ fn line<T>(value: &Spanned<T>) -> usize {
 }
 
 fn federation(document: &str) -> Result<Value, LocalFault> {
-    let resource: Resource = read(document)?;
+    let resource: Resource<Metadata, Spec> = read(document)?;
     let at = |key: &str| line_of(document, key);
     let trust_domain = TrustDomain::parse(&resource.metadata.name)
         .map_err(|error| (at("name"), format!("metadata.name is no trust domain: {error}")))?;

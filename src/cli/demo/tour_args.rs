@@ -103,7 +103,10 @@ pub(super) mod testing {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::cli::{Cli, help};
+    use crate::{
+        cli::{Cli, help},
+        demo::tour::walk::testing::walked,
+    };
 
     /// Every line of every step fits, and what is to be typed is a command line.
     pub fn check_headings(scenario: &impl Scenario) {
@@ -137,14 +140,7 @@ pub(super) mod testing {
 
     #[test]
     fn the_report_for_scripts_says_whether_all_held() {
-        let step = |differences: &[&str]| WalkedStep {
-            number: 1,
-            title: "Something happens",
-            commands: Vec::new(),
-            seen: json!({ "client": "got it" }),
-            seconds: 0.5,
-            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
-        };
+        let step = |differences: &[&str]| walked(json!({ "client": "got it" }), differences);
         let read = |walked: &[WalkedStep<serde_json::Value>]| -> serde_json::Value {
             serde_json::from_str(&report(walked, 1.0)).unwrap()
         };

@@ -122,3 +122,39 @@ async fn observe_until<S: Scenario>(
         sleep(POLL_INTERVAL).await;
     }
 }
+
+#[cfg(test)]
+pub mod testing {
+    use anstream::adapter::strip_str;
+
+    use super::WalkedStep;
+    use crate::runtime::{
+        printable::{HOSTILE, is_harmless},
+        terminal::fits,
+    };
+
+    /// A step of half a second.
+    pub fn walked<Seen>(seen: Seen, differences: &[&str]) -> WalkedStep<Seen> {
+        WalkedStep {
+            number: 1,
+            title: "Something happens",
+            commands: Vec::new(),
+            seen,
+            seconds: 0.5,
+            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+
+    /// The block of a hostile observation is harmless, and breaks no word at any width.
+    pub fn check_hostile_block<Seen: Clone>(
+        seen: &Seen,
+        ends: impl Fn(&WalkedStep<Seen>, usize) -> String,
+    ) {
+        for width in [50, 80, 100] {
+            let shown = ends(&walked(seen.clone(), &[HOSTILE]), width);
+            let shown = strip_str(&shown).to_string();
+            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
+            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
+        }
+    }
+}

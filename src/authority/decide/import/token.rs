@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use serde_saphyr::Spanned;
 
-use super::{LocalFault, is_object_name, line, read};
+use super::{LocalFault, Resource, is_object_name, line, read};
 use crate::{
     api::{join_token::KIND, spiffe_federation::API_VERSION},
     spiffe::{id::SpiffeId, pattern::IdPattern},
@@ -14,20 +14,6 @@ use crate::{
 /// As the API has them.
 const MOST_RULES: usize = 64;
 const LONGEST_BOT_NAME: usize = 255;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Resource {
-    #[allow(dead_code)]
-    kind: String,
-    #[allow(dead_code)]
-    version: String,
-    #[serde(default)]
-    #[allow(dead_code)]
-    sub_kind: Option<String>,
-    metadata: Metadata,
-    spec: Spanned<Spec>,
-}
 
 #[derive(Debug, Deserialize)]
 struct Metadata {
@@ -61,7 +47,8 @@ struct Rule {
 
 /// The JoinToken, or every fault of the document.
 pub(super) fn object(document: &str) -> Result<Value, Vec<LocalFault>> {
-    let Resource { metadata, spec, .. } = read(document).map_err(|fault| vec![fault])?;
+    let resource = read(document).map_err(|fault| vec![fault])?;
+    let Resource::<Metadata, Spanned<Spec>> { metadata, spec, .. } = resource;
     // Whatever else a token of another method has means nothing here.
     if spec.value.join_method.value != "spiffe" {
         let found = &spec.value.join_method;

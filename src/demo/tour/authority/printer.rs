@@ -92,21 +92,13 @@ mod tests {
     use anstream::adapter::strip_str;
 
     use super::{super::expect::tests::seen, *};
-    use crate::runtime::{
-        printable::{HOSTILE, is_harmless},
-        terminal::fits,
+    use crate::{
+        demo::tour::walk::testing::{check_hostile_block, walked},
+        runtime::printable::HOSTILE,
     };
 
-    fn shown(seen: Seen, differences: &[&str], width: usize) -> String {
-        let step = WalkedStep {
-            number: 1,
-            title: "Something happens",
-            commands: Vec::new(),
-            seen,
-            seconds: 0.5,
-            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
-        };
-        strip_str(&ends(&step, width)).to_string()
+    fn shown(seen: Seen) -> String {
+        strip_str(&ends(&walked(seen, &[]), 100)).to_string()
     }
 
     #[test]
@@ -122,7 +114,7 @@ mod tests {
               audit      spiffe.federation.rotation of partner.example, sequence 2 to 3, gone:
                          x509:01
 ";
-        assert_eq!(shown(seen(), &[], 100), expected);
+        assert_eq!(shown(seen()), expected);
     }
 
     #[test]
@@ -131,14 +123,14 @@ mod tests {
         let status = refused.federation.as_mut().unwrap();
         status.conditions[0].status = "False".to_owned();
         status.conditions[0].message = "an old copy".to_owned();
-        assert!(shown(refused, &[], 100).contains("Synced=False (Synced): an old copy\n"));
+        assert!(shown(refused).contains("Synced=False (Synced): an old copy\n"));
         let nothing = Seen { federation: None, audit: None, signer: None, ..seen() };
-        let nothing = shown(nothing, &[], 100);
+        let nothing = shown(nothing);
         for words in ["no SPIFFEFederation partner.example", "no record"] {
             assert!(nothing.contains(words), "{nothing}");
         }
         let failing = Seen { fetches: Fetches { all: 7, failed: 2 }, ..seen() };
-        assert!(shown(failing, &[], 100).contains("7 fetches, 2 failed"));
+        assert!(shown(failing).contains("7 fetches, 2 failed"));
     }
 
     #[test]
@@ -147,10 +139,6 @@ mod tests {
         let mut seen = Seen { received: Err(hostile()), partner: Err(hostile()), ..seen() };
         seen.federation.as_mut().unwrap().sequence = Some(hostile());
         seen.audit.as_mut().unwrap()["trustDomain"] = hostile().into();
-        for width in [50, 80, 100] {
-            let shown = shown(seen.clone(), &[HOSTILE], width);
-            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
-            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
-        }
+        check_hostile_block(&seen, ends);
     }
 }

@@ -58,25 +58,14 @@ mod tests {
     use anstream::adapter::strip_str;
 
     use super::{super::expect::tests::seen, *};
-    use crate::runtime::{
-        printable::{HOSTILE, is_harmless},
-        terminal::fits,
+    use crate::{
+        demo::tour::walk::testing::{check_hostile_block, walked},
+        runtime::printable::HOSTILE,
     };
-
-    fn outcome(seen: Seen, differences: &[&str]) -> WalkedStep<Seen> {
-        WalkedStep {
-            number: 1,
-            title: "Something happens",
-            commands: Vec::new(),
-            seen,
-            seconds: 0.5,
-            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
-        }
-    }
 
     #[test]
     fn a_block_shows_what_the_client_got_who_trusts_whom_and_the_status() {
-        let shown = strip_str(&ends(&outcome(seen(), &[]), 100)).to_string();
+        let shown = strip_str(&ends(&walked(seen(), &[]), 100)).to_string();
         let expected = "   ✓ 0.50 s   client     b got the bundle of cluster-a.example from its endpoint: sequence 2, 1
                          authority, fingerprint 0123:0123:0123:0123...
               a in b     trusted: spiffe://cluster-a.example/shop
@@ -95,11 +84,6 @@ mod tests {
         let hostile = || HOSTILE.to_owned();
         let mut seen = Seen { received: Err(hostile()), a_in_b: Err(hostile()), ..seen() };
         seen.peer_in_b.as_mut().unwrap().error = Some(hostile());
-        for width in [50, 80, 100] {
-            let shown = ends(&outcome(seen.clone(), &[HOSTILE]), width);
-            let shown = strip_str(&shown).to_string();
-            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
-            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
-        }
+        check_hostile_block(&seen, ends);
     }
 }

@@ -110,21 +110,13 @@ mod tests {
         super::expect::{JoinedAs, tests::seen},
         *,
     };
-    use crate::runtime::{
-        printable::{HOSTILE, is_harmless},
-        terminal::fits,
+    use crate::{
+        demo::tour::walk::testing::{check_hostile_block, walked},
+        runtime::printable::HOSTILE,
     };
 
-    fn shown(seen: Seen, differences: &[&str], width: usize) -> String {
-        let step = WalkedStep {
-            number: 1,
-            title: "Something happens",
-            commands: Vec::new(),
-            seen,
-            seconds: 0.5,
-            differences: differences.iter().map(|it| (*it).to_owned()).collect(),
-        };
-        strip_str(&ends(&step, width)).to_string()
+    fn shown(seen: Seen) -> String {
+        strip_str(&ends(&walked(seen, &[]), 100)).to_string()
     }
 
     #[test]
@@ -140,7 +132,7 @@ mod tests {
               audit      4711: bot.join of spiffe://partner.example/ci/deploy refused, check
                          \"proof\": another nonce
 ";
-        assert_eq!(shown(seen(), &[], 100), expected);
+        assert_eq!(shown(seen()), expected);
     }
 
     #[test]
@@ -152,17 +144,13 @@ mod tests {
         let mut record = seen().audit.unwrap();
         record["success"] = json!(true);
         record["issued"] = json!({ "spiffeID": joined.spiffe_id, "isRenewal": false });
-        let text = shown(
-            Seen {
-                client: Some(Ok(joined)),
-                workload: Some(Err("cut off".to_owned())),
-                token: None,
-                federation: None,
-                audit: Some(record),
-            },
-            &[],
-            100,
-        );
+        let text = shown(Seen {
+            client: Some(Ok(joined)),
+            workload: Some(Err("cut off".to_owned())),
+            token: None,
+            federation: None,
+            audit: Some(record),
+        });
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
             "joined as spiffe://example.org/bot/deploy, with the bundles of example.org, partner.example",
@@ -174,7 +162,7 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         let nothing = Seen { client: None, workload: None, audit: None, ..seen() };
-        assert!(shown(nothing, &[], 100).contains("no record"));
+        assert!(shown(nothing).contains("no record"));
     }
 
     #[test]
@@ -182,7 +170,7 @@ mod tests {
         let record = json!({
             "event": "spiffe.federation.rotation", "trustDomain": "partner.example", "sequence": "3",
         });
-        let text = shown(Seen { audit: Some(record), ..seen() }, &[], 100);
+        let text = shown(Seen { audit: Some(record), ..seen() });
         assert!(
             text.contains("spiffe.federation.rotation of partner.example, sequence 3"),
             "{text}"
@@ -196,10 +184,6 @@ mod tests {
         seen.token.as_mut().unwrap().name = hostile();
         seen.audit.as_mut().unwrap()["reason"] = hostile().into();
         seen.workload.as_mut().unwrap().as_mut().unwrap().partner = Err(hostile());
-        for width in [50, 80, 100] {
-            let shown = shown(seen.clone(), &[HOSTILE], width);
-            assert!(is_harmless(&shown) && fits(&shown, width), "{width}:\n{shown}");
-            assert!(shown.starts_with("   ✗ 0.50 s"), "{shown}");
-        }
+        check_hostile_block(&seen, ends);
     }
 }
