@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use trustplane::names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION};
 
-use crate::stage::{FEDERATIONS, Partner, Stage, eventually};
+use crate::stage::{AUDITED, FEDERATIONS, Partner, Stage, eventually};
 
 fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
@@ -135,6 +135,32 @@ async fn a_deletion_that_nobody_saw_is_recorded_at_the_next_start() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let deletions = stage.audited().iter().filter(|it| it.0 == "spiffe.federation.delete").count();
     assert_eq!(deletions, 1);
+    replica.stop().await;
+}
+
+/// A replica has audited a static federation, and has stopped.
+async fn audited_by_another(stage: &Stage) {
+    let document = Partner::start("b.test").await.document();
+    let replica = stage.start();
+    stage.create_federation("b.test", json!({ "static": { "bundle": document } }));
+    eventually("it is trusted", || stage.trusted("b.test").is_some()).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_whose_watch_is_behind_records_no_deletion_that_never_was() {
+    let stage = Stage::new();
+    audited_by_another(&stage).await;
+    let noted = stage.get(AUDITED)["data"]["b.test"].clone();
+    assert!(noted.is_string(), "{noted}");
+    // As it was before the federation was created.
+    stage.pretend(&[json!([])]);
+    let replica = stage.start();
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    // Longer than a new leader needs to look at all that was audited.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!has_event(&stage, "spiffe.federation.delete", "b.test"));
+    assert_eq!(stage.get(AUDITED)["data"]["b.test"], noted);
     replica.stop().await;
 }
 

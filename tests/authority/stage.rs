@@ -75,6 +75,8 @@ pub struct Stage {
     pub patience: Duration,
     /// Writes below these paths are refused to replicas.
     refused: Arc<Mutex<Vec<&'static str>>>,
+    /// Replicas that start now are told these federations, list by list.
+    lists: Mutex<Vec<Value>>,
 }
 
 /// What was written to the audit log.
@@ -129,7 +131,19 @@ impl Stage {
             let namespace = json!({ "metadata": { "name": "trustplane" } });
             store.create(kinds::namespace(), "", namespace, &mut Call::at(Utc::now())).unwrap();
         });
-        Self { server, audit: Lines::default(), refused: Arc::default(), patience: fetch::PATIENCE }
+        let patience = fetch::PATIENCE;
+        let (audit, refused, lists) = Default::default();
+        Self { server, audit, patience, refused, lists }
+    }
+
+    /// Replicas that start from now on hear of these federations alone: each list is the next of these, and
+    /// after the last one their watch brings nothing.
+    pub fn pretend(&self, lists: &[Value]) {
+        let list = |items: &Value| {
+            let metadata = json!({ "resourceVersion": self.resource_version(SECRET) });
+            json!({ "kind": "SPIFFEFederationList", "metadata": metadata, "items": items })
+        };
+        *self.lists.lock().unwrap() = lists.iter().rev().map(list).collect();
     }
 
     /// Refuses all writes of replicas below this path with a 403.
@@ -147,19 +161,31 @@ impl Stage {
 
     fn client(&self) -> kube::Client {
         let (server, refused) = (self.server.clone(), self.refused.clone());
+        let pretended = self.lists.lock().unwrap().clone();
+        let (pretends, lists) = (!pretended.is_empty(), Arc::new(Mutex::new(pretended)));
         let service = service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
+            let pretended = (pretends && path == FEDERATIONS).then(|| {
+                let is_watch = request.uri().query().is_some_and(|it| it.contains("watch="));
+                let mut lists = lists.lock().unwrap();
+                match is_watch {
+                    true => (!lists.is_empty()).then(|| refusal(410)),
+                    false => lists.pop().map(|list| answer(200, &list)),
+                }
+            });
             let is_below = refused.lock().unwrap().iter().any(|it| path.starts_with(it));
             let is_refused = is_below && request.method() != Method::GET;
-            let answer = server.clone().call(request);
+            let real = server.clone().call(request);
             async move {
-                if is_refused {
-                    let status = json!({ "kind": "Status", "status": "Failure", "code": 403 });
-                    let body = Either::Right(Full::new(Bytes::from(status.to_string())));
-                    return Ok(Response::builder().status(403).body(body)?);
+                match pretended {
+                    Some(Some(answer)) => return Ok(answer.map(Either::Right)),
+                    Some(None) => std::future::pending().await,
+                    None => {}
                 }
-                let answer = answer.await?;
-                Ok::<_, tower::BoxError>(answer.map(Either::Left))
+                if is_refused {
+                    return Ok(refusal(403).map(Either::Right));
+                }
+                Ok::<_, tower::BoxError>(real.await?.map(Either::Left))
             }
         });
         kube::Client::new(service, "default")
@@ -331,6 +357,15 @@ impl Stage {
     pub fn resource_version(&self, path: &str) -> String {
         self.get(path)["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
     }
+}
+
+fn answer(code: u16, body: &Value) -> Response<Full<Bytes>> {
+    let body = Full::new(Bytes::from(body.to_string()));
+    Response::builder().status(code).body(body).unwrap()
+}
+
+fn refusal(code: u16) -> Response<Full<Bytes>> {
+    answer(code, &json!({ "kind": "Status", "status": "Failure", "code": code }))
 }
 
 /// So that tests/suite_audit.rs looks for our keys in everything that the run left.

@@ -312,6 +312,11 @@ impl Authority {
         let Some(known) = known.filter(|it| uid_now_there.is_none_or(|uid| uid != it.uid)) else {
             return Ok(());
         };
+        // The watch of a new leader may be behind what the one before it recorded.
+        let found = self.writer.load_federation(name).await?;
+        if found.is_some_and(|it| it.uid() == known.uid) {
+            return Ok(());
+        }
         self.record_or_stop(&audit::deletion(name, &known, self.clock.now()))?;
         self.note_audited(name, None).await
     }

@@ -17,6 +17,7 @@ pub fn violations(world: &World, journal: &Journal) -> Vec<String> {
     let audit: Vec<Record> = audit.iter().filter(is_of_us).cloned().collect();
     let mut found = unstable_ids(&audit);
     found.extend(too_many_creations(&audit, journal));
+    found.extend(false_deletions(&audit, journal));
     for commit in journal.commits.iter().filter(|it| is_of(it, "spiffefederations")) {
         let (before, after) = (commit.change.before.as_deref(), commit.change.after.as_deref());
         let name = &commit.change.name;
@@ -94,6 +95,23 @@ fn too_many_creations(audit: &[Record], journal: &Journal) -> Vec<String> {
         .filter(|(uid, ids)| ids.len() > most(uid))
         .map(|(uid, _)| format!("the creation of {uid} was audited under too many ids"))
         .collect()
+}
+
+/// Nothing is recorded as deleted that is still there.
+fn false_deletions(audit: &[Record], journal: &Journal) -> Vec<String> {
+    let objects = journal.commits.iter().filter(|it| is_of(it, "spiffefederations"));
+    let deleted: HashMap<&str, Instant> = objects
+        .filter(|it| it.change.after.is_none())
+        .filter_map(|it| Some((it.change.before.as_deref()?["metadata"]["uid"].as_str()?, it.at)))
+        .collect();
+    let records = audit.iter().filter(|it| it.1["event"] == "spiffe.federation.delete");
+    let is_false = |(at, record): &&Record| {
+        let uid = record["uid"].as_str().unwrap_or_default();
+        deleted.get(uid).is_none_or(|deleted| at < deleted)
+    };
+    let named =
+        |(_, record): &Record| format!("the deletion of {} was audited before", record["uid"]);
+    records.filter(is_false).map(named).collect()
 }
 
 /// A record that comes twice has the same id, and no other record has it.
