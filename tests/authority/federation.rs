@@ -165,6 +165,19 @@ async fn a_new_leader_whose_watch_is_behind_records_no_deletion_that_never_was()
 }
 
 #[tokio::test]
+async fn a_deletion_between_two_lists_is_recorded_of_one_that_nobody_could_read_too() {
+    let stage = Stage::new();
+    audited_by_another(&stage).await;
+    stage.delete(&format!("{FEDERATIONS}/b.test"));
+    let metadata = json!({ "name": "b.test", "uid": "other", "resourceVersion": "1" });
+    stage.pretend(&[json!([{ "metadata": metadata, "spec": 7 }]), json!([])]);
+    let replica = stage.start();
+    let is_told = || has_event(&stage, "spiffe.federation.delete", "b.test");
+    eventually("its deletion is recorded", is_told).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_dead_partner_delays_no_other() {
     let stage = Stage::new();
     let partner = Partner::start("b.test").await;

@@ -38,10 +38,11 @@ impl Authority {
                 }
                 Change::Listing => {}
                 Change::Listed(all) => {
+                    let is_there = |name: &str| all.iter().any(|it| &*it.name == name);
+                    lock(&self.unreadable).retain(|name| is_there(name));
                     let gone: Vec<_> = {
                         let known = lock(&self.federations);
-                        let is_gone = |name: &&String| !all.iter().any(|it| *it.name == ***name);
-                        known.keys().filter(is_gone).cloned().collect()
+                        known.keys().filter(|name| !is_there(name)).cloned().collect()
                     };
                     gone.iter().for_each(|name| self.forget(name));
                     *lock(&self.is_listed) = true;
