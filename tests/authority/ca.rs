@@ -148,6 +148,36 @@ async fn a_secret_from_an_old_backup_does_not_take_the_sequence_back() {
 }
 
 #[tokio::test]
+async fn a_leader_that_served_a_newer_bundle_goes_back_to_no_older_one() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let backup = stage.secret();
+    stage.annotate(REQUESTS, ROTATE_ANNOTATION, "now");
+    eventually("it goes on", || stage.published().unwrap().sequence == Some(2)).await;
+    let newest = stage.secret();
+    // As where a backup of the whole namespace is restored: nothing in it is newer than the Secret.
+    stage.delete_secret();
+    stage.restore_secret(backup);
+    stage.delete(CONFIG_MAP);
+    let is_told = || replica.authority.waiting_for().iter().any(|it| it.contains("old copy"));
+    eventually("it is told", is_told).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(is_told(), "{:?}", replica.authority.waiting_for());
+    assert_eq!(stage.published().map(|it| it.sequence), None, "an older bundle was published");
+    assert_eq!(stage.state().unwrap().sequence, 1, "a step was taken from an older state");
+
+    stage.delete_secret();
+    stage.restore_secret(newest);
+    eventually("the newest is published again", || {
+        stage.published().is_some_and(|it| it.sequence >= Some(2))
+    })
+    .await;
+    eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn a_published_bundle_that_somebody_changes_is_put_back() {
     let stage = Stage::new();
     let replica = stage.start();

@@ -143,10 +143,10 @@ fn staleness(options: &Options) -> Duration {
     hint.max(3 * options.poll)
 }
 
-/// Whatever is published must not be newer than the state.
-fn check_not_outdated(stored: Option<&Stored>, published: &Published) -> Result<(), OwnError> {
+/// The state must not be older than what was published last, which has the sequence `newest`.
+fn check_not_outdated(stored: Option<&Stored>, newest: Option<u64>) -> Result<(), OwnError> {
     let stored = stored.map(|it| it.state.sequence);
-    match (stored, published.sequence) {
+    match (stored, newest) {
         (Some(stored), Some(published)) if published > stored => {
             Err(OwnError::Outdated { stored, published })
         }
@@ -207,8 +207,9 @@ impl Authority {
         let stored = self.writer.load().await.map_err(secret("read"))?;
         self.check_trust_domain(stored.as_ref())?;
         let leads = self.gate.is_open();
+        let newest = self.newest_sequence(&published);
         if !(leads && self.options.new_authority) {
-            check_not_outdated(stored.as_ref(), &published)?;
+            check_not_outdated(stored.as_ref(), newest)?;
         }
         if !leads {
             return match stored {
@@ -234,6 +235,13 @@ impl Authority {
         // What was not published is recorded all the same: the endpoint serves it.
         self.audit_own(&state).await?;
         written.map_err(call("written", "ConfigMap", BUNDLE_CONFIG_MAP))
+    }
+
+    /// The sequence that was published last. Where the ConfigMap was restored together with the Secret, or
+    /// deleted, we still know what we served ourselves.
+    fn newest_sequence(&self, published: &Published) -> Option<u64> {
+        let served = lock(&self.own).stored.as_ref().map(|it| it.state.sequence);
+        published.sequence.max(served)
     }
 
     fn check_trust_domain(&self, stored: Option<&Stored>) -> Result<(), OwnError> {
@@ -263,7 +271,7 @@ impl Authority {
         let requests = self.requests().await?;
         let Some(stored) = stored else { return self.begin(published).await };
         self.audit_own(&stored.state).await?;
-        if let Some(sequence) = published.sequence
+        if let Some(sequence) = self.newest_sequence(published)
             && sequence > stored.state.sequence
         {
             return self.replace_all(&stored, sequence).await;
@@ -338,7 +346,7 @@ impl Authority {
             published.sequence.ok_or(OwnError::Unreadable)?;
         }
         let now = self.clock.now();
-        let (state, keys) = self.first_state(published.sequence, now)?;
+        let (state, keys) = self.first_state(self.newest_sequence(published), now)?;
         match self.writer.create(&state, &keys).await {
             // Another replica was faster, and its CA counts.
             Err(StoreError::Api(ApiError::AlreadyExists)) => {
@@ -354,22 +362,22 @@ impl Authority {
     }
 
     /// After `--new-authority`, with a Secret that is older than what was published.
-    async fn replace_all(&self, before: &Stored, published: u64) -> Result<Stored, OwnError> {
+    async fn replace_all(&self, before: &Stored, newest: u64) -> Result<Stored, OwnError> {
         let now = self.clock.now();
-        let (state, keys) = self.first_state(Some(published), now)?;
+        let (state, keys) = self.first_state(Some(newest), now)?;
         let removed = before.state.cas.iter().map(|ca| ca.id.clone()).collect();
         self.replace(before, &state, &keys, &Changed { removed, ..begun(&state) }).await
     }
 
     fn first_state(
         &self,
-        published: Option<u64>,
+        newest: Option<u64>,
         now: DateTime<Utc>,
     ) -> Result<(AuthorityState, Keys), OwnError> {
         let made = self.make_ca(now)?;
         let keys = Keys::from([(made.ca.id.clone(), made.key)]);
         let trust_domain = self.options.trust_domain.as_str();
-        Ok((ca::first(trust_domain, made.ca, published, &self.options.ca, now), keys))
+        Ok((ca::first(trust_domain, made.ca, newest, &self.options.ca, now), keys))
     }
 
     /// Takes a state over: what is served, and the SVID of our endpoint. It is no older than `read_at`.
