@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use trustplane::{
     authority::decide::ca::Phase,
     names::{REVOKE_ANNOTATION, ROTATE_ANNOTATION},
+    spiffe::bundle::Bundle,
 };
 
 use crate::stage::{AUDITED, CONFIG_MAP, OWN, REQUESTS, Stage, eventually, fetched};
@@ -101,6 +102,22 @@ async fn a_revoked_ca_is_gone_at_once_and_its_key_too() {
     assert_eq!(stage.published().unwrap().x509.len(), 1);
     let is_recorded = || stage.audited().iter().any(|it| it.0 == "spiffe.authority.revocation");
     eventually("it is recorded", is_recorded).await;
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn a_stolen_key_signs_no_more_though_events_are_answered_late() {
+    let stage = Stage::new();
+    let replica = stage.start();
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let stolen = stage.state().unwrap().cas[0].id.clone();
+    stage.delay("/apis/events.k8s.io", Duration::from_secs(5));
+    stage.annotate(REQUESTS, REVOKE_ANNOTATION, &stolen);
+    eventually("another one signs", || stage.state().unwrap().active().unwrap().id != stolen).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (served, _) = replica.authority.served().unwrap();
+    let served = Bundle::parse(served.as_bytes()).unwrap();
+    assert_eq!((served.sequence, stage.published().unwrap().sequence), (Some(2), Some(2)));
     replica.stop().await;
 }
 

@@ -75,6 +75,8 @@ pub struct Stage {
     pub patience: Duration,
     /// Writes below these paths are refused to replicas.
     refused: Arc<Mutex<Vec<&'static str>>>,
+    /// Calls of replicas below this path are answered so much later.
+    delayed: Arc<Mutex<Option<(&'static str, Duration)>>>,
     /// Replicas that start now are told these federations, list by list.
     lists: Mutex<Vec<Value>>,
 }
@@ -132,8 +134,8 @@ impl Stage {
             store.create(kinds::namespace(), "", namespace, &mut Call::at(Utc::now())).unwrap();
         });
         let patience = fetch::PATIENCE;
-        let (audit, refused, lists) = Default::default();
-        Self { server, audit, patience, refused, lists }
+        let (audit, refused, delayed, lists) = Default::default();
+        Self { server, audit, patience, refused, delayed, lists }
     }
 
     /// Replicas that start from now on hear of these federations alone: each list is the next of these, and
@@ -155,12 +157,18 @@ impl Stage {
         self.refused.lock().unwrap().clear();
     }
 
+    /// Answers all calls of replicas below this path late.
+    pub fn delay(&self, path: &'static str, by: Duration) {
+        *self.delayed.lock().unwrap() = Some((path, by));
+    }
+
     pub fn break_audit_log(&self, is_broken: bool) {
         self.audit.is_broken.store(is_broken, Relaxed);
     }
 
     fn client(&self) -> kube::Client {
         let (server, refused) = (self.server.clone(), self.refused.clone());
+        let delayed = self.delayed.clone();
         let pretended = self.lists.lock().unwrap().clone();
         let (pretends, lists) = (!pretended.is_empty(), Arc::new(Mutex::new(pretended)));
         let service = service_fn(move |request: Request<Body>| {
@@ -175,8 +183,12 @@ impl Stage {
             });
             let is_below = refused.lock().unwrap().iter().any(|it| path.starts_with(it));
             let is_refused = is_below && request.method() != Method::GET;
+            let delay = delayed.lock().unwrap().filter(|(below, _)| path.starts_with(*below));
             let real = server.clone().call(request);
             async move {
+                if let Some((_, delay)) = delay {
+                    tokio::time::sleep(delay).await;
+                }
                 match pretended {
                     Some(Some(answer)) => return Ok(answer.map(Either::Right)),
                     Some(None) => std::future::pending().await,

@@ -218,19 +218,33 @@ impl Authority {
                 None => Ok(()),
             };
         }
-        let stored = match self.advance(stored.clone(), &published).await {
-            Ok(stored) => stored,
+        let (stored, changed) = match self.advance(stored.clone(), &published).await {
+            Ok(advanced) => advanced,
             Err(error) => {
                 // A step that can't be written yet is no reason to stop serving.
                 let served = stored.map_or(Ok(()), |stored| self.know(stored, read_at));
                 return Err(served.err().unwrap_or(error));
             }
         };
+        let sequence = stored.state.sequence;
+        let served = self.publish_own(stored, read_at, &published).await;
+        // At last: Events that are answered late must not keep a stolen key signing.
+        self.report_own(&changed, sequence).await;
+        served
+    }
+
+    /// Serves our state, publishes it, and records what is new.
+    async fn publish_own(
+        &self,
+        stored: Stored,
+        read_at: Instant,
+        before: &Published,
+    ) -> Result<(), OwnError> {
         let state = stored.state.clone();
         let (document, view) = (state.document()?, json!(state).to_string());
         // An active CA that has expired signs nothing, and the next one must be published before it may.
         let known = self.know(stored, read_at);
-        let written = self.writer.publish(&published, &document, &view).await;
+        let written = self.writer.publish(before, &document, &view).await;
         known?;
         // What was not published is recorded all the same: the endpoint serves it.
         self.audit_own(&state).await?;
@@ -267,7 +281,7 @@ impl Authority {
         &self,
         stored: Option<Stored>,
         published: &Published,
-    ) -> Result<Stored, OwnError> {
+    ) -> Result<(Stored, Changed), OwnError> {
         let requests = self.requests().await?;
         let Some(stored) = stored else { return self.begin(published).await };
         self.audit_own(&stored.state).await?;
@@ -278,14 +292,14 @@ impl Authority {
         }
         let now = self.clock.now();
         let change = match ca::plan(&stored.state, &requests, &self.options.ca, now) {
-            CaPlan::Wait(_) => return Ok(stored),
+            CaPlan::Wait(_) => return Ok((stored, Changed::default())),
             CaPlan::Change(change) => change,
         };
         let is_published = published.document.as_ref() == Some(&stored.state.document()?);
         let waits = !is_published && !failpoints::has(Bug::SignsUnpublished);
         if change.activate.is_some() && waits {
             // First the caller publishes it, and then it may sign.
-            return Ok(stored);
+            return Ok((stored, Changed::default()));
         }
         let made = match change.new {
             Some(_) => Some(self.make_ca(now)?),
@@ -301,7 +315,7 @@ impl Authority {
         if failpoints::has(Bug::ActivatesAtOnce) {
             state.cas.iter_mut().for_each(|ca| ca.usable_at = now);
         }
-        self.replace(&stored, &state, &keys, &changed).await
+        self.replace(&stored, &state, &keys, changed).await
     }
 
     async fn replace(
@@ -309,11 +323,10 @@ impl Authority {
         before: &Stored,
         state: &AuthorityState,
         keys: &Keys,
-        changed: &Changed,
-    ) -> Result<Stored, OwnError> {
+        changed: Changed,
+    ) -> Result<(Stored, Changed), OwnError> {
         let replaced = self.writer.replace(before, state, keys).await.map_err(secret("written"))?;
-        self.report_own(changed, state.sequence).await;
-        Ok(replaced)
+        Ok((replaced, changed))
     }
 
     /// What administrators ask for, on an object that is there for it.
@@ -334,7 +347,7 @@ impl Authority {
     }
 
     /// The first CA, unless others already trust one that is gone.
-    async fn begin(&self, published: &Published) -> Result<Stored, OwnError> {
+    async fn begin(&self, published: &Published) -> Result<(Stored, Changed), OwnError> {
         let was_known = lock(&self.own).stored.is_some();
         if was_known && !self.options.new_authority {
             return Err(OwnError::Lost);
@@ -351,22 +364,28 @@ impl Authority {
             // Another replica was faster, and its CA counts.
             Err(StoreError::Api(ApiError::AlreadyExists)) => {
                 let found = self.writer.load().await.map_err(secret("read"))?;
-                found.ok_or_else(|| secret("read")(StoreError::Api(ApiError::NotFound)))
+                let found =
+                    found.ok_or_else(|| secret("read")(StoreError::Api(ApiError::NotFound)))?;
+                Ok((found, Changed::default()))
             }
             created => {
                 let stored = created.map_err(secret("written"))?;
-                self.report_own(&begun(&stored.state), stored.state.sequence).await;
-                Ok(stored)
+                let changed = begun(&stored.state);
+                Ok((stored, changed))
             }
         }
     }
 
     /// After `--new-authority`, with a Secret that is older than what was published.
-    async fn replace_all(&self, before: &Stored, newest: u64) -> Result<Stored, OwnError> {
+    async fn replace_all(
+        &self,
+        before: &Stored,
+        newest: u64,
+    ) -> Result<(Stored, Changed), OwnError> {
         let now = self.clock.now();
         let (state, keys) = self.first_state(Some(newest), now)?;
         let removed = before.state.cas.iter().map(|ca| ca.id.clone()).collect();
-        self.replace(before, &state, &keys, &Changed { removed, ..begun(&state) }).await
+        self.replace(before, &state, &keys, Changed { removed, ..begun(&state) }).await
     }
 
     fn first_state(
