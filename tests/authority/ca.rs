@@ -238,3 +238,32 @@ async fn a_prepared_ca_takes_over_from_an_expired_one_though_the_config_map_has_
     eventually("it is ready", || replica.authority.waiting_for().is_empty()).await;
     replica.stop().await;
 }
+
+#[tokio::test]
+async fn a_ca_that_was_never_published_while_nobody_ran_signs_three_hints_after_its_publication() {
+    let stage = Stage::new();
+    let slow = |options: &mut trustplane::authority::run::Options| {
+        options.ca.refresh_hint = chrono::TimeDelta::minutes(5);
+    };
+    let replica = stage.start_with(slow);
+    eventually("the bundle is published", || stage.published().is_some()).await;
+    let before = stage.get(CONFIG_MAP)["data"].clone();
+    stage.annotate(REQUESTS, ROTATE_ANNOTATION, "now");
+    eventually("the next one is published", || stage.published().unwrap().x509.len() == 2).await;
+    replica.stop().await;
+    // As if the leader had died between the Secret and the ConfigMap, and nobody had come for hours.
+    stage.ask(http::Method::PATCH, CONFIG_MAP, serde_json::json!({ "data": before }));
+    let mut state = stage.state().unwrap();
+    let first = state.cas[0].id.clone();
+    state.cas[1].usable_at = chrono::Utc::now() - chrono::TimeDelta::hours(1);
+    stage.replace_state(&state);
+
+    let replica = stage.start_with(slow);
+    eventually("it is published now", || stage.published().unwrap().x509.len() == 2).await;
+    let published = chrono::Utc::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let state = stage.state().unwrap();
+    assert_eq!(state.active().unwrap().id, first, "nobody can know the next one yet");
+    assert!(state.cas[1].usable_at >= published + chrono::TimeDelta::minutes(15), "{state:?}");
+    replica.stop().await;
+}

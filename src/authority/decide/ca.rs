@@ -132,6 +132,8 @@ pub struct CaChange {
     /// Make a new CA in this phase.
     pub new: Option<Phase>,
     pub activate: Option<String>,
+    /// The prepared CA whose time before use starts again.
+    pub postpone: Option<String>,
     pub remove: Vec<String>,
     /// The one of these that was to be revoked.
     pub revoked: Option<String>,
@@ -139,6 +141,28 @@ pub struct CaChange {
     pub unknown: Option<String>,
     pub rotating: bool,
     pub handled: Requests,
+}
+
+impl CaChange {
+    fn none(state: &AuthorityState) -> Self {
+        Self { rotating: state.rotating, handled: state.handled.clone(), ..Self::default() }
+    }
+
+    /// What of it may be done while the state is not published: no CA becomes active. One that never was
+    /// published has its whole time before use from now on. None if there is nothing to do, or nobody signs.
+    pub fn before_publication(
+        mut self,
+        state: &AuthorityState,
+        was_published: bool,
+    ) -> Option<Self> {
+        let Some(next) = self.activate.take() else { return Some(self) };
+        let is_asked = self.handled.rotate != state.handled.rotate;
+        self.rotating = state.rotating || is_asked;
+        self.postpone = (!was_published).then_some(next);
+        let signs = |ca: &Ca| ca.phase == Phase::Active && !self.remove.contains(&ca.id);
+        let is_step = state.cas.iter().any(signs) && self != Self::none(state);
+        is_step.then_some(self)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -184,11 +208,7 @@ pub fn plan(
     policy: &Policy,
     now: DateTime<Utc>,
 ) -> CaPlan {
-    let mut change = CaChange {
-        rotating: state.rotating,
-        handled: state.handled.clone(),
-        ..CaChange::default()
-    };
+    let mut change = CaChange::none(state);
     let is_new =
         |asked: &Option<String>, handled: &Option<String>| asked.is_some() && asked != handled;
     change.remove.extend(state.cas.iter().filter(|ca| ca.is_over(now)).map(|ca| ca.id.clone()));
@@ -234,14 +254,9 @@ pub fn plan(
         }
         _ => {}
     }
-    let unchanged = CaChange {
-        rotating: state.rotating,
-        handled: state.handled.clone(),
-        ..CaChange::default()
-    };
     let hint_changed = state.refresh_hint != policy.refresh_hint.num_seconds();
     let longer_svids = active.is_some_and(|ca| ca.longest_svid < policy.svid_ttl.num_seconds());
-    if change == unchanged && !hint_changed && !longer_svids {
+    if change == CaChange::none(state) && !hint_changed && !longer_svids {
         return CaPlan::Wait(next_change(state, active, prepared));
     }
     CaPlan::Change(change)
@@ -298,6 +313,11 @@ pub fn apply(
             }
         }
         changed.activated = Some(id.clone());
+    }
+    let longer_hint_until = next.longer_hint_until;
+    for ca in next.cas.iter_mut().filter(|ca| Some(&ca.id) == change.postpone.as_ref()) {
+        let known = time::after(whole(now), until_known(hint));
+        ca.usable_at = longer_hint_until.map_or(known, |it| it.max(known));
     }
     if let (Some(phase), Some(new)) = (change.new, new) {
         match phase {

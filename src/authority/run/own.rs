@@ -3,6 +3,7 @@
 mod report;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -51,6 +52,8 @@ pub(super) struct Own {
     is_trust_domain_right: bool,
     /// What is served now.
     served: Option<Served>,
+    /// The CAs that this replica last saw published.
+    published: BTreeSet<String>,
     /// What of it was audited, as far as this replica knows.
     audited: Option<AuditedOwn>,
 }
@@ -245,6 +248,9 @@ impl Authority {
         // An active CA that has expired signs nothing, and the next one must be published before it may.
         let known = self.know(stored, read_at);
         let written = self.writer.publish(before, &document, &view).await;
+        if written.is_ok() {
+            lock(&self.own).published = state.cas.iter().map(|ca| ca.id.clone()).collect();
+        }
         known?;
         // What was not published is recorded all the same: the endpoint serves it.
         self.audit_own(&state).await?;
@@ -296,11 +302,16 @@ impl Authority {
             CaPlan::Change(change) => change,
         };
         let is_published = published.document.as_ref() == Some(&stored.state.document()?);
-        let waits = !is_published && !failpoints::has(Bug::SignsUnpublished);
-        if change.activate.is_some() && waits {
-            // First the caller publishes it, and then it may sign.
-            return Ok((stored, Changed::default()));
-        }
+        // First the caller publishes the next CA, and then it may sign.
+        let change = match is_published || failpoints::has(Bug::SignsUnpublished) {
+            true => Some(change),
+            false => {
+                let next = change.activate.as_ref();
+                let was_published = next.is_some_and(|id| lock(&self.own).published.contains(id));
+                change.before_publication(&stored.state, was_published)
+            }
+        };
+        let Some(change) = change else { return Ok((stored, Changed::default())) };
         let made = match change.new {
             Some(_) => Some(self.make_ca(now)?),
             None => None,

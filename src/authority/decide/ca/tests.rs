@@ -250,6 +250,65 @@ fn after_a_shorter_hint_a_new_ca_waits_for_those_who_poll_by_the_longer_one() {
     assert!(state.cas[1].usable_at >= now + TimeDelta::seconds(4 * HINT), "{state:?}");
 }
 
+/// The step that is taken while the state is not published; none if there is none.
+fn unpublished(
+    state: &AuthorityState,
+    requests: &Requests,
+    was_published: bool,
+    now: DateTime<Utc>,
+) -> Option<AuthorityState> {
+    let CaPlan::Change(change) = plan(state, requests, &policy(), now) else { return None };
+    let change = change.before_publication(state, was_published)?;
+    let new = change.new.map(|_| new_ca("emergency", now));
+    Some(apply(state, &change, new, &policy(), now).0)
+}
+
+#[test]
+fn a_ca_that_is_published_late_signs_no_earlier_than_three_hints_after_that() {
+    let now = noon() + TimeDelta::days(1);
+    let asked = Requests { rotate: Some("now".to_owned()), ..none() };
+    let prepared = settled(begun(), &asked, now);
+    // For a day nobody ran.
+    let late = now + TimeDelta::days(1);
+    let state = unpublished(&prepared, &asked, false, late).unwrap();
+    assert_eq!(phases(&state), ["active", "prepared"]);
+    assert_eq!(state.sequence, prepared.sequence, "the document is the same");
+    assert_eq!(unpublished(&state, &asked, false, late), None, "once");
+    let early = settled(state.clone(), &asked, late + TimeDelta::seconds(4 * HINT - 1));
+    assert_eq!(early, state);
+    let rotated = settled(state, &asked, late + TimeDelta::seconds(4 * HINT));
+    assert_eq!(phases(&rotated), ["retiring", "active"]);
+}
+
+#[test]
+fn somebody_who_removes_what_was_published_does_not_delay_a_rotation() {
+    let now = noon() + TimeDelta::days(1);
+    let asked = Requests { rotate: Some("now".to_owned()), ..none() };
+    let prepared = settled(begun(), &asked, now);
+    assert_eq!(unpublished(&prepared, &asked, true, now + TimeDelta::days(1)), None);
+}
+
+#[test]
+fn a_prepared_ca_that_is_the_only_one_left_waits_for_its_publication_alone() {
+    let prepared = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    assert_eq!(unpublished(&prepared, &none(), false, noon() + TimeDelta::days(31)), None);
+}
+
+#[test]
+fn a_stolen_key_goes_though_the_next_ca_is_not_published_yet() {
+    let asked = |text: &str| Requests { rotate: Some(text.to_owned()), ..none() };
+    let (first, hints) = (noon() + TimeDelta::days(1), TimeDelta::seconds(4 * HINT));
+    let state = settled(settled(begun(), &asked("one"), first), &asked("one"), first + hints);
+    let state = settled(state, &asked("two"), first + hints);
+    assert_eq!(phases(&state), ["retiring", "active", "prepared"]);
+    let revoke = Requests { revoke: Some("a".to_owned()), ..asked("two") };
+    for was_published in [false, true] {
+        let after = unpublished(&state, &revoke, was_published, first + hints * 2).unwrap();
+        assert_eq!(phases(&after), ["active", "prepared"]);
+        assert!(after.rotating && after.cas.iter().all(|ca| ca.id != "a"), "{after:?}");
+    }
+}
+
 #[test]
 fn rotations_in_quick_succession_are_bounded() {
     let (mut state, mut now) = (begun(), noon() + TimeDelta::days(1));
