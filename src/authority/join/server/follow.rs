@@ -3,11 +3,14 @@
 //! The next message is made when the client can take it, so a slow reader gets the newest, and nothing
 //! waits for it here.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use futures::{StreamExt as _, stream};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::AbortHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -15,9 +18,12 @@ use super::{
     Answers, Held, JoinService, Requests, limits::Counted, open_connections::OpenFollower,
     second_try,
 };
-use crate::authority::join::{
-    messages::{Response, ResponsePayload},
-    view::{Trusted, View},
+use crate::{
+    authority::join::{
+        messages::{Response, ResponsePayload},
+        view::{Trusted, View},
+    },
+    runtime::lock::lock,
 };
 
 /// How often it is checked whether this replica still knows what counts.
@@ -30,7 +36,35 @@ pub(super) struct Follow {
     /// The end of the client's certificate.
     until: Instant,
     stop: CancellationToken,
-    _held: (Held, Option<OpenFollower>, Counted),
+    _held: HeldUntil,
+}
+
+type All = (Held, Option<OpenFollower>, Counted);
+
+/// What a follower holds, until it leaves or its certificate ends: one that no longer reads is not asked for its
+/// next message, and would hold it for as long as it likes.
+struct HeldUntil {
+    all: Arc<Mutex<Option<All>>>,
+    end: AbortHandle,
+}
+
+impl HeldUntil {
+    fn new(all: All, until: Instant) -> Self {
+        let all = Arc::new(Mutex::new(Some(all)));
+        let held = all.clone();
+        let end = tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            lock(&held).take();
+        });
+        Self { all, end: end.abort_handle() }
+    }
+}
+
+impl Drop for HeldUntil {
+    fn drop(&mut self) {
+        self.end.abort();
+        lock(&self.all).take();
+    }
 }
 
 impl Follow {
@@ -40,13 +74,15 @@ impl Follow {
         requests: Requests,
         (held, follower): (Held, Option<OpenFollower>),
     ) -> Self {
+        let until = Instant::now() + service.clock.until(until);
+        let all = (held, follower, Counted::new(service.metrics.join_followers()));
         Self {
             view: service.view.clone(),
             trusted: service.view.follow_trusted(),
             requests: Some(requests),
-            until: Instant::now() + service.clock.until(until),
+            until,
             stop: service.stop.clone(),
-            _held: (held, follower, Counted::new(service.metrics.join_followers())),
+            _held: HeldUntil::new(all, until),
         }
     }
 

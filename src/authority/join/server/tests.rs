@@ -387,6 +387,23 @@ async fn a_client_that_does_not_read_holds_nothing_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_follower_that_does_not_read_holds_its_place_no_longer_than_its_certificate_lives() {
+    let world = World::new();
+    world.create_token(None);
+    let view = world.view();
+    let service = world.service(view.clone());
+    // One reads a first message, one not even that.
+    let (_, mut one) = world.applicant("a").join(&service, true).await.unwrap();
+    assert_eq!(one.bundles().await, ["partner.test"]);
+    let _other = world.applicant("b").join(&service, true).await.unwrap();
+    let gauges = [service.metrics.join_followers(), service.metrics.join_streams()];
+    tokio::time::sleep(3590 * SECOND).await;
+    assert_eq!(gauges.map(|it| it.get()), [2, 2]);
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(gauges.map(|it| it.get()), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_stream_is_one_try() {
     let world = World::new();
     world.create_token(None);
