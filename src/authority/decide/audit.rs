@@ -133,8 +133,19 @@ pub fn rotation(
     now: DateTime<Utc>,
 ) -> Record {
     const EVENT: &str = "spiffe.federation.rotation";
-    let old = federation.status.fingerprint.as_deref().unwrap_or_default();
-    let parts = [federation.uid(), EVENT, old, &rotation.fingerprint, sequence.unwrap_or_default()];
+    let before = &federation.status;
+    let old = before.fingerprint.as_deref().unwrap_or_default();
+    // The same keys may come back and go again: that is another change, though a peer that counts none has no
+    // number for it.
+    let since = before.current_bundle_synced_at.map(|at| at.timestamp().to_string());
+    let parts = [
+        federation.uid(),
+        EVENT,
+        old,
+        &since.unwrap_or_default(),
+        &rotation.fingerprint,
+        sequence.unwrap_or_default(),
+    ];
     Record {
         id: id(&parts),
         sequence: sequence.map(str::to_owned),

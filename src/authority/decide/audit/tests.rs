@@ -90,6 +90,25 @@ fn a_rotation_has_both_sequences_and_the_ids_of_the_keys() {
     assert_eq!(record["source"], "https_web https://b.example/bundle");
 }
 
+#[test]
+fn keys_that_come_back_and_go_again_are_another_rotation() {
+    let mut one = federation("b.test", 1, web());
+    let change = Rotation {
+        old_sequence: None,
+        old_keys: vec!["x509:a".to_owned()],
+        new_keys: vec!["x509:b".to_owned()],
+        fingerprint: "b".to_owned(),
+    };
+    one.status.fingerprint = Some("a".to_owned());
+    one.status.current_bundle_synced_at = Some(noon());
+    let id = |one: &SpiffeFederation, now| rotation(one, &change, None, now).id;
+    let first = id(&one, noon());
+    assert_eq!(id(&one, noon() + TimeDelta::minutes(5)), first, "after a crash");
+    // Meanwhile it was b, and then a again.
+    one.status.current_bundle_synced_at = Some(noon() + TimeDelta::minutes(10));
+    assert_ne!(id(&one, noon() + TimeDelta::minutes(15)), first, "it would count as a repetition");
+}
+
 /// Our CAs with these phases.
 fn own_state(sequence: u64, cas: &[(&str, Phase)]) -> AuthorityState {
     let ca = |(id, phase): &(&str, Phase)| {
