@@ -31,7 +31,7 @@ use crate::{
     spiffe::id::TrustDomain,
 };
 
-/// How often a replica reads the state of our CA.
+/// How often a replica reads the state of our CA, at least.
 const POLL: Duration = Duration::from_secs(10);
 
 /// Runs a SPIFFE trust domain: its CA, its bundle endpoint, and the bundles of the trust domains that it
@@ -169,6 +169,12 @@ fn check_times(hint: TimeDelta, ca_ttl: TimeDelta, svid_ttl: TimeDelta) -> Resul
     Ok(())
 }
 
+/// How often a replica reads the state of our CA. A new CA signs four hints after it was decided on, and its
+/// clients have three: all replicas must serve it within the first.
+fn poll(hint: Duration) -> Duration {
+    POLL.min(hint / 2)
+}
+
 impl AuthorityCommand {
     pub fn run(self) -> anyhow::Result<()> {
         if self.controller.dry_run {
@@ -205,7 +211,7 @@ impl AuthorityCommand {
             spiffe_listen: Some(self.spiffe_listen),
             web,
             join: None,
-            poll: POLL,
+            poll: poll(self.refresh_hint),
             watch_timeout: self.controller.watch_timeout,
             instance: self.controller.instance(),
         };
@@ -261,6 +267,16 @@ impl Controller for Authority {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_replica_serves_a_new_ca_three_hints_before_it_signs() {
+        for seconds in [1, 5, 10, 15, 300, 86_400] {
+            let hint = Duration::from_secs(seconds);
+            // Each wait is longer by up to a tenth, and reading takes a moment.
+            assert!(poll(hint).mul_f64(1.1) + hint / 4 <= hint, "{hint:?}: {:?}", poll(hint));
+            assert!(poll(hint) <= Duration::from_secs(10));
+        }
+    }
 
     #[test]
     fn a_ca_that_could_not_be_replaced_in_time_is_refused() {
