@@ -112,12 +112,12 @@ pub fn due(
     if was_ineligible == eligible {
         return Due::Now(SyncReason::EligibilityChanged);
     }
-    if !eligible {
-        return Due::Never;
-    }
     let requested = refresh_at(federation, policy, now);
     if requested.is_some_and(|at| at <= now) {
         return Due::Now(SyncReason::Requested);
+    }
+    if !eligible {
+        return requested.map_or(Due::Never, Due::At);
     }
     let accepted = accepted_fingerprint(federation);
     if accepted.is_some() && accepted == status.refused_fingerprint.as_deref() {

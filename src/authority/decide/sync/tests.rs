@@ -274,6 +274,22 @@ fn a_federation_that_does_not_count_loses_its_bundle_and_gets_one_when_it_counts
 }
 
 #[test]
+fn who_asks_for_a_federation_that_does_not_count_is_told_so() {
+    let refused = |it: &SpiffeFederation| {
+        let problem = Problem::Duplicate { of: "a".to_owned() };
+        after(it.clone(), &sync_at(it, Err(problem), noon()))
+    };
+    let asked = annotated(refused(&federation("b.test", 1, web())), REFRESH_ANNOTATION, "1");
+    assert_eq!(due(&asked, false, &POLICY, noon()), Due::Now(SyncReason::Requested));
+    let told = refused(&asked);
+    assert_eq!(told.status.observed_refresh.as_deref(), Some("1"));
+    assert_eq!(due(&told, false, &POLICY, noon()), Due::Never);
+    let again = annotated(told, REFRESH_ANNOTATION, "2");
+    let soon = noon() + TimeDelta::seconds(10);
+    assert_eq!(due(&again, false, &POLICY, noon()), Due::At(soon));
+}
+
+#[test]
 fn an_unchanged_bundle_is_no_news() {
     let federation = synced(&document(0, 1, 600));
     let outcome =
