@@ -60,6 +60,10 @@ async fn a_client_may_ask_for_less_time_than_it_would_get() {
     let joined = client.join(&server.trust()).await.unwrap();
     let life = joined.svid.not_after - chrono::Utc::now();
     assert!(life.num_seconds() <= 60 && life.num_seconds() > 30, "{life}");
+    for longer_than_any_time in [Duration::MAX, Duration::from_secs(1 << 43)] {
+        client.ttl = Some(longer_than_any_time);
+        assert!(client.join(&server.trust()).await.is_ok());
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod dial;
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use http::uri::PathAndQuery;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::CertificateDer;
@@ -186,7 +187,9 @@ impl Client {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         let csr = params.serialize_request(key)?.der().to_vec();
-        let end = self.ttl.map(|ttl| self.clock.now() + ttl);
+        // One that no time can hold shortens nothing.
+        let ttl = self.ttl.and_then(|ttl| TimeDelta::from_std(ttl).ok());
+        let end = ttl.and_then(|ttl| self.clock.now().checked_add_signed(ttl));
         let join_request = JoinRequest {
             token: self.token.clone(),
             role: self.role.into(),
