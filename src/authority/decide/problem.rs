@@ -74,6 +74,18 @@ fn way(domains: &[TrustDomain]) -> String {
     names.join(" -> ")
 }
 
+fn of_fetch(error: &FetchError) -> &'static str {
+    match error {
+        FetchError::Bundle(_) | FetchError::NotText | FetchError::TooLong => "InvalidBundle",
+        // Where a redirect leads, the same is wrong, but a target without TLS can't prove anything.
+        FetchError::Redirected { cause, .. } if !matches!(**cause, FetchError::Url(_)) => {
+            of_fetch(cause)
+        }
+        error if error.reached() && !error.verified() => "EndpointNotVerified",
+        _ => "FetchFailed",
+    }
+}
+
 impl Problem {
     /// Of the condition `Synced`.
     pub fn reason(&self) -> &'static str {
@@ -93,11 +105,8 @@ impl Problem {
             | Self::CaBundle
             | Self::Pin => "InvalidSource",
             Self::EndpointUnknown(_) | Self::Circle(_) => "EndpointNotTrusted",
-            Self::Fetch(FetchError::Bundle(_) | FetchError::NotText | FetchError::TooLong) => {
-                "InvalidBundle"
-            }
-            Self::Fetch(error) if error.reached() && !error.verified() => "EndpointNotVerified",
-            Self::Fetch(_) | Self::Unreachable(_) => "FetchFailed",
+            Self::Fetch(error) => of_fetch(error),
+            Self::Unreachable(_) => "FetchFailed",
             Self::LowerSequence { .. } => "SequenceRefused",
             Self::NotStorable => "InvalidBundle",
             Self::NoneValid => "NoValidAuthority",

@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     authority::decide::testing::{federation, fixed, noon, received, web},
-    bundle::fetch::FetchError,
-    spiffe::testing::Ca,
+    bundle::fetch::{FetchError, UrlError},
+    spiffe::{bundle::BundleError, testing::Ca},
 };
 use std::{sync::LazyLock, time::Duration};
 
@@ -109,6 +109,27 @@ fn a_failure_keeps_the_last_bundle_and_waits_for_the_next_interval() {
     assert_eq!(condition(&outcome.status, TRUSTED), is("True", "BundleCurrent"));
     assert!(outcome.rotation.is_none());
     assert!(outcome.event.unwrap().is_ongoing);
+}
+
+#[test]
+fn behind_a_redirect_a_fault_has_the_reason_that_it_has_without_one() {
+    let behind = |cause: FetchError| {
+        let redirected =
+            FetchError::Redirected { to: "https://b.test/".to_owned(), cause: Box::new(cause) };
+        Problem::Fetch(redirected).reason()
+    };
+    for cause in [
+        FetchError::Bundle(BundleError::NoKeys),
+        FetchError::NotText,
+        FetchError::TooLong,
+        FetchError::Refused,
+        FetchError::NoSuchHost("b.test".to_owned()),
+        FetchError::Status(500),
+        FetchError::UnknownCa,
+    ] {
+        assert_eq!(behind(cause.clone()), Problem::Fetch(cause.clone()).reason(), "{cause}");
+    }
+    assert_eq!(behind(FetchError::Url(UrlError::NotHttps)), "EndpointNotVerified");
 }
 
 #[test]
