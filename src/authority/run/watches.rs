@@ -52,7 +52,11 @@ impl Authority {
             }
             self.federations_changed.notify_one();
         };
-        let pulse = || self.view.heard_of(Watched::Federations, Instant::now());
+        let pulse = || {
+            // First: whoever is judged from now on is judged by what was heard.
+            self.refresh_trusted();
+            self.view.heard_of(Watched::Federations, Instant::now());
+        };
         watch.run_with_pulse(handle, pulse).await;
     }
 
@@ -144,3 +148,6 @@ impl Authority {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
