@@ -12,6 +12,7 @@ use super::{
     Answers, Held, JoinService, Peer, Requests,
     admission::{Admitted, Claim},
     follow::Follow,
+    limits::Place,
     open_connections::OpenStream,
 };
 use crate::{
@@ -45,13 +46,13 @@ pub(super) fn start(
 ) -> Result<Answers, Status> {
     let Some(place) = service.limits.take(peer.address, service.metrics.join_streams()) else {
         service.metrics.joined("limited");
-        return Err(Status::resource_exhausted("too many clients are joining; try again later"));
+        return Err(too_many());
     };
     let (replies, steps) = mpsc::channel(1);
     let (service, held, requests) = (service.clone(), Held { place, stream }, requests.boxed());
     tokio::spawn(async move {
         let mut talk = Talk { service: &service, requests, peer, replies: &replies };
-        let end = match talk.join().await {
+        let end = match talk.join(&held.place).await {
             Ok(Some(joined)) => talk.finish(joined, held).await,
             Ok(None) => None,
             Err(status) => Some(Step::End(status)),
@@ -66,6 +67,10 @@ pub(super) fn start(
         Step::Follow(follow) => follow.bundles(),
     });
     Ok(answers.boxed())
+}
+
+fn too_many() -> Status {
+    Status::resource_exhausted("too many clients are joining; try again later")
 }
 
 fn one(answer: Result<Response, Status>) -> Answers {
@@ -86,9 +91,9 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// None if the client has left.
-    async fn join(&mut self) -> Result<Option<Joined>, Status> {
-        let init = match self.next().await? {
+    /// None if the client has left, or was sent away.
+    async fn join(&mut self, place: &Place) -> Result<Option<Joined>, Status> {
+        let init = match self.next(place).await? {
             Some(RequestPayload::Init(init)) => init,
             Some(RequestPayload::ChallengeSolution(_)) => {
                 return Err(self.malformed("init comes first"));
@@ -106,13 +111,17 @@ impl Talk<'_> {
         if !reply(self.replies, Step::Reply(challenge)).await {
             return Ok(None);
         }
-        let solution = match self.next().await? {
+        let solution = match self.next(place).await? {
             Some(RequestPayload::ChallengeSolution(solution)) => solution,
             Some(RequestPayload::Init(_)) => {
                 return Err(self.malformed("one stream is one try: challenge_solution comes next"));
             }
             None => return Ok(None),
         };
+        if !place.judged() {
+            self.send_away();
+            return Ok(None);
+        }
         let claim = Claim {
             nonce: &nonce,
             signature: &solution.signed_nonce,
@@ -145,11 +154,15 @@ impl Talk<'_> {
         Some(Step::Follow(Box::new(follow)))
     }
 
-    /// None if the client has left.
-    async fn next(&mut self) -> Result<Option<RequestPayload>, Status> {
+    /// None if the client has left, or was sent away.
+    async fn next(&mut self, place: &Place) -> Result<Option<RequestPayload>, Status> {
         let closed = pin!(self.replies.closed());
         let message = tokio::select! {
             () = closed => return Ok(None),
+            () = place.taken() => {
+                self.send_away();
+                return Ok(None);
+            }
             message = timeout(SILENCE, self.requests.next()) => message,
         };
         match message {
@@ -170,6 +183,12 @@ impl Talk<'_> {
             }),
             Ok(None) => Ok(None),
         }
+    }
+
+    /// A newer client has the place of this one. It is told so if it reads, and nobody waits for that.
+    fn send_away(&self) {
+        self.service.metrics.joined("limited");
+        let _ = self.replies.try_send(Step::End(too_many()));
     }
 
     fn malformed(&self, why: &str) -> Status {

@@ -1,13 +1,14 @@
 //! How many streams there may be at once.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex},
 };
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     authority::decide::join_audit::network,
@@ -16,29 +17,91 @@ use crate::{
 
 /// Followers included: about a stream for each node of a large cluster.
 const MOST_STREAMS: usize = 8192;
-/// Of callers who have not proved anything yet. Each may make us hold a message of 64 KiB.
+/// Of callers who have not proved anything yet. Each may make us hold a message of 64 KiB. Beyond it, a new
+/// one ends the oldest that we wait for: an honest client answers at once, and silent ones must not keep
+/// it out.
 const MOST_JOINING: usize = 512;
 const MOST_PER_ADDRESS: usize = 256;
 
 pub(super) struct Limits {
     streams: Arc<Semaphore>,
-    joining: Arc<Semaphore>,
+    joining: Arc<Mutex<Joining>>,
     /// None where a router stands between: all clients have its address.
     by_address: Option<Arc<Mutex<HashMap<IpAddr, usize>>>>,
 }
 
 /// Room for one stream, until it is dropped.
 pub(super) struct Place {
-    joining: Option<OwnedSemaphorePermit>,
+    joining: Option<JoiningPlace>,
     _stream: OwnedSemaphorePermit,
     _of_address: Option<OfAddress>,
     _counted: Counted,
 }
 
 impl Place {
+    /// Waits until a newer caller takes its place.
+    pub(super) async fn taken(&self) {
+        match &self.joining {
+            Some(place) => place.taken.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Keeps the place while the caller is judged. Whether it still has it.
+    pub(super) fn judged(&self) -> bool {
+        self.joining.as_ref().is_none_or(JoiningPlace::judged)
+    }
+
     /// Makes room for another caller: this one has proved who it is.
     pub(super) fn joined(&mut self) {
         self.joining = None;
+    }
+}
+
+/// Streams that have not joined, by number.
+#[derive(Default)]
+struct Joining {
+    next: u64,
+    /// We wait for the client.
+    waiting: BTreeMap<u64, CancellationToken>,
+    /// The client waits for us.
+    judged: BTreeSet<u64>,
+}
+
+struct JoiningPlace {
+    all: Arc<Mutex<Joining>>,
+    number: u64,
+    taken: CancellationToken,
+}
+
+impl JoiningPlace {
+    fn take(joining: &Arc<Mutex<Joining>>) -> Option<Self> {
+        let mut all = lock(joining);
+        if all.waiting.len() + all.judged.len() >= MOST_JOINING {
+            let (_, oldest) = all.waiting.pop_first()?;
+            oldest.cancel();
+        }
+        let (number, taken) = (all.next, CancellationToken::new());
+        all.next += 1;
+        all.waiting.insert(number, taken.clone());
+        Some(Self { all: joining.clone(), number, taken })
+    }
+
+    fn judged(&self) -> bool {
+        let mut all = lock(&self.all);
+        let is_there = all.waiting.remove(&self.number).is_some();
+        if is_there {
+            all.judged.insert(self.number);
+        }
+        is_there
+    }
+}
+
+impl Drop for JoiningPlace {
+    fn drop(&mut self) {
+        let mut all = lock(&self.all);
+        all.waiting.remove(&self.number);
+        all.judged.remove(&self.number);
     }
 }
 
@@ -50,7 +113,7 @@ impl Limits {
         };
         Self {
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
-            joining: Arc::new(Semaphore::new(MOST_JOINING)),
+            joining: Arc::default(),
             by_address,
         }
     }
@@ -61,9 +124,11 @@ impl Limits {
             Some(counts) => Some(OfAddress::take(counts, network(address))?),
             None => None,
         };
+        let stream = self.streams.clone().try_acquire_owned().ok()?;
         Some(Place {
-            joining: Some(self.joining.clone().try_acquire_owned().ok()?),
-            _stream: self.streams.clone().try_acquire_owned().ok()?,
+            // Last, so that nobody leaves in vain.
+            joining: Some(JoiningPlace::take(&self.joining)?),
+            _stream: stream,
             _of_address: of_address,
             _counted: Counted::new(gauge),
         })
@@ -117,6 +182,8 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn address(last: u8) -> IpAddr {
@@ -128,13 +195,30 @@ mod tests {
         let (limits, gauge) = (Limits::new(PeerAddress::Connection), Gauge::default());
         let mut places: Vec<_> =
             (0..MOST_JOINING).map(|_| limits.take(address(1), &gauge).unwrap()).collect();
-        assert!(limits.take(address(2), &gauge).is_none());
+        assert!(places.iter().all(Place::judged), "each has its place");
+        assert!(limits.take(address(2), &gauge).is_none(), "nobody is sent away who is judged");
         places[0].joined();
         places.push(limits.take(address(2), &gauge).unwrap());
         assert_eq!(gauge.get() as usize, MOST_JOINING + 1);
         drop(places);
         assert_eq!(gauge.get(), 0);
         assert!(limits.take(address(2), &gauge).is_some());
+    }
+
+    #[test]
+    fn the_oldest_caller_who_is_waited_for_makes_room_for_a_new_one() {
+        let (limits, gauge) = (Limits::new(PeerAddress::Connection), Gauge::default());
+        let take = || limits.take(address(1), &gauge).unwrap();
+        let mut places: Vec<_> = (0..MOST_JOINING).map(|_| take()).collect();
+        assert!(places[0].judged());
+        let is_taken = |place: &Place| place.taken().now_or_never().is_some();
+        places.push(take());
+        let taken: Vec<_> = (0..places.len()).filter(|&at| is_taken(&places[at])).collect();
+        assert_eq!(taken, [1], "the first is judged");
+        assert!(!places[1].judged());
+        drop(places);
+        let joining = lock(&limits.joining);
+        assert_eq!((joining.waiting.len(), joining.judged.len()), (0, 0), "nothing stays");
     }
 
     #[test]

@@ -355,22 +355,16 @@ async fn a_slow_reader_gets_the_newest_bundles_and_no_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_that_join_at_once_are_asked_to_come_later() {
+async fn silent_strangers_keep_nobody_out_however_many_they_are() {
     let world = World::new();
+    world.create_token(None);
     let service = world.service(world.view());
-    let mut open = Vec::new();
-    let refused = loop {
-        match conversation::start(&service, futures::stream::pending(), PEER, None) {
-            Ok(answers) => open.push(answers),
-            Err(status) => break status,
-        }
-        assert!(open.len() < 10_000, "no bound");
-    };
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    open.clear();
-    // The tasks of those that left end when they are next polled.
-    tokio::time::sleep(SECOND).await;
-    assert!(conversation::start(&service, futures::stream::pending(), PEER, None).is_ok());
+    let mut strangers: Vec<_> = (0..2000).map(|_| Talk::open(&service)).collect();
+    assert!(world.applicant("a").join(&service, false).await.is_ok());
+    assert_eq!(code(&mut strangers[0]).await, Code::ResourceExhausted, "it has made room");
+    assert!(strangers[1999].next().now_or_never().is_none(), "one of the newest may still join");
+    let streams = service.metrics.join_streams().get();
+    assert!(streams <= 512, "{streams} are held");
 }
 
 #[tokio::test(start_paused = true)]
