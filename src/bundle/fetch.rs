@@ -22,6 +22,7 @@ use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::spiffe::{bundle::Bundle, svid::SvidWarning};
+use connect::Reach;
 use target::Target;
 use trust::Warnings;
 
@@ -114,8 +115,12 @@ async fn follow(
 ) -> Result<Fetched, FetchError> {
     let tls = TlsConnector::from(endpoint.trust.client_config(now, warnings)?);
     let mut url = endpoint.url.clone();
+    let mut reach = Reach::Everywhere;
     for followed in 0..=REDIRECTS {
-        let answer = get(&url, &tls, progress).await;
+        let answer = get(&url, &tls, reach, progress).await;
+        if !progress.internal {
+            reach = Reach::Public;
+        }
         match answer {
             Ok(Answer::Bundle(fetched)) => return Ok(fetched),
             Ok(Answer::Elsewhere(to)) if redirects == Redirects::Refuse => {
@@ -133,9 +138,14 @@ async fn follow(
     Err(FetchError::ManyRedirects)
 }
 
-async fn get(url: &Uri, tls: &TlsConnector, progress: &mut Progress) -> Result<Answer, FetchError> {
+async fn get(
+    url: &Uri,
+    tls: &TlsConnector,
+    reach: Reach,
+    progress: &mut Progress,
+) -> Result<Answer, FetchError> {
     let target = Target::of(url)?;
-    let stream = connect::connect(url, &target, &mut progress.internal).await?;
+    let stream = connect::connect(url, &target, reach, &mut progress.internal).await?;
     progress.stage = Stage::Connected;
     let stream = tls
         .connect(target.name.clone(), stream)

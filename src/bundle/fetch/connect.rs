@@ -27,16 +27,25 @@ use super::{FetchError, Stage, address, target::Target};
 /// For one of several addresses: if one is unreachable, as IPv6 often is, another may work.
 const EACH: Duration = Duration::from_secs(10);
 
+/// Where a connection may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Everywhere,
+    /// Not to an address that is not public: a peer out there must not send us into networks of ours.
+    Public,
+}
+
 /// Sets `internal` if an address that is not public was involved.
 pub(super) async fn connect(
     url: &Uri,
     target: &Target,
+    reach: Reach,
     internal: &mut bool,
 ) -> Result<TcpStream, FetchError> {
     // Go, and so the SPIRE server, uses no proxy for this machine.
     let proxied = !is_loopback(&target.host);
     match Matcher::from_env().intercept(url).filter(|_| proxied) {
-        None => straight(target, internal).await,
+        None => straight(target, reach, internal).await,
         Some(proxy) => {
             // The proxy resolves the name, and its owner can give the proxy another address than us.
             *internal |= target.host.parse().map_or(true, address::is_internal);
@@ -55,7 +64,11 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-async fn straight(target: &Target, internal: &mut bool) -> Result<TcpStream, FetchError> {
+async fn straight(
+    target: &Target,
+    reach: Reach,
+    internal: &mut bool,
+) -> Result<TcpStream, FetchError> {
     let is_name = target.host.parse::<IpAddr>().is_err();
     let known = *internal || (is_name && address::is_internal_name(&target.host));
     // Until a name is resolved, it may be one of the cluster's own.
@@ -66,7 +79,12 @@ async fn straight(target: &Target, internal: &mut bool) -> Result<TcpStream, Fet
     }
     let mut error = FetchError::NoSuchHost(target.host.clone());
     for address in addresses {
-        *internal |= address::is_internal(address.ip());
+        let is_internal = address::is_internal(address.ip());
+        *internal |= is_internal;
+        if is_internal && reach == Reach::Public {
+            error = FetchError::PrivateTarget;
+            continue;
+        }
         match timeout(EACH, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(refused)) => error = FetchError::of_connect(&refused),
@@ -92,7 +110,25 @@ async fn look_up(target: &Target) -> Vec<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn who_may_lead_us_to_public_addresses_alone_leads_us_to_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "localhost"] {
+            let url: Uri = format!("https://{host}:{port}/").parse().unwrap();
+            let target = Target::of(&url).unwrap();
+            let mut internal = false;
+            let refused = connect(&url, &target, Reach::Public, &mut internal).await;
+            assert_eq!(refused.err(), Some(FetchError::PrivateTarget), "{host}");
+            assert!(internal, "{host}");
+        }
+        assert!(listener.accept().now_or_never().is_none(), "nobody has connected");
+    }
 
     #[test]
     fn only_what_is_on_this_machine_is_asked_without_a_proxy() {

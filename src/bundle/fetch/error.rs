@@ -50,6 +50,9 @@ pub enum FetchError {
     NoConnection(io::ErrorKind),
     #[error("the proxy that HTTPS_PROXY names does not lead there; NO_PROXY makes exceptions")]
     Proxy,
+    /// Only of a redirect.
+    #[error("its address is a private one, and that of the endpoint is not")]
+    PrivateTarget,
     #[error("it does not speak TLS. Is the port right?")]
     NotTls,
     #[error("the TLS handshake failed: {0}")]
@@ -111,6 +114,7 @@ impl FetchError {
             | Self::NoSuchHost(_)
             | Self::Refused
             | Self::NoConnection(_)
+            | Self::PrivateTarget
             | Self::Proxy => false,
             Self::TooSlow { stage, .. } => *stage != Stage::Began,
             _ => true,
@@ -153,7 +157,7 @@ impl FetchError {
         match self {
             Self::Url(_) => "url",
             Self::NoSuchHost(_) => "dns",
-            Self::Refused | Self::NoConnection(_) | Self::Proxy => "connect",
+            Self::Refused | Self::NoConnection(_) | Self::PrivateTarget | Self::Proxy => "connect",
             Self::NotTls | Self::Handshake(_) => "tls",
             Self::Svid(_)
             | Self::UnknownCa
