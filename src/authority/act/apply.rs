@@ -28,6 +28,7 @@ use crate::{
     authority::decide::{
         audit::{Audited, AuditedOwn},
         ca::{AuthorityState, Requests},
+        request,
     },
     k8s::api_error::{self, ApiError},
     names::{
@@ -347,7 +348,7 @@ fn stored(secret: AuthoritySecret) -> Result<Stored, StoreError> {
 pub(crate) fn requests(config_map: &ConfigMap) -> Requests {
     let annotation = |name: &str| {
         let annotations = config_map.metadata.annotations.as_ref()?;
-        annotations.get(name).filter(|it| !it.is_empty()).cloned()
+        annotations.get(name).filter(|it| !it.is_empty()).map(|it| request::kept(it))
     };
     Requests { rotate: annotation(ROTATE_ANNOTATION), revoke: annotation(REVOKE_ANNOTATION) }
 }

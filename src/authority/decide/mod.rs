@@ -10,6 +10,7 @@ pub mod import;
 pub mod join;
 pub mod join_audit;
 pub mod problem;
+pub mod request;
 pub mod summary;
 pub mod sync;
 #[cfg(test)]

@@ -6,20 +6,20 @@
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::sync::{self, Due, SYNCED, TRUSTED};
+use super::{
+    request,
+    sync::{self, Due, SYNCED, TRUSTED},
+};
 use crate::{
     api::{
         condition::Condition,
         spiffe_federation::{
             BundleSource, HttpsSpiffeSource, HttpsWebSource, SpiffeFederation,
-            SpiffeFederationSpec, SpiffeFederationStatus, StaticSource, digest,
+            SpiffeFederationSpec, SpiffeFederationStatus, StaticSource,
         },
     },
     names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION},
 };
-
-/// Bytes of an annotation that is kept as it is.
-const LONGEST_ANNOTATION: usize = 256;
 
 /// Enough to say whether a federation counts, when it is due, and what metrics show of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +77,8 @@ impl Summary {
 
 fn metadata(federation: &SpiffeFederation) -> ObjectMeta {
     let kept = [REFRESH_ANNOTATION, ACCEPT_ANNOTATION];
-    let annotation = |name| Some((str::to_owned(name), shortened(federation.annotation(name)?)));
+    let annotation =
+        |name| Some((str::to_owned(name), request::kept(federation.annotation(name)?)));
     let meta = &federation.metadata;
     ObjectMeta {
         name: meta.name.clone(),
@@ -118,21 +119,12 @@ fn status(status: &SpiffeFederationStatus) -> SpiffeFederationStatus {
         current_bundle_refresh_hint: status.current_bundle_refresh_hint,
         next_sync_at: status.next_sync_at,
         refused_fingerprint: status.refused_fingerprint.clone(),
-        observed_refresh: status.observed_refresh.as_deref().map(shortened),
-        observed_accept: status.observed_accept.as_deref().map(shortened),
+        observed_refresh: status.observed_refresh.as_deref().map(request::kept),
+        observed_accept: status.observed_accept.as_deref().map(request::kept),
         audited_generation: status.audited_generation,
         conditions: ours.map(condition).collect(),
         ..SpiffeFederationStatus::default()
     }
-}
-
-/// Equal texts stay equal, and a first word that is a fingerprint stays the first word.
-fn shortened(text: &str) -> String {
-    if text.len() <= LONGEST_ANNOTATION {
-        return text.to_owned();
-    }
-    let first = text.split_whitespace().next().filter(|it| it.len() <= LONGEST_ANNOTATION);
-    format!("{} {}", first.unwrap_or_default(), digest(text))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
-use super::time;
+use super::{request, time};
 use crate::{
     api::{
         condition::{Condition, ConditionValue},
@@ -151,8 +151,11 @@ fn refresh_at(
 }
 
 fn is_refresh_new(federation: &SpiffeFederation) -> bool {
-    let asked = federation.annotation(REFRESH_ANNOTATION);
-    asked.is_some() && asked != federation.status.observed_refresh.as_deref()
+    is_new(federation.annotation(REFRESH_ANNOTATION), &federation.status.observed_refresh)
+}
+
+fn is_new(asked: Option<&str>, observed: &Option<String>) -> bool {
+    asked.is_some() && asked.map(request::kept) != observed.as_deref().map(request::kept)
 }
 
 /// Whether it is known to count for its trust domain.
@@ -168,7 +171,7 @@ const INELIGIBLE: [&str; 4] =
 /// counts once, or an old copy could be played again later.
 fn accepted_fingerprint(federation: &SpiffeFederation) -> Option<&str> {
     let annotation = federation.annotation(ACCEPT_ANNOTATION)?;
-    let is_new = federation.status.observed_accept.as_deref() != Some(annotation);
+    let is_new = is_new(Some(annotation), &federation.status.observed_accept);
     annotation.split_whitespace().next().filter(|_| is_new)
 }
 
@@ -250,7 +253,7 @@ fn accepted(
         sequence: bundle.sequence.map(|it| it.to_string()).or_else(|| before.sequence.clone()),
         fingerprint: Some(fingerprint.clone()),
         refused_fingerprint: None,
-        observed_accept: federation.annotation(ACCEPT_ANNOTATION).map(str::to_owned),
+        observed_accept: federation.annotation(ACCEPT_ANNOTATION).map(request::kept),
         ..observed(federation, &[synced, trusted.clone()], now)
     };
     let rotation = keys_changed.then(|| Rotation {
@@ -388,7 +391,7 @@ fn observed(
         false => federation.status.observed_refresh_at,
     };
     SpiffeFederationStatus {
-        observed_refresh: federation.annotation(REFRESH_ANNOTATION).map(str::to_owned),
+        observed_refresh: federation.annotation(REFRESH_ANNOTATION).map(request::kept),
         observed_refresh_at,
         audited_generation: federation.status.audited_generation,
         conditions: ours.iter().chain(theirs).cloned().collect(),

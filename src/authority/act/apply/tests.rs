@@ -28,3 +28,14 @@ fn nothing_of_a_key_is_printed() {
     let shown = format!("{:?}", Stored { state, keys, meta: ObjectMeta::default() });
     assert!(shown.contains("1 keys") && !shown.contains("secret"), "{shown}");
 }
+
+#[test]
+fn a_request_of_any_length_leaves_room_in_the_secret() {
+    let longest = "\u{1}".repeat(250_000);
+    let annotations = json!({ ROTATE_ANNOTATION: longest, REVOKE_ANNOTATION: longest });
+    let config_map = json!({ "metadata": { "annotations": annotations } });
+    let asked = requests(&serde_json::from_value(config_map).unwrap());
+    assert!(asked.rotate.is_some() && asked.revoke.is_some());
+    let text = serde_json::to_string(&asked).unwrap();
+    assert!(text.len() < 1024, "{} bytes", text.len());
+}

@@ -355,3 +355,16 @@ fn a_static_bundle_that_is_not_valid_yet_is_looked_at_again() {
     assert_eq!(condition(&outcome.status, SYNCED), is("False", "NoValidAuthority"));
     assert!(outcome.status.next_sync_at.is_some());
 }
+
+#[test]
+fn a_request_of_any_length_leaves_room_in_the_status() {
+    let long = "\u{1}".repeat(120_000);
+    let asked = annotated(synced(&document(0, 1, 300)), REFRESH_ANNOTATION, &long);
+    let asked = annotated(asked, ACCEPT_ANNOTATION, &long);
+    let is_asked = |it: &SpiffeFederation| due(it, true, &POLICY, noon());
+    assert_eq!(is_asked(&asked), Due::Now(SyncReason::Requested));
+    let outcome = sync_at(&asked, Ok(received(&document(0, 1, 300))), noon());
+    let status = serde_json::to_string(&outcome.status).unwrap();
+    assert!(status.len() < 5000, "{} bytes", status.len());
+    assert!(matches!(is_asked(&after(asked, &outcome)), Due::At(_)), "it is carried out once");
+}
