@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
 use trustplane::names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION};
 
@@ -10,6 +11,8 @@ use crate::stage::{AUDITED, FEDERATIONS, Partner, Stage, eventually};
 fn is(status: &str, reason: &str) -> (String, String) {
     (status.to_owned(), reason.to_owned())
 }
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/trustplane/configmaps";
 
 fn has_event(stage: &Stage, event: &str, name: &str) -> bool {
     stage.audited().contains(&is(event, name))
@@ -234,5 +237,30 @@ async fn somebody_who_touches_labels_does_not_keep_a_slow_endpoint_from_being_sy
     }
     let synced = stage.condition("b.test", "Synced");
     assert_eq!(synced.0, "True", "not once in 5 s, asked {} times", peer.asked());
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_the_audit_log_has_no_room_for_is_told_so_and_does_not_count() {
+    let stage = Stage::new();
+    // Of one that is gone, and whose note can't be removed for now.
+    let note = format!("0 {}", "x".repeat(1_000_000));
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "gone.test": note },
+        "metadata": { "name": "trustplane-spiffe-federations" },
+    });
+    let created = stage.ask(Method::POST, CONFIG_MAPS, config_map);
+    assert_eq!(created["kind"], "ConfigMap", "{created}");
+    stage.refuse(AUDITED);
+    let partner = Partner::start("b.test").await;
+    let replica = stage.start_with(|options| options.poll = Duration::from_secs(5));
+    stage.create_federation("b.test", partner.source());
+    let synced = || stage.condition("b.test", "Synced");
+    eventually("it is told", || synced() == is("False", "TooManyFederations")).await;
+    assert!(stage.trusted("b.test").is_none());
+    assert!(!has_event(&stage, "spiffe.federation.create", "b.test"));
+    stage.allow();
+    eventually("it counts", || partner.is_accepted_by(stage.trusted("b.test"))).await;
+    assert!(has_event(&stage, "spiffe.federation.create", "b.test"));
     replica.stop().await;
 }

@@ -18,6 +18,11 @@ use crate::{api::spiffe_federation::SpiffeFederation, runtime::printable::printa
 /// Longer texts of others are cut.
 const LONGEST_TEXT: usize = 256;
 const MOST_KEYS: usize = 32;
+/// Of all notes about federations, in bytes. An object has 1.5 MiB at most, and the note about our own CAs must
+/// fit in: without it none of them can be replaced.
+const MOST_NOTED: usize = 1_000_000;
+/// Of a note, apart from its texts.
+const NOTE_OVERHEAD: usize = 32;
 const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,6 +85,16 @@ impl Audited {
         let (uid, trust_domain) = text.split_once(' ')?;
         Some(Self { uid: uid.to_owned(), trust_domain: trust_domain.to_owned() })
     }
+}
+
+/// Whether there is room for a note about this federation. Whoever may create federations could otherwise keep
+/// our own CAs from being audited, and so from rotating.
+pub fn has_room(all: &BTreeMap<String, Audited>, name: &str, new: &Audited) -> bool {
+    // The name is there twice: the API server notes who wrote which one.
+    let size = |name: &str, it: &Audited| 2 * name.len() + it.to_text().len() + NOTE_OVERHEAD;
+    let others = all.iter().filter(|(other, _)| *other != name);
+    let noted: usize = others.map(|(name, it)| size(name, it)).sum();
+    all.get(name) == Some(new) || noted + size(name, new) <= MOST_NOTED
 }
 
 /// Our own CAs as the audit log knows them.

@@ -65,6 +65,10 @@ pub enum Problem {
         "the document has too many characters that the API server escapes, so it can't be stored"
     )]
     NotStorable,
+    #[error(
+        "there are more SPIFFEFederations than the audit log can follow, so this one is not fetched. Delete others"
+    )]
+    TooMany,
     #[error("every CA certificate in the bundle is expired or not yet valid: do the clocks agree?")]
     NoneValid,
 }
@@ -109,6 +113,7 @@ impl Problem {
             Self::Unreachable(_) => "FetchFailed",
             Self::LowerSequence { .. } => "SequenceRefused",
             Self::NotStorable => "InvalidBundle",
+            Self::TooMany => "TooManyFederations",
             Self::NoneValid => "NoValidAuthority",
         }
     }

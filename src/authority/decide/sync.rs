@@ -340,7 +340,8 @@ fn failed(
         Problem::LowerSequence { fingerprint, .. } => Some(fingerprint.clone()),
         _ => None,
     };
-    let is_static = federation.spec.bundle_source.fixed.is_some();
+    let is_fetched = federation.spec.bundle_source.fixed.is_none();
+    let may_pass = is_fetched || matches!(problem, Problem::NoneValid | Problem::TooMany);
     let base = match problem.ends_trust() {
         // What was seen still counts when the federation does again.
         true => SpiffeFederationStatus {
@@ -353,8 +354,7 @@ fn failed(
     let observed = observed(federation, &[synced, trusted], now);
     let status = SpiffeFederationStatus {
         // One that does not count is looked at again when another one changes.
-        next_sync_at: (!problem.ends_trust() && (!is_static || *problem == Problem::NoneValid))
-            .then(|| next(now, wait, policy, random)),
+        next_sync_at: (!problem.ends_trust() && may_pass).then(|| next(now, wait, policy, random)),
         refused_fingerprint,
         observed_refresh: observed.observed_refresh,
         observed_refresh_at: observed.observed_refresh_at,

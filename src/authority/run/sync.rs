@@ -45,6 +45,7 @@ struct Attempt {
     /// Of the object that the source was decided from.
     outline: SpiffeFederation,
     source: Result<Source, Problem>,
+    is_audited: bool,
 }
 
 impl From<ApiError> for Progress {
@@ -169,15 +170,20 @@ impl Authority {
             Due::Now(reason) => tracing::debug!(federation = name, ?reason, "syncing"),
             due => return Err(self.wait(&federation, due).await?),
         }
-        self.audit_change(&federation).await?;
+        let is_audited = self.has_room_to_audit(&federation);
+        if is_audited {
+            self.audit_change(&federation).await?;
+        }
         let source = match eligible {
+            Ok(_) if !is_audited => Err(Problem::TooMany),
             Ok(trust_domain) => self.source(&federation, &trust_domain).await?,
             Err(problem) => Err(problem),
         };
-        Ok(Attempt { outline: Summary::of(&federation).outline, source })
+        Ok(Attempt { outline: Summary::of(&federation).outline, source, is_audited })
     }
 
-    async fn finish(&self, Attempt { outline, source }: Attempt) -> Result<Progress, Progress> {
+    async fn finish(&self, attempt: Attempt) -> Result<Progress, Progress> {
+        let Attempt { outline, source, is_audited } = attempt;
         let received = match source {
             Ok(source) => self.fetcher.receive(source, self.clock.now()).await,
             Err(problem) => Err(problem),
@@ -190,7 +196,7 @@ impl Authority {
                 problem.detail()
             );
         }
-        let (progress, event) = self.conclude(&outline, received).await?;
+        let (progress, event) = self.conclude(&outline, received, is_audited).await?;
         if let Some((event, reported)) = event {
             self.publish(&outline, event, reported).await;
         }
@@ -202,6 +208,7 @@ impl Authority {
         &self,
         outline: &SpiffeFederation,
         received: Result<Received, Problem>,
+        is_audited: bool,
     ) -> Result<(Progress, Option<(SyncEvent, Reported)>), Progress> {
         let _turn = self.whole_objects.acquire().await;
         let federation = self.load(outline.name()).await?;
@@ -213,7 +220,9 @@ impl Authority {
         let (random, now) = (fastrand::f64(), self.clock.now());
         let Outcome { mut status, event, rotation, result } =
             sync::conclude(&federation, received, &self.options.sync, random, now);
-        status.audited_generation = Some(federation.generation());
+        if is_audited {
+            status.audited_generation = Some(federation.generation());
+        }
         if let Some(rotation) = &rotation {
             let sequence = status.sequence.as_deref();
             self.record_or_stop(&audit::rotation(&federation, rotation, sequence, now))?;
@@ -329,6 +338,12 @@ impl Authority {
             true => self.note_audited(name, Some(&noted)).await,
             false => Ok(()),
         }
+    }
+
+    fn has_room_to_audit(&self, federation: &SpiffeFederation) -> bool {
+        let audited = lock(&self.audited);
+        let noted = Audited::of(federation);
+        audited.as_ref().is_none_or(|all| audit::has_room(all, federation.name(), &noted))
     }
 
     async fn audit_change(&self, federation: &SpiffeFederation) -> Result<(), Progress> {

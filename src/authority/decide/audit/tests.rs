@@ -165,3 +165,23 @@ fn a_removed_ca_is_recorded_as_a_revocation_only_if_that_was_asked_for() {
     let prepared = own(&AuditedOwn::of(&state), &later, noon()).unwrap();
     assert_eq!(prepared.event, "spiffe.authority.rotation", "an old request is not a new one");
 }
+
+#[test]
+fn however_many_federations_there_are_the_note_about_our_own_cas_fits_in() {
+    let mut all = BTreeMap::new();
+    let note = |number: usize| {
+        let uid = format!("{number:036}");
+        (format!("{number:0253}"), Audited { uid, trust_domain: "x".repeat(255) })
+    };
+    let fits = (0..10_000).map(note).take_while(|(name, it)| {
+        let fits = has_room(&all, name, it);
+        all.insert(name.clone(), it.clone());
+        fits
+    });
+    let fits = fits.count();
+    assert!((1000..1800).contains(&fits), "{fits}");
+    let (name, known) = note(0);
+    assert!(has_room(&all, &name, &known), "what is noted already stays");
+    let other = Audited { uid: "another".to_owned(), ..known };
+    assert!(!has_room(&all, &name, &other) && has_room(&BTreeMap::new(), &name, &other));
+}
