@@ -2,7 +2,7 @@
 //! nothing there share a few, and can't take the descriptors that the others need.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     pin::Pin,
     sync::Arc,
@@ -18,19 +18,30 @@ use tonic::transport::server::{Connected, UdsConnectInfo};
 
 /// Below the usual limit of descriptors of a process, 1024.
 const MOST_ALLOWED: usize = 800;
+/// Of these each allowed user gets its share, and as many at least.
+const SMALLEST_SHARE: usize = 64;
 /// Enough to be told so.
 const MOST_OTHERS: usize = 16;
 
 pub(super) struct Connections {
-    users: Arc<BTreeSet<u32>>,
     allowed: Arc<Semaphore>,
     others: Arc<Semaphore>,
+    /// What is left of its share, for each allowed user.
+    shares: BTreeMap<u32, Arc<Semaphore>>,
+}
+
+/// Room for one connection, until it is dropped.
+struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_share: Option<OwnedSemaphorePermit>,
 }
 
 impl Connections {
-    pub(super) fn new(users: Arc<BTreeSet<u32>>) -> Self {
+    pub(super) fn new(users: &BTreeSet<u32>) -> Self {
         let (allowed, others) = (Semaphore::new(MOST_ALLOWED), Semaphore::new(MOST_OTHERS));
-        Self { users, allowed: Arc::new(allowed), others: Arc::new(others) }
+        let share = (MOST_ALLOWED / users.len().max(1)).max(SMALLEST_SHARE);
+        let shares = users.iter().map(|user| (*user, Arc::new(Semaphore::new(share)))).collect();
+        Self { allowed: Arc::new(allowed), others: Arc::new(others), shares }
     }
 
     /// None if there are too many; the connection is closed then.
@@ -39,18 +50,19 @@ impl Connections {
         Some(Connection { stream, _place: self.place(user)? })
     }
 
-    fn place(&self, user: Option<u32>) -> Option<OwnedSemaphorePermit> {
-        let places = match user.is_some_and(|user| self.users.contains(&user)) {
-            true => &self.allowed,
-            false => &self.others,
-        };
-        places.clone().try_acquire_owned().ok()
+    fn place(&self, user: Option<u32>) -> Option<Place> {
+        let take = |places: &Arc<Semaphore>| places.clone().try_acquire_owned().ok();
+        let share = user.and_then(|user| self.shares.get(&user));
+        Some(match share {
+            Some(share) => Place { _of_share: Some(take(share)?), _of_all: take(&self.allowed)? },
+            None => Place { _of_share: None, _of_all: take(&self.others)? },
+        })
     }
 }
 
 pub(super) struct Connection {
     stream: UnixStream,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Connected for Connection {
@@ -95,7 +107,7 @@ mod tests {
 
     #[test]
     fn users_who_get_nothing_take_no_place_from_those_who_do() {
-        let connections = Connections::new(Arc::new(BTreeSet::from([7])));
+        let connections = Connections::new(&BTreeSet::from([7]));
         let flood = |user| {
             let places: Vec<_> = std::iter::from_fn(|| connections.place(user)).collect();
             places.len()
@@ -107,5 +119,16 @@ mod tests {
         // Places come back with the end of a connection.
         drop(others);
         assert_eq!(flood(Some(9)), MOST_OTHERS);
+    }
+
+    #[test]
+    fn one_allowed_user_leaves_places_for_the_others() {
+        let connections = Connections::new(&BTreeSet::from([7, 8]));
+        let flood: Vec<_> = std::iter::from_fn(|| connections.place(Some(7))).collect();
+        assert_eq!(flood.len(), MOST_ALLOWED / 2);
+        assert!(connections.place(Some(8)).is_some());
+        let many = Connections::new(&(0..100).collect());
+        let flood: Vec<_> = std::iter::from_fn(|| many.place(Some(7))).collect();
+        assert_eq!(flood.len(), SMALLEST_SHARE);
     }
 }

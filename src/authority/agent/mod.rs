@@ -4,6 +4,7 @@
 mod connections;
 pub mod messages;
 pub mod metrics;
+pub mod refusal_log;
 pub mod run;
 pub mod service;
 pub mod socket;

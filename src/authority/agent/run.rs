@@ -97,6 +97,7 @@ impl Agent {
             allowed: Arc::new(allowed),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
+            refusals: Arc::default(),
             stop: stop.clone(),
         };
         let mut serving = service.serve(listener).boxed();

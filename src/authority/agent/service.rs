@@ -10,7 +10,7 @@ use std::{
 
 use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream};
 use prost::Message;
-use tokio::{net::UnixListener, sync::watch};
+use tokio::{net::UnixListener, sync::watch, time::Instant};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -30,6 +30,7 @@ use super::{
         X509BundlesResponse, X509Svid, X509SvidResponse,
     },
     metrics::Metrics,
+    refusal_log::RefusalLog,
 };
 use crate::{
     authority::decide::agent::Snapshot,
@@ -54,6 +55,7 @@ pub struct WorkloadApi {
     pub allowed: Arc<BTreeSet<u32>>,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
+    pub refusals: Arc<RefusalLog>,
     /// Ends the streams, and then the service.
     pub stop: CancellationToken,
 }
@@ -75,7 +77,7 @@ impl Service<http::Request<Body>> for WorkloadApi {
 impl WorkloadApi {
     /// Serves until asked to stop.
     pub async fn serve(self, listener: UnixListener) -> Result<(), Error> {
-        let connections = Arc::new(Connections::new(self.allowed.clone()));
+        let connections = Arc::new(Connections::new(&self.allowed));
         let incoming = UnixListenerStream::new(listener).filter_map(move |accepted| {
             let admitted = accepted.map(|stream| connections.admit(stream)).transpose();
             async move { admitted }
@@ -111,7 +113,9 @@ impl WorkloadApi {
         match user {
             Some(user) if self.allowed.contains(&user) => Ok(()),
             _ => {
-                tracing::warn!(user, "workload refused");
+                if self.refusals.is_due(user, Instant::now()) {
+                    tracing::warn!(user, "workload refused");
+                }
                 Err(Status::permission_denied(
                     "no identity is issued to this user; trustplane agent --allow-uid adds one",
                 ))

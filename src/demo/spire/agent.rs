@@ -65,6 +65,7 @@ impl SpireAgent {
             allowed: Arc::new(BTreeSet::from([bound.owner])),
             clock: this.server.clock().clone(),
             metrics: Metrics::register(&mut Registry::default()),
+            refusals: Arc::default(),
             stop: CancellationToken::new(),
         };
         Ok((this, serve(api, listener, bound)))
