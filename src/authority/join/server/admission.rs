@@ -47,6 +47,8 @@ pub(super) struct Claim<'a> {
 
 pub(super) struct Admitted {
     pub(super) certs: Certs,
+    /// Of the SVID that it joined with.
+    pub(super) foreign: SpiffeId,
     /// When the certificate ends.
     pub(super) until: DateTime<Utc>,
 }
@@ -201,6 +203,7 @@ impl JoinService {
         attempt: &Attempt<'_>,
     ) -> Result<Admitted, NotAdmitted> {
         let key = claim.new_key.ok_or(Refusal::Request)?;
+        let foreign = claim.svid.id().map_err(Refusal::Svid)?.clone();
         // Asked again: writing the use may have taken long.
         let issuer = self.view.check_ready(Instant::now()).map_err(|_| NotAdmitted::Unavailable)?;
         let now = self.clock.now();
@@ -225,7 +228,7 @@ impl JoinService {
             spiffe_id: grant.id.to_string(),
             expires: until.timestamp(),
         };
-        Ok(Admitted { certs, until })
+        Ok(Admitted { certs, foreign, until })
     }
 
     fn refused(&self, attempt: &Attempt<'_>, refusal: &Refusal) {

@@ -139,7 +139,7 @@ impl Talk<'_> {
 
     /// Hands the certificates out; answers what comes after them.
     async fn finish(&mut self, joined: Joined, mut held: Held) -> Option<Step> {
-        let Admitted { certs, until } = joined.admitted;
+        let Admitted { certs, foreign, until } = joined.admitted;
         held.place.joined();
         let follower = held.stream.as_ref().map(OpenStream::follower);
         if !reply(self.replies, Step::Reply(ResponsePayload::Certs(certs))).await {
@@ -149,8 +149,13 @@ impl Talk<'_> {
             let is_second_try = matches!(self.requests.next().now_or_never(), Some(Some(Ok(_))));
             return is_second_try.then(|| Step::End(super::second_try()));
         }
+        let Some(share) = self.service.limits.follow(&foreign) else {
+            self.service.metrics.joined("limited");
+            let why = "too many clients follow with this SPIFFE ID already; try again later";
+            return Some(Step::End(Status::resource_exhausted(why)));
+        };
         let requests = std::mem::replace(&mut self.requests, stream::empty().boxed());
-        let follow = Follow::new(self.service, until, requests, (held, follower));
+        let follow = Follow::new(self.service, until, requests, (held, follower, share));
         Some(Step::Follow(Box::new(follow)))
     }
 

@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{
-    Answers, Held, JoinService, Requests, limits::Counted, open_connections::OpenFollower,
+    Answers, Held, JoinService, Requests,
+    limits::{Counted, Share},
+    open_connections::OpenFollower,
     second_try,
 };
 use crate::{
@@ -29,6 +31,9 @@ use crate::{
 /// How often it is checked whether this replica still knows what counts.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
+/// What a follower holds for as long as it lasts.
+pub(super) type FollowerHeld = (Held, Option<OpenFollower>, Share<String>);
+
 pub(super) struct Follow {
     view: Arc<View>,
     trusted: watch::Receiver<Arc<Trusted>>,
@@ -39,7 +44,7 @@ pub(super) struct Follow {
     _held: HeldUntil,
 }
 
-type All = (Held, Option<OpenFollower>, Counted);
+type All = (FollowerHeld, Counted);
 
 /// What a follower holds, until it leaves or its certificate ends: one that no longer reads is not asked for its
 /// next message, and would hold it for as long as it likes.
@@ -72,10 +77,10 @@ impl Follow {
         service: &JoinService,
         until: DateTime<Utc>,
         requests: Requests,
-        (held, follower): (Held, Option<OpenFollower>),
+        held: FollowerHeld,
     ) -> Self {
         let until = Instant::now() + service.clock.until(until);
-        let all = (held, follower, Counted::new(service.metrics.join_followers()));
+        let all = (held, Counted::new(service.metrics.join_followers()));
         Self {
             view: service.view.clone(),
             trusted: service.view.follow_trusted(),

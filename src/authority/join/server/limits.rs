@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
     net::IpAddr,
     sync::{Arc, Mutex},
 };
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     authority::decide::join_audit::network,
     runtime::{lock::lock, tls_listener::PeerAddress},
+    spiffe::id::SpiffeId,
 };
 
 /// Followers included: about a stream for each node of a large cluster.
@@ -22,19 +24,23 @@ const MOST_STREAMS: usize = 8192;
 /// it out.
 const MOST_JOINING: usize = 512;
 const MOST_PER_ADDRESS: usize = 256;
+/// Followers with the same foreign SPIFFE ID: three quarters of the connections that there may be. The nodes of a
+/// cluster may share one; it must not keep everybody else out.
+const MOST_PER_ID: usize = 3072;
 
 pub(super) struct Limits {
     streams: Arc<Semaphore>,
     joining: Arc<Mutex<Joining>>,
     /// None where a router stands between: all clients have its address.
-    by_address: Option<Arc<Mutex<HashMap<IpAddr, usize>>>>,
+    by_address: Option<Counts<IpAddr>>,
+    followers: Counts<String>,
 }
 
 /// Room for one stream, until it is dropped.
 pub(super) struct Place {
     joining: Option<JoiningPlace>,
     _stream: OwnedSemaphorePermit,
-    _of_address: Option<OfAddress>,
+    _of_address: Option<Share<IpAddr>>,
     _counted: Counted,
 }
 
@@ -109,19 +115,25 @@ impl Limits {
     pub(super) fn new(peers: PeerAddress) -> Self {
         let by_address = match peers {
             PeerAddress::Connection => None,
-            PeerAddress::ProxyHeader => Some(Arc::default()),
+            PeerAddress::ProxyHeader => Some(Counts::default()),
         };
         Self {
             streams: Arc::new(Semaphore::new(MOST_STREAMS)),
             joining: Arc::default(),
             by_address,
+            followers: Counts::default(),
         }
+    }
+
+    /// Room for a follower that joined with this foreign SPIFFE ID. None if there are too many of it.
+    pub(super) fn follow(&self, id: &SpiffeId) -> Option<Share<String>> {
+        Share::take(&self.followers, id.to_string(), MOST_PER_ID)
     }
 
     /// None if there are too many already.
     pub(super) fn take(&self, address: IpAddr, gauge: &Gauge) -> Option<Place> {
         let of_address = match &self.by_address {
-            Some(counts) => Some(OfAddress::take(counts, network(address))?),
+            Some(counts) => Some(Share::take(counts, network(address), MOST_PER_ADDRESS)?),
             None => None,
         };
         let stream = self.streams.clone().try_acquire_owned().ok()?;
@@ -135,30 +147,33 @@ impl Limits {
     }
 }
 
-struct OfAddress {
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    address: IpAddr,
+type Counts<K> = Arc<Mutex<HashMap<K, usize>>>;
+
+/// One of those that are counted together, until it is dropped.
+pub(super) struct Share<K: Eq + Hash> {
+    counts: Counts<K>,
+    key: K,
 }
 
-impl OfAddress {
-    fn take(counts: &Arc<Mutex<HashMap<IpAddr, usize>>>, address: IpAddr) -> Option<Self> {
+impl<K: Clone + Eq + Hash> Share<K> {
+    fn take(counts: &Counts<K>, key: K, most: usize) -> Option<Self> {
         let mut all = lock(counts);
-        let count = all.entry(address).or_default();
-        if *count >= MOST_PER_ADDRESS {
+        let count = all.entry(key.clone()).or_default();
+        if *count >= most {
             return None;
         }
         *count += 1;
-        Some(Self { counts: counts.clone(), address })
+        Some(Self { counts: counts.clone(), key })
     }
 }
 
-impl Drop for OfAddress {
+impl<K: Eq + Hash> Drop for Share<K> {
     fn drop(&mut self) {
         let mut all = lock(&self.counts);
-        if let Some(count) = all.get_mut(&self.address) {
+        if let Some(count) = all.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
-                all.remove(&self.address);
+                all.remove(&self.key);
             }
         }
     }
@@ -231,5 +246,17 @@ mod tests {
         drop(places);
         assert!(limits.take(address(1), &gauge).is_some());
         assert!(lock(limits.by_address.as_ref().unwrap()).is_empty(), "nothing stays");
+    }
+
+    #[test]
+    fn one_spiffe_id_leaves_room_for_the_followers_of_others() {
+        let limits = Limits::new(PeerAddress::Connection);
+        let [one, other] = ["one", "other"]
+            .map(|name| SpiffeId::parse(&format!("spiffe://partner.test/{name}")).unwrap());
+        let shares: Vec<_> = std::iter::from_fn(|| limits.follow(&one)).collect();
+        assert_eq!(shares.len(), MOST_PER_ID);
+        assert!(limits.follow(&other).is_some());
+        drop(shares);
+        assert!(lock(&limits.followers).is_empty(), "nothing stays");
     }
 }
