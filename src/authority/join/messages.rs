@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::{Enumeration, Message, Oneof};
 
 pub const METHOD: &str = "/trustplane.join.v1.JoinService/RegisterUsingSPIFFEMethod";
@@ -94,6 +95,18 @@ pub enum ResponsePayload {
     Certs(Certs),
     #[prost(message, tag = "3")]
     TrustBundles(TrustBundles),
+}
+
+/// A message as gRPC sends it: that it is not compressed, its length, and its bytes.
+pub fn framed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(1 + size_of::<u32>() + length);
+    frame.put_u8(0);
+    // All bundles that an API server holds have less than 4 GiB.
+    frame.put_u32(length.try_into().unwrap_or(u32::MAX));
+    // A buffer that grows takes every message.
+    let _ = message.encode(&mut frame);
+    frame.freeze()
 }
 
 #[cfg(test)]

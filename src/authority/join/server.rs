@@ -4,6 +4,7 @@
 //! connections, streams, the size of messages, the time that they may be silent, records and Events.
 
 mod admission;
+mod answer;
 mod connections;
 mod conversation;
 mod follow;
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{Stream, future, stream::BoxStream};
+use futures::{Stream, StreamExt as _, TryStreamExt as _, future, stream::BoxStream};
 use kube::Client;
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,7 @@ use crate::{
     },
     spiffe::id::TrustDomain,
 };
+use answer::Answer;
 use limits::{Limits, Place};
 use open_connections::OpenStream;
 
@@ -137,7 +139,8 @@ impl JoinService {
         address: IpAddr,
         requests: impl Stream<Item = Result<Request, Status>> + Send + 'static,
     ) -> Result<Answers, Status> {
-        conversation::start(self, requests, Peer { address }, None)
+        let answers = conversation::start(self, requests, Peer { address }, None)?;
+        Ok(answers.map_ok(Answer::into_response).boxed())
     }
 
     /// Publishes Events and sums of refusals, for ever.

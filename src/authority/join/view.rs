@@ -5,14 +5,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
+use bytes::Bytes;
 use chrono::TimeDelta;
 use tokio::{sync::watch, time::Instant};
 
-use super::messages::TrustBundles;
+use super::messages::{Response, ResponsePayload, TrustBundles, framed};
 use crate::{
     api::join_token::JoinToken,
     authority::act::signer::Signer,
@@ -186,7 +187,11 @@ impl View {
 
 /// Bundles by trust domain, ours among them.
 #[derive(Debug, Default)]
-pub struct Trusted(BTreeMap<TrustDomain, TrustedBundle>);
+pub struct Trusted {
+    bundles: BTreeMap<TrustDomain, TrustedBundle>,
+    /// The message to followers, once somebody needs it.
+    framed: OnceLock<Bytes>,
+}
 
 #[derive(Clone, Debug)]
 struct TrustedBundle {
@@ -196,24 +201,33 @@ struct TrustedBundle {
 
 impl Trusted {
     pub fn bundle(&self, trust_domain: &TrustDomain) -> Option<Arc<Bundle>> {
-        self.0.get(trust_domain).map(|it| it.bundle.clone())
+        self.bundles.get(trust_domain).map(|it| it.bundle.clone())
     }
 
     pub fn message(&self) -> TrustBundles {
         let entry = |(name, it): (&TrustDomain, &TrustedBundle)| {
             (name.to_string(), it.document.as_bytes().to_vec())
         };
-        TrustBundles { bundles: self.0.iter().map(entry).collect() }
+        TrustBundles { bundles: self.bundles.iter().map(entry).collect() }
+    }
+
+    /// The message as it is sent to all followers, who share it.
+    pub fn framed(&self) -> Bytes {
+        let make = || {
+            let payload = Some(ResponsePayload::TrustBundles(self.message()));
+            framed(&Response { payload })
+        };
+        self.framed.get_or_init(make).clone()
     }
 
     fn documents(&self) -> impl Iterator<Item = (&TrustDomain, &Arc<str>)> {
-        self.0.iter().map(|(name, it)| (name, &it.document))
+        self.bundles.iter().map(|(name, it)| (name, &it.document))
     }
 
     /// Only what changed is parsed. A document that can't be read counts for nobody.
     fn with(&self, documents: BTreeMap<TrustDomain, Arc<str>>) -> Self {
         let bundle = |name: &TrustDomain, document: &Arc<str>| match self
-            .0
+            .bundles
             .get(name)
             .filter(|it| it.document == *document)
         {
@@ -224,7 +238,8 @@ impl Trusted {
             let bundle = bundle(&name, &document)?;
             Some((name, TrustedBundle { document, bundle }))
         };
-        Self(documents.into_iter().filter_map(entry).collect())
+        let bundles = documents.into_iter().filter_map(entry).collect();
+        Self { bundles, framed: OnceLock::new() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use axum::serve::Listener as _;
+use futures::stream;
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,7 +16,9 @@ use tonic::{Status, Streaming, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 
 use super::{
-    JoinService, Peer, conversation,
+    JoinService, Peer,
+    answer::AnswerBody,
+    conversation,
     open_connections::{Connection, OpenConnections, OpenStream},
 };
 use crate::{
@@ -103,10 +106,20 @@ async fn answer(
     }
     let codec = ProstCodec::<messages::Response, messages::Request>::default();
     let mut grpc = Grpc::new(codec).max_decoding_message_size(LONGEST_MESSAGE);
+    let mut body = None;
     let method = tower::service_fn(|request: tonic::Request<Streaming<messages::Request>>| {
         let stream = OpenStream::new(&connection);
         let answers = conversation::start(&service, request.into_inner(), peer, Some(stream));
-        std::future::ready(answers.map(tonic::Response::new))
+        let answers = answers.map(|answers| {
+            body = Some(AnswerBody::new(answers));
+            // tonic would encode each message for each client.
+            tonic::Response::new(stream::empty::<Result<messages::Response, Status>>())
+        });
+        std::future::ready(answers)
     });
-    Ok(grpc.streaming(method, request).await)
+    let response = grpc.streaming(method, request).await;
+    Ok(match body {
+        Some(body) => response.map(|_| Body::new(body)),
+        None => response,
+    })
 }

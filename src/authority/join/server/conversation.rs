@@ -9,8 +9,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
 use super::{
-    Answers, Held, JoinService, Peer, Requests,
+    Held, JoinService, Peer, Requests,
     admission::{Admitted, Claim},
+    answer::{Answer, Answers},
     follow::Follow,
     limits::Place,
     open_connections::OpenStream,
@@ -62,7 +63,7 @@ pub(super) fn start(
         }
     });
     let answers = ReceiverStream::new(steps).flat_map(|step| match step {
-        Step::Reply(payload) => one(Ok(Response { payload: Some(payload) })),
+        Step::Reply(payload) => one(Ok(Answer::One(Response { payload: Some(payload) }))),
         Step::End(status) => one(Err(status)),
         Step::Follow(follow) => follow.bundles(),
     });
@@ -73,7 +74,7 @@ fn too_many() -> Status {
     Status::resource_exhausted("too many clients are joining; try again later")
 }
 
-fn one(answer: Result<Response, Status>) -> Answers {
+fn one(answer: Result<Answer, Status>) -> Answers {
     stream::once(std::future::ready(answer)).boxed()
 }
 

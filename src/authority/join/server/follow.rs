@@ -15,16 +15,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{
-    Answers, Held, JoinService, Requests,
+    Held, JoinService, Requests,
+    answer::{Answer, Answers},
     limits::{Counted, Share},
     open_connections::OpenFollower,
     second_try,
 };
 use crate::{
-    authority::join::{
-        messages::{Response, ResponsePayload},
-        view::{Trusted, View},
-    },
+    authority::join::view::{Trusted, View},
     runtime::lock::lock,
 };
 
@@ -95,7 +93,7 @@ impl Follow {
         let next = |follow: Option<Box<Self>>| async {
             let mut follow = follow?;
             match follow.next().await? {
-                Ok(response) => Some((Ok(response), Some(follow))),
+                Ok(answer) => Some((Ok(answer), Some(follow))),
                 Err(status) => Some((Err(status), None)),
             }
         };
@@ -103,7 +101,7 @@ impl Follow {
     }
 
     /// None at the end of the certificate, or if the client has left.
-    async fn next(&mut self) -> Option<Result<Response, Status>> {
+    async fn next(&mut self) -> Option<Result<Answer, Status>> {
         loop {
             let request = async {
                 match &mut self.requests {
@@ -125,9 +123,7 @@ impl Follow {
                 },
                 changed = self.trusted.changed() => {
                     changed.ok()?;
-                    let message = self.trusted.borrow_and_update().message();
-                    let payload = Some(ResponsePayload::TrustBundles(message));
-                    return Some(Ok(Response { payload }));
+                    return Some(Ok(Answer::Bundles(self.trusted.borrow_and_update().clone())));
                 }
                 () = tokio::time::sleep(CHECK_EVERY) => {
                     // Others may know better by now which bundles count.

@@ -240,7 +240,7 @@ struct Talk {
 impl Talk {
     fn open(service: &Arc<JoinService>) -> Self {
         let (requests, receiver) = messages_channel::unbounded();
-        let answers = conversation::start(service, receiver, PEER, None).unwrap();
+        let answers = service.answer(PEER.address, receiver).unwrap();
         Self { requests, answers }
     }
 

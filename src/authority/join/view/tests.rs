@@ -116,3 +116,18 @@ fn followers_hear_of_bundles_that_changed_and_of_no_others() {
     assert!(Arc::ptr_eq(&before, &after), "what did not change is not parsed again");
     assert!(view.trusted().bundle(&name("two.test")).is_none());
 }
+
+#[test]
+fn all_followers_share_one_copy_of_the_message() {
+    let view = View::default();
+    let text: Arc<str> = document(&[&Ca::new("one")]).to_string().into();
+    view.set_trusted([(TrustDomain::parse("one.test").unwrap(), text)].into());
+    let (one, other) = (view.trusted().framed(), view.trusted().framed());
+    assert_eq!(one.as_ptr(), other.as_ptr());
+    let (head, message) = one.split_at(5);
+    assert_eq!(head, [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..]].concat());
+    let payload = Some(ResponsePayload::TrustBundles(view.trusted().message()));
+    assert_eq!(prost::Message::decode(message), Ok(Response { payload }));
+    view.set_trusted(BTreeMap::new());
+    assert_ne!(view.trusted().framed(), one);
+}
