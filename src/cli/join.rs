@@ -44,7 +44,8 @@ use crate::{
 ///
 /// No secret is shared: the server challenges this command to sign with the key of the SVID. What it gets
 /// goes into a folder: svid.pem, svid_key.pem, and bundle.NAME.json for each trust domain that is trusted
-/// there. The folder is replaced as a whole; readers that need a matching pair resolve its link ..data once.
+/// there. All of them change at once, and other files in the folder stay; readers that need a matching pair
+/// resolve its link ..data once.
 /// The SVID is valid for an hour at most. To renew it, run this again; trustplane agent does so by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "\

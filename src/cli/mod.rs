@@ -41,6 +41,7 @@ const DEMO_EXAMPLE: &str = "";
 ///
 /// For OpenShift and Kubernetes. trustplane inject does it, checks both before it writes, and follows
 /// every renewal. trustplane federate keeps the SPIRE servers of several clusters trusting each other.
+/// trustplane authority is a SPIFFE trust domain of its own; trustplane join and trustplane agent join it.
 #[derive(Debug, Parser)]
 #[command(
     version,

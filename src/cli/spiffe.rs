@@ -82,7 +82,8 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  trustplane spiffe refresh partner.example
+  Fetch a bundle now, whatever its refresh hint says:
+    trustplane spiffe refresh partner.example
 
 Exit codes: 0 fetched, 1 it could not be fetched, 2 there is no such SPIFFEFederation.")]
 struct Refresh {
@@ -124,8 +125,11 @@ struct Accept {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  trustplane spiffe rotate
-  trustplane spiffe rotate --revoke 5b0c... --yes
+  Replace our CA in good order:
+    trustplane spiffe rotate
+
+  At once and without a question, because its key was stolen:
+    trustplane spiffe rotate --revoke 5b0c... --yes
 
 Exit codes: 0 under way, 1 something went wrong, 2 nothing was changed.")]
 struct Rotate {

@@ -189,3 +189,14 @@ fn every_example_that_runs_trustplane_is_a_command_line_that_it_takes() {
         assert!(read.is_ok(), "{example}: {}", read.unwrap_err());
     }
 }
+
+#[test]
+fn no_line_of_the_examples_holds_two_commands() {
+    walk(&finished(100), "trustplane", &mut |path, command| {
+        let help = command.clone().render_long_help().to_string();
+        for line in help.lines().filter(|line| line.starts_with("  ")) {
+            let commands = line.trim_start().starts_with("trustplane ");
+            assert!(!commands || line.matches(" trustplane ").count() < 2, "{path}: {line}");
+        }
+    });
+}

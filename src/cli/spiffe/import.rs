@@ -29,10 +29,13 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tctl get spiffe_federation > federations.yaml
-  trustplane spiffe import federations.yaml
-  trustplane spiffe import federations.yaml --apply
-  tctl get token/spiffe-join-token | trustplane spiffe import -
+  Show what becomes of Teleport's federations, then apply it:
+    tctl get spiffe_federation > federations.yaml
+    trustplane spiffe import federations.yaml
+    trustplane spiffe import federations.yaml --apply
+
+  The same for a token, without a file:
+    tctl get token/spiffe-join-token | trustplane spiffe import -
 
 Exit codes: 0 done, 1 something went wrong, 2 the file can't be read or has faults, and nothing was
 changed.")]

@@ -30,8 +30,9 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  trustplane spiffe status
-  trustplane spiffe status -o json
+  For people, and for scripts:
+    trustplane spiffe status
+    trustplane spiffe status -o json
 
 Exit codes: 0 all is well, 1 something is not as it should be, 2 the cluster could not be reached.")]
 pub(super) struct Status {
