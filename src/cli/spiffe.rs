@@ -63,7 +63,7 @@ Examples:
     trustplane spiffe import federations.yaml --apply
 
 Exit codes: 0 done, 1 something went wrong or is not as it should be, 2 nothing was changed: the command
-line is wrong, the cluster could not be reached, or the file has faults.")]
+line is wrong, the cluster could not be read, or the file has faults.")]
 pub struct Spiffe {
     #[command(subcommand)]
     command: Command,
@@ -85,7 +85,8 @@ Examples:
   Fetch a bundle now, whatever its refresh hint says:
     trustplane spiffe refresh partner.example
 
-Exit codes: 0 fetched, 1 it could not be fetched, 2 there is no such SPIFFEFederation.")]
+Exit codes: 0 fetched, 1 it could not be fetched, 2 nothing was asked for: there is no such
+SPIFFEFederation, or the cluster could not be read.")]
 struct Refresh {
     /// The name of the SPIFFEFederation
     #[arg(value_name = "NAME")]
@@ -105,8 +106,8 @@ Examples:
   In a script, with a fingerprint that was compared before:
     trustplane spiffe accept partner.example --fingerprint 2c90:81e4:...
 
-Exit codes: 0 accepted, 1 something went wrong, 2 nothing was changed: nothing is refused, or the
-fingerprint is a different one.")]
+Exit codes: 0 accepted, 1 something went wrong, 2 nothing was changed: nothing is refused, the
+fingerprint is a different one, or the cluster could not be read.")]
 struct Accept {
     /// The name of the SPIFFEFederation
     #[arg(value_name = "NAME")]
@@ -183,10 +184,10 @@ fn now() -> String {
 async fn federation(api: &Api<SpiffeFederation>, name: &str) -> anyhow::Result<SpiffeFederation> {
     match api_error::with_timeout(api.get_opt(name)).await {
         Ok(Some(federation)) => Ok(federation),
-        Ok(None) => bail!(Unable(anyhow!(
+        Ok(None) => bail!(
             "there is no SPIFFEFederation {}. See which there are: kubectl get spiffefederations",
             printable(name)
-        ))),
+        ),
         Err(error) => Err(anyhow!(error)
             .context(format!("SPIFFEFederation {} could not be read", printable(name)))),
     }
@@ -228,7 +229,7 @@ async fn outcome(
 impl Refresh {
     async fn run(self) -> anyhow::Result<()> {
         let api: Api<SpiffeFederation> = Api::all(client().await?);
-        federation(&api, &self.name).await?;
+        federation(&api, &self.name).await.map_err(Unable)?;
         let request = now();
         annotate(&api, &self.name, REFRESH_ANNOTATION, &request).await?;
         outcome(&api, &self.name, |it| it.status.observed_refresh.as_deref() == Some(&*request))
@@ -239,7 +240,7 @@ impl Refresh {
 impl Accept {
     async fn run(self) -> anyhow::Result<()> {
         let api: Api<SpiffeFederation> = Api::all(client().await?);
-        let found = federation(&api, &self.name).await?;
+        let found = federation(&api, &self.name).await.map_err(Unable)?;
         let Some(refused) = found.status.refused_fingerprint.clone() else {
             bail!(Unable(anyhow!(
                 "no bundle of {} is refused, so there is nothing to accept",
@@ -309,7 +310,8 @@ impl Rotate {
     async fn run(self) -> anyhow::Result<()> {
         let client = client().await?;
         let namespace = &self.place.namespace;
-        let Some(Published { state, .. }) = published(&client, namespace).await? else {
+        let published = published(&client, namespace).await.map_err(Unable)?;
+        let Some(Published { state, .. }) = published else {
             bail!(Unable(anyhow!(
                 "there is no authority in namespace {namespace}. Choose another with --namespace"
             )));

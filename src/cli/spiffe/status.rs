@@ -23,7 +23,7 @@ use crate::{
         output::{Output, print},
     },
     k8s::api_error::{self, ApiError},
-    runtime::printable::printable,
+    runtime::{controller::Unable, printable::printable},
 };
 
 /// Shows our own CAs, every trust domain that we federate with, and the tokens to join with.
@@ -34,7 +34,8 @@ Examples:
     trustplane spiffe status
     trustplane spiffe status -o json
 
-Exit codes: 0 all is well, 1 something is not as it should be, 2 the cluster could not be reached.")]
+Exit codes: 0 all is well, 1 something is not as it should be, 2 the cluster could not be
+read.")]
 pub(super) struct Status {
     /// The output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "text")]
@@ -48,12 +49,13 @@ impl Status {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let client = client().await?;
         let namespace = &self.place.namespace;
-        let found = published(&client, namespace).await?;
+        let found = published(&client, namespace).await.map_err(Unable)?;
         let asked = lag::requests(&client, namespace).await;
         let api: Api<SpiffeFederation> = Api::all(client.clone());
         let listed = api_error::with_timeout(api.list(&ListParams::default())).await;
-        let federations = listed.context("SPIFFEFederations could not be listed")?.items;
-        let tokens = tokens(client).await?;
+        let federations =
+            listed.context("SPIFFEFederations could not be listed").map_err(Unable)?.items;
+        let tokens = tokens(client).await.map_err(Unable)?;
         let now = Utc::now();
         let lags = found.as_ref().map(|it| lag::lags(it, &asked, now)).unwrap_or_default();
         match self.output {
