@@ -24,6 +24,7 @@ use crate::{
     },
     k8s::api_error::{self, ApiError},
     runtime::{controller::Unable, printable::printable},
+    spiffe::bundle::Bundle,
 };
 
 /// Shows our own CAs, every trust domain that we federate with, and the tokens to join with.
@@ -118,9 +119,11 @@ fn document(
     };
     let all: Vec<_> = federations.iter().map(one).collect();
     let tokens: Vec<_> = tokens.iter().map(token).collect();
-    let state = found.map(|it| &it.state);
-    let document =
-        json!({ "authority": state, "lags": lags, "federations": all, "tokens": tokens });
+    let mut own = json!(found.map(|it| &it.state));
+    if let Some(fingerprint) = found.and_then(fingerprint) {
+        own["fingerprint"] = fingerprint.into();
+    }
+    let document = json!({ "authority": own, "lags": lags, "federations": all, "tokens": tokens });
     crate::runtime::printable::json(&format!("{document:#}")) + "\n"
 }
 
@@ -132,7 +135,10 @@ fn text(
     namespace: &str,
 ) -> String {
     let mut text = match found {
-        Some(found) => own_lines(&found.state, now),
+        Some(found) => {
+            let keys = fingerprint(found).map(|it| format!("  keys    {it}\n"));
+            own_lines(&found.state, now) + &keys.unwrap_or_default()
+        }
         None => format!(
             "There is no authority in namespace {namespace}. Start one: trustplane authority --trust-domain NAME\n"
         ),
@@ -149,6 +155,12 @@ fn text(
         let _ = write!(text, "\n{}", lines(federation, now));
     }
     text
+}
+
+/// Of our own bundle, which a partner shows before it is accepted there.
+fn fingerprint(found: &Published) -> Option<String> {
+    let bundle = Bundle::parse(found.document.as_deref()?.as_bytes()).ok()?;
+    Some(bundle.fingerprint())
 }
 
 /// Our own trust domain.
@@ -261,6 +273,7 @@ Tokens to join with
         assert_eq!(token_lines(&[], now), "");
         let document: serde_json::Value =
             serde_json::from_str(&document(None, &[], &[], &tokens)).unwrap();
+        assert_eq!(document["authority"], serde_json::Value::Null);
         assert_eq!(document["tokens"][0]["uses"], 2);
         assert_eq!(document["tokens"][1]["expires"], soon);
     }
