@@ -62,7 +62,13 @@ pub struct AgentCommand {
     socket: PathBuf,
 
     /// A user that may ask, by its number; may be repeated [default: the agent's own]
-    #[arg(long, env = "TRUSTPLANE_ALLOW_UID", value_delimiter = ',', value_name = "UID")]
+    #[arg(
+        long,
+        env = "TRUSTPLANE_ALLOW_UID",
+        value_parser = user_id,
+        value_delimiter = ',',
+        value_name = "UID"
+    )]
     allow_uid: Vec<u32>,
 
     /// The address that serves /metrics, /livez and /readyz
@@ -84,6 +90,10 @@ pub struct AgentCommand {
         default_value = "text"
     )]
     log_format: LogFormat,
+}
+
+fn user_id(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "write the user's number, as id -u USER prints it".to_owned())
 }
 
 impl AgentCommand {

@@ -158,9 +158,9 @@ fn check_times(hint: TimeDelta, ca_ttl: TimeDelta, svid_ttl: TimeDelta) -> Resul
     }
     let needed = hint * 18;
     if ca_ttl < needed {
-        let hours = needed.num_seconds();
+        let needed = humantime::format_duration(needed.to_std().unwrap_or_default());
         return Err(format!(
-            "--ca-ttl is too short for this --refresh-hint: a third of it must hold six hints, so it needs at least {hours}s"
+            "--ca-ttl is too short for this --refresh-hint: a third of it must hold six hints, so it needs at least {needed}"
         ));
     }
     if svid_ttl > ca_ttl / 6 {
@@ -284,7 +284,7 @@ mod tests {
         assert!(check_times(minutes(5), TimeDelta::days(30), minutes(60)).is_ok());
         assert!(check_times(minutes(5), minutes(90), minutes(15)).is_ok());
         let short = check_times(minutes(5), minutes(60), minutes(5)).unwrap_err();
-        assert!(short.contains("--ca-ttl") && short.contains("5400s"), "{short}");
+        assert!(short.contains("--ca-ttl") && short.contains("1h 30m"), "{short}");
         let long = check_times(minutes(5), TimeDelta::hours(6), TimeDelta::hours(2)).unwrap_err();
         assert!(long.contains("--svid-ttl"), "{long}");
     }

@@ -221,8 +221,9 @@ async fn outcome(
         }
         tokio::time::sleep(EVERY).await;
     }
+    print(&status::lines(&federation(api, name).await?, Utc::now()))?;
     bail!(
-        "trustplane authority did not do it within {PATIENCE:?}. Does it run? See: kubectl -n trustplane get deployment trustplane-authority"
+        "trustplane authority did not do it within {PATIENCE:?}. Is there a reason above? If not, does it run? See: kubectl -n trustplane get deployment trustplane-authority"
     )
 }
 

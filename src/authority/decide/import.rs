@@ -138,7 +138,7 @@ fn object(document: &str) -> Result<Value, Vec<LocalFault>> {
 fn read<T: DeserializeOwned>(document: &str) -> Result<T, LocalFault> {
     serde_saphyr::from_str(document).map_err(|error| {
         let line = error.location().map_or(1, |it| usize::try_from(it.line()).unwrap_or(1));
-        (line, first_line(&error.to_string()))
+        (line, without_place(&first_line(&error.to_string())).to_owned())
     })
 }
 
@@ -200,6 +200,12 @@ fn line_of(document: &str, key: &str) -> usize {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Without the parser's own line, which counts from the start of the document, not of the file.
+fn without_place(text: &str) -> &str {
+    let placed = text.strip_prefix("error: line ").and_then(|rest| rest.split_once(": "));
+    placed.map_or(text, |(_, what)| what)
 }
 
 /// The trust domain where that can be a name, otherwise one that is made of it.

@@ -54,7 +54,8 @@ pub enum JoinError {
     )]
     Connect { server: String, why: String },
     #[error(
-        "{server} did not prove that it is the server that is meant: {why}. Do --server-ca or --server-bundle, and --trust-domain, belong to it?"
+        "{server} did not prove that it is the server that is meant: {}. Do --server-ca or --server-bundle, and --trust-domain, belong to it? A bundle from before the server's CAs were replaced proves nothing: get the newest",
+        .why.trim_end_matches('?')
     )]
     Handshake { server: String, why: String },
     #[error(

@@ -54,6 +54,10 @@ pub enum OwnSvidError {
     NoKey(String),
     #[error(transparent)]
     WorkloadApi(#[from] WorkloadApiError),
+    #[error(
+        "our own certificate contains no URI SAN, so it is no SVID. Get one from your trust domain's Workload API, or correct --svid-file"
+    )]
+    NoUri,
     #[error("our own SVID: {0}. Get a new one from the trust domain that issued it")]
     Svid(SvidError),
     #[error("our own SVID {id} expired at {at}. Get a new one: is what renews it still running?")]
@@ -76,6 +80,15 @@ pub enum OwnSvidError {
         "our own SVID comes with {0} intermediate certificates, and {MOST_INTERMEDIATES} are taken at most"
     )]
     LongChain(usize),
+}
+
+impl From<SvidError> for OwnSvidError {
+    fn from(error: SvidError) -> Self {
+        match error {
+            SvidError::NoUri => Self::NoUri,
+            error => Self::Svid(error),
+        }
+    }
 }
 
 /// An SVID of another trust domain, with its key.
@@ -139,9 +152,9 @@ impl OwnSvid {
         key: Zeroizing<PrivateKeyDer<'static>>,
         now: DateTime<Utc>,
     ) -> Result<Self, OwnSvidError> {
-        let svid = PresentedSvid::read(&chain).map_err(OwnSvidError::Svid)?;
-        let id = svid.id().map_err(OwnSvidError::Svid)?.clone();
-        let warning = svid.check_form().map_err(OwnSvidError::Svid)?;
+        let svid = PresentedSvid::read(&chain).map_err(OwnSvidError::from)?;
+        let id = svid.id().map_err(OwnSvidError::from)?.clone();
+        let warning = svid.check_form().map_err(OwnSvidError::from)?;
         if warning == Some(SvidWarning::ServerAuthAlone) {
             return Err(OwnSvidError::ServerAlone(id));
         }
@@ -184,7 +197,7 @@ fn check_time(
             Err(OwnSvidError::NotYetValid { id: id.clone(), at: shown(start) })
         }
         Err(SvidError::Expired) => Err(OwnSvidError::Expired { id: id.clone(), at: shown(end) }),
-        checked => checked.map_err(OwnSvidError::Svid),
+        checked => checked.map_err(OwnSvidError::from),
     }
 }
 

@@ -75,7 +75,7 @@ struct Served {
 
 #[derive(Debug, thiserror::Error)]
 enum OwnError {
-    #[error("{kind} {name} could not be {verb}: {cause}")]
+    #[error("{kind} {name} could not be {verb}: {cause}{}", namespace_hint(.cause))]
     Call { verb: &'static str, kind: &'static str, name: &'static str, cause: ApiError },
     #[error("{0}")]
     Damaged(StoreError),
@@ -107,6 +107,14 @@ enum OwnError {
          or use another --namespace"
     )]
     OtherTrustDomain { found: String, configured: String },
+}
+
+/// A create finds nothing where its namespace is missing; whoever starts the program by hand has none.
+fn namespace_hint(cause: &ApiError) -> &'static str {
+    match cause {
+        ApiError::NotFound => ". Does the namespace of --namespace exist?",
+        _ => "",
+    }
 }
 
 /// An API call for one of our objects failed.

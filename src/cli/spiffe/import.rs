@@ -16,7 +16,7 @@ use crate::{
     api::spiffe_federation::{GROUP, VERSION},
     authority::decide::import,
     cli::output::{Output, print, say},
-    k8s::api_error,
+    k8s::api_error::{self, ApiError},
     names::FIELD_MANAGER,
     runtime::{controller::Unable, printable::printable},
 };
@@ -113,6 +113,12 @@ async fn apply(objects: &[Value]) -> anyhow::Result<()> {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let applied =
             api_error::with_timeout(api.patch(name, &params, &Patch::Apply(object))).await;
+        if let Err(ApiError::Server { code: 415 }) = applied {
+            bail!(
+                "{kind} {name} could not be applied: this API server has no server-side apply, as in the sandbox. \
+                 Leave --apply out, and pipe the output into kubectl apply -f -"
+            );
+        }
         applied.with_context(|| format!("{kind} {name} could not be applied"))?;
         print(&format!("{}.{GROUP}/{name} applied\n", kind.to_lowercase()))?;
     }

@@ -148,6 +148,7 @@ fn a_token_that_could_not_be_used_is_refused_with_its_line() {
     ] {
         let faults = objects(&wrong).unwrap_err();
         assert!(faults[0].line == line && faults[0].what.contains(text), "{wrong}: {faults:?}");
+        assert!(!faults[0].what.contains("line "), "one line number is enough: {faults:?}");
     }
     let (head, _) = TOKEN.split_once("  spiffe:\n").unwrap();
     let faults = objects(head).unwrap_err();
