@@ -238,7 +238,7 @@ fn a_key_of_a_ca_planted_on_purpose_is_found_and_its_public_half_is_no_leak() {
         ca_ttl: TimeDelta::days(1),
         svid_ttl: TimeDelta::hours(1),
     };
-    let state = ca::first("own.test", made.ca, None, &policy, now);
+    let state = ca::first("own.test", made.ca, ca::Before::default(), &policy, now);
     write("bundle.json", state.document().expect("a bundle"));
     write("state.json", serde_json::to_string(&state).expect("JSON"));
 

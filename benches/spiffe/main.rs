@@ -152,8 +152,8 @@ async fn check_small_run(arguments: Vec<String>) -> anyhow::Result<()> {
 fn document(hint: u64) -> anyhow::Result<String> {
     let (now, policy) = (Utc::now(), policy(hint)?);
     let ca = || make_ca("peer.test", TimeDelta::days(1), now).map(|made| made.ca);
-    let mut state = ca::first("peer.test", ca()?, None, &policy, now);
-    state.cas.extend(ca::first("peer.test", ca()?, None, &policy, now).cas);
+    let mut state = ca::first("peer.test", ca()?, ca::Before::default(), &policy, now);
+    state.cas.extend(ca::first("peer.test", ca()?, ca::Before::default(), &policy, now).cas);
     Ok(state.document()?)
 }
 

@@ -27,7 +27,7 @@ impl Partner {
         let policy = crate::policy(300)?;
         let made = make_ca(trust_domain, policy.ca_ttl, now)?;
         suite::register_der_key(suite::KeyOf::Ca, &made.key);
-        let state = ca::first(trust_domain, made.ca, None, &policy, now);
+        let state = ca::first(trust_domain, made.ca, ca::Before::default(), &policy, now);
         let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key)?;
         Ok(Self { trust_domain, state, signer })
     }

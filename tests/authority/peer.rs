@@ -145,7 +145,8 @@ pub fn authority(
     now: DateTime<Utc>,
 ) -> (AuthorityState, LocalSigner) {
     let made = make_ca(trust_domain, TimeDelta::days(1), now).unwrap();
-    let state = ca::first(trust_domain, made.ca, Some(sequence - 1), &policy(), now);
+    let before = ca::Before { sequence: Some(sequence - 1), ..ca::Before::default() };
+    let state = ca::first(trust_domain, made.ca, before, &policy(), now);
     let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key).unwrap();
     (state, signer)
 }

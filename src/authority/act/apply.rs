@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -70,6 +71,8 @@ pub struct Published {
     view: Option<String>,
     /// Of the document.
     pub sequence: Option<u64>,
+    /// Of the document, too.
+    pub refresh_hint: Option<Duration>,
     meta: Option<ObjectMeta>,
 }
 
@@ -358,7 +361,8 @@ fn published(config_map: ConfigMap) -> Published {
     let document = value(BUNDLE);
     let bundle = document.as_deref().and_then(|it| Bundle::parse(it.as_bytes()).ok());
     Published {
-        sequence: bundle.and_then(|it| it.sequence),
+        sequence: bundle.as_ref().and_then(|it| it.sequence),
+        refresh_hint: bundle.and_then(|it| it.refresh_hint),
         view: value(VIEW),
         document,
         meta: Some(config_map.metadata),

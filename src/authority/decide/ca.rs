@@ -183,22 +183,32 @@ pub struct Changed {
     pub unknown: Option<String>,
 }
 
-/// The first state. `published` is the sequence of a bundle that was published before.
+/// What was published of a state that is gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    pub sequence: Option<u64>,
+    /// Clients poll by it.
+    pub refresh_hint: TimeDelta,
+}
+
+/// The first state, or the first after what was before.
 pub fn first(
     trust_domain: &str,
     new: NewCa,
-    published: Option<u64>,
+    before: Before,
     policy: &Policy,
     now: DateTime<Utc>,
 ) -> AuthorityState {
+    let polled_longer = before.refresh_hint > policy.refresh_hint;
     AuthorityState {
         trust_domain: trust_domain.to_owned(),
-        sequence: published.map_or(1, |it| it.saturating_add(1)),
+        sequence: before.sequence.map_or(1, |it| it.saturating_add(1)),
         refresh_hint: policy.refresh_hint.num_seconds(),
         cas: vec![Ca::new(new, Phase::Active, policy, policy.refresh_hint, now)],
         rotating: false,
         handled: Requests::default(),
-        longer_hint_until: None,
+        longer_hint_until: polled_longer
+            .then(|| time::after(whole(now), until_known(before.refresh_hint))),
     }
 }
 

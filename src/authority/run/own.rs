@@ -299,10 +299,8 @@ impl Authority {
         let requests = self.requests().await?;
         let Some(stored) = stored else { return self.begin(published).await };
         self.audit_own(&stored.state).await?;
-        if let Some(sequence) = self.newest_sequence(published)
-            && sequence > stored.state.sequence
-        {
-            return self.replace_all(&stored, sequence).await;
+        if self.newest_sequence(published).is_some_and(|newest| newest > stored.state.sequence) {
+            return self.replace_all(&stored, published).await;
         }
         let now = self.clock.now();
         let change = match ca::plan(&stored.state, &requests, &self.options.ca, now) {
@@ -378,7 +376,7 @@ impl Authority {
             published.sequence.ok_or(OwnError::Unreadable)?;
         }
         let now = self.clock.now();
-        let (state, keys) = self.first_state(self.newest_sequence(published), now)?;
+        let (state, keys) = self.first_state(published, now)?;
         match self.writer.create(&state, &keys).await {
             // Another replica was faster, and its CA counts.
             Err(StoreError::Api(ApiError::AlreadyExists)) => {
@@ -399,23 +397,28 @@ impl Authority {
     async fn replace_all(
         &self,
         before: &Stored,
-        newest: u64,
+        published: &Published,
     ) -> Result<(Stored, Changed), OwnError> {
         let now = self.clock.now();
-        let (state, keys) = self.first_state(Some(newest), now)?;
+        let (state, keys) = self.first_state(published, now)?;
         let removed = before.state.cas.iter().map(|ca| ca.id.clone()).collect();
         self.replace(before, &state, &keys, Changed { removed, ..begun(&state) }).await
     }
 
     fn first_state(
         &self,
-        newest: Option<u64>,
+        published: &Published,
         now: DateTime<Utc>,
     ) -> Result<(AuthorityState, Keys), OwnError> {
+        let refresh_hint = TimeDelta::from_std(published.refresh_hint.unwrap_or_default());
+        let before = ca::Before {
+            sequence: self.newest_sequence(published),
+            refresh_hint: refresh_hint.unwrap_or_default(),
+        };
         let made = self.make_ca(now)?;
         let keys = Keys::from([(made.ca.id.clone(), made.key)]);
         let trust_domain = self.options.trust_domain.as_str();
-        Ok((ca::first(trust_domain, made.ca, newest, &self.options.ca, now), keys))
+        Ok((ca::first(trust_domain, made.ca, before, &self.options.ca, now), keys))
     }
 
     /// Takes a state over: what is served, and the SVID of our endpoint. It is no older than `read_at`.

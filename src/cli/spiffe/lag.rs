@@ -71,7 +71,7 @@ mod tests {
 
     fn published() -> Published {
         let made = make_ca("a.test", POLICY.ca_ttl, now()).unwrap();
-        let state = ca::first("a.test", made.ca, None, &POLICY, now());
+        let state = ca::first("a.test", made.ca, ca::Before::default(), &POLICY, now());
         let document = Some(state.document().unwrap());
         Published { state, document }
     }

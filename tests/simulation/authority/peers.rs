@@ -56,7 +56,7 @@ impl PeerCa {
     fn new(trust_domain: &str) -> Self {
         let policy = Policy { refresh_hint: LONG, ca_ttl: LONG, svid_ttl: LONG };
         let made = make_ca(trust_domain, LONG, noon()).expect("a CA");
-        let state = ca::first(trust_domain, made.ca, None, &policy, noon());
+        let state = ca::first(trust_domain, made.ca, ca::Before::default(), &policy, noon());
         let signer = LocalSigner::new(trust_domain, &state.cas[0], &made.key).expect("a CA");
         let der = STANDARD.decode(&state.cas[0].chain[0]).expect("it is base64");
         Self { certificate: der.into(), signer }

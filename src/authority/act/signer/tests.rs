@@ -18,7 +18,7 @@ fn policy() -> Policy {
 
 fn authority() -> (ca::AuthorityState, LocalSigner) {
     let made = make_ca("td-a.test", policy().ca_ttl, noon()).unwrap();
-    let state = ca::first("td-a.test", made.ca, None, &policy(), noon());
+    let state = ca::first("td-a.test", made.ca, ca::Before::default(), &policy(), noon());
     let signer = LocalSigner::new("td-a.test", &state.cas[0], &made.key).unwrap();
     (state, signer)
 }
@@ -58,7 +58,7 @@ fn two_cas_of_one_trust_domain_have_different_keys_and_names() {
 fn a_trust_domain_of_any_length_gets_a_ca() {
     for name in ["a", &"a".repeat(255)] {
         let made = make_ca(name, policy().ca_ttl, noon()).unwrap();
-        let state = ca::first(name, made.ca, None, &policy(), noon());
+        let state = ca::first(name, made.ca, ca::Before::default(), &policy(), noon());
         assert!(state.document().is_ok(), "{name}");
     }
 }

@@ -21,7 +21,7 @@ fn new_ca(id: &str, at: DateTime<Utc>) -> NewCa {
 }
 
 fn begun() -> AuthorityState {
-    first("td-a.test", new_ca("a", noon()), None, &policy(), noon())
+    first("td-a.test", new_ca("a", noon()), Before::default(), &policy(), noon())
 }
 
 fn none() -> Requests {
@@ -61,8 +61,20 @@ fn the_first_ca_signs_at_once_and_the_sequence_begins_with_one() {
 
 #[test]
 fn a_new_authority_counts_on_from_what_was_published() {
-    let state = first("td-a.test", new_ca("a", noon()), Some(41), &policy(), noon());
+    let before = Before { sequence: Some(41), ..Before::default() };
+    let state = first("td-a.test", new_ca("a", noon()), before, &policy(), noon());
     assert_eq!(state.sequence, 42);
+}
+
+#[test]
+fn after_a_new_authority_no_ca_signs_before_clients_that_poll_by_the_old_hint_know_it() {
+    let hint = policy().refresh_hint * 10;
+    let before = Before { sequence: Some(41), refresh_hint: hint };
+    let state = first("td-a.test", new_ca("a", noon()), before, &policy(), noon());
+    let asked = Requests { rotate: Some("now".to_owned()), ..none() };
+    let state = settled(state, &asked, noon());
+    let next = state.cas.iter().find(|ca| ca.phase == Phase::Prepared).unwrap();
+    assert!(next.usable_at >= noon() + hint * 3, "{}", next.usable_at);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl World {
         let hours = TimeDelta::hours;
         let policy = Policy { refresh_hint: hours(1), ca_ttl: hours(24), svid_ttl: hours(1) };
         let made = make_ca("ours.test", policy.ca_ttl, noon()).unwrap();
-        let state = ca::first("ours.test", made.ca, None, &policy, noon());
+        let state = ca::first("ours.test", made.ca, ca::Before::default(), &policy, noon());
         let signer = LocalSigner::new("ours.test", &state.cas[0], &made.key).unwrap();
         let issuer = Issuer { signer: Arc::new(signer), ttl: hours(1), read_at: Instant::now() };
         Self { server, partner: Ca::new("partner.test"), issuer, lines: Lines::default() }

@@ -15,7 +15,7 @@ fn issuer(read_at: Instant) -> Issuer {
     let hours = TimeDelta::hours;
     let made = make_ca("ours.test", hours(24), noon()).unwrap();
     let policy = Policy { refresh_hint: hours(1), ca_ttl: hours(24), svid_ttl: hours(1) };
-    let state = ca::first("ours.test", made.ca, None, &policy, noon());
+    let state = ca::first("ours.test", made.ca, ca::Before::default(), &policy, noon());
     let signer = LocalSigner::new("ours.test", &state.cas[0], &made.key).unwrap();
     Issuer { signer: Arc::new(signer), ttl: hours(1), read_at }
 }

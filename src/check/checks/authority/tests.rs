@@ -33,7 +33,8 @@ fn state() -> AuthorityState {
         not_before: noon(),
         not_after: noon() + policy.ca_ttl,
     };
-    ca::first("td-a.test", new, Some(3), &policy, noon())
+    let before = ca::Before { sequence: Some(3), ..ca::Before::default() };
+    ca::first("td-a.test", new, before, &policy, noon())
 }
 
 fn published() -> PublishedFound {
