@@ -172,9 +172,10 @@ impl Cluster {
                 _ = process => self.violation("a controller ended by itself".to_owned()),
             }
             drop(kill);
-            let down_until = lock(&place.down_until).take();
             sleep(RESTART).await;
-            if let Some(until) = down_until {
+            // It may be stopped again while it is down.
+            loop {
+                let Some(until) = lock(&place.down_until).take() else { break };
                 sleep_until(until).await;
             }
         }
