@@ -109,7 +109,7 @@ enum OwnError {
     OtherTrustDomain { found: String, configured: String },
 }
 
-/// A create finds nothing where its namespace is missing; whoever starts the program by hand has none.
+/// A create answers 404 if its namespace is missing, as in an empty cluster or sandbox.
 fn namespace_hint(cause: &ApiError) -> &'static str {
     match cause {
         ApiError::NotFound => ". Does the namespace of --namespace exist?",
