@@ -21,6 +21,20 @@ use crate::{
     names::{ACCEPT_ANNOTATION, REFRESH_ANNOTATION},
 };
 
+/// Of all bundles that joins are judged by, in bytes. Each is in memory several times while one changes, and whoever
+/// may create federations could end every replica with a hundred large ones otherwise.
+const MOST_BUNDLES: usize = 16 * 1024 * 1024;
+
+/// Whether the bundle of this federation fits beside those of the others that are kept.
+pub fn has_room<'a>(
+    others: impl Iterator<Item = &'a Summary>,
+    federation: &SpiffeFederation,
+) -> bool {
+    let length = |it: &SpiffeFederation| it.status.current_bundle.as_ref().map_or(0, String::len);
+    let others = others.map(|it| &it.outline).filter(|it| it.name() != federation.name());
+    others.map(length).sum::<usize>() + length(federation) <= MOST_BUNDLES
+}
+
 /// Enough to say whether a federation counts, when it is due, and what metrics show of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {

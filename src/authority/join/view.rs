@@ -246,6 +246,8 @@ impl Trusted {
 /// Without what nobody here reads.
 fn lean(mut token: JoinToken) -> Arc<JoinToken> {
     token.metadata.managed_fields = None;
+    token.metadata.annotations = None;
+    token.metadata.labels = None;
     Arc::new(token)
 }
 

@@ -9,7 +9,10 @@ use super::Authority;
 use crate::{
     api::spiffe_federation::SpiffeFederation,
     authority::{
-        decide::{summary::Summary, sync::TRUSTED},
+        decide::{
+            summary::{self, Summary},
+            sync::TRUSTED,
+        },
         join::view::Watched,
     },
     k8s::{
@@ -65,7 +68,16 @@ impl Authority {
         let mut summary = Summary::of(federation);
         let is_trusted = summary.outline.condition(TRUSTED).is_some_and(|it| it.status == "True");
         if self.options.join.is_some() && is_trusted {
-            summary.outline.status.current_bundle.clone_from(&federation.status.current_bundle);
+            let known = lock(&self.federations);
+            if summary::has_room(known.values().map(|it| &**it), federation) {
+                let bundle = &federation.status.current_bundle;
+                summary.outline.status.current_bundle.clone_from(bundle);
+            } else {
+                tracing::warn!(
+                    federation = federation.name(),
+                    "all bundles together are too large: nobody joins by this one, and agents do not get it"
+                );
+            }
         }
         summary
     }

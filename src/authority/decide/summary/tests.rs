@@ -116,3 +116,29 @@ fn the_end_of_the_last_authority_is_known_without_the_bundle() {
     assert_eq!(summary.next_look(Due::At(noon()), noon()), Some(noon()));
     assert_eq!(summary.next_look(Due::Never, end), None);
 }
+
+#[test]
+fn bundles_that_joins_are_judged_by_are_bounded_together() {
+    let large = |name: &str| {
+        let mut one = federation(name, 1, web());
+        one.status.current_bundle = Some("x".repeat(500_000));
+        one
+    };
+    let kept = |one: &SpiffeFederation| {
+        let mut summary = Summary::of(one);
+        summary.outline.status.current_bundle.clone_from(&one.status.current_bundle);
+        summary
+    };
+    let mut known = Vec::new();
+    for one in (0..1000).map(|number| large(&format!("peer{number}.test"))) {
+        if !has_room(known.iter(), &one) {
+            break;
+        }
+        known.push(kept(&one));
+    }
+    assert_eq!(known.len(), MOST_BUNDLES / 500_000);
+    assert!(has_room(known.iter(), &large("peer0.test")), "it is there already");
+    let mut small = federation("small.test", 1, web());
+    small.status.current_bundle = Some("x".repeat(5_000));
+    assert!(has_room(known.iter(), &small), "a large one is left out, and not all after it");
+}
