@@ -267,6 +267,17 @@ fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
     let root = authority("root").with_raw("1.2.3.4", true, &[5, 0]).self_signed();
     let why = "the issuer has a critical extension that Go does not know";
     assert_mismatch(&leaf().by(&root), &root.crt(), why);
+    // Of names, Go knows four kinds.
+    let root = authority("root").with("nameConstraints", "critical,permitted;RID:1.2.3.4");
+    let root = root.self_signed();
+    assert_mismatch(&leaf().by(&root), &root.crt(), why);
+}
+
+#[test]
+fn a_public_key_among_the_authorities_is_no_problem() {
+    let root = authority("root").self_signed();
+    let public = String::from_utf8(root.key.public_key_to_pem().unwrap()).unwrap();
+    assert!(said(&leaf().by(&root), &(public + &root.crt())).is_empty());
 }
 
 #[test]
