@@ -11,12 +11,13 @@
 //!                 |
 //!        k8s <-> runtime        the Kubernetes API; what every job runs in
 //!                 |
-//!     api   tls   spiffe  names Kubernetes types; judgement of certificates and SPIFFE documents
+//!     api  tls  spiffe  jose names Kubernetes types; judgement of certificates, SPIFFE documents, tokens
 //! ```
 //!
-//! - `decide/` folders, `tls` and `spiffe` are pure: no client, no clock, no lock, no log, no tokio. Of
+//! - `decide/` folders, `tls`, `spiffe` and `jose` are pure: no client, no clock, no lock, no log, no tokio. Of
 //!   `runtime` they use `redact` and `printable`, which are pure, too.
-//! - A job does not use another job. They meet in `tls`, `spiffe`, `bundle`, `runtime` and `k8s`.
+//! - A job does not use another job. They meet in `tls`, `spiffe`, `jose`, `bundle`, `runtime`
+//!   and `k8s`.
 //! - No room below the jobs uses a job or a command.
 //! - No modules use each other in a circle, but for a module and its own children.
 //!
@@ -33,6 +34,7 @@ pub mod cli;
 pub mod demo;
 pub mod federate;
 pub mod inject;
+pub mod jose;
 pub mod k8s;
 pub mod names;
 pub mod runtime;

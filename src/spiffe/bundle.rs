@@ -29,7 +29,7 @@ use crate::tls;
 use document::Document;
 use jwk::Jwk;
 
-pub use jwk::{Curve, JwkFlaw, JwtKey, PublicKey};
+pub use jwk::{JwkFlaw, JwtKey};
 pub use map::{BundleMap, MapError};
 
 /// Longer hints are cut, so that adding one to a time can't overflow.

@@ -1,20 +1,13 @@
 //! Whether a JWT-SVID proves a SPIFFE ID.
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
-    RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters,
-    RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
-};
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
 use super::{
-    bundle::{Bundle, Curve, JwtKey, PublicKey},
+    bundle::Bundle,
     id::{IdError, SpiffeId, TrustDomain},
-    json::Unique,
 };
+use crate::jose::jws::{Jws, NotJws};
 
 /// In bytes.
 const LONGEST: usize = 16 * 1024;
@@ -66,49 +59,17 @@ pub enum JwtError {
     Signature,
 }
 
+impl From<NotJws> for JwtError {
+    fn from(_: NotJws) -> Self {
+        Self::Form
+    }
+}
+
 /// A JWT-SVID that was verified.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JwtSvid {
     pub id: SpiffeId,
     pub claims: Map<String, Value>,
-}
-
-#[derive(Clone, Copy)]
-enum Algorithm {
-    Ec(Curve, &'static dyn VerificationAlgorithm),
-    Rsa(&'static RsaParameters),
-}
-
-impl Algorithm {
-    fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "ES256" => Self::Ec(Curve::P256, &ECDSA_P256_SHA256_FIXED),
-            "ES384" => Self::Ec(Curve::P384, &ECDSA_P384_SHA384_FIXED),
-            "ES512" => Self::Ec(Curve::P521, &ECDSA_P521_SHA512_FIXED),
-            "RS256" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA256),
-            "RS384" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA384),
-            "RS512" => Self::Rsa(&RSA_PKCS1_2048_8192_SHA512),
-            "PS256" => Self::Rsa(&RSA_PSS_2048_8192_SHA256),
-            "PS384" => Self::Rsa(&RSA_PSS_2048_8192_SHA384),
-            "PS512" => Self::Rsa(&RSA_PSS_2048_8192_SHA512),
-            _ => return None,
-        })
-    }
-
-    fn has_signed(self, key: &JwtKey, message: &[u8], signature: &[u8]) -> bool {
-        match (self, key.key()) {
-            (Self::Ec(expected, algorithm), PublicKey::Ec { curve, x, y })
-                if *curve == expected =>
-            {
-                let point = [&[4], &x[..], &y[..]].concat();
-                UnparsedPublicKey::new(algorithm, point).verify(message, signature).is_ok()
-            }
-            (Self::Rsa(parameters), PublicKey::Rsa { n, e }) => {
-                RsaPublicKeyComponents { n, e }.verify(parameters, message, signature).is_ok()
-            }
-            _ => false,
-        }
-    }
 }
 
 /// Verifies a JWT-SVID for this audience with the bundle of its subject's trust domain.
@@ -121,30 +82,27 @@ pub fn verify<'a>(
     if token.len() > LONGEST {
         return Err(JwtError::Long);
     }
-    let (signed, signature) = token.rsplit_once('.').ok_or(JwtError::Form)?;
-    let (header, claims) = signed.split_once('.').ok_or(JwtError::Form)?;
-    let (header, claims) = (object(header)?, object(claims)?);
-    let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| JwtError::Form)?;
-    if header.get("typ").is_some_and(|it| *it != "JWT" && *it != "JOSE") {
+    let token = Jws::read(token)?;
+    let claims = &token.claims;
+    if token.header.get("typ").is_some_and(|it| *it != "JWT" && *it != "JOSE") {
         return Err(JwtError::Type);
     }
-    if NOT_TAKEN.iter().any(|it| header.contains_key(*it)) {
+    if NOT_TAKEN.iter().any(|it| token.header.contains_key(*it)) {
         return Err(JwtError::Parameter);
     }
-    let algorithm = header.get("alg").and_then(Value::as_str).and_then(Algorithm::named);
-    let algorithm = algorithm.ok_or(JwtError::Algorithm)?;
-    let kid = header.get("kid").and_then(Value::as_str).ok_or(JwtError::NoKid)?;
+    let algorithm = token.algorithm().ok_or(JwtError::Algorithm)?;
+    let kid = token.parameter("kid").ok_or(JwtError::NoKid)?;
     let subject = claims.get("sub").and_then(Value::as_str).ok_or(JwtError::NoSubject)?;
     let id = SpiffeId::parse(subject)?;
     let trust_domain = id.trust_domain();
     let bundle = bundle_of(trust_domain).ok_or_else(|| JwtError::NoBundle(trust_domain.clone()))?;
     let mut keys = bundle.jwt.iter().filter(|key| key.kid == kid).peekable();
     keys.peek().ok_or_else(|| JwtError::NoKey(trust_domain.clone()))?;
-    if !keys.any(|key| algorithm.has_signed(key, signed.as_bytes(), &signature)) {
+    if !keys.any(|key| token.is_signed_by(key.key(), algorithm)) {
         return Err(JwtError::Signature);
     }
-    check_claims(&claims, audience, now)?;
-    Ok(JwtSvid { id, claims })
+    check_claims(claims, audience, now)?;
+    Ok(JwtSvid { id, claims: token.claims })
 }
 
 fn check_claims(
@@ -179,14 +137,6 @@ fn check_claims(
     match ["iss", "jti"].iter().filter_map(|it| claims.get(*it)).all(Value::is_string) {
         true => Ok(()),
         false => Err(JwtError::NoText),
-    }
-}
-
-fn object(part: &str) -> Result<Map<String, Value>, JwtError> {
-    let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| JwtError::Form)?;
-    match serde_json::from_slice(&json) {
-        Ok(Unique(Value::Object(members))) => Ok(members),
-        _ => Err(JwtError::Form),
     }
 }
 

@@ -6,7 +6,6 @@ pub mod bundle;
 mod certificate;
 pub mod chain;
 pub mod id;
-mod json;
 pub mod jwt;
 pub mod key;
 pub mod pattern;

@@ -14,7 +14,7 @@ use source::{Source, UsedPath, read_all};
 /// They use each other only through the shared rooms.
 const JOBS: [&str; 5] = ["inject", "federate", "authority", "review", "gcp"];
 /// Every job stands on them, so they know no job and no command.
-const SHARED: [&str; 7] = ["runtime", "k8s", "tls", "spiffe", "bundle", "api", "names"];
+const SHARED: [&str; 8] = ["runtime", "k8s", "tls", "spiffe", "jose", "bundle", "api", "names"];
 /// They stand on jobs.
 const COMMANDS: [&str; 5] = ["cli", "check", "uninstall", "demo", "sandbox"];
 
@@ -58,7 +58,8 @@ fn broken_rule(source: &Source, path: &UsedPath) -> Option<String> {
     }
     let module = source.module();
     let room = module.first().map(String::as_str).unwrap_or_default();
-    let is_pure = matches!(room, "tls" | "spiffe") || module.iter().any(|part| part == "decide");
+    let is_pure =
+        matches!(room, "tls" | "spiffe" | "jose") || module.iter().any(|part| part == "decide");
     if is_pure && let Some(what) = impure(&used) {
         return Some(format!("{} is pure, it uses no {what}", module.join("::")));
     }

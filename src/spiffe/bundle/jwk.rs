@@ -1,17 +1,13 @@
 //! One key of a bundle document.
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, ParsedPublicKey,
-    VerificationAlgorithm,
-};
-use base64::{
-    Engine as _,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use super::{Authority, Certificate, Flaw, document::is_alias};
-use crate::spiffe::certificate::CertificateKey;
+use crate::{
+    jose::jwk::{Curve, Malformed, PublicKey, number, without_zeros},
+    spiffe::certificate::CertificateKey,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwkFlaw {
@@ -47,68 +43,6 @@ impl JwtKey {
     }
 }
 
-/// Numbers are big-endian.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PublicKey {
-    /// Both numbers have the curve's length.
-    Ec { curve: Curve, x: Vec<u8>, y: Vec<u8> },
-    /// Without leading zeros.
-    Rsa { n: Vec<u8>, e: Vec<u8> },
-}
-
-impl PublicKey {
-    pub(super) fn parts(&self) -> [&[u8]; 3] {
-        match self {
-            Self::Ec { curve, x, y } => [curve.name().as_bytes(), x, y],
-            Self::Rsa { n, e } => [b"RSA", n, e],
-        }
-    }
-}
-
-/// The curves that JWT-SVIDs may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Curve {
-    P256,
-    P384,
-    P521,
-}
-
-impl Curve {
-    const ALL: [Self; 3] = [Self::P256, Self::P384, Self::P521];
-
-    /// As in a JWK.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::P256 => "P-256",
-            Self::P384 => "P-384",
-            Self::P521 => "P-521",
-        }
-    }
-
-    /// The curve whose coordinates have so many bytes.
-    pub(super) fn of_length(bytes: usize) -> Option<Self> {
-        Self::ALL.into_iter().find(|curve| curve.bytes() == bytes)
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::P256 => 32,
-            Self::P384 => 48,
-            Self::P521 => 66,
-        }
-    }
-
-    fn has_point(self, x: &[u8], y: &[u8]) -> bool {
-        let algorithm: &'static dyn VerificationAlgorithm = match self {
-            Self::P256 => &ECDSA_P256_SHA256_ASN1,
-            Self::P384 => &ECDSA_P384_SHA384_ASN1,
-            Self::P521 => &ECDSA_P521_SHA512_ASN1,
-        };
-        // Uncompressed: both coordinates follow.
-        ParsedPublicKey::new(algorithm, [&[4], x, y].concat()).is_ok()
-    }
-}
-
 pub(super) enum Jwk {
     X509(Authority),
     Jwt(JwtKey),
@@ -132,8 +66,7 @@ impl Jwk {
         }
         match (key["kty"].as_str(), key["use"].as_str()) {
             (Some(kty @ ("EC" | "RSA" | "OKP")), Some("x509-svid")) => authority(key, kty),
-            (Some("EC"), Some("jwt-svid")) => jwt(key, elliptic(key)),
-            (Some("RSA"), Some("jwt-svid")) => jwt(key, rsa(key).map(Some)),
+            (Some("EC" | "RSA"), Some("jwt-svid")) => jwt(key, PublicKey::read(key)),
             // JWT-SVIDs are signed with no other type.
             _ => Ok(Self::PassedOver),
         }
@@ -192,46 +125,10 @@ fn is_described(key: &Value, kty: &str, of_certificate: &CertificateKey<'_>) -> 
     }
 }
 
-fn jwt(key: &Value, public: Result<Option<PublicKey>, JwkFlaw>) -> Result<Jwk, JwkFlaw> {
+fn jwt(key: &Value, public: Result<Option<PublicKey>, Malformed>) -> Result<Jwk, JwkFlaw> {
     let kid = key["kid"].as_str().filter(|kid| !kid.is_empty()).ok_or(JwkFlaw::NoKid)?;
-    Ok(match public? {
+    Ok(match public.map_err(|_| JwkFlaw::Numbers)? {
         Some(key) => Jwk::Jwt(JwtKey { kid: kid.to_owned(), key }),
         None => Jwk::PassedOver,
     })
-}
-
-/// None for an unknown curve.
-fn elliptic(key: &Value) -> Result<Option<PublicKey>, JwkFlaw> {
-    let name = key["crv"].as_str().ok_or(JwkFlaw::Numbers)?;
-    let Some(curve) = Curve::ALL.into_iter().find(|curve| curve.name() == name) else {
-        return Ok(None);
-    };
-    let coordinate = |name: &str| {
-        number(key, name).filter(|number| number.len() == curve.bytes()).ok_or(JwkFlaw::Numbers)
-    };
-    let (x, y) = (coordinate("x")?, coordinate("y")?);
-    match curve.has_point(&x, &y) {
-        true => Ok(Some(PublicKey::Ec { curve, x, y })),
-        false => Err(JwkFlaw::Numbers),
-    }
-}
-
-fn rsa(key: &Value) -> Result<PublicKey, JwkFlaw> {
-    let positive = |name: &str| {
-        let number = number(key, name).ok_or(JwkFlaw::Numbers)?;
-        match without_zeros(&number) {
-            [] => Err(JwkFlaw::Numbers),
-            digits => Ok(digits.to_vec()),
-        }
-    };
-    Ok(PublicKey::Rsa { n: positive("n")?, e: positive("e")? })
-}
-
-fn without_zeros(number: &[u8]) -> &[u8] {
-    let first = number.iter().position(|&byte| byte != 0);
-    &number[first.unwrap_or(number.len())..]
-}
-
-fn number(key: &Value, name: &str) -> Option<Vec<u8>> {
-    URL_SAFE_NO_PAD.decode(key[name].as_str()?).ok()
 }

@@ -10,10 +10,8 @@ use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, public_key::PublicKey};
 
-use super::{
-    Authority, Bundle, Flaw, JwtKey,
-    jwk::{Curve, PublicKey as PublicNumbers},
-};
+use super::{Authority, Bundle, Flaw, JwtKey};
+use crate::jose::jwk::{Curve, PublicKey as PublicNumbers};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {

@@ -6,6 +6,7 @@ use aws_lc_rs::{
         RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
     },
 };
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 
 use super::*;

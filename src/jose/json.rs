@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-pub(super) struct Unique(pub Value);
+pub struct Unique(pub Value);
 
 impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
