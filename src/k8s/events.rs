@@ -191,7 +191,9 @@ impl Publisher {
             metadata: ObjectMeta { name: Some(event_name(message)), ..Default::default() },
             event_time: Some(micro_time(now)),
             reporting_controller: Some(self.controller.to_owned()),
-            reporting_instance: Some(shortened(&self.instance, LONGEST_INSTANCE).to_owned()),
+            reporting_instance: Some(
+                printable::shortened(&self.instance, LONGEST_INSTANCE).to_owned(),
+            ),
             action: Some(message.action.to_owned()),
             reason: Some(message.reason.to_owned()),
             type_: Some(message.kind.to_owned()),
@@ -279,13 +281,7 @@ fn cut(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.into_owned();
     }
-    format!("{}{ELLIPSIS}", shortened(&note, LONGEST_NOTE - ELLIPSIS.len()))
-}
-
-/// As much of the text as fits, cut between two characters.
-fn shortened(text: &str, longest: usize) -> &str {
-    let end = (0..=longest.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
+    format!("{}{ELLIPSIS}", printable::shortened(&note, LONGEST_NOTE - ELLIPSIS.len()))
 }
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ pub fn json(document: &str) -> String {
     text
 }
 
+/// As much of the text as fits into so many bytes, cut between two characters.
+pub fn shortened(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let stays = |c: char| is_printable(c) || keeps(c);
     if text.chars().all(stays) {
