@@ -5,7 +5,7 @@
 //!                 |
 //!     check   uninstall   demo  commands
 //!                 |
-//!  inject  federate  authority  jobs: decide/ (pure)  act/  cache/  run.rs
+//!  inject federate authority review  jobs: decide/ (pure)  act/  cache/  run.rs
 //!                 |
 //!        bundle   |             fetches and serves SPIFFE bundles
 //!                 |
@@ -37,6 +37,7 @@ pub mod inject;
 pub mod jose;
 pub mod k8s;
 pub mod names;
+pub mod review;
 pub mod runtime;
 pub mod spiffe;
 pub mod tls;

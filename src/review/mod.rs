@@ -1,0 +1,3 @@
+//! TokenReview for the tokens of many clusters.
+
+pub mod decide;
