@@ -1,0 +1,228 @@
+//! One review, from the token to the answer.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    decide::{
+        cluster_answer::{ClusterAnswer, Mismatch, judge},
+        config::Prefixes,
+        detect::{Detected, NobodyReason, detect},
+        identity::Identity,
+        request::Answer,
+        status::Failure,
+        token::{Token, TokenError},
+    },
+    forward::{ForwardError, Forwarder, Question},
+    keys::{KeyStore, Refreshed},
+};
+use crate::{k8s::api_error::ApiError, runtime::clock::Clock};
+
+/// Reviews that may wait for new keys at the same time, callers' own tokens apart.
+const WAITING: usize = 56;
+const WAITING_CALLERS: usize = 8;
+/// Kubernetes' words.
+const INVALID: &str = "invalid bearer token";
+const EXPIRED: &str = "[invalid bearer token, service account token has expired]";
+
+/// Whose token it is. Those of callers have places of their own, so that a flood of tokens to review does not
+/// keep callers out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Review,
+    Caller,
+}
+
+/// Why a token is not good, for the audit log. Nothing of it is told to the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefusedReason {
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Nobody(#[from] NobodyReason),
+    #[error("no cluster publishes its key")]
+    UnpublishedKey,
+    #[error("its cluster says no: {0}")]
+    Cluster(String),
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    #[error("its cluster has no prefix for names, so no kube-apiserver is told one")]
+    NoPrefix,
+}
+
+/// What came out.
+pub struct Reviewed {
+    pub answer: Answer,
+    /// None if it is nobody's.
+    pub cluster: Option<Arc<str>>,
+    pub identity: Option<Identity>,
+    pub refused: Option<RefusedReason>,
+}
+
+impl Reviewed {
+    /// With the names that the cluster's users have elsewhere.
+    pub fn prefixed(mut self, prefixes: &Prefixes) -> Self {
+        self.answer = match self.answer {
+            Answer::Authenticated(it) => Answer::Authenticated(Box::new(it.prefixed(prefixes))),
+            no => no,
+        };
+        self
+    }
+
+    /// What a webhook is told of a cluster whose names are not told apart from the caller's own.
+    pub fn without_prefix(self) -> Self {
+        match self.answer {
+            Answer::Authenticated(_) => Self {
+                cluster: self.cluster,
+                identity: self.identity,
+                ..Self::refused(RefusedReason::NoPrefix)
+            },
+            Answer::NotAuthenticated(_) => self,
+        }
+    }
+
+    fn refused(reason: impl Into<RefusedReason>) -> Self {
+        let reason = reason.into();
+        let words = match &reason {
+            RefusedReason::Nobody(NobodyReason::Expired) => EXPIRED.to_owned(),
+            RefusedReason::Cluster(words) => words.clone(),
+            _ => INVALID.to_owned(),
+        };
+        let answer = Answer::NotAuthenticated(words);
+        Self { answer, cluster: None, identity: None, refused: Some(reason) }
+    }
+}
+
+/// What a review is asked with. Has no Debug: it holds a token.
+pub struct Asked<'a> {
+    pub token: &'a str,
+    pub audiences: &'a [String],
+    pub audit_id: Option<&'a HeaderValue>,
+    pub deadline: Instant,
+    pub purpose: Purpose,
+}
+
+pub struct Reviewer {
+    keys: Arc<KeyStore>,
+    forwarder: Forwarder,
+    clock: Clock,
+    waiting: Semaphore,
+    waiting_callers: Semaphore,
+}
+
+impl Reviewer {
+    pub fn new(keys: Arc<KeyStore>, forwarder: Forwarder, clock: Clock) -> Self {
+        let (waiting, waiting_callers) = (Semaphore::new(WAITING), Semaphore::new(WAITING_CALLERS));
+        Self { keys, forwarder, clock, waiting, waiting_callers }
+    }
+
+    /// A failure says nothing about the token: nobody may take it for a no.
+    pub async fn review(&self, asked: Asked<'_>) -> Result<Reviewed, Failure> {
+        let token = match Token::read(asked.token) {
+            Ok(token) => token,
+            Err(error) => return Ok(Reviewed::refused(error)),
+        };
+        let cluster = match self.detected(&token, &asked).await? {
+            Ok(cluster) => cluster,
+            Err(reason) => return Ok(Reviewed::refused(reason)),
+        };
+        let question = Question {
+            token: asked.token,
+            audiences: asked.audiences,
+            audit_id: asked.audit_id,
+            deadline: asked.deadline,
+        };
+        let status = self.forwarder.forward(&cluster, question).await.map_err(|error| {
+            tracing::warn!(%error, "forwarding a review failed");
+            failure(&error)
+        })?;
+        let mut reviewed = match judge(status, &token, asked.audiences, &cluster) {
+            ClusterAnswer::Accepted(accepted) => Reviewed {
+                answer: Answer::Authenticated(accepted),
+                cluster: None,
+                identity: None,
+                refused: None,
+            },
+            ClusterAnswer::Refused(words) => Reviewed::refused(RefusedReason::Cluster(words)),
+            ClusterAnswer::Mismatch(mismatch) => {
+                tracing::error!(%cluster, %mismatch, "the cluster's answer contradicts its token");
+                Reviewed::refused(mismatch)
+            }
+        };
+        reviewed.cluster = Some(cluster);
+        reviewed.identity = Some(token.identity);
+        Ok(reviewed)
+    }
+
+    /// The token's cluster, after its keys were fetched again if no known one signed it.
+    async fn detected(
+        &self,
+        token: &Token<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Result<Arc<str>, RefusedReason>, Failure> {
+        let find = || detect(token, &self.keys.directory(), self.clock.now());
+        let clusters = match find() {
+            Detected::UnknownKey(clusters) => clusters,
+            Detected::Of(cluster) => return Ok(Ok(cluster)),
+            Detected::Nobody(reason) => return Ok(Err(reason.into())),
+        };
+        let waiting = match asked.purpose {
+            Purpose::Review => &self.waiting,
+            Purpose::Caller => &self.waiting_callers,
+        };
+        let _place = waiting.try_acquire().map_err(|_| {
+            Failure::too_many_requests("too many tokens with keys that are not known yet")
+        })?;
+        let refreshed = self.keys.refresh(&clusters, asked.deadline);
+        let refreshed = timeout_at(asked.deadline, refreshed).await;
+        match find() {
+            Detected::Of(cluster) => Ok(Ok(cluster)),
+            Detected::Nobody(reason) => Ok(Err(reason.into())),
+            Detected::UnknownKey(_) if refreshed == Ok(Refreshed::All) => {
+                Ok(Err(RefusedReason::UnpublishedKey))
+            }
+            Detected::UnknownKey(_) => {
+                Err(Failure::unavailable("the keys of a cluster could not be fetched"))
+            }
+        }
+    }
+}
+
+/// An outage is never told as a no. What does not end by itself is told without Retry-After, because clients
+/// would try it ten times. The log has what exactly went wrong.
+fn failure(error: &ForwardError) -> Failure {
+    let busy = |cluster| format!("too many reviews are under way at cluster {cluster}");
+    match error {
+        ForwardError::Busy(cluster) => Failure::too_many_requests(busy(cluster)),
+        ForwardError::Broken(cluster) => Failure::unavailable(unanswered(cluster)),
+        ForwardError::Unknown(cluster) => Failure::unavailable_for_long(unanswered(cluster)),
+        ForwardError::Call { source: ApiError::TooManyRequests { .. }, cluster } => {
+            Failure::too_many_requests(busy(cluster))
+        }
+        ForwardError::Call { source, cluster } if is_lasting(source) => {
+            Failure::unavailable_for_long(unanswered(cluster))
+        }
+        ForwardError::Call { cluster, .. } => Failure::unavailable(unanswered(cluster)),
+    }
+}
+
+fn unanswered(cluster: &str) -> String {
+    format!("cluster {cluster} could not be asked about the token")
+}
+
+/// Our credential or the CA is wrong: somebody has to act.
+fn is_lasting(error: &ApiError) -> bool {
+    match error {
+        ApiError::Unauthorized | ApiError::Forbidden | ApiError::NotFound => true,
+        ApiError::Unreachable { why } => why.contains("certificate"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
