@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     decide::{
@@ -178,12 +175,11 @@ impl Reviewer {
         let _place = waiting.try_acquire().map_err(|_| {
             Failure::too_many_requests("too many tokens with keys that are not known yet")
         })?;
-        let refreshed = self.keys.refresh(&clusters, asked.deadline);
-        let refreshed = timeout_at(asked.deadline, refreshed).await;
+        let refreshed = self.keys.refresh(&clusters, asked.deadline).await;
         match find() {
             Detected::Of(cluster) => Ok(Ok(cluster)),
             Detected::Nobody(reason) => Ok(Err(reason.into())),
-            Detected::UnknownKey(_) if refreshed == Ok(Refreshed::All) => {
+            Detected::UnknownKey(_) if refreshed == Refreshed::All => {
                 Ok(Err(RefusedReason::UnpublishedKey))
             }
             Detected::UnknownKey(_) => {

@@ -33,8 +33,6 @@ const WEBHOOK: &str = "/webhook/tokenreviews";
 /// Of bodies under way, in pieces of this many bytes: 64 MiB in all.
 const PIECE: usize = 64 * 1024;
 const PIECES: usize = 1024;
-const RETRY_AFTER: HeaderName = header::RETRY_AFTER;
-const WARNING: HeaderName = header::WARNING;
 /// Of an `Audit-ID`, in bytes.
 const LONGEST_ID: usize = 64;
 
@@ -116,7 +114,7 @@ fn shown(failure: &Failure) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, json);
     if let Some(seconds) = failure.retry_after {
-        headers.insert(RETRY_AFTER, seconds.into());
+        headers.insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
@@ -158,7 +156,7 @@ impl Service {
         headers.insert(AUDIT_ID, id);
         for warning in &review.warnings {
             if let Some(value) = warning_header(warning) {
-                headers.append(WARNING, value);
+                headers.append(header::WARNING, value);
             }
         }
         Ok(response)
