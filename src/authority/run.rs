@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     authority::{
-        act::{apply::Writer, audit_log::AuditLog, fetch::Fetcher},
+        act::{apply::Writer, fetch::Fetcher},
         decide::{audit::Audited, ca, summary::Summary, sync as sync_decisions},
         join::{
             server::{JoinOptions, JoinService},
@@ -41,7 +41,9 @@ use crate::{
         queue::{Key, Queue},
     },
     names::AUTHORITY_REPORTER,
-    runtime::{clock::Clock, http_listener, lock::lock, tls_listener::CertReloader},
+    runtime::{
+        audit_log::AuditLog, clock::Clock, http_listener, lock::lock, tls_listener::CertReloader,
+    },
     spiffe::id::{SpiffeId, TrustDomain},
 };
 use own::Own;

@@ -11,10 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     authority::{
-        act::{
-            audit_log::AuditLog,
-            fetch::{ErrorDetail, NetworkFetcher},
-        },
+        act::fetch::{ErrorDetail, NetworkFetcher},
         decide::{ca, summary::Summary, sync},
         join::server::JoinOptions,
         metrics::{Federations, Metrics, Source},
@@ -24,6 +21,7 @@ use crate::{
     cli::cluster::namespace_name,
     names::AUTHORITY_LEASE,
     runtime::{
+        audit_log::AuditLog,
         controller::{Context, Controller, ControllerArgs, Unable, socket_address},
         flags::at_least_a_second,
         tls_listener::{CertReloader, PeerAddress},

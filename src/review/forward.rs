@@ -73,6 +73,12 @@ impl Forwarder {
         Self { members: clusters.into_iter().map(member).collect() }
     }
 
+    /// Whether reviews are sent to it, as far as is known.
+    pub fn is_answering(&self, cluster: &str) -> bool {
+        let closed_until = |member: &Member| lock(&member.breaker).closed_until;
+        self.members.get(cluster).is_some_and(|it| closed_until(it).is_none())
+    }
+
     /// What the cluster says. Nothing of what the caller sent along is passed on but token and audiences.
     pub async fn forward(
         &self,

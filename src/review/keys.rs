@@ -205,6 +205,27 @@ impl KeyStore {
         *directory = Arc::new(Directory::new(&clusters, &lock(&self.noted)));
     }
 
+    /// Takes over what an older store knows of clusters that are asked as before.
+    pub fn adopt(&self, older: &Self, is_same: impl Fn(&Arc<str>) -> bool) {
+        for (name, member) in self.members.iter().filter(|(name, _)| is_same(name)) {
+            if let Some(state) = older.state(name) {
+                *lock(&member.state) = state;
+            }
+        }
+        *lock(&self.noted) = lock(&older.noted).clone();
+        self.rebuild();
+    }
+
+    /// The clusters whose keys were not asked for yet, or have not answered.
+    pub fn pending(&self) -> BTreeSet<Arc<str>> {
+        let is_pending = |member: &Member| {
+            let state = lock(&member.state);
+            state.fetched_at.is_none() && state.error.is_none()
+        };
+        let pending = self.members.iter().filter(|(_, member)| is_pending(member));
+        pending.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The clusters of which no keys are known yet.
     pub fn missing(&self) -> BTreeSet<Arc<str>> {
         let is_missing = |member: &Member| lock(&member.state).fetched_at.is_none();

@@ -1,8 +1,12 @@
 //! TokenReview for the tokens of many clusters.
 
+pub mod audit;
+pub mod callers;
 pub mod decide;
 pub mod forward;
 pub mod keys;
+pub mod metrics;
+mod remembered;
 pub mod reviewer;
 pub mod serve;
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! One review, from the token to the answer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use http::HeaderValue;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     decide::{
@@ -17,12 +21,15 @@ use super::{
     },
     forward::{ForwardError, Forwarder, Question},
     keys::{KeyStore, Refreshed},
+    remembered::{Fresh, Remembered},
 };
 use crate::{k8s::api_error::ApiError, runtime::clock::Clock};
 
 /// Reviews that may wait for new keys at the same time, callers' own tokens apart.
 const WAITING: usize = 56;
 const WAITING_CALLERS: usize = 8;
+/// Verdicts that are remembered where the configuration asks for it.
+const MOST_REMEMBERED: usize = 16 * 1024;
 /// Kubernetes' words.
 const INVALID: &str = "invalid bearer token";
 const EXPIRED: &str = "[invalid bearer token, service account token has expired]";
@@ -52,13 +59,32 @@ pub enum RefusedReason {
     NoPrefix,
 }
 
+impl RefusedReason {
+    /// A bounded label for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Token(_) => "malformed",
+            Self::Nobody(NobodyReason::Issuer) => "foreign-issuer",
+            Self::Nobody(NobodyReason::Signature) => "bad-signature",
+            Self::Nobody(NobodyReason::Expired) => "expired",
+            Self::UnpublishedKey => "unpublished-key",
+            Self::Cluster(_) => "cluster",
+            Self::Mismatch(_) => "mismatch",
+            Self::NoPrefix => "no-prefix",
+        }
+    }
+}
+
 /// What came out.
+#[derive(Clone)]
 pub struct Reviewed {
     pub answer: Answer,
     /// None if it is nobody's.
     pub cluster: Option<Arc<str>>,
     pub identity: Option<Identity>,
     pub refused: Option<RefusedReason>,
+    /// The end of the token; legacy ones have none.
+    pub expires: Option<DateTime<Utc>>,
 }
 
 impl Reviewed {
@@ -77,6 +103,7 @@ impl Reviewed {
             Answer::Authenticated(_) => Self {
                 cluster: self.cluster,
                 identity: self.identity,
+                expires: self.expires,
                 ..Self::refused(RefusedReason::NoPrefix)
             },
             Answer::NotAuthenticated(_) => self,
@@ -91,7 +118,7 @@ impl Reviewed {
             _ => INVALID.to_owned(),
         };
         let answer = Answer::NotAuthenticated(words);
-        Self { answer, cluster: None, identity: None, refused: Some(reason) }
+        Self { answer, cluster: None, identity: None, refused: Some(reason), expires: None }
     }
 }
 
@@ -106,16 +133,30 @@ pub struct Asked<'a> {
 
 pub struct Reviewer {
     keys: Arc<KeyStore>,
-    forwarder: Forwarder,
+    forwarder: Arc<Forwarder>,
     clock: Clock,
     waiting: Semaphore,
     waiting_callers: Semaphore,
+    cache: Option<Cache>,
+}
+
+/// Verdicts that count for a while: a revoked token stays good for so long.
+struct Cache {
+    ttl: Duration,
+    verdicts: Remembered<Reviewed>,
 }
 
 impl Reviewer {
-    pub fn new(keys: Arc<KeyStore>, forwarder: Forwarder, clock: Clock) -> Self {
+    pub fn new(keys: Arc<KeyStore>, forwarder: Arc<Forwarder>, clock: Clock) -> Self {
         let (waiting, waiting_callers) = (Semaphore::new(WAITING), Semaphore::new(WAITING_CALLERS));
-        Self { keys, forwarder, clock, waiting, waiting_callers }
+        Self { keys, forwarder, clock, waiting, waiting_callers, cache: None }
+    }
+
+    /// Without a time, every review asks the token's cluster.
+    pub fn remembering(mut self, ttl: Option<Duration>) -> Self {
+        let cache = |ttl| Cache { ttl, verdicts: Remembered::new(MOST_REMEMBERED) };
+        self.cache = ttl.map(cache);
+        self
     }
 
     /// A failure says nothing about the token: nobody may take it for a no.
@@ -128,6 +169,34 @@ impl Reviewer {
             Ok(cluster) => cluster,
             Err(reason) => return Ok(Reviewed::refused(reason)),
         };
+        let Some(cache) = &self.cache else { return self.asked(cluster, &token, &asked).await };
+        // The name as well: a token can become another cluster's when the configuration changes.
+        let count = (asked.audiences.len() as u64).to_be_bytes();
+        let mut question = vec![cluster.as_bytes(), asked.token.as_bytes(), &count];
+        question.extend(asked.audiences.iter().map(String::as_bytes));
+        let fresh = async {
+            let answer = self.asked(cluster.clone(), &token, &asked).await?;
+            let until = self.good_until(&answer, cache.ttl);
+            Ok(Fresh { answer, until })
+        };
+        let verdict = timeout_at(asked.deadline, cache.verdicts.get_or(&question, fresh)).await;
+        verdict.unwrap_or_else(|_| Err(Failure::unavailable(unanswered(&cluster))))
+    }
+
+    /// How long others may get this answer: only a yes, and not past the end of the token.
+    fn good_until(&self, reviewed: &Reviewed, ttl: Duration) -> Option<Instant> {
+        let Answer::Authenticated(_) = &reviewed.answer else { return None };
+        let left = reviewed.expires.map(|end| self.clock.until(end));
+        Some(Instant::now() + left.map_or(ttl, |left| left.min(ttl)))
+    }
+
+    /// What the token's own cluster says of it now.
+    async fn asked(
+        &self,
+        cluster: Arc<str>,
+        token: &Token<'_>,
+        asked: &Asked<'_>,
+    ) -> Result<Reviewed, Failure> {
         let question = Question {
             token: asked.token,
             audiences: asked.audiences,
@@ -138,12 +207,13 @@ impl Reviewer {
             tracing::warn!(%error, "forwarding a review failed");
             failure(&error)
         })?;
-        let mut reviewed = match judge(status, &token, asked.audiences, &cluster) {
+        let mut reviewed = match judge(status, token, asked.audiences, &cluster) {
             ClusterAnswer::Accepted(accepted) => Reviewed {
                 answer: Answer::Authenticated(accepted),
                 cluster: None,
                 identity: None,
                 refused: None,
+                expires: None,
             },
             ClusterAnswer::Refused(words) => Reviewed::refused(RefusedReason::Cluster(words)),
             ClusterAnswer::Mismatch(mismatch) => {
@@ -152,7 +222,8 @@ impl Reviewer {
             }
         };
         reviewed.cluster = Some(cluster);
-        reviewed.identity = Some(token.identity);
+        reviewed.identity = Some(token.identity.clone());
+        reviewed.expires = token.expires;
         Ok(reviewed)
     }
 

@@ -1,6 +1,9 @@
 //! Serves TokenReview as kube-apiserver does.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod caller_limit;
+mod discovery;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,10 +13,10 @@ use axum::{
     routing::post,
 };
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Semaphore, SemaphorePermit, watch},
     time::{Instant, timeout_at},
 };
 
@@ -26,6 +29,7 @@ use super::{
     forward::AUDIT_ID,
     reviewer::{Asked, Purpose, Reviewed, Reviewer},
 };
+use caller_limit::CallerLimit;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// For a kube-apiserver with `--authentication-token-webhook-config-file`.
@@ -39,38 +43,55 @@ const LONGEST_ID: usize = 64;
 /// Admits callers.
 pub trait Callers: Send + Sync {
     /// The caller's name for the audit log.
-    fn admit<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<String, Failure>>;
+    fn admit<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<String, Failure>>;
 }
 
-/// A review that was answered, for the audit log.
+/// A review of an admitted caller, and what came out.
 pub struct Record<'a> {
     pub id: &'a str,
     pub caller: &'a str,
     pub audiences: &'a [String],
-    pub reviewed: &'a Reviewed,
+    pub outcome: Result<&'a Reviewed, &'a Failure>,
+    pub took: Duration,
 }
 
+/// Hears of everything that is asked.
 pub trait Audit: Send + Sync {
     fn record(&self, record: Record<'_>);
+    fn caller_refused(&self, failure: &Failure);
 }
 
+/// What reviews are answered with under one configuration.
 pub struct Service {
-    pub reviewer: Reviewer,
-    pub callers: Box<dyn Callers>,
-    pub audit: Box<dyn Audit>,
+    reviewer: Arc<Reviewer>,
+    callers: Box<dyn Callers>,
+    audit: Arc<dyn Audit>,
     /// By cluster.
-    pub prefixes: BTreeMap<Arc<str>, Prefixes>,
+    prefixes: BTreeMap<Arc<str>, Prefixes>,
+    limits: Arc<Limits>,
+}
+
+/// Of a process, whatever its configuration becomes.
+pub struct Limits {
     bodies: Semaphore,
+    callers: CallerLimit,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bodies: Semaphore::new(PIECES), callers: CallerLimit::default() }
+    }
 }
 
 impl Service {
     pub fn new(
-        reviewer: Reviewer,
+        reviewer: Arc<Reviewer>,
         callers: Box<dyn Callers>,
-        audit: Box<dyn Audit>,
+        audit: Arc<dyn Audit>,
         prefixes: BTreeMap<Arc<str>, Prefixes>,
+        limits: Arc<Limits>,
     ) -> Self {
-        Self { reviewer, callers, audit, prefixes, bodies: Semaphore::new(PIECES) }
+        Self { reviewer, callers, audit, prefixes, limits }
     }
 }
 
@@ -91,10 +112,13 @@ impl Door {
     }
 }
 
-pub fn router(service: Arc<Service>) -> Router {
+/// Each request is answered by the service of the moment; those under way stay with theirs.
+pub fn router(current: watch::Receiver<Arc<Service>>) -> Router {
     let refuse = |failure: fn() -> Failure| move || async move { shown(&failure()) };
     let door = |door: Door| {
-        let answer = move |State(service): State<Arc<Service>>, request: Request| async move {
+        type Current = State<watch::Receiver<Arc<Service>>>;
+        let answer = move |State(current): Current, request: Request| async move {
+            let service = current.borrow().clone();
             let answered = service.answer(door, request).await;
             answered.unwrap_or_else(|failure| shown(&failure))
         };
@@ -104,7 +128,8 @@ pub fn router(service: Arc<Service>) -> Router {
         .route(REVIEWS, door(Door::Api))
         .route(WEBHOOK, door(Door::Webhook))
         .fallback(refuse(Failure::not_found))
-        .with_state(service)
+        .with_state(current)
+        .merge(discovery::router())
 }
 
 fn shown(failure: &Failure) -> Response {
@@ -125,7 +150,8 @@ impl Service {
         let parameters = parameters(&head.uri)?;
         let deadline = Instant::now() + parameters.deadline;
         let format = Format::of_answer(&accepted(&head.headers))?;
-        let caller = self.callers.admit(&head.headers).await?;
+        let caller = self.admitted(&head, deadline).await?;
+        let _place = self.limits.callers.enter(&caller)?;
         let body_format = Format::of_body(text(&head.headers, &header::CONTENT_TYPE))?;
         let body = timeout_at(deadline, self.body(body)).await;
         let (body, held) = body.map_err(|_| Failure::unavailable("the body came too slowly"))??;
@@ -140,15 +166,16 @@ impl Service {
             deadline,
             purpose: Purpose::Review,
         };
-        let reviewed = self.reviewer.review(asked).await?;
-        let reviewed = self.named(door, reviewed);
-        let id_text = id.to_str().unwrap_or_default();
+        let begin = Instant::now();
+        let reviewed = self.reviewer.review(asked).await.map(|it| self.named(door, it));
         self.audit.record(Record {
-            id: id_text,
+            id: id.to_str().unwrap_or_default(),
             caller: &caller,
             audiences: &review.audiences,
-            reviewed: &reviewed,
+            outcome: reviewed.as_ref(),
+            took: begin.elapsed(),
         });
+        let reviewed = reviewed?;
         let mut response = Response::new(Body::from(review.answered(&reviewed.answer, format)));
         *response.status_mut() = StatusCode::CREATED;
         let headers = response.headers_mut();
@@ -160,6 +187,13 @@ impl Service {
             }
         }
         Ok(response)
+    }
+
+    async fn admitted(&self, head: &Parts, deadline: Instant) -> Result<String, Failure> {
+        let admitted = timeout_at(deadline, self.callers.admit(head)).await;
+        let late = || Failure::unavailable("the caller could not be recognised in time");
+        let admitted = admitted.unwrap_or_else(|_| Err(late()));
+        admitted.inspect_err(|failure| self.audit.caller_refused(failure))
     }
 
     /// With the names of the cluster's users as the configuration says. A kube-apiserver believes any name that
@@ -183,7 +217,7 @@ impl Service {
                 return Err(Failure::too_large(LONGEST_BODY));
             }
             while held.len() * PIECE < whole.len() + data.len() {
-                let permit = self.bodies.try_acquire();
+                let permit = self.limits.bodies.try_acquire();
                 held.push(permit.map_err(|_| {
                     Failure::too_many_requests("too many large requests are under way")
                 })?);

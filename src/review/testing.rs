@@ -183,5 +183,5 @@ impl Stage {
 
 fn reviewer(a: &Arc<ApiServer>, b: &Arc<ApiServer>, keys: Arc<KeyStore>) -> Reviewer {
     let both = [("a".into(), a.client()), ("b".into(), b.client())];
-    Reviewer::new(keys, Forwarder::new(both), Clock::from_fn(noon))
+    Reviewer::new(keys, Arc::new(Forwarder::new(both)), Clock::from_fn(noon))
 }

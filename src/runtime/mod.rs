@@ -1,5 +1,6 @@
 //! What every job runs in: listeners, the lease, logs, the clock. Knows no job.
 
+pub mod audit_log;
 pub mod clock;
 pub(crate) mod connection_limit;
 pub(crate) mod controller;

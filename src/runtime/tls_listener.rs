@@ -166,6 +166,11 @@ pub enum PeerAddress {
     ProxyHeader,
 }
 
+/// The certificate, in DER, of a client whose chain leads to one of our CAs for clients. An extension of its
+/// requests.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate(pub Arc<[u8]>);
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Protocol {
     Http1,

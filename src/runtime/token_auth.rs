@@ -121,12 +121,14 @@ impl TokenAuth {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The token of a request. One with a space is refused: API servers skip some, so that it would be another one
+/// there.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    let is_token = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
-    (is_token && token.len() <= LONGEST_TOKEN).then_some(token)
+    let is_token = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
+    (scheme.eq_ignore_ascii_case("bearer") && is_token && token.len() <= LONGEST_TOKEN)
+        .then_some(token)
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {

@@ -27,7 +27,6 @@ use tower::{Service as _, service_fn};
 use trustplane::{
     authority::{
         act::{
-            audit_log::AuditLog,
             fetch::{ErrorDetail, NetworkFetcher},
             signer::LocalSigner,
         },
@@ -41,7 +40,7 @@ use trustplane::{
     },
     demo::api_server,
     k8s::gate::Gate,
-    runtime::{clock::Clock, tls_listener::CertReloader},
+    runtime::{audit_log::AuditLog, clock::Clock, tls_listener::CertReloader},
     spiffe::{
         bundle::Bundle,
         id::{SpiffeId, TrustDomain},

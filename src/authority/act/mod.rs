@@ -1,6 +1,5 @@
 //! What the authority reads and writes. `apply.rs` alone writes to the API.
 
 pub mod apply;
-pub mod audit_log;
 pub mod fetch;
 pub mod signer;

@@ -29,13 +29,14 @@ use super::{
 };
 use crate::{
     authority::{
-        act::{apply::Writer, audit_log::AuditLog},
+        act::apply::Writer,
         decide::join_audit::{JoinRecord, RefusalSums},
         metrics::Metrics,
     },
     k8s::events::{Message, Publisher, Reported},
     names::AUTHORITY_REPORTER,
     runtime::{
+        audit_log::AuditLog,
         clock::Clock,
         lock::lock,
         tls_listener::{CertReloader, PeerAddress, TlsListener},

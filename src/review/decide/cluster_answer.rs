@@ -63,6 +63,14 @@ pub enum Mismatch {
 }
 
 impl Accepted {
+    /// What the user's own cluster knows of it.
+    pub fn without_cluster_name(
+        mut extra: BTreeMap<String, Vec<String>>,
+    ) -> BTreeMap<String, Vec<String>> {
+        extra.remove(&format!("{EXTRA}{CLUSTER_NAME}"));
+        extra
+    }
+
     /// With the names that a cluster's users and groups have elsewhere.
     pub fn prefixed(mut self, prefixes: &Prefixes) -> Self {
         let Prefixes { username, groups } = prefixes;

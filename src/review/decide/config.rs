@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -92,6 +93,20 @@ impl Config {
     pub fn local(&self) -> Option<&str> {
         let mut all = self.clusters.iter();
         all.find(|(_, it)| it.remote.is_none()).map(|(name, _)| name.as_str())
+    }
+
+    /// Where our tokens for remote clusters lie.
+    pub fn token_paths(&self) -> BTreeMap<Arc<str>, PathBuf> {
+        let all = self.clusters.iter();
+        let remotes = all.filter_map(|(name, it)| Some((&**name, it.remote.as_ref()?)));
+        remotes.map(|(name, remote)| (name.into(), remote.token_path.clone())).collect()
+    }
+
+    /// Of the clusters that have any.
+    pub fn prefixes(&self) -> BTreeMap<Arc<str>, Prefixes> {
+        let all = self.clusters.iter();
+        let with_prefix = all.filter_map(|(name, it)| Some((&**name, it.prefixes.clone()?)));
+        with_prefix.map(|(name, prefixes)| (name.into(), prefixes)).collect()
     }
 }
 

@@ -265,6 +265,7 @@ fn unknown_fields(document: &Map<String, Value>) -> Vec<String> {
 }
 
 /// What is told of a token.
+#[derive(Clone)]
 pub enum Answer {
     Authenticated(Box<Accepted>),
     /// In these words.

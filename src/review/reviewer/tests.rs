@@ -205,3 +205,63 @@ async fn reviews_that_wait_for_keys_are_bounded_and_hold_up_no_others() {
     }
     assert!(stage.keys.state("b").unwrap().fetched_at.is_some());
 }
+
+mod remembered {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    async fn stage() -> (Stage, Reviewer) {
+        let stage = Stage::start().await;
+        let reviewer = stage.another_reviewer().remembering(Some(TTL));
+        (stage, reviewer)
+    }
+
+    fn is_good(reviewed: Result<Reviewed, Failure>) -> bool {
+        matches!(reviewed.ok().unwrap().answer, Answer::Authenticated(_))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_yes_counts_for_its_time_and_for_its_audiences_alone() {
+        let (stage, reviewer) = stage().await;
+        let token = stage.of_a.token(&claims());
+        for _ in 0..3 {
+            assert!(is_good(review(&reviewer, &token, &["shop"]).await));
+        }
+        assert_eq!(stage.received(), (1, 0));
+        let other = review(&reviewer, &token, &["till"]).await.ok().unwrap();
+        let Answer::Authenticated(other) = other.answer else { panic!("not accepted") };
+        assert_eq!(other.audiences, ["till"]);
+        assert!(is_good(review(&reviewer, &token, &["till", "shop"]).await));
+        assert!(is_good(review(&reviewer, &token, &[]).await));
+        assert_eq!(stage.received(), (4, 0));
+        tokio::time::advance(TTL).await;
+        assert!(is_good(review(&reviewer, &token, &["shop"]).await));
+        assert_eq!(stage.received(), (5, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_no_and_an_outage_are_never_remembered() {
+        let (stage, reviewer) = stage().await;
+        let token = stage.of_a.token(&claims());
+        *lock(&stage.a.lie) = Some(Box::new(|_| json!({ "user": {}, "error": "deleted" })));
+        assert!(!is_good(review(&reviewer, &token, &[]).await));
+        *lock(&stage.a.lie) = None;
+        *lock(&stage.a.code) = Some(503);
+        assert!(review(&reviewer, &token, &[]).await.is_err());
+        *lock(&stage.a.code) = None;
+        assert!(is_good(review(&reviewer, &token, &[]).await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_ends_sooner_is_forgotten_sooner() {
+        let (stage, reviewer) = stage().await;
+        let mut claims = claims();
+        claims["exp"] = json!(noon().timestamp() + 5);
+        let token = stage.of_a.token(&claims);
+        assert!(is_good(review(&reviewer, &token, &[]).await));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(is_good(review(&reviewer, &token, &[]).await));
+        assert_eq!(stage.received(), (2, 0));
+    }
+}

@@ -14,8 +14,8 @@ use crate::{
 struct Anybody;
 
 impl Callers for Anybody {
-    fn admit<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<String, Failure>> {
-        let admitted = match text(headers, &header::AUTHORIZATION) {
+    fn admit<'a>(&'a self, head: &'a Parts) -> BoxFuture<'a, Result<String, Failure>> {
+        let admitted = match text(&head.headers, &header::AUTHORIZATION) {
             None => Ok("anybody".to_owned()),
             Some("Bearer viewer") => Err(Failure::forbidden("viewer")),
             Some(_) => Err(Failure::unauthorized()),
@@ -29,11 +29,14 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Audit for Lines {
     fn record(&self, record: Record<'_>) {
-        let Record { id, caller, audiences, reviewed } = record;
+        let Record { id, caller, audiences, outcome, .. } = record;
+        let Ok(reviewed) = outcome else { return };
         let cluster = reviewed.cluster.as_deref().unwrap_or("-");
         let why = reviewed.refused.as_ref().map(ToString::to_string);
         lock(&self.0).push(format!("{id} {caller} {cluster} {audiences:?} {why:?}"));
     }
+
+    fn caller_refused(&self, _: &Failure) {}
 }
 
 struct Served {
@@ -48,9 +51,11 @@ impl Served {
         let lines = Lines::default();
         let prefixes = Prefixes { username: "b:".to_owned(), groups: "b:".to_owned() };
         let prefixes = BTreeMap::from([("b".into(), prefixes)]);
-        let reviewer = stage.another_reviewer();
-        let service = Service::new(reviewer, Box::new(Anybody), Box::new(lines.clone()), prefixes);
-        Self { stage, router: router(Arc::new(service)), lines }
+        let (reviewer, limits) = (Arc::new(stage.another_reviewer()), Arc::default());
+        let audit = Arc::new(lines.clone());
+        let service = Service::new(reviewer, Box::new(Anybody), audit, prefixes, limits);
+        let (_, current) = watch::channel(Arc::new(service));
+        Self { stage, router: router(current), lines }
     }
 
     async fn ask(&self, request: http::Request<Body>) -> (http::response::Parts, Value) {

@@ -23,7 +23,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use trustplane::{
     authority::{
-        act::audit_log::AuditLog,
         decide::{ca, sync},
         join::server::{JoinOptions, JoinService},
         metrics::{Metrics, Source},
@@ -32,6 +31,7 @@ use trustplane::{
     k8s::{client, gate::Gate},
     names::NAMESPACE,
     runtime::{
+        audit_log::AuditLog,
         failpoints::{self, Bug},
         lease,
         tls_listener::PeerAddress,

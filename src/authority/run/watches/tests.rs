@@ -7,10 +7,7 @@ use rustls::RootCertStore;
 use super::*;
 use crate::{
     authority::{
-        act::{
-            audit_log::AuditLog,
-            fetch::{ErrorDetail, NetworkFetcher},
-        },
+        act::fetch::{ErrorDetail, NetworkFetcher},
         decide::{
             ca,
             sync::{Policy, conclude},
@@ -22,7 +19,7 @@ use crate::{
     },
     demo::api_server,
     k8s::gate::Gate,
-    runtime::{clock::Clock, tls_listener::PeerAddress},
+    runtime::{audit_log::AuditLog, clock::Clock, tls_listener::PeerAddress},
     spiffe::{
         id::TrustDomain,
         testing::{Ca, document},

@@ -21,7 +21,6 @@ use crate::{
     authority::{
         act::{
             apply::BUNDLE,
-            audit_log::AuditLog,
             fetch::{ErrorDetail, NetworkFetcher},
         },
         decide::{ca, sync},
@@ -42,7 +41,7 @@ use crate::{
         gate::Gate,
     },
     names::{BUNDLE_CONFIG_MAP, NAMESPACE, REQUESTS_CONFIG_MAP, ROTATE_ANNOTATION},
-    runtime::{clock::Clock, tls_listener::PeerAddress},
+    runtime::{audit_log::AuditLog, clock::Clock, tls_listener::PeerAddress},
     spiffe::id::{IdError, SpiffeId, TrustDomain},
 };
 
