@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fmt, future::Future, time::Duration};
 use kube::core::Status;
 
 use crate::{
-    k8s::{gate::NotLeader, pages::TooLarge},
+    k8s::{client::NoToken, gate::NotLeader, pages::TooLarge},
     runtime::printable::printable,
 };
 
@@ -61,6 +61,9 @@ pub enum ApiError {
     /// Not sent, or not answered in time, because another replica may hold the lease by now.
     #[error("given up: this replica no longer holds the lease")]
     NotLeader,
+    /// Not sent.
+    #[error("there is no token for the API server")]
+    NoToken,
     #[error("the API server's answer could not be decoded")]
     Undecodable,
     /// A list holds an object that is larger than any that an API server accepts.
@@ -111,6 +114,7 @@ impl ApiError {
             | Self::RequestTooLarge
             | Self::Gone
             | Self::Invalid { .. }
+            | Self::NoToken
             | Self::TooManyRequests { .. } => false,
         }
     }
@@ -132,6 +136,7 @@ impl ApiError {
             Self::Server { .. } => "server-error",
             Self::Timeout(_) => "timeout",
             Self::NotLeader => "not-leader",
+            Self::NoToken => "no-token",
             Self::Undecodable => "undecodable",
             Self::TooLarge => "too-large",
             Self::Unreachable { .. } => "unreachable",
@@ -159,6 +164,7 @@ impl From<kube::Error> for ApiError {
         match &error {
             kube::Error::Api(status) => Self::from(status.as_ref()),
             kube::Error::Service(cause) if cause.is::<NotLeader>() => Self::NotLeader,
+            kube::Error::Service(cause) if cause.is::<NoToken>() => Self::NoToken,
             kube::Error::Service(cause) if cause.is::<TooLarge>() => Self::TooLarge,
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Undecodable,
             kube::Error::Service(cause) => Self::unreachable(cause.as_ref()),

@@ -1,18 +1,20 @@
-//! The client for the API server, with the lease's gate in front of every write.
+//! Clients for API servers. That of a controller's own cluster has the lease's gate in front of every write.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use http::{Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 use kube::{
     Client, Config,
     api::{PatchParams, PostParams},
-    client::{Body, ClientBuilder},
+    client::{Body, ClientBuilder, ConfigExt as _},
+    config::AuthInfo,
 };
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt as _, service_fn, util::option_layer};
 
 use crate::{
     k8s::{
         gate::{Gate, GateLayer, Gated},
+        http2::Transport,
         watch_throttle::{ThrottledService, WatchThrottleLayer},
     },
     names::{FIELD_MANAGER, USER_AGENT},
@@ -35,6 +37,53 @@ pub fn connect(mut config: Config, gate: Gate, silence: Duration) -> kube::Resul
     config.default_retry = false;
     config.headers.push((header::USER_AGENT, header::HeaderValue::from_static(USER_AGENT)));
     Ok(guarded(ClientBuilder::try_from(config)?, gate).build())
+}
+
+/// Gives the bearer token of the moment; asked for every request.
+pub trait Bearer: Send + Sync {
+    /// `Bearer` and the token. None if there is none that could work.
+    fn header(&self) -> Option<HeaderValue>;
+}
+
+/// A request was not sent, because there is no token for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no token for it")]
+pub struct NoToken;
+
+/// A client whose requests share one HTTP/2 connection, if the server speaks it. It has no gate, does not send a
+/// request again that may have arrived, and follows no redirect.
+///
+/// It has no time-out for an answer either: a server may hang, so callers bound their calls. With `bearer`, the
+/// configuration's own credentials are not used at all.
+pub fn connect_http2(mut config: Config, bearer: Option<Arc<dyn Bearer>>) -> kube::Result<Client> {
+    if bearer.is_some() {
+        config.auth_info = AuthInfo::default();
+    }
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+    let transport = Transport::to(&config)?;
+    let service = service_fn(move |mut request: Request<Body>| {
+        let authorized = authorize(&mut request, bearer.as_deref());
+        let transport = transport.clone();
+        async move {
+            authorized?;
+            transport.oneshot(request).await
+        }
+    });
+    let builder = ClientBuilder::new(service, &*config.default_namespace);
+    Ok(builder
+        .with_layer(&config.extra_headers_layer()?)
+        .with_layer(&option_layer(config.auth_layer()?))
+        .with_layer(&config.base_uri_layer())
+        .build())
+}
+
+fn authorize(request: &mut Request<Body>, bearer: Option<&dyn Bearer>) -> Result<(), NoToken> {
+    let Some(bearer) = bearer else { return Ok(()) };
+    let mut value = bearer.header().ok_or(NoToken)?;
+    // Neither logged, nor kept in the table of headers that the connection shares.
+    value.set_sensitive(true);
+    request.headers_mut().insert(header::AUTHORIZATION, value);
+    Ok(())
 }
 
 pub(crate) fn patch_params() -> PatchParams {
@@ -62,29 +111,4 @@ fn guarded<S>(builder: ClientBuilder<S>, gate: Gate) -> ClientBuilder<ThrottledS
 }
 
 #[cfg(test)]
-mod tests {
-    use http::Method;
-    use tokio::sync::watch;
-
-    use super::*;
-    use crate::k8s::api_error::ApiError;
-
-    #[tokio::test]
-    async fn the_client_that_we_connect_has_the_gate_in_it() {
-        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", server.local_addr().unwrap()).parse().unwrap();
-        let (_hold, deadline) = watch::channel(None);
-        let gate = Gate::until(deadline);
-        let client = connect(Config::new(url), gate, Duration::from_secs(5)).unwrap();
-
-        let request = Request::builder()
-            .method(Method::PATCH)
-            .uri("/apis/route.openshift.io/v1/namespaces/web/routes/shop")
-            .body(Vec::new())
-            .unwrap();
-        let refused = client.request_text(request).await.unwrap_err();
-        assert_eq!(ApiError::from(refused), ApiError::NotLeader);
-        let nobody = tokio::time::timeout(Duration::from_millis(200), server.accept()).await;
-        assert!(nobody.is_err(), "not even a connection was made");
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ pub mod client;
 pub(crate) mod decode;
 pub(crate) mod events;
 pub mod gate;
+mod http2;
 pub(crate) mod object_ref;
 pub(crate) mod pages;
 pub(crate) mod queue;

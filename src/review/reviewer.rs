@@ -285,7 +285,9 @@ fn unanswered(cluster: &str) -> String {
 /// Our credential or the CA is wrong: somebody has to act.
 fn is_lasting(error: &ApiError) -> bool {
     match error {
-        ApiError::Unauthorized | ApiError::Forbidden | ApiError::NotFound => true,
+        ApiError::Unauthorized | ApiError::Forbidden | ApiError::NotFound | ApiError::NoToken => {
+            true
+        }
         ApiError::Unreachable { why } => why.contains("certificate"),
         _ => false,
     }
