@@ -6,6 +6,8 @@ pub mod decide;
 pub mod forward;
 pub mod keys;
 pub mod metrics;
+#[cfg(test)]
+mod random_tests;
 mod remembered;
 pub mod reviewer;
 pub mod serve;

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, watch},
+    sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout_at},
 };
 
@@ -112,14 +112,14 @@ impl Door {
     }
 }
 
+type Current = Arc<dyn Fn() -> Arc<Service> + Send + Sync>;
+
 /// Each request is answered by the service of the moment; those under way stay with theirs.
-pub fn router(current: watch::Receiver<Arc<Service>>) -> Router {
+pub fn router(current: impl Fn() -> Arc<Service> + Send + Sync + 'static) -> Router {
     let refuse = |failure: fn() -> Failure| move || async move { shown(&failure()) };
     let door = |door: Door| {
-        type Current = State<watch::Receiver<Arc<Service>>>;
-        let answer = move |State(current): Current, request: Request| async move {
-            let service = current.borrow().clone();
-            let answered = service.answer(door, request).await;
+        let answer = move |State(current): State<Current>, request: Request| async move {
+            let answered = current().answer(door, request).await;
             answered.unwrap_or_else(|failure| shown(&failure))
         };
         post(answer).fallback(refuse(Failure::method_not_allowed))
@@ -128,7 +128,7 @@ pub fn router(current: watch::Receiver<Arc<Service>>) -> Router {
         .route(REVIEWS, door(Door::Api))
         .route(WEBHOOK, door(Door::Webhook))
         .fallback(refuse(Failure::not_found))
-        .with_state(current)
+        .with_state(Arc::new(current) as Current)
         .merge(discovery::router())
 }
 

@@ -54,8 +54,8 @@ impl Served {
         let (reviewer, limits) = (Arc::new(stage.another_reviewer()), Arc::default());
         let audit = Arc::new(lines.clone());
         let service = Service::new(reviewer, Box::new(Anybody), audit, prefixes, limits);
-        let (_, current) = watch::channel(Arc::new(service));
-        Self { stage, router: router(current), lines }
+        let service = Arc::new(service);
+        Self { stage, router: router(move || service.clone()), lines }
     }
 
     async fn ask(&self, request: http::Request<Body>) -> (http::response::Parts, Value) {
