@@ -9,6 +9,7 @@ use kube::api::ListParams;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use testkit::{Cluster, eventually};
+use tokio::process::Child;
 
 use crate::check::{admin, found, results};
 use crate::program::{Ran, command, trustplane};
@@ -74,30 +75,36 @@ async fn where_the_plugin_is_off_it_says_that_the_policy_is_not_enforced() {
     nothing_is_left(&cluster).await;
 
     // Nothing is refused for a while here, so that there is time to interrupt it.
-    let mut running = command(&kubeconfig, &["check", "--probe-policy", "--yes"])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("it starts");
+    let (mut running, _) = probe_under_way(&kubeconfig, &cluster.admin().await).await;
     let pid = running.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?)).expect("a pid");
-    let client = cluster.admin().await;
-    in_use(&client).await;
     kill_process(pid, Signal::INT).expect("it runs");
     let ended = tokio::time::timeout(PATIENCE, running.wait()).await.expect("it ends");
     assert_eq!(ended.expect("it ends").code(), Some(130), "stopped before its end");
     nothing_is_left(&cluster).await;
 }
 
-/// The namespace of a probe that is under way.
-async fn in_use(client: &kube::Client) -> String {
+/// A probe, and its namespace. One that ended before anybody saw it is started again.
+async fn probe_under_way(kubeconfig: &Path, client: &kube::Client) -> (Child, String) {
+    let start = || {
+        command(kubeconfig, &["check", "--probe-policy", "--yes"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts")
+    };
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    eventually(PATIENCE, "a namespace is in use", async || {
+    let mut running = start();
+    let namespace = eventually(PATIENCE, "a namespace is in use", async || {
         let labelled = ListParams::default().labels(LABELLED);
         let found = namespaces.list(&labelled).await.expect("namespaces can be listed").items;
         let used = found.into_iter().find(|it| it.metadata.deletion_timestamp.is_none());
+        if used.is_none() && running.try_wait().expect("it can be asked").is_some() {
+            running = start();
+        }
         used.and_then(|it| it.metadata.name).ok_or("none yet")
     })
-    .await
+    .await;
+    (running, namespace)
 }
 
 #[tokio::test]
@@ -107,13 +114,7 @@ async fn what_a_run_that_was_killed_left_behind_is_removed_by_the_next() {
     with_policy(&cluster).await;
     let client = cluster.admin().await;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let arguments = ["check", "--probe-policy", "--yes"];
-    let mut running = command(&kubeconfig, &arguments)
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let killed = in_use(&client).await;
+    let (mut running, killed) = probe_under_way(&kubeconfig, &client).await;
     running.kill().await.expect("it is killed");
     // One that only carries the label is nobody's leftover.
     let bystander = json!({ "metadata": {
