@@ -32,7 +32,7 @@ use crate::{
     runtime::{clock::Clock, lock::lock},
 };
 
-/// Whatever a peer asks for, it is not asked more often than this.
+/// Peers are not asked more often than this, even if they want to be.
 const USUAL: sync::Policy = sync::Policy { shortest_interval: TimeDelta::minutes(1) };
 
 type Labels = [(&'static str, &'static str); 1];

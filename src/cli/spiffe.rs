@@ -143,11 +143,11 @@ struct Rotate {
     yes: bool,
 
     #[command(flatten)]
-    place: Place,
+    place: NamespaceArgs,
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct NamespaceArgs {
     /// The namespace of trustplane authority
     #[arg(long, short, env = "POD_NAMESPACE", value_parser = namespace_name, default_value = "trustplane", value_name = "NAME")]
     namespace: String,

@@ -31,7 +31,7 @@ pub(super) struct Connections {
 }
 
 /// Room for one connection, until it is dropped.
-struct Place {
+struct ConnectionSlot {
     _of_all: OwnedSemaphorePermit,
     _of_share: Option<OwnedSemaphorePermit>,
 }
@@ -47,22 +47,24 @@ impl Connections {
     /// None if there are too many; the connection is closed then.
     pub(super) fn admit(&self, stream: UnixStream) -> Option<Connection> {
         let user = stream.peer_cred().ok().map(|it| it.uid());
-        Some(Connection { stream, _place: self.place(user)? })
+        Some(Connection { stream, _slot: self.slot(user)? })
     }
 
-    fn place(&self, user: Option<u32>) -> Option<Place> {
-        let take = |places: &Arc<Semaphore>| places.clone().try_acquire_owned().ok();
+    fn slot(&self, user: Option<u32>) -> Option<ConnectionSlot> {
+        let take = |slots: &Arc<Semaphore>| slots.clone().try_acquire_owned().ok();
         let share = user.and_then(|user| self.shares.get(&user));
         Some(match share {
-            Some(share) => Place { _of_share: Some(take(share)?), _of_all: take(&self.allowed)? },
-            None => Place { _of_share: None, _of_all: take(&self.others)? },
+            Some(share) => {
+                ConnectionSlot { _of_share: Some(take(share)?), _of_all: take(&self.allowed)? }
+            }
+            None => ConnectionSlot { _of_share: None, _of_all: take(&self.others)? },
         })
     }
 }
 
 pub(super) struct Connection {
     stream: UnixStream,
-    _place: Place,
+    _slot: ConnectionSlot,
 }
 
 impl Connected for Connection {
@@ -109,14 +111,14 @@ mod tests {
     fn users_who_get_nothing_take_no_place_from_those_who_do() {
         let connections = Connections::new(&BTreeSet::from([7]));
         let flood = |user| {
-            let places: Vec<_> = std::iter::from_fn(|| connections.place(user)).collect();
-            places.len()
+            let slots: Vec<_> = std::iter::from_fn(|| connections.slot(user)).collect();
+            slots.len()
         };
-        let others: Vec<_> = std::iter::from_fn(|| connections.place(Some(8))).collect();
+        let others: Vec<_> = std::iter::from_fn(|| connections.slot(Some(8))).collect();
         assert_eq!(others.len(), MOST_OTHERS);
-        assert!(connections.place(None).is_none());
+        assert!(connections.slot(None).is_none());
         assert_eq!(flood(Some(7)), MOST_ALLOWED);
-        // Places come back with the end of a connection.
+        // Slots come back with the end of a connection.
         drop(others);
         assert_eq!(flood(Some(9)), MOST_OTHERS);
     }
@@ -124,11 +126,11 @@ mod tests {
     #[test]
     fn one_allowed_user_leaves_places_for_the_others() {
         let connections = Connections::new(&BTreeSet::from([7, 8]));
-        let flood: Vec<_> = std::iter::from_fn(|| connections.place(Some(7))).collect();
+        let flood: Vec<_> = std::iter::from_fn(|| connections.slot(Some(7))).collect();
         assert_eq!(flood.len(), MOST_ALLOWED / 2);
-        assert!(connections.place(Some(8)).is_some());
+        assert!(connections.slot(Some(8)).is_some());
         let many = Connections::new(&(0..100).collect());
-        let flood: Vec<_> = std::iter::from_fn(|| many.place(Some(7))).collect();
+        let flood: Vec<_> = std::iter::from_fn(|| many.slot(Some(7))).collect();
         assert_eq!(flood.len(), SMALLEST_SHARE);
     }
 }

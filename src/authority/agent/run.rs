@@ -195,7 +195,7 @@ impl Agent {
             Err(error) => {
                 progress.following = None;
                 self.metrics.following.set(0);
-                // Who was connected to the server that ended does not come back at the same moment.
+                // All agents of a server that ended must not come back at the same moment.
                 let wait = BACKOFF.after(progress.failures.saturating_add(1));
                 progress.due = progress.due.min(self.clock.now() + wait);
                 tracing::warn!(%error, "cut off from the server, joining again");

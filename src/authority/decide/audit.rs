@@ -47,7 +47,7 @@ pub struct Record {
     pub old_keys: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub new_keys: Vec<String>,
-    /// Who changed the object last, as `metadata.managedFields` says.
+    /// The author of the last change, by `metadata.managedFields`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_by: Option<ChangedBy>,
 }

@@ -166,7 +166,7 @@ impl OwnSvid {
         let public = svid.key()?;
         let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|_| OwnSvidError::Unusable)?;
         let signer = signer(&key, public.kind).ok_or_else(|| OwnSvidError::OtherKey(id.clone()))?;
-        // Whatever the key's file says of its public half, this is what counts.
+        // The public half in the key's file may be another one: only a signature proves that the key fits.
         let proof = signer.sign(b"trustplane").map_err(|_| OwnSvidError::Unusable)?;
         if !public.has_signed(b"trustplane", &proof) {
             return Err(OwnSvidError::OtherKey(id));

@@ -44,7 +44,7 @@ use crate::{
     spiffe::id::TrustDomain,
 };
 use answer::Answer;
-use limits::{Limits, Place};
+use limits::{Limits, StreamSlot};
 use open_connections::OpenStream;
 
 /// How often sums of refusals are reported.
@@ -214,7 +214,7 @@ pub type Answers = BoxStream<'static, Result<Response, Status>>;
 
 /// What a stream holds for as long as it lasts.
 struct Held {
-    place: Place,
+    slot: StreamSlot,
     stream: Option<OpenStream>,
 }
 

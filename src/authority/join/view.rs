@@ -49,7 +49,7 @@ pub enum Watched {
     Federations,
 }
 
-/// Who signs now.
+/// The CA that signs now.
 #[derive(Clone)]
 pub struct Issuer {
     pub signer: Arc<dyn Signer>,

@@ -29,7 +29,8 @@ impl Authority {
             None => None,
         };
         let known = lock(&self.federations);
-        let known = Known { federations: &known, own: &self.options.trust_domain, voucher };
+        let known =
+            KnownFederations { federations: &known, own: &self.options.trust_domain, voucher };
         Ok(endpoint::source(federation, trust_domain, &known))
     }
 
@@ -81,13 +82,13 @@ fn find<'a>(
 }
 
 /// Which federations there are, and the one bundle that is needed of them.
-struct Known<'a> {
+struct KnownFederations<'a> {
     federations: &'a BTreeMap<String, Arc<Summary>>,
     own: &'a TrustDomain,
     voucher: Option<(TrustDomain, Arc<Bundle>)>,
 }
 
-impl KnownBundles for Known<'_> {
+impl KnownBundles for KnownFederations<'_> {
     fn bundle(&self, trust_domain: &TrustDomain) -> Option<Arc<Bundle>> {
         let (of, bundle) = self.voucher.as_ref()?;
         (of == trust_domain).then(|| bundle.clone())

@@ -30,7 +30,7 @@ impl Authority {
         let watch = Watch { api, fields: None, timeout, lists };
         let handle = |change: Change<SpiffeFederation>| {
             match change {
-                Change::Applied(federation) => self.learn(&federation),
+                Change::Applied(federation) => self.remember(&federation),
                 Change::Deleted(at) => {
                     lock(&self.unreadable).remove(&*at.name);
                     self.forget(&at.name);
@@ -82,7 +82,7 @@ impl Authority {
         summary
     }
 
-    fn learn(&self, federation: &SpiffeFederation) {
+    fn remember(&self, federation: &SpiffeFederation) {
         let summary = Arc::new(self.summary(federation));
         let name = federation.name().to_owned();
         lock(&self.unreadable).remove(&name);

@@ -8,7 +8,7 @@ use clap::Args;
 use kube::{Api, Client, api::ListParams};
 use serde_json::json;
 
-use super::{Place, Published, client, lag, published, relative::relative};
+use super::{NamespaceArgs, Published, client, lag, published, relative::relative};
 use crate::{
     api::{
         join_token::{JoinToken, Role},
@@ -43,7 +43,7 @@ pub(super) struct Status {
     output: Output,
 
     #[command(flatten)]
-    place: Place,
+    place: NamespaceArgs,
 }
 
 impl Status {
@@ -182,7 +182,6 @@ pub(super) fn own_lines(state: &AuthorityState, now: DateTime<Utc>) -> String {
     text
 }
 
-/// One federation.
 pub(super) fn lines(federation: &SpiffeFederation, now: DateTime<Utc>) -> String {
     let status = &federation.status;
     let trusted = match federation.condition(TRUSTED) {

@@ -29,7 +29,11 @@ fn none() -> Requests {
 }
 
 /// Takes every step that is due at this time.
-fn settled(mut state: AuthorityState, requests: &Requests, now: DateTime<Utc>) -> AuthorityState {
+fn after_due_steps(
+    mut state: AuthorityState,
+    requests: &Requests,
+    now: DateTime<Utc>,
+) -> AuthorityState {
     for step in 0..10 {
         match plan(&state, requests, &policy(), now) {
             CaPlan::Wait(at) => {
@@ -72,14 +76,14 @@ fn after_a_new_authority_no_ca_signs_before_clients_that_poll_by_the_old_hint_kn
     let before = Before { sequence: Some(41), refresh_hint: hint };
     let state = first("td-a.test", new_ca("a", noon()), before, &policy(), noon());
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let state = settled(state, &asked, noon());
+    let state = after_due_steps(state, &asked, noon());
     let next = state.cas.iter().find(|ca| ca.phase == Phase::Prepared).unwrap();
     assert!(next.usable_at >= noon() + hint * 3, "{}", next.usable_at);
 }
 
 #[test]
 fn at_half_of_its_life_the_next_ca_is_published_and_signs_nothing_yet() {
-    let state = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    let state = after_due_steps(begun(), &none(), noon() + TimeDelta::days(15));
     assert_eq!((phases(&state), state.sequence), (vec!["active", "prepared"], 2));
     assert_eq!(state.active().unwrap().id, "a");
 }
@@ -88,11 +92,11 @@ fn at_half_of_its_life_the_next_ca_is_published_and_signs_nothing_yet() {
 fn a_ca_signs_no_earlier_than_three_hints_after_its_publication() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let state = settled(begun(), &asked, now);
+    let state = after_due_steps(begun(), &asked, now);
     assert_eq!(phases(&state), ["active", "prepared"]);
-    let early = settled(state.clone(), &asked, now + TimeDelta::seconds(4 * HINT - 1));
+    let early = after_due_steps(state.clone(), &asked, now + TimeDelta::seconds(4 * HINT - 1));
     assert_eq!(early, state);
-    let rotated = settled(state, &asked, now + TimeDelta::seconds(4 * HINT));
+    let rotated = after_due_steps(state, &asked, now + TimeDelta::seconds(4 * HINT));
     assert_eq!(phases(&rotated), ["retiring", "active"]);
 }
 
@@ -101,7 +105,7 @@ fn clients_that_saw_a_longer_hint_get_the_time_that_it_asks_for() {
     let now = noon() + TimeDelta::days(1);
     let long = AuthorityState { refresh_hint: 3600, ..begun() };
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let state = settled(long, &asked, now);
+    let state = after_due_steps(long, &asked, now);
     let next = state.cas.iter().find(|ca| ca.phase == Phase::Prepared).unwrap();
     assert_eq!(next.usable_at, now + TimeDelta::hours(4));
 }
@@ -111,10 +115,10 @@ fn a_ca_stays_published_until_the_last_svid_that_it_may_have_signed_has_expired(
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
     let activated = now + TimeDelta::seconds(4 * HINT);
-    let state = settled(settled(begun(), &asked, now), &asked, activated);
+    let state = after_due_steps(after_due_steps(begun(), &asked, now), &asked, activated);
     let over = activated + TimeDelta::hours(1) + MAX_STALENESS;
-    assert_eq!(settled(state.clone(), &asked, over), state);
-    let gone = settled(state.clone(), &asked, over + TimeDelta::seconds(1));
+    assert_eq!(after_due_steps(state.clone(), &asked, over), state);
+    let gone = after_due_steps(state.clone(), &asked, over + TimeDelta::seconds(1));
     assert_eq!(phases(&gone), ["active"]);
     assert_eq!(gone.sequence, state.sequence + 1);
 }
@@ -136,8 +140,8 @@ fn longer_svids_keep_the_ca_for_longer_even_if_they_get_shorter_again() {
 fn activation_changes_no_key_so_the_sequence_stays() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let prepared = settled(begun(), &asked, now);
-    let rotated = settled(prepared.clone(), &asked, now + TimeDelta::seconds(4 * HINT));
+    let prepared = after_due_steps(begun(), &asked, now);
+    let rotated = after_due_steps(prepared.clone(), &asked, now + TimeDelta::seconds(4 * HINT));
     assert_eq!(rotated.sequence, prepared.sequence);
 }
 
@@ -158,11 +162,11 @@ fn a_request_counts_once() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("one".to_owned()), ..none() };
     let activated = now + TimeDelta::seconds(4 * HINT);
-    let state = settled(settled(begun(), &asked, now), &asked, activated);
-    let later = settled(state.clone(), &asked, activated + TimeDelta::minutes(10));
+    let state = after_due_steps(after_due_steps(begun(), &asked, now), &asked, activated);
+    let later = after_due_steps(state.clone(), &asked, activated + TimeDelta::minutes(10));
     assert_eq!(later, state);
     let again = Requests { rotate: Some("two".to_owned()), ..none() };
-    let next = settled(state, &again, activated + TimeDelta::minutes(10));
+    let next = after_due_steps(state, &again, activated + TimeDelta::minutes(10));
     assert_eq!(phases(&next), ["retiring", "active", "prepared"]);
 }
 
@@ -170,10 +174,10 @@ fn a_request_counts_once() {
 fn a_revoked_ca_leaves_at_once_and_a_new_one_signs() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { revoke: Some("a".to_owned()), ..none() };
-    let state = settled(begun(), &asked, now);
+    let state = after_due_steps(begun(), &asked, now);
     assert_eq!((phases(&state), state.sequence), (vec!["active"], 2));
     assert_ne!(state.active().unwrap().id, "a");
-    assert_eq!(settled(state.clone(), &asked, now), state, "once");
+    assert_eq!(after_due_steps(state.clone(), &asked, now), state, "once");
 }
 
 #[test]
@@ -181,13 +185,14 @@ fn with_the_active_ca_all_others_go_because_their_keys_lay_beside_it() {
     let now = noon() + TimeDelta::days(1);
     let asked = |text: &str| Requests { rotate: Some(text.to_owned()), ..none() };
     let rotated = now + TimeDelta::seconds(4 * HINT);
-    let state = settled(settled(begun(), &asked("one"), now), &asked("one"), rotated);
-    let state = settled(state, &asked("two"), rotated);
+    let state =
+        after_due_steps(after_due_steps(begun(), &asked("one"), now), &asked("one"), rotated);
+    let state = after_due_steps(state, &asked("two"), rotated);
     assert_eq!(phases(&state), ["retiring", "active", "prepared"]);
 
     let stolen = state.active().unwrap().id.clone();
     let revoke = Requests { revoke: Some(stolen), ..asked("two") };
-    let after = settled(state.clone(), &revoke, rotated);
+    let after = after_due_steps(state.clone(), &revoke, rotated);
     assert_eq!((phases(&after), after.sequence), (vec!["active"], state.sequence + 1));
     assert!(state.cas.iter().all(|ca| ca.id != after.cas[0].id), "{after:?}");
 }
@@ -197,9 +202,9 @@ fn a_revoked_retiring_ca_goes_alone_and_once() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("one".to_owned()), ..none() };
     let rotated = now + TimeDelta::seconds(4 * HINT);
-    let state = settled(settled(begun(), &asked, now), &asked, rotated);
+    let state = after_due_steps(after_due_steps(begun(), &asked, now), &asked, rotated);
     let revoke = Requests { revoke: Some("a".to_owned()), ..asked };
-    let after = settled(state.clone(), &revoke, rotated);
+    let after = after_due_steps(state.clone(), &revoke, rotated);
     assert_eq!(after.cas, state.cas[1..]);
     // Also where its time has come in the same moment.
     let CaPlan::Change(change) = plan(&state, &revoke, &policy(), rotated + TimeDelta::days(1))
@@ -212,10 +217,10 @@ fn a_revoked_retiring_ca_goes_alone_and_once() {
 #[test]
 fn a_revoked_prepared_ca_is_replaced_in_good_order() {
     let now = noon() + TimeDelta::days(16);
-    let prepared = settled(begun(), &none(), now);
+    let prepared = after_due_steps(begun(), &none(), now);
     let stolen = prepared.cas[1].id.clone();
     let asked = Requests { revoke: Some(stolen.clone()), ..none() };
-    let state = settled(prepared, &asked, now);
+    let state = after_due_steps(prepared, &asked, now);
     assert_eq!(phases(&state), ["active", "prepared"]);
     assert_eq!(state.active().unwrap().id, "a");
     assert!(state.cas.iter().all(|ca| ca.id != stolen));
@@ -235,16 +240,16 @@ fn a_ca_that_is_not_there_cannot_be_revoked_and_that_is_told_once() {
 
 #[test]
 fn an_active_ca_that_expired_while_nobody_led_is_replaced_at_once() {
-    let state = settled(begun(), &none(), noon() + TimeDelta::days(31));
+    let state = after_due_steps(begun(), &none(), noon() + TimeDelta::days(31));
     assert_eq!(phases(&state), ["active"]);
     assert_ne!(state.active().unwrap().id, "a");
 }
 
 #[test]
 fn a_prepared_ca_that_others_know_takes_over_from_one_that_expired_while_nobody_led() {
-    let prepared = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    let prepared = after_due_steps(begun(), &none(), noon() + TimeDelta::days(15));
     let next = prepared.cas[1].id.clone();
-    let state = settled(prepared, &none(), noon() + TimeDelta::days(31));
+    let state = after_due_steps(prepared, &none(), noon() + TimeDelta::days(31));
     assert_eq!(state.active().unwrap().id, next);
     assert_eq!(state.cas[0].id, next, "the expired one is gone");
 }
@@ -279,16 +284,16 @@ fn unpublished(
 fn a_ca_that_is_published_late_signs_no_earlier_than_three_hints_after_that() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let prepared = settled(begun(), &asked, now);
+    let prepared = after_due_steps(begun(), &asked, now);
     // For a day nobody ran.
     let late = now + TimeDelta::days(1);
     let state = unpublished(&prepared, &asked, false, late).unwrap();
     assert_eq!(phases(&state), ["active", "prepared"]);
     assert_eq!(state.sequence, prepared.sequence, "the document is the same");
     assert_eq!(unpublished(&state, &asked, false, late), None, "once");
-    let early = settled(state.clone(), &asked, late + TimeDelta::seconds(4 * HINT - 1));
+    let early = after_due_steps(state.clone(), &asked, late + TimeDelta::seconds(4 * HINT - 1));
     assert_eq!(early, state);
-    let rotated = settled(state, &asked, late + TimeDelta::seconds(4 * HINT));
+    let rotated = after_due_steps(state, &asked, late + TimeDelta::seconds(4 * HINT));
     assert_eq!(phases(&rotated), ["retiring", "active"]);
 }
 
@@ -296,13 +301,13 @@ fn a_ca_that_is_published_late_signs_no_earlier_than_three_hints_after_that() {
 fn somebody_who_removes_what_was_published_does_not_delay_a_rotation() {
     let now = noon() + TimeDelta::days(1);
     let asked = Requests { rotate: Some("now".to_owned()), ..none() };
-    let prepared = settled(begun(), &asked, now);
+    let prepared = after_due_steps(begun(), &asked, now);
     assert_eq!(unpublished(&prepared, &asked, true, now + TimeDelta::days(1)), None);
 }
 
 #[test]
 fn a_prepared_ca_that_is_the_only_one_left_waits_for_its_publication_alone() {
-    let prepared = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    let prepared = after_due_steps(begun(), &none(), noon() + TimeDelta::days(15));
     assert_eq!(unpublished(&prepared, &none(), false, noon() + TimeDelta::days(31)), None);
 }
 
@@ -310,8 +315,12 @@ fn a_prepared_ca_that_is_the_only_one_left_waits_for_its_publication_alone() {
 fn a_stolen_key_goes_though_the_next_ca_is_not_published_yet() {
     let asked = |text: &str| Requests { rotate: Some(text.to_owned()), ..none() };
     let (first, hints) = (noon() + TimeDelta::days(1), TimeDelta::seconds(4 * HINT));
-    let state = settled(settled(begun(), &asked("one"), first), &asked("one"), first + hints);
-    let state = settled(state, &asked("two"), first + hints);
+    let state = after_due_steps(
+        after_due_steps(begun(), &asked("one"), first),
+        &asked("one"),
+        first + hints,
+    );
+    let state = after_due_steps(state, &asked("two"), first + hints);
     assert_eq!(phases(&state), ["retiring", "active", "prepared"]);
     let revoke = Requests { revoke: Some("a".to_owned()), ..asked("two") };
     for was_published in [false, true] {
@@ -326,7 +335,7 @@ fn rotations_in_quick_succession_are_bounded() {
     let (mut state, mut now) = (begun(), noon() + TimeDelta::days(1));
     for n in 0..50 {
         let asked = Requests { rotate: Some(n.to_string()), ..none() };
-        state = settled(state, &asked, now);
+        state = after_due_steps(state, &asked, now);
         now += TimeDelta::seconds(4 * HINT);
     }
     assert!(state.cas.len() <= MOST_CAS, "{}", state.cas.len());
@@ -337,7 +346,7 @@ fn over_many_years_the_sequence_only_grows_and_no_ca_signs_unpublished_or_goes_e
     let (mut state, mut now) = (begun(), noon());
     for _ in 0..500 {
         now += TimeDelta::hours(37);
-        let next = settled(state.clone(), &none(), now);
+        let next = after_due_steps(state.clone(), &none(), now);
         assert!(next.sequence >= state.sequence);
         let changed = next.cas.iter().map(|ca| &ca.id).ne(state.cas.iter().map(|ca| &ca.id));
         assert_eq!(next.sequence > state.sequence, changed);
@@ -353,7 +362,7 @@ fn over_many_years_the_sequence_only_grows_and_no_ca_signs_unpublished_or_goes_e
 
 #[test]
 fn the_whole_state_survives_being_written_down() {
-    let state = settled(begun(), &none(), noon() + TimeDelta::days(15));
+    let state = after_due_steps(begun(), &none(), noon() + TimeDelta::days(15));
     let text = serde_json::to_string(&state).unwrap();
     assert_eq!(serde_json::from_str::<AuthorityState>(&text).unwrap(), state);
 }

@@ -7,12 +7,12 @@ use crate::{
 };
 
 #[derive(Default)]
-struct Known {
+struct TestBundles {
     bundles: BTreeMap<String, Arc<Bundle>>,
     endpoints: BTreeMap<String, String>,
 }
 
-impl KnownBundles for Known {
+impl KnownBundles for TestBundles {
     fn bundle(&self, trust_domain: &TrustDomain) -> Option<Arc<Bundle>> {
         self.bundles.get(trust_domain.as_str()).cloned()
     }
@@ -41,7 +41,7 @@ fn proof(source: Result<Source, Problem>) -> Arc<Bundle> {
 fn a_self_serving_endpoint_is_verified_with_the_bootstrap_bundle_first_and_then_with_the_latest() {
     let [boot, latest] = ["boot", "latest"].map(|name| document(&[&Ca::new(name)]).to_string());
     let mut federation = federation("b.test", 1, spiffe("spiffe://b.test/server", Some(&boot)));
-    let of = |it: &SpiffeFederation| proof(source(it, &td("b.test"), &Known::default()));
+    let of = |it: &SpiffeFederation| proof(source(it, &td("b.test"), &TestBundles::default()));
     assert_eq!(of(&federation), bundle_of(&boot));
     federation.status.current_bundle = Some(latest.clone());
     federation.status.current_bundle_synced_from = Some(federation.spec.bundle_source.digested());
@@ -57,7 +57,7 @@ fn another_bootstrap_bundle_or_another_server_starts_anew() {
     federation.status.current_bundle_synced_from = Some(federation.spec.bundle_source.digested());
     for (id, bootstrap) in [("spiffe://b.test/server", &other), ("spiffe://b.test/other", &boot)] {
         federation.spec.bundle_source = spiffe(id, Some(bootstrap));
-        let found = proof(source(&federation, &td("b.test"), &Known::default()));
+        let found = proof(source(&federation, &td("b.test"), &TestBundles::default()));
         assert_eq!(found, bundle_of(bootstrap), "{id}");
     }
 }
@@ -68,7 +68,7 @@ fn an_endpoint_in_another_trust_domain_is_verified_with_that_one_s_bundle_and_ne
     let (theirs, boot) =
         (document(&[&Ca::new("c")]).to_string(), document(&[&Ca::new("x")]).to_string());
     let federation = federation("b.test", 1, spiffe("spiffe://c.test/server", Some(&boot)));
-    let mut known = Known::default();
+    let mut known = TestBundles::default();
     let unknown = source(&federation, &td("b.test"), &known);
     assert_eq!(unknown, Err(Problem::EndpointUnknown(td("c.test"))));
     known.bundles.insert("c.test".to_owned(), bundle_of(&theirs));
@@ -80,7 +80,8 @@ fn endpoints_that_wait_for_each_other_are_told_as_a_circle() {
     let federation = federation("b.test", 1, spiffe("spiffe://c.test/server", None));
     let endpoints = [("b.test", "c.test"), ("c.test", "d.test"), ("d.test", "b.test")];
     let endpoints = endpoints.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
-    let found = source(&federation, &td("b.test"), &Known { endpoints, ..Known::default() });
+    let found =
+        source(&federation, &td("b.test"), &TestBundles { endpoints, ..TestBundles::default() });
     let Err(problem) = found else { panic!("{found:?}") };
     let text = problem.to_string();
     assert!(text.contains("b.test -> c.test -> d.test -> b.test"), "{text}");
@@ -89,14 +90,17 @@ fn endpoints_that_wait_for_each_other_are_told_as_a_circle() {
 #[test]
 fn a_self_serving_endpoint_without_a_bootstrap_bundle_is_told() {
     let federation = federation("b.test", 1, spiffe("spiffe://b.test/server", None));
-    assert_eq!(source(&federation, &td("b.test"), &Known::default()), Err(Problem::NoBootstrap));
+    assert_eq!(
+        source(&federation, &td("b.test"), &TestBundles::default()),
+        Err(Problem::NoBootstrap)
+    );
 }
 
 #[test]
 fn an_endpoint_must_be_a_server_and_not_a_trust_domain() {
     let federation = federation("b.test", 1, spiffe("spiffe://b.test", Some("{}")));
     assert_eq!(
-        source(&federation, &td("b.test"), &Known::default()),
+        source(&federation, &td("b.test"), &TestBundles::default()),
         Err(Problem::EndpointIdWithoutPath)
     );
 }
@@ -107,13 +111,14 @@ fn pins_are_read_and_redirects_are_followed_unless_they_are_switched_off() {
     let web = sources.https_web.as_mut().unwrap();
     web.pins = vec!["ab".repeat(32)];
     web.follow_redirects = Some(false);
-    let found = source(&federation("b.test", 1, sources.clone()), &td("b.test"), &Known::default());
+    let found =
+        source(&federation("b.test", 1, sources.clone()), &td("b.test"), &TestBundles::default());
     let Ok(Source::Fetch { proof: Proof::Web { pins, .. }, follow_redirects, .. }) = found else {
         panic!("{found:?}")
     };
     assert_eq!((pins, follow_redirects), (vec![[0xab; 32]], false));
     sources.https_web.as_mut().unwrap().pins = vec!["abc".to_owned()];
-    let refused = source(&federation("b.test", 1, sources), &td("b.test"), &Known::default());
+    let refused = source(&federation("b.test", 1, sources), &td("b.test"), &TestBundles::default());
     assert_eq!(refused, Err(Problem::Pin));
 }
 
@@ -123,7 +128,7 @@ fn there_is_exactly_one_source() {
     let two = BundleSource { fixed: fixed("{}").fixed, ..web() };
     for federation in [none, federation("b.test", 1, two)] {
         assert_eq!(
-            source(&federation, &td("b.test"), &Known::default()),
+            source(&federation, &td("b.test"), &TestBundles::default()),
             Err(Problem::ManySources)
         );
     }

@@ -30,12 +30,12 @@ struct Spec {
     bot_name: Option<Spanned<String>>,
     join_method: Spanned<String>,
     #[serde(default)]
-    spiffe: Option<Rules>,
+    spiffe: Option<SpiffeRules>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rules {
+struct SpiffeRules {
     allow: Spanned<Vec<Rule>>,
 }
 
@@ -49,7 +49,7 @@ struct Rule {
 pub(super) fn object(document: &str) -> Result<Value, Vec<LocalFault>> {
     let resource = read(document).map_err(|fault| vec![fault])?;
     let Resource::<Metadata, Spanned<Spec>> { metadata, spec, .. } = resource;
-    // Whatever else a token of another method has means nothing here.
+    // Other fields of a token of another method mean nothing here.
     if spec.value.join_method.value != "spiffe" {
         let found = &spec.value.join_method;
         let what = format!("join_method is {}; only spiffe can be imported", found.value);
@@ -130,7 +130,7 @@ fn check_bot_name(name: &Spanned<String>, faults: &mut Vec<LocalFault>) {
 }
 
 fn allow(spec: &Spanned<Spec>, faults: &mut Vec<LocalFault>) -> Value {
-    let Some(Rules { allow }) = &spec.value.spiffe else {
+    let Some(SpiffeRules { allow }) = &spec.value.spiffe else {
         faults.push((line(spec), "spiffe.allow is missing: it says who may join".to_owned()));
         return Value::Null;
     };

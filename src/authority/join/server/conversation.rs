@@ -12,8 +12,8 @@ use super::{
     Held, JoinService, Peer, Requests,
     admission::{Admitted, Claim},
     answer::{Answer, Answers},
-    follow::Follow,
-    limits::Place,
+    follow::FollowStream,
+    limits::StreamSlot,
     open_connections::OpenStream,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// What goes to the client next.
 enum Step {
     Reply(ResponsePayload),
-    Follow(Box<Follow>),
+    Follow(Box<FollowStream>),
     End(Status),
 }
 
@@ -45,15 +45,15 @@ pub(super) fn start(
     peer: Peer,
     stream: Option<OpenStream>,
 ) -> Result<Answers, Status> {
-    let Some(place) = service.limits.take(peer.address, service.metrics.join_streams()) else {
+    let Some(slot) = service.limits.take(peer.address, service.metrics.join_streams()) else {
         service.metrics.joined("limited");
         return Err(too_many());
     };
     let (replies, steps) = mpsc::channel(1);
-    let (service, held, requests) = (service.clone(), Held { place, stream }, requests.boxed());
+    let (service, held, requests) = (service.clone(), Held { slot, stream }, requests.boxed());
     tokio::spawn(async move {
         let mut talk = Talk { service: &service, requests, peer, replies: &replies };
-        let end = match talk.join(&held.place).await {
+        let end = match talk.join(&held.slot).await {
             Ok(Some(joined)) => talk.finish(joined, held).await,
             Ok(None) => None,
             Err(status) => Some(Step::End(status)),
@@ -93,8 +93,8 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     /// None if the client has left, or was sent away.
-    async fn join(&mut self, place: &Place) -> Result<Option<Joined>, Status> {
-        let init = match self.next(place).await? {
+    async fn join(&mut self, slot: &StreamSlot) -> Result<Option<Joined>, Status> {
+        let init = match self.next(slot).await? {
             Some(RequestPayload::Init(init)) => init,
             Some(RequestPayload::ChallengeSolution(_)) => {
                 return Err(self.malformed("init comes first"));
@@ -112,14 +112,14 @@ impl Talk<'_> {
         if !reply(self.replies, Step::Reply(challenge)).await {
             return Ok(None);
         }
-        let solution = match self.next(place).await? {
+        let solution = match self.next(slot).await? {
             Some(RequestPayload::ChallengeSolution(solution)) => solution,
             Some(RequestPayload::Init(_)) => {
                 return Err(self.malformed("one stream is one try: challenge_solution comes next"));
             }
             None => return Ok(None),
         };
-        if !place.judged() {
+        if !slot.judged() {
             self.send_away();
             return Ok(None);
         }
@@ -141,7 +141,7 @@ impl Talk<'_> {
     /// Hands the certificates out; answers what comes after them.
     async fn finish(&mut self, joined: Joined, mut held: Held) -> Option<Step> {
         let Admitted { certs, foreign, until } = joined.admitted;
-        held.place.joined();
+        held.slot.joined();
         let follower = held.stream.as_ref().map(OpenStream::follower);
         if !reply(self.replies, Step::Reply(ResponsePayload::Certs(certs))).await {
             return None;
@@ -156,16 +156,16 @@ impl Talk<'_> {
             return Some(Step::End(Status::resource_exhausted(why)));
         };
         let requests = std::mem::replace(&mut self.requests, stream::empty().boxed());
-        let follow = Follow::new(self.service, until, requests, (held, follower, share));
+        let follow = FollowStream::new(self.service, until, requests, (held, follower, share));
         Some(Step::Follow(Box::new(follow)))
     }
 
     /// None if the client has left, or was sent away.
-    async fn next(&mut self, place: &Place) -> Result<Option<RequestPayload>, Status> {
+    async fn next(&mut self, slot: &StreamSlot) -> Result<Option<RequestPayload>, Status> {
         let closed = pin!(self.replies.closed());
         let message = tokio::select! {
             () = closed => return Ok(None),
-            () = place.taken() => {
+            () = slot.taken() => {
                 self.send_away();
                 return Ok(None);
             }
@@ -191,7 +191,7 @@ impl Talk<'_> {
         }
     }
 
-    /// A newer client has the place of this one. It is told so if it reads, and nobody waits for that.
+    /// A newer client has the slot of this one. It is told so if it reads, and nobody waits for that.
     fn send_away(&self) {
         self.service.metrics.joined("limited");
         let _ = self.replies.try_send(Step::End(too_many()));
@@ -203,7 +203,7 @@ impl Talk<'_> {
     }
 }
 
-/// Whether the client could take it. One that does not read holds its place no longer than one that does
+/// Whether the client could take it. One that does not read holds its slot no longer than one that does
 /// not write.
 async fn reply(replies: &mpsc::Sender<Step>, step: Step) -> bool {
     matches!(timeout(SILENCE, replies.send(step)).await, Ok(Ok(())))

@@ -32,7 +32,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 /// What a follower holds for as long as it lasts.
 pub(super) type FollowerHeld = (Held, Option<OpenFollower>, Share<String>);
 
-pub(super) struct Follow {
+pub(super) struct FollowStream {
     view: Arc<View>,
     trusted: watch::Receiver<Arc<Trusted>>,
     requests: Option<Requests>,
@@ -70,7 +70,7 @@ impl Drop for HeldUntil {
     }
 }
 
-impl Follow {
+impl FollowStream {
     pub(super) fn new(
         service: &JoinService,
         until: DateTime<Utc>,

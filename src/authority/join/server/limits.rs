@@ -37,25 +37,25 @@ pub(super) struct Limits {
 }
 
 /// Room for one stream, until it is dropped.
-pub(super) struct Place {
-    joining: Option<JoiningPlace>,
+pub(super) struct StreamSlot {
+    joining: Option<JoiningSlot>,
     _stream: OwnedSemaphorePermit,
     _of_address: Option<Share<IpAddr>>,
     _counted: Counted,
 }
 
-impl Place {
-    /// Waits until a newer caller takes its place.
+impl StreamSlot {
+    /// Waits until a newer caller takes its slot.
     pub(super) async fn taken(&self) {
         match &self.joining {
-            Some(place) => place.taken.cancelled().await,
+            Some(slot) => slot.taken.cancelled().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Keeps the place while the caller is judged. Whether it still has it.
+    /// Keeps the slot while the caller is judged. Whether it still has it.
     pub(super) fn judged(&self) -> bool {
-        self.joining.as_ref().is_none_or(JoiningPlace::judged)
+        self.joining.as_ref().is_none_or(JoiningSlot::judged)
     }
 
     /// Makes room for another caller: this one has proved who it is.
@@ -74,13 +74,13 @@ struct Joining {
     judged: BTreeSet<u64>,
 }
 
-struct JoiningPlace {
+struct JoiningSlot {
     all: Arc<Mutex<Joining>>,
     number: u64,
     taken: CancellationToken,
 }
 
-impl JoiningPlace {
+impl JoiningSlot {
     fn take(joining: &Arc<Mutex<Joining>>) -> Option<Self> {
         let mut all = lock(joining);
         if all.waiting.len() + all.judged.len() >= MOST_JOINING {
@@ -103,7 +103,7 @@ impl JoiningPlace {
     }
 }
 
-impl Drop for JoiningPlace {
+impl Drop for JoiningSlot {
     fn drop(&mut self) {
         let mut all = lock(&self.all);
         all.waiting.remove(&self.number);
@@ -131,15 +131,15 @@ impl Limits {
     }
 
     /// None if there are too many already.
-    pub(super) fn take(&self, address: IpAddr, gauge: &Gauge) -> Option<Place> {
+    pub(super) fn take(&self, address: IpAddr, gauge: &Gauge) -> Option<StreamSlot> {
         let of_address = match &self.by_address {
             Some(counts) => Some(Share::take(counts, network(address), MOST_PER_ADDRESS)?),
             None => None,
         };
         let stream = self.streams.clone().try_acquire_owned().ok()?;
-        Some(Place {
+        Some(StreamSlot {
             // Last, so that nobody leaves in vain.
-            joining: Some(JoiningPlace::take(&self.joining)?),
+            joining: Some(JoiningSlot::take(&self.joining)?),
             _stream: stream,
             _of_address: of_address,
             _counted: Counted::new(gauge),
@@ -208,14 +208,14 @@ mod tests {
     #[test]
     fn callers_who_proved_nothing_leave_room_for_those_who_joined() {
         let (limits, gauge) = (Limits::new(PeerAddress::Connection), Gauge::default());
-        let mut places: Vec<_> =
+        let mut slots: Vec<_> =
             (0..MOST_JOINING).map(|_| limits.take(address(1), &gauge).unwrap()).collect();
-        assert!(places.iter().all(Place::judged), "each has its place");
+        assert!(slots.iter().all(StreamSlot::judged), "each has its slot");
         assert!(limits.take(address(2), &gauge).is_none(), "nobody is sent away who is judged");
-        places[0].joined();
-        places.push(limits.take(address(2), &gauge).unwrap());
+        slots[0].joined();
+        slots.push(limits.take(address(2), &gauge).unwrap());
         assert_eq!(gauge.get() as usize, MOST_JOINING + 1);
-        drop(places);
+        drop(slots);
         assert_eq!(gauge.get(), 0);
         assert!(limits.take(address(2), &gauge).is_some());
     }
@@ -224,14 +224,14 @@ mod tests {
     fn the_oldest_caller_who_is_waited_for_makes_room_for_a_new_one() {
         let (limits, gauge) = (Limits::new(PeerAddress::Connection), Gauge::default());
         let take = || limits.take(address(1), &gauge).unwrap();
-        let mut places: Vec<_> = (0..MOST_JOINING).map(|_| take()).collect();
-        assert!(places[0].judged());
-        let is_taken = |place: &Place| place.taken().now_or_never().is_some();
-        places.push(take());
-        let taken: Vec<_> = (0..places.len()).filter(|&at| is_taken(&places[at])).collect();
+        let mut slots: Vec<_> = (0..MOST_JOINING).map(|_| take()).collect();
+        assert!(slots[0].judged());
+        let is_taken = |slot: &StreamSlot| slot.taken().now_or_never().is_some();
+        slots.push(take());
+        let taken: Vec<_> = (0..slots.len()).filter(|&at| is_taken(&slots[at])).collect();
         assert_eq!(taken, [1], "the first is judged");
-        assert!(!places[1].judged());
-        drop(places);
+        assert!(!slots[1].judged());
+        drop(slots);
         let joining = lock(&limits.joining);
         assert_eq!((joining.waiting.len(), joining.judged.len()), (0, 0), "nothing stays");
     }
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn one_address_leaves_room_for_others_where_addresses_are_known() {
         let (limits, gauge) = (Limits::new(PeerAddress::ProxyHeader), Gauge::default());
-        let places: Vec<_> =
+        let slots: Vec<_> =
             (0..MOST_PER_ADDRESS).map(|_| limits.take(address(1), &gauge).unwrap()).collect();
         assert!(limits.take(address(1), &gauge).is_none());
         assert!(limits.take(address(2), &gauge).is_some());
-        drop(places);
+        drop(slots);
         assert!(limits.take(address(1), &gauge).is_some());
         assert!(lock(limits.by_address.as_ref().unwrap()).is_empty(), "nothing stays");
     }

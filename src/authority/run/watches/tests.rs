@@ -66,7 +66,7 @@ async fn who_is_judged_after_the_federations_were_heard_of_is_judged_by_what_was
     let bundle = document(&[&Ca::new("b.test")]).to_string();
     let mut deleted = federation("b.test", 1, web());
     deleted.status = conclude(&deleted, Ok(received(&bundle)), &POLICY, 0.0, noon()).status;
-    authority.learn(&deleted);
+    authority.remember(&deleted);
     authority.refresh_trusted();
     let is_trusted = || authority.view.trusted().bundle(&partner).is_some();
     assert!(is_trusted());
