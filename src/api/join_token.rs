@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     metadata,
-    resource::resource,
-    spiffe_federation::{API_VERSION, GROUP, VERSION},
+    resource::{reference, resource},
+    spiffe_federation::{GROUP, VERSION},
 };
 
 pub const KIND: &str = "JoinToken";
@@ -94,13 +94,7 @@ impl JoinToken {
 
     /// For Events.
     pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(API_VERSION.to_owned()),
-            kind: Some(KIND.to_owned()),
-            name: self.metadata.name.clone(),
-            uid: self.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }
+        reference(self)
     }
 }
 

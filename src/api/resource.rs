@@ -1,5 +1,8 @@
 //! Implements `kube::Resource` for types with a field `metadata`, or a field (`of`) that has one.
 
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+
 macro_rules! resource {
     (
         $type:ty,
@@ -44,3 +47,14 @@ macro_rules! resource {
 }
 
 pub(crate) use resource;
+
+/// For Events, which are about an object and not about one version of it.
+pub(crate) fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        name: object.meta().name.clone(),
+        uid: object.meta().uid.clone(),
+        ..ObjectReference::default()
+    }
+}

@@ -8,11 +8,14 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{condition::Condition, metadata, resource::resource};
+use super::{
+    condition::Condition,
+    metadata,
+    resource::{reference, resource},
+};
 
 pub const GROUP: &str = "trustplane.dev";
 pub const VERSION: &str = "v1";
-/// For an ObjectReference.
 pub const API_VERSION: &str = "trustplane.dev/v1";
 pub const KIND: &str = "SPIFFEFederation";
 
@@ -149,13 +152,7 @@ impl SpiffeFederation {
 
     /// For Events.
     pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(API_VERSION.to_owned()),
-            kind: Some(KIND.to_owned()),
-            name: self.metadata.name.clone(),
-            uid: self.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }
+        reference(self)
     }
 }
 

@@ -13,11 +13,13 @@ use k8s_openapi::{
 use serde::{Deserialize, Serialize};
 
 pub use super::condition::Condition;
-use super::{metadata, resource::resource};
+use super::{
+    metadata,
+    resource::{reference, resource},
+};
 
 pub const GROUP: &str = "operator.openshift.io";
 pub const VERSION: &str = "v1alpha1";
-/// For an ObjectReference.
 pub const API_VERSION: &str = "operator.openshift.io/v1alpha1";
 pub const KIND: &str = "SpireServer";
 /// The only one there can be.
@@ -323,13 +325,7 @@ impl SpireServerStatus {
 impl SpireServer {
     /// For Events.
     pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(API_VERSION.to_owned()),
-            kind: Some(KIND.to_owned()),
-            name: self.metadata.name.clone(),
-            uid: self.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }
+        reference(self)
     }
 }
 
