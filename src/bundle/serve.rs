@@ -216,7 +216,7 @@ impl fmt::Debug for Offer {
 }
 
 impl ResolvesServerCert for Offer {
-    /// Whatever name is asked for: with https_spiffe a server is known by its SPIFFE ID.
+    /// The same for every name: with https_spiffe a server is known by its SPIFFE ID.
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current().certificate.clone()
     }

@@ -19,14 +19,14 @@ const NARROW_INDENT: usize = 8;
 
 /// Whether trustplane can be installed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Target {
     Cluster,
     /// `trustplane sandbox`.
     Sandbox,
 }
 
 /// The table and its summary.
-pub fn table(lines: &[CheckResult], place: Place, width: usize) -> String {
+pub fn table(lines: &[CheckResult], target: Target, width: usize) -> String {
     let mut text = String::new();
     for line in lines {
         let (label, style) = shown(line.result);
@@ -49,7 +49,7 @@ pub fn table(lines: &[CheckResult], place: Place, width: usize) -> String {
             let _ = writeln!(text, "{:indent$}{part}", "");
         }
     }
-    let _ = writeln!(text, "\n{}", summary(lines, place));
+    let _ = writeln!(text, "\n{}", summary(lines, target));
     text
 }
 
@@ -63,7 +63,7 @@ fn shown(status: Status) -> (&'static str, Style) {
     }
 }
 
-fn summary(lines: &[CheckResult], place: Place) -> String {
+fn summary(lines: &[CheckResult], target: Target) -> String {
     let count = |status| lines.iter().filter(|line| line.result == status).count();
     let (failed, warnings) = (count(Status::Failed), count(Status::Warning));
     let warned = match warnings {
@@ -72,7 +72,7 @@ fn summary(lines: &[CheckResult], place: Place) -> String {
         many => format!(" {many} warnings."),
     };
     match failed {
-        0 if place == Place::Sandbox => {
+        0 if target == Target::Sandbox => {
             format!("{GOOD}This is the sandbox.{GOOD:#} Nothing is installed here.{warned}")
         }
         0 if count(Status::NotYet) > 0 => format!("{GOOD}Ready to install.{GOOD:#}{warned}"),
@@ -87,9 +87,9 @@ pub fn holds(lines: &[CheckResult]) -> bool {
 }
 
 /// One object. Fields may be added; none is renamed or removed.
-pub fn document(lines: &[CheckResult], place: Place, namespace: &str, installed: bool) -> String {
+pub fn document(lines: &[CheckResult], target: Target, namespace: &str, installed: bool) -> String {
     let report = json!({
-        "namespace": namespace, "installed": installed, "sandbox": place == Place::Sandbox,
+        "namespace": namespace, "installed": installed, "sandbox": target == Target::Sandbox,
         "holds": holds(lines), "lines": lines,
     });
     printable::json(&format!("{report}\n"))
@@ -128,9 +128,9 @@ FAILED  admission policy     many words many words many words many words many wo
 
 One line failed.
 ";
-        assert_eq!(strip_str(&table(&lines, Place::Cluster, 100)).to_string(), expected);
+        assert_eq!(strip_str(&table(&lines, Target::Cluster, 100)).to_string(), expected);
         for width in [50, 60, 80] {
-            let narrow = strip_str(&table(&lines, Place::Cluster, width)).to_string();
+            let narrow = strip_str(&table(&lines, Target::Cluster, width)).to_string();
             assert!(fits(&narrow, width), "{narrow}");
         }
     }
@@ -140,22 +140,22 @@ One line failed.
         let mut hostile = line(Status::Warning, HOSTILE, Some(HOSTILE));
         hostile.command = Some(format!("kubectl -n {HOSTILE}"));
         let lines = [hostile];
-        assert!(is_harmless(&strip_str(&table(&lines, Place::Cluster, 100)).to_string()));
-        assert!(is_harmless(&document(&lines, Place::Cluster, HOSTILE, true)));
+        assert!(is_harmless(&strip_str(&table(&lines, Target::Cluster, 100)).to_string()));
+        assert!(is_harmless(&document(&lines, Target::Cluster, HOSTILE, true)));
         // Our colours are stripped; those that a tenant wrote stay escaped.
         assert!(
-            strip_str(&table(&lines, Place::Cluster, 100)).to_string().contains("\\u{1b}[31mred")
+            strip_str(&table(&lines, Target::Cluster, 100)).to_string().contains("\\u{1b}[31mred")
         );
     }
 
     #[test]
     fn what_it_comes_to_tells_ready_from_in_order() {
-        let sum_at = |place, statuses: &[Status]| {
+        let sum_at = |target, statuses: &[Status]| {
             let lines: Vec<_> = statuses.iter().map(|status| line(*status, "", None)).collect();
-            strip_str(&summary(&lines, place)).to_string()
+            strip_str(&summary(&lines, target)).to_string()
         };
-        let sum = |statuses: &[Status]| sum_at(Place::Cluster, statuses);
-        let sandbox = sum_at(Place::Sandbox, &[Status::Ok, Status::NotYet]);
+        let sum = |statuses: &[Status]| sum_at(Target::Cluster, statuses);
+        let sandbox = sum_at(Target::Sandbox, &[Status::Ok, Status::NotYet]);
         assert_eq!(sandbox, "This is the sandbox. Nothing is installed here.");
         assert_eq!(sum(&[Status::Ok, Status::Note]), "In order.");
         assert_eq!(
@@ -169,7 +169,7 @@ One line failed.
     fn scripts_get_one_object_with_names_that_do_not_change() {
         let lines = [line(Status::NotYet, "comes with the installation", None)];
         let document: Value =
-            serde_json::from_str(&document(&lines, Place::Cluster, "trustplane", false)).unwrap();
+            serde_json::from_str(&document(&lines, Target::Cluster, "trustplane", false)).unwrap();
         let expected = json!({
             "namespace": "trustplane", "installed": false, "sandbox": false, "holds": true,
             "lines": [{

@@ -8,7 +8,7 @@ use crate::{
     check::{
         checks::{Expect, evaluate, is_installed},
         gather::gather,
-        printer::{self, Place},
+        printer::{self, Target},
         probe::{Enforcement, Probe, ProbeError},
     },
     cli::{
@@ -100,12 +100,12 @@ impl Check {
         }
         let expect = if self.installed { Expect::Installed } else { Expect::Whatever };
         let lines = evaluate(&facts, expect);
-        let place = if facts.sandbox.is_some() { Place::Sandbox } else { Place::Cluster };
+        let target = if facts.sandbox.is_some() { Target::Sandbox } else { Target::Cluster };
         print(&match self.output {
             Output::Json => {
-                printer::document(&lines, place, &self.namespace, is_installed(&facts, expect))
+                printer::document(&lines, target, &self.namespace, is_installed(&facts, expect))
             }
-            Output::Text => printer::table(&lines, place, output::width()),
+            Output::Text => printer::table(&lines, target, output::width()),
         })?;
         if !printer::holds(&lines) {
             bail!(Exit::Reported);

@@ -12,8 +12,8 @@ use crate::runtime::terminal;
 /// The width of the standard output: that of the terminal, or COLUMNS.
 pub(super) fn width() -> usize {
     let columns = terminal_size_of(io::stdout()).map(|(columns, _)| columns.0);
-    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
-    terminal::width(columns.or_else(said))
+    let from_variable = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal::width(columns.or_else(from_variable))
 }
 
 /// Prints to stderr: wrapped on a terminal, in one line for logs and scripts.

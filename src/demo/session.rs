@@ -77,7 +77,6 @@ pub struct Access {
     /// Address of the edge; in JSON its URL.
     #[serde(serialize_with = "as_url")]
     pub edge: SocketAddr,
-    /// Process ID.
     pub pid: u32,
 }
 

@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     io,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -40,7 +40,7 @@ use crate::{
     },
     federate::decide::render,
     k8s::api_error::{self, ApiError},
-    runtime::clock::Clock,
+    runtime::{clock::Clock, lock::lock},
     spiffe::{
         bundle::Bundle,
         id::SpiffeId,
@@ -359,10 +359,6 @@ async fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
             Err(_) => sleep(Duration::from_millis(2)).await,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

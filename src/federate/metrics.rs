@@ -108,8 +108,8 @@ impl Collector for PeerFigures {
             asked.then(|| f64::from(u8::from(peer.last_error.is_none())))
         };
         let hint = |peer: &PeerStatus| {
-            let said = peer.refresh_hint.map(Duration::from_secs);
-            Some(peers::hint(said).as_secs_f64())
+            let published = peer.refresh_hint.map(Duration::from_secs);
+            Some(peers::hint(published).as_secs_f64())
         };
         let figures: [(&str, &str, Figure<'_>); 6] = [
             ("up", "Whether the peer's bundle was fetched and verified the last time", &up),

@@ -1,5 +1,5 @@
 //! Logs to stderr, as text or JSON. Targets that would print requests and answers are off.
-//! Whatever a tenant puts into a name, an event is one line and moves no cursor.
+//! An event is one line and moves no cursor, even with names that a tenant chose.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -24,7 +24,6 @@ pub struct Route {
     pub status: Status,
 }
 
-/// `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
@@ -71,7 +70,6 @@ pub struct Tls {
     pub external_certificate: Option<ExternalCertificate>,
 }
 
-/// `status`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {

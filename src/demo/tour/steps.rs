@@ -45,7 +45,6 @@ pub enum Act {
     Annotate,
     /// Writes the renewed pair to the Secret.
     Renew,
-    /// Deletes the Secret.
     DeleteSecret,
     /// Creates the Secret again.
     CreateSecret,
@@ -53,7 +52,6 @@ pub enum Act {
     WrongKey,
     /// Writes the right key again.
     RightKey,
-    /// Removes the annotation.
     RemoveAnnotation,
 }
 

@@ -82,7 +82,7 @@ impl Cluster {
             // The API server can't confirm JWT keys, and the trust domain does not vouch for them.
             Profile::HttpsWeb => authorities_alone(fetched),
         };
-        // Whatever the profile, the endpoint's bundle must match the one in the cluster.
+        // With either profile, the endpoint's bundle must match the one in the cluster.
         let same = |a: &Bundle, b: &Bundle| a.x509.iter().all(|it| b.x509.contains(it));
         if bundle.x509.is_empty() || !same(&bundle, &published) || !same(&published, &bundle) {
             return Err(BootstrapError::OtherAuthorities { url, context: self.context.clone() });

@@ -234,7 +234,7 @@ fn taken(part: Component, owner: &str) -> String {
     let remedy = if owner == SOMEBODY {
         format!("Delete it, annotate it with {ADOPT_ANNOTATION}=true to have it taken over,")
     } else {
-        // Whatever the annotation says: two controllers would revert each other's writes.
+        // Even with the annotation: two controllers would revert each other's writes.
         format!("Have {owner} give it up, or delete {owner},")
     };
     format!(

@@ -144,7 +144,7 @@ impl Index {
                 entry.facts.version = facts.version;
                 entry.own_write = None;
                 if is_news {
-                    // Whatever changed may be what the API server minded: a label, or its size.
+                    // Any change may remove what the API server minded: a label, or the size.
                     entry.changed = now;
                 }
                 is_news.then_some(facts.at)

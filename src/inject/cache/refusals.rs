@@ -125,7 +125,7 @@ mod tests {
         ApplyError::Status { route: ObjectRef::new("web", "shop"), cause }
     }
 
-    fn told(cause: &ApiError, times: &[u32]) -> Vec<bool> {
+    fn reported(cause: &ApiError, times: &[u32]) -> Vec<bool> {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let error = pair(cause.clone());
         times.iter().map(|&at| refusals.count(&error, start + SECOND * at)).collect()
@@ -140,8 +140,8 @@ mod tests {
             ApiError::Timeout(SECOND * 10),
             ApiError::Conflict,
         ] {
-            assert_eq!(told(&cause, &[0, 1, 2]), [false, false, true], "{cause}");
-            assert_eq!(told(&cause, &[0, 30]), [false, true], "{cause}");
+            assert_eq!(reported(&cause, &[0, 1, 2]), [false, false, true], "{cause}");
+            assert_eq!(reported(&cause, &[0, 30]), [false, true], "{cause}");
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
             ApiError::Invalid { code: 422, fields: String::new() },
             ApiError::RequestTooLarge,
         ] {
-            assert_eq!(told(&cause, &[0]), [true], "{cause}");
+            assert_eq!(reported(&cause, &[0]), [true], "{cause}");
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
             ApiError::Unreachable { why: String::new() },
             ApiError::NotLeader,
         ] {
-            assert_eq!(told(&cause, &[0, 10, 20, 300]), [false; 4], "{cause}");
+            assert_eq!(reported(&cause, &[0, 10, 20, 300]), [false; 4], "{cause}");
         }
     }
 

@@ -107,7 +107,7 @@ fn watches() -> [Watched; 2] {
 }
 
 /// A Route that asks for a Secret, which only the server can tell of.
-fn asking(injector: &Injector) -> ObjectRef {
+fn annotated(injector: &Injector) -> ObjectRef {
     let facts = Draft::edge().annotated("shop-tls").facts();
     let at = facts.at.clone();
     injector.index().route_applied(facts, Origin::Server, Instant::now());
@@ -151,7 +151,7 @@ async fn a_route_that_makes_a_decision_panic_stops_no_other_and_is_tried_again()
 async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
     let code = Arc::new(AtomicU16::new(500));
     let injector = injector(refusing(code.clone()), Clock::system());
-    let at = asking(&injector);
+    let at = annotated(&injector);
     for failures in 1..=6 {
         let longest = Backoff::OBJECT.ceiling(failures);
         let wait = reconcile(&injector, &at).await;
@@ -172,7 +172,7 @@ async fn a_routes_waits_grow_while_it_fails_and_start_anew_after_a_success() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asks_for_time_gets_it() {
     let injector = injector(refusing(Arc::new(429.into())), Clock::system());
-    let at = asking(&injector);
+    let at = annotated(&injector);
     let wait = reconcile(&injector, &at).await;
     assert!(wait >= Duration::from_secs(30), "{wait:?}");
 }
@@ -204,7 +204,7 @@ async fn a_server_that_asks_for_time_is_not_asked_by_all_the_others_meanwhile() 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_decided_from_half_a_list_but_a_watch_that_fails_holds_nobody_up() {
     let injector = starting(refusing(Arc::new(404.into())), Gate::open(), Clock::system());
-    injector.queue.add(asking(&injector));
+    injector.queue.add(annotated(&injector));
     let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
     let [routes, secrets] = &watches();
     let settled = async || {
@@ -236,7 +236,7 @@ async fn a_watch_that_breaks_after_its_list_leaves_the_controller_ready() {
 #[tokio::test(start_paused = true)]
 async fn every_route_gets_a_turn_at_every_resync() {
     let injector = injector(refusing(Arc::new(404.into())), Clock::system());
-    let at = asking(&injector);
+    let at = annotated(&injector);
     let start = Instant::now();
     let resync = tokio::spawn(injector.clone().resync());
     for turn in 1..=3 {
@@ -284,7 +284,7 @@ async fn a_route_whose_turn_comes_after_the_lease_was_lost_waits_until_it_is_hel
     let injector = synced(starting(client, Gate::until(deadline), Clock::system()));
     let worker = tokio::spawn(injector.clone().work(CancellationToken::new()));
     tokio::time::sleep(Duration::from_secs(6)).await;
-    injector.queue.add(asking(&injector));
+    injector.queue.add(annotated(&injector));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(injector.index().states().len(), 0, "nothing is decided without the lease");
 

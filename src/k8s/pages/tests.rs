@@ -22,14 +22,14 @@ const MB: usize = 1_000_000;
 
 /// A list request, as the server saw it.
 #[derive(Clone, Debug)]
-struct Asked {
+struct PageRequest {
     limit: usize,
     from: usize,
     /// Bytes of the answer that were fetched.
     fetched: Arc<AtomicUsize>,
 }
 
-type Log = Arc<Mutex<Vec<Asked>>>;
+type Log = Arc<Mutex<Vec<PageRequest>>>;
 
 /// The objects from this one on, numbered, each about as heavy as its size says.
 fn page(sizes: &[usize], from: usize, limit: usize) -> Bytes {
@@ -54,8 +54,11 @@ fn pages(sizes: Vec<usize>) -> (Pages<ConfigMap>, Log) {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
             pairs.find(|(name, _)| name == key).map_or(0, |(_, value)| value.parse().unwrap())
         };
-        let asked =
-            Asked { limit: number("limit"), from: number("continue"), fetched: Arc::default() };
+        let asked = PageRequest {
+            limit: number("limit"),
+            from: number("continue"),
+            fetched: Arc::default(),
+        };
         let mut text = page(&sizes, asked.from, asked.limit);
         let fetched = asked.fetched.clone();
         seen.lock().unwrap().push(asked);

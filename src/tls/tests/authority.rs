@@ -12,7 +12,7 @@ fn problems_now(certificate: &str, ca: &str) -> Vec<Problem> {
     ca_problems(certificate, ca, chrono::Utc::now())
 }
 
-fn said(issued: &Issued, ca: &str) -> Vec<String> {
+fn problem_texts(issued: &Issued, ca: &str) -> Vec<String> {
     let pair = accepted(&issued.crt(), &issued.pem());
     problems_now(pair.certificate(), ca).iter().map(Problem::to_string).collect()
 }
@@ -20,7 +20,7 @@ fn said(issued: &Issued, ca: &str) -> Vec<String> {
 #[track_caller]
 fn assert_mismatch(issued: &Issued, ca: &str, why: &str) {
     assert_eq!(
-        said(issued, ca),
+        problem_texts(issued, ca),
         [format!(
             "the Route's caCertificate did not issue the first certificate of tls.crt, so the router would refuse the Route: {why}; replace the Route's caCertificate or remove it"
         )]
@@ -31,15 +31,15 @@ const NOBODY: &str = "no certificate in it has the name of the issuer";
 
 #[test]
 fn no_ca_certificate_is_no_problem() {
-    assert!(said(&leaf().self_signed(), "").is_empty());
+    assert!(problem_texts(&leaf().self_signed(), "").is_empty());
 }
 
 #[test]
 fn the_issuer_alone_or_among_others_is_enough() {
     let (root, other) = (authority("root").self_signed(), authority("other").self_signed());
     let issued = leaf().by(&root);
-    assert!(said(&issued, &root.crt()).is_empty());
-    assert!(said(&issued, &format!("words\n{}{}", other.crt(), root.crt())).is_empty());
+    assert!(problem_texts(&issued, &root.crt()).is_empty());
+    assert!(problem_texts(&issued, &format!("words\n{}{}", other.crt(), root.crt())).is_empty());
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn every_kind_of_signature_is_verified() {
     ] {
         let root = authority("root").key(key).self_signed();
         for digest in [MessageDigest::sha256(), MessageDigest::sha384(), MessageDigest::sha512()] {
-            assert!(said(&leaf().digest(digest).by(&root), &root.crt()).is_empty());
+            assert!(problem_texts(&leaf().digest(digest).by(&root), &root.crt()).is_empty());
         }
     }
 }
@@ -67,7 +67,7 @@ fn rsa_pss_signatures_are_verified() {
         (MessageDigest::sha512(), 64),
     ] {
         let issued = super::material::pss(leaf().by(&root), &root, digest, salt);
-        assert!(said(&issued, &root.crt()).is_empty());
+        assert!(problem_texts(&issued, &root.crt()).is_empty());
     }
     let odd = super::material::pss(leaf().by(&root), &root, MessageDigest::sha256(), 20);
     assert_mismatch(&odd, &root.crt(), "the signature is of a kind that the router can't verify");
@@ -106,9 +106,9 @@ fn intermediates_in_the_certificate_field_do_not_help() {
 #[test]
 fn a_leaf_that_stands_in_the_pool_is_its_own_root() {
     let issued = leaf().self_signed();
-    assert!(said(&issued, &issued.crt()).is_empty());
+    assert!(problem_texts(&issued, &issued.crt()).is_empty());
     let by_other = leaf().by(&authority("root").self_signed());
-    assert!(said(&by_other, &by_other.crt()).is_empty());
+    assert!(problem_texts(&by_other, &by_other.crt()).is_empty());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_self_signed_leaf_is_not_verified_by_its_own_older_self() {
 #[test]
 fn expiry_of_the_authority_does_not_matter() {
     let root = authority("root").days(-20, -10).self_signed();
-    assert!(said(&leaf().by(&root), &root.crt()).is_empty());
+    assert!(problem_texts(&leaf().by(&root), &root.crt()).is_empty());
 }
 
 #[test]
@@ -134,13 +134,13 @@ fn what_is_no_authority_is_a_mismatch() {
     let unsigning = authority("root").with("keyUsage", "digitalSignature").self_signed();
     assert_mismatch(&leaf().by(&unsigning), &unsigning.crt(), why);
     let signing = authority("root").with("keyUsage", "keyCertSign,cRLSign").self_signed();
-    assert!(said(&leaf().by(&signing), &signing.crt()).is_empty());
+    assert!(problem_texts(&leaf().by(&signing), &signing.crt()).is_empty());
 }
 
 #[test]
 fn an_authority_of_version_1_has_no_extensions_and_may_sign() {
     let root = authority("root").version(0).self_signed();
-    assert!(said(&leaf().without_key_ids().by(&root), &root.crt()).is_empty());
+    assert!(problem_texts(&leaf().without_key_ids().by(&root), &root.crt()).is_empty());
 }
 
 #[test]
@@ -151,7 +151,10 @@ fn extended_key_usage_of_both_must_allow_servers() {
         "the first certificate of tls.crt may not be used by a TLS server (extended key usage)";
     assert_mismatch(&client, &root.crt(), why);
     for usage in ["serverAuth", "clientAuth,serverAuth", "anyExtendedKeyUsage"] {
-        assert!(said(&leaf().with("extendedKeyUsage", usage).by(&root), &root.crt()).is_empty());
+        assert!(
+            problem_texts(&leaf().with("extendedKeyUsage", usage).by(&root), &root.crt())
+                .is_empty()
+        );
     }
     let mail = authority("root").with("extendedKeyUsage", "emailProtection").self_signed();
     let why = "the issuer may not issue certificates for TLS servers (extended key usage)";
@@ -164,7 +167,7 @@ fn name_constraints_of_the_authority_must_be_met() {
     let check = |constraints: &str, recipe: Recipe| {
         let root = authority("root").with("nameConstraints", constraints).self_signed();
         let issued = recipe.by(&root);
-        match said(&issued, &root.crt()).as_slice() {
+        match problem_texts(&issued, &root.crt()).as_slice() {
             [] => true,
             [one] => {
                 assert!(one.contains(why), "{one}");
@@ -196,21 +199,22 @@ fn name_constraints_of_the_authority_must_be_met() {
 fn names_that_no_constraint_could_be_compared_with_are_a_mismatch() {
     let constrained =
         authority("root").with("nameConstraints", "permitted;DNS:example.com").self_signed();
-    let served = |recipe: Recipe| said(&recipe.by(&constrained), &constrained.crt()).is_empty();
+    let served =
+        |recipe: Recipe| problem_texts(&recipe.by(&constrained), &constrained.crt()).is_empty();
     assert!(served(leaf().uri("spiffe://example.org/shop").uri("https://example.org:8443/")));
     for uri in ["urn:shop", "https://10.0.0.1/", "https://[::1]:8443/", "https:///path"] {
         assert!(!served(leaf().uri(uri)), "{uri}");
     }
     assert!(!served(leaf().dns(&["shop.example.com", "two words.example.com"])));
     let anything = authority("root").self_signed();
-    assert!(said(&leaf().uri("urn:shop").by(&anything), &anything.crt()).is_empty());
+    assert!(problem_texts(&leaf().uri("urn:shop").by(&anything), &anything.crt()).is_empty());
 }
 
 #[test]
 fn a_wildcard_within_a_label_covers_an_excluded_name_as_in_go() {
     let root =
         authority("root").with("nameConstraints", "excluded;DNS:shop.example.com").self_signed();
-    assert!(!said(&leaf().dns(&["*op.example.com"]).by(&root), &root.crt()).is_empty());
+    assert!(!problem_texts(&leaf().dns(&["*op.example.com"]).by(&root), &root.crt()).is_empty());
 }
 
 #[test]
@@ -235,9 +239,9 @@ fn where_the_issuers_certificate_that_does_is_not_valid_now_every_other_must_do(
     let root = authority("root").key(key.clone()).days(-1000, -1).self_signed();
     let mail = authority("root").key(key).with("extendedKeyUsage", "emailProtection").self_signed();
     let issued = leaf().by(&root);
-    assert!(said(&issued, &root.crt()).is_empty());
+    assert!(problem_texts(&issued, &root.crt()).is_empty());
     for pool in [root.crt() + &mail.crt(), mail.crt() + &root.crt()] {
-        assert!(said(&issued, &pool)[0].contains("extended key usage"));
+        assert!(problem_texts(&issued, &pool)[0].contains("extended key usage"));
     }
 }
 
@@ -253,8 +257,10 @@ fn a_leaf_that_requires_explicit_policies_is_a_mismatch() {
 fn more_namesakes_of_the_issuer_than_go_follows_are_a_mismatch() {
     let issuer = authority("root").self_signed();
     let issued = leaf().by(&issuer);
-    assert!(said(&issued, &issuer.crt().repeat(50)).is_empty());
-    assert!(said(&issued, &issuer.crt().repeat(51))[0].contains("more than 50 certificates"));
+    assert!(problem_texts(&issued, &issuer.crt().repeat(50)).is_empty());
+    assert!(
+        problem_texts(&issued, &issuer.crt().repeat(51))[0].contains("more than 50 certificates")
+    );
 }
 
 #[test]
@@ -263,7 +269,10 @@ fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
     let issued = leaf().with_raw("1.2.3.4", true, &[5, 0]).by(&root);
     let why = "the first certificate of tls.crt has a critical extension that Go does not know";
     assert_mismatch(&issued, &root.crt(), why);
-    assert!(said(&leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root), &root.crt()).is_empty());
+    assert!(
+        problem_texts(&leaf().with_raw("1.2.3.4", false, &[5, 0]).by(&root), &root.crt())
+            .is_empty()
+    );
     let root = authority("root").with_raw("1.2.3.4", true, &[5, 0]).self_signed();
     let why = "the issuer has a critical extension that Go does not know";
     assert_mismatch(&leaf().by(&root), &root.crt(), why);
@@ -277,7 +286,7 @@ fn critical_extensions_that_go_does_not_know_are_a_mismatch() {
 fn a_public_key_among_the_authorities_is_no_problem() {
     let root = authority("root").self_signed();
     let public = String::from_utf8(root.key.public_key_to_pem().unwrap()).unwrap();
-    assert!(said(&leaf().by(&root), &(public + &root.crt())).is_empty());
+    assert!(problem_texts(&leaf().by(&root), &(public + &root.crt())).is_empty());
 }
 
 #[test]
@@ -285,16 +294,16 @@ fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
     let root = authority("root").self_signed();
     let issued = leaf().by(&root);
     let why = "the Route's caCertificate has no certificate: there is no -----BEGIN CERTIFICATE----- line";
-    assert_eq!(said(&issued, "hello"), [why]);
+    assert_eq!(problem_texts(&issued, "hello"), [why]);
     let why =
         "certificate 1 of the Route's caCertificate can't be read: it is not an X.509 certificate";
-    assert_eq!(said(&issued, &block("CERTIFICATE", &[1])), [why]);
+    assert_eq!(problem_texts(&issued, &block("CERTIFICATE", &[1])), [why]);
     assert!(
-        said(&issued, &format!("{}{}", root.crt(), block("X509 CRL", &[1])))[0]
+        problem_texts(&issued, &format!("{}{}", root.crt(), block("X509 CRL", &[1])))[0]
             .ends_with("X509 CRL")
     );
     assert!(
-        said(&issued, &format!("{}{}", root.crt(), root.pem()))[0]
+        problem_texts(&issued, &format!("{}{}", root.crt(), root.pem()))[0]
             .starts_with("the Route's caCertificate has a private key")
     );
 }
@@ -302,14 +311,14 @@ fn a_ca_certificate_that_is_broken_itself_is_a_problem() {
 #[test]
 fn weak_certificates_in_the_pool_are_problems_unless_self_signed() {
     let root = authority("root").digest(MessageDigest::sha1()).self_signed();
-    assert!(said(&leaf().by(&root), &root.crt()).is_empty());
+    assert!(problem_texts(&leaf().by(&root), &root.crt()).is_empty());
     let middle = authority("middle").digest(MessageDigest::sha1()).by(&root);
     assert!(
-        said(&leaf().by(&middle), &middle.crt())[0]
+        problem_texts(&leaf().by(&middle), &middle.crt())[0]
             .starts_with("certificate 1 of the Route's caCertificate is signed with SHA-1")
     );
     let small = authority("small").key(rsa(1024)).self_signed();
-    assert!(said(&leaf().by(&small), &small.crt())[0].starts_with(
+    assert!(problem_texts(&leaf().by(&small), &small.crt())[0].starts_with(
         "the key of certificate 1 of the Route's caCertificate is an RSA key of 1024 bits"
     ));
 }
@@ -344,7 +353,7 @@ fn a_second_certificate_of_the_issuer_that_will_not_do_harms_nothing() {
         for ca in
             [format!("{}{}", good.crt(), other.crt()), format!("{}{}", other.crt(), good.crt())]
         {
-            refused.extend(said(&issued, &ca));
+            refused.extend(problem_texts(&issued, &ca));
         }
     }
     assert!(refused.is_empty(), "{refused:#?}");

@@ -15,12 +15,12 @@ fn effects(draft: &Draft) -> [Effect; 2] {
     [Pairs::Keep, Pairs::Clear].map(|pairs| effect(&draft.facts(), pairs))
 }
 
-fn asking() -> Draft {
+fn annotated() -> Draft {
     Draft::edge().annotated("shop-tls")
 }
 
 fn ours() -> Draft {
-    asking().holding("certificate", "key").marked()
+    annotated().holding("certificate", "key").marked()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn an_injected_key_that_is_left_beside_an_external_certificate_is_found() {
 #[test]
 fn a_pair_that_is_not_ours_stays_whatever_was_chosen() {
     let changed = ours().holding("another", "key");
-    let own = asking().holding("certificate", "key");
+    let own = annotated().holding("certificate", "key");
     for draft in [changed, own] {
         for pairs in [Pairs::Keep, Pairs::Clear] {
             assert_eq!(release(&draft, pairs), Some(Write::DropMarker));
@@ -63,9 +63,9 @@ fn a_key_of_ours_that_lost_its_certificate_goes_whatever_was_chosen() {
 
 #[test]
 fn where_the_router_serves_nothing_from_the_route_only_the_annotations_go() {
-    let passthrough = asking().with("/spec/tls", "termination", json!("passthrough"));
-    let insecure = asking().with("/spec", "tls", Value::Null);
-    for draft in [passthrough, insecure, asking()] {
+    let passthrough = annotated().with("/spec/tls", "termination", json!("passthrough"));
+    let insecure = annotated().with("/spec", "tls", Value::Null);
+    for draft in [passthrough, insecure, annotated()] {
         assert_eq!(release(&draft, Pairs::Clear), Some(Write::DropMarker));
         assert_eq!(effects(&draft), [Effect::NoPair; 2]);
     }

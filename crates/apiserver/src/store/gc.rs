@@ -16,7 +16,7 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Address of an object.
-type Place = (&'static Kind, Box<str>, Box<str>);
+type ObjectAddress = (&'static Kind, Box<str>, Box<str>);
 
 /// Slot of the kind, namespace and name.
 type Key = (usize, Box<str>, Box<str>);
@@ -42,7 +42,7 @@ impl Dependents {
         }
     }
 
-    fn of(&self, uid: &str, kinds: &'static Kinds) -> Vec<Place> {
+    fn of(&self, uid: &str, kinds: &'static Kinds) -> Vec<ObjectAddress> {
         let places = self.0.get(uid).into_iter().flatten();
         places
             .filter_map(|(slot, namespace, name)| {
@@ -57,7 +57,7 @@ pub(super) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 impl Store {
-    fn dependents_of(&self, uid: &str) -> Vec<Place> {
+    fn dependents_of(&self, uid: &str) -> Vec<ObjectAddress> {
         self.dependents.of(uid, self.kinds)
     }
 
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// Deletes an object without remaining owners, or removes references to missing owners.
-    fn judge(&mut self, (kind, namespace, name): &Place, now: DateTime<Utc>) {
+    fn judge(&mut self, (kind, namespace, name): &ObjectAddress, now: DateTime<Utc>) {
         let Some(object) = self.get(kind, namespace, name).cloned() else { return };
         let known = |owner: &Value| {
             self.kinds.named(text(owner, &["apiVersion"]), text(owner, &["kind"])).is_some()
@@ -198,7 +198,7 @@ impl Store {
     /// The owner is removed once no dependent blocks it.
     fn finish_foreground(&mut self, kind: &Kind, namespace: &str, owner: &Value) {
         let uid = text(owner, &["metadata", "uid"]);
-        let blocks = |(kind, namespace, name): &Place| {
+        let blocks = |(kind, namespace, name): &ObjectAddress| {
             let object = self.get(kind, namespace, name);
             object.is_some_and(|object| {
                 owners(object)

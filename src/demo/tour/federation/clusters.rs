@@ -43,7 +43,6 @@ const REFRESH_HINT: u64 = 300;
 /// Polling interval for peers: seconds, so that visitors need not wait minutes as in a cluster.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// One cluster.
 pub struct Side {
     pub cluster: Cluster,
     /// Stand-in for its SPIRE server.

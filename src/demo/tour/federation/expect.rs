@@ -40,7 +40,6 @@ pub enum State {
     Healthy(u64),
     /// The bundle can't be fetched.
     Failing,
-    /// Not listed.
     Unlisted,
 }
 

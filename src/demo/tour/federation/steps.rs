@@ -57,8 +57,8 @@ pub enum ActError {
     #[error(transparent)]
     TrustDomain(#[from] TrustDomainError),
     /// The bundle was changed on its way.
-    #[error("the bundle has the fingerprint {found}, and not {told}")]
-    Fingerprint { told: String, found: String },
+    #[error("the bundle has the fingerprint {found}, and not {announced}")]
+    Fingerprint { announced: String, found: String },
 }
 
 pub fn all(clusters: &Clusters) -> Vec<Step> {
@@ -203,11 +203,11 @@ impl Tour {
 
     /// Does what `trustplane federation bootstrap` and the comparison by a person do.
     async fn bootstrap(&self, from: &Side, to: &Side) -> Result<(), ActError> {
-        let told = self.offer(from).await?.bundle.fingerprint();
+        let announced = self.offer(from).await?.bundle.fingerprint();
         let offer = self.offer(from).await?;
         let found = offer.bundle.fingerprint();
-        if found != told {
-            return Err(ActError::Fingerprint { told, found });
+        if found != announced {
+            return Err(ActError::Fingerprint { announced, found });
         }
         let plan = to.cluster.plan(&offer).await.map_err(Box::new)?;
         Ok(to.cluster.apply(&plan).await.map_err(Box::new)?)

@@ -204,7 +204,7 @@ impl Recorded {
             Self::Sequence(sequence) => {
                 record["sequence"].as_str() == Some(sequence.to_string().as_str())
             }
-            // Whoever asks again in the same step renews.
+            // A client that asks again in the same step renews.
             Self::Joined => record["success"] == true,
             Self::Renewed => record["success"] == true && is_renewal == true,
             Self::Refused(check) => record["success"] == false && record["check"] == check,

@@ -49,8 +49,8 @@ impl From<Result<Bundle, PeerError>> for Answer {
 }
 
 /// The refresh hint, within our limits.
-pub fn hint(said: Option<Duration>) -> Duration {
-    said.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
+pub fn hint(published: Option<Duration>) -> Duration {
+    published.unwrap_or(USUAL_HINT).clamp(SHORTEST_HINT, LONGEST_HINT)
 }
 
 impl PeerState {

@@ -24,7 +24,7 @@ fn recorded(outcomes: Vec<(i64, Result<Bundle, PeerError>)>) -> PeerState {
     known
 }
 
-fn dark() -> PeerError {
+fn no_bootstrap() -> PeerError {
     PeerError::NoBootstrap { trust_domain: "td-b.test".to_owned() }
 }
 
@@ -46,7 +46,7 @@ fn a_bundle_is_as_old_as_its_keys_and_not_as_its_last_fetch() {
 
 #[test]
 fn a_peer_that_went_dark_keeps_its_bundle_and_says_what_is_wrong() {
-    let known = recorded(vec![(0, Ok(bundle(&[&Ca::new("a")], 1))), (5, Err(dark()))]);
+    let known = recorded(vec![(0, Ok(bundle(&[&Ca::new("a")], 1))), (5, Err(no_bootstrap()))]);
     let status = known.status("td-b.test");
     assert!(!status.reachable && !status.profile_verified);
     assert_eq!((status.sequence, status.last_success_time), (Some(1), Some(noon())));
@@ -99,9 +99,9 @@ fn a_peer_that_never_answered_is_news_once() {
     let b = peer("td-b.test", Profile::HttpsSpiffe);
     let peers = federating_with(&b);
     let is_news = || peers.news.notified().now_or_never().is_some();
-    peers.hears(&b, Err(dark()));
+    peers.hears(&b, Err(no_bootstrap()));
     assert!(is_news());
-    peers.hears(&b, Err(dark()));
+    peers.hears(&b, Err(no_bootstrap()));
     assert!(!is_news(), "each of fifty such peers has all objects read again with every try");
 }
 
@@ -112,7 +112,7 @@ fn a_new_process_neither_forgets_nor_repeats_what_an_earlier_one_saw() {
     assert_eq!(written(Some(&existing), None), existing, "nobody was asked yet");
     let fresh = recorded(vec![(0, Ok(bundle(&[&ca], 7)))]);
     assert_eq!(written(Some(&existing), Some(&fresh)), existing);
-    let failing = recorded(vec![(1, Err(dark()))]);
+    let failing = recorded(vec![(1, Err(no_bootstrap()))]);
     let told = written(Some(&existing), Some(&failing));
     assert_eq!((told.sequence, told.last_success_time), (Some(7), Some(noon())));
     assert!(!told.reachable && told.last_error.is_some());
@@ -277,7 +277,7 @@ fn figures_of_a_dead_peer_outlive_the_process_that_last_reached_it() {
     // A restart, or the other replica takes the lead, while b is dead.
     let after = peers();
     after.set_peers(&b);
-    after.hears(&b[0], Err(dark()));
+    after.hears(&b[0], Err(no_bootstrap()));
     after.statuses(&b, &existing);
     let figures = |peers: Arc<Peers>| {
         let mut registry = prometheus_client::registry::Registry::default();

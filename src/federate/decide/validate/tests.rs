@@ -50,7 +50,7 @@ fn server(federation: Option<Federation>) -> SpireServerSpec {
     }
 }
 
-fn told(federation: Federation) -> Vec<String> {
+fn problem_texts(federation: Federation) -> Vec<String> {
     problems(&server(Some(federation))).iter().map(ToString::to_string).collect()
 }
 
@@ -82,7 +82,7 @@ fn what_can_work_has_no_problem() {
             ..endpoint(Profile::HttpsSpiffe, None)
         },
     ] {
-        assert_eq!(told(federation), NONE);
+        assert_eq!(problem_texts(federation), NONE);
     }
 }
 
@@ -189,7 +189,8 @@ fn a_name_of_a_host_is_as_long_as_dns_allows() {
 #[test]
 fn a_peer_with_a_bad_url_is_told_in_words() {
     let url = |url: &str| Peer { bundle_endpoint_url: url.to_owned(), ..peer("b.example.com") };
-    let told = told(with_peers([peer("c.example.com"), url("https://me:word@b.example.com")]));
+    let told =
+        problem_texts(with_peers([peer("c.example.com"), url("https://me:word@b.example.com")]));
     assert_eq!(
         told,
         ["spec.federation.federatesWith[1].bundleEndpointUrl: \
@@ -201,7 +202,11 @@ fn a_peer_with_a_bad_url_is_told_in_words() {
 #[test]
 fn a_trust_domain_federates_with_others_and_with_each_once() {
     assert_eq!(
-        told(with_peers([peer("b.example.com"), peer("a.example.com"), peer("b.example.com")])),
+        problem_texts(with_peers([
+            peer("b.example.com"),
+            peer("a.example.com"),
+            peer("b.example.com")
+        ])),
         [
             "spec.federation.federatesWith[1].trustDomain: \
              a trust domain can't federate with itself",
@@ -214,7 +219,7 @@ fn a_trust_domain_federates_with_others_and_with_each_once() {
 fn fifty_one_peers_are_too_many() {
     let peers = (1..=51).map(|number| peer(&format!("b{number}.example.com")));
     assert_eq!(
-        told(with_peers(peers)),
+        problem_texts(with_peers(peers)),
         ["spec.federation.federatesWith: 51 trust domains, where 50 are the most"]
     );
 }
@@ -228,17 +233,17 @@ fn the_profile_https_web_needs_one_source_of_certificates() {
     let neither = HttpsWeb { acme: None, serving_cert: None };
     let field = "spec.federation.bundleEndpoint.httpsWeb";
     assert_eq!(
-        told(endpoint(Profile::HttpsWeb, None)),
+        problem_texts(endpoint(Profile::HttpsWeb, None)),
         [format!("{field}: it is needed for the profile https_web")]
     );
     let idle = Some(HttpsWeb { acme: Some(acme()), serving_cert: None });
     assert_eq!(
-        told(endpoint(Profile::HttpsSpiffe, idle)),
+        problem_texts(endpoint(Profile::HttpsSpiffe, idle)),
         [format!("{field}: it is for the profile https_web alone; remove it")]
     );
     for web in [both, neither] {
         assert_eq!(
-            told(endpoint(Profile::HttpsWeb, Some(web))),
+            problem_texts(endpoint(Profile::HttpsWeb, Some(web))),
             [format!("{field}: exactly one of acme and servingCert must be set")]
         );
     }
@@ -249,17 +254,17 @@ fn an_acme_authority_needs_a_directory_a_name_and_its_terms_accepted() {
     let field = |name: &str| format!("spec.federation.bundleEndpoint.httpsWeb.acme.{name}");
     let directory = Acme { directory_url: "http://acme.example.com".to_owned(), ..acme() };
     assert_eq!(
-        told(by_acme(directory)),
+        problem_texts(by_acme(directory)),
         [format!("{}: it must begin with https://", field("directoryUrl"))]
     );
     let domain = Acme { domain_name: "https://a.example.com".to_owned(), ..acme() };
     assert_eq!(
-        told(by_acme(domain)),
+        problem_texts(by_acme(domain)),
         [format!("{}: it is not the name of a host", field("domainName"))]
     );
     let terms = Acme { tos_accepted: "false".to_owned(), ..acme() };
     let why = "the authority's terms are not accepted; read them, then set it to \"true\"";
-    assert_eq!(told(by_acme(terms)), [format!("{}: {why}", field("tosAccepted"))]);
+    assert_eq!(problem_texts(by_acme(terms)), [format!("{}: {why}", field("tosAccepted"))]);
 }
 
 #[test]
@@ -270,7 +275,7 @@ fn the_host_of_a_route_is_the_name_of_a_host() {
             ..endpoint(Profile::HttpsSpiffe, None)
         };
         let expected = ["spec.federation.routeHost: it is not the name of a host"];
-        assert_eq!(told(federation), expected, "{wrong:?}");
+        assert_eq!(problem_texts(federation), expected, "{wrong:?}");
     }
 }
 

@@ -106,9 +106,9 @@ impl Reconciler {
     pub(super) async fn write_interim_status(
         &self,
         route: &RouteFacts,
-        said: (Reason, String),
+        cause: (Reason, String),
     ) -> Result<(), ApplyError> {
-        let interim = plan::interim(route, said, self.clock.now(), &self.policy);
+        let interim = plan::interim(route, cause, self.clock.now(), &self.policy);
         self.record_state(route, &interim);
         if let Some(conditions) = interim.conditions.as_ref().filter(|_| self.keeps_status()) {
             self.write_status(route, &interim, conditions).await?;
@@ -131,8 +131,8 @@ impl Reconciler {
         // The pair is in its place, and the status was tried just now.
         let is_status = matches!(error, ApplyError::Status { .. });
         let failure = notice.map(|notice| {
-            let said = (notice.reason, notice.note.clone());
-            let plan = plan::interim(&route, said, self.clock.now(), &self.policy);
+            let cause = (notice.reason, notice.note.clone());
+            let plan = plan::interim(&route, cause, self.clock.now(), &self.policy);
             // Alternating causes are one failure: the message does not change each time.
             let is_in_status = plan.verdict.as_ref().is_some_and(|verdict| {
                 let has = condition::has(&route.conditions, verdict.state, verdict.reason);

@@ -285,7 +285,7 @@ fn without_secret() -> Stage {
 }
 
 /// A Route that asks for a good Secret which the watch has brought.
-fn asking(issued: &(String, String)) -> Stage {
+fn annotated(issued: &(String, String)) -> Stage {
     let stage = without_secret();
     stage.secret(Some(tls_secret(issued)));
     stage
@@ -338,7 +338,7 @@ async fn a_revert_inside_a_relist_gap_reaches_the_route() {
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_comes_back_inside_a_relist_gap_is_injected() {
     let issued = pair(0);
-    let stage = asking(&issued);
+    let stage = annotated(&issued);
     // The watch of Secrets is broken. The Secret is away while the new Route is reconciled.
     stage.world().secret = None;
     stage.reconcile().await.unwrap();
@@ -442,7 +442,7 @@ async fn an_event_about_a_secret_that_may_not_be_read_says_so() {
 #[tokio::test(start_paused = true)]
 async fn what_the_api_server_did_not_keep_is_not_called_managed() {
     let issued = pair(0);
-    let stage = asking(&issued);
+    let stage = annotated(&issued);
     stage.world().strips = true;
     // The answer to the patch shows that the Route has nothing.
     let _ = stage.reconcile().await;
@@ -477,7 +477,7 @@ async fn a_route_that_an_ingress_takes_over_is_no_longer_counted_as_managed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fight_is_told_of_although_the_first_event_was_refused() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     let revert = json!({"spec": {"tls": {"certificate": null, "key": null}}});
     for second in 0..3_600 {
         if second == 6 {
@@ -499,7 +499,7 @@ async fn a_fight_is_told_of_although_the_first_event_was_refused() {
 #[tokio::test(start_paused = true)]
 async fn while_a_fight_is_waited_out_the_condition_does_not_claim_what_is_not_so() {
     let theirs = pair(0);
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     let revert = json!({"spec": {"tls": {"certificate": theirs.0, "key": theirs.1}}});
     for _ in 0..30 {
         stage.reconcile().await.unwrap();

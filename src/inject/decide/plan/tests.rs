@@ -57,7 +57,7 @@ fn ca_mismatch() -> SecretState {
     SecretState::CaMismatch([Problem::CaMismatch { why }].into())
 }
 
-fn asking() -> Draft {
+fn annotated() -> Draft {
     Draft::edge().annotated("shop-tls")
 }
 
@@ -102,8 +102,8 @@ fn only_warning(plan: &Plan) -> (&Reason, &str) {
 #[test]
 fn row_1_a_route_under_deletion_or_of_an_ingress_is_left_alone_entirely() {
     let deleted =
-        ours(asking()).with("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-    let controlled = ours(asking()).owned_by("networking.k8s.io/v1", "Ingress");
+        ours(annotated()).with("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    let controlled = ours(annotated()).owned_by("networking.k8s.io/v1", "Ingress");
     for draft in [deleted, controlled] {
         for secret in [new_pair(), ago(3_600), opaque()] {
             assert_eq!(decide(&draft, &secret), Plan { row: "1", ..Plan::default() });
@@ -165,7 +165,7 @@ fn row_4_what_is_ours_beside_an_external_certificate_is_cleared() {
 
 #[test]
 fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
-    let draft = asking().holding("new certificate", "new key").marked();
+    let draft = annotated().holding("new certificate", "new key").marked();
     let plan = decide(&draft, &new_pair());
     assert_eq!(gist(&plan), ("5", None, MANAGED, Reason::SecretInjected));
     assert_eq!((&plan.event, &plan.warnings[..]), (&None, &[][..]));
@@ -175,7 +175,7 @@ fn row_5_a_route_that_holds_the_secrets_pair_is_not_written() {
 
 #[test]
 fn row_6_a_route_that_holds_the_secrets_pair_without_its_note_gets_the_note_alone() {
-    let draft = asking().holding("new certificate", "new key");
+    let draft = annotated().holding("new certificate", "new key");
     let write = Some(Write::AddMarker(Fingerprint::of("new certificate", "new key")));
     for draft in [draft.clone(), draft.clone().marker("forged"), draft.marked().uid("4712")] {
         let plan = decide(&draft, &new_pair());
@@ -186,8 +186,8 @@ fn row_6_a_route_that_holds_the_secrets_pair_without_its_note_gets_the_note_alon
 
 #[test]
 fn row_7_a_usable_secret_goes_into_a_route_that_holds_anything_else() {
-    let left_over = ours(asking()).holding("", "old key");
-    for draft in [asking(), theirs(asking()), ours(asking()), left_over] {
+    let left_over = ours(annotated()).holding("", "old key");
+    for draft in [annotated(), theirs(annotated()), ours(annotated()), left_over] {
         let plan = decide(&draft, &new_pair());
         assert_eq!(gist(&plan), ("7", inject(), MANAGED, Reason::SecretInjected));
         assert_eq!(plan.warnings, []);
@@ -198,16 +198,16 @@ fn row_7_a_usable_secret_goes_into_a_route_that_holds_anything_else() {
 fn row_7_tells_what_went_in_and_what_it_replaced() {
     let told = |draft: &Draft| {
         let write = decide(draft, &new_pair()).event.unwrap();
-        event_if_still_true(write, &holding_new(asking()), &new_pair()).unwrap()
+        event_if_still_true(write, &holding_new(annotated()), &new_pair()).unwrap()
     };
     let new = "The Route has the certificate of Secret shop-tls: serial 0a1b, valid until \
                2026-06-01T00:00:00Z.";
-    let injected = told(&asking());
+    let injected = told(&annotated());
     assert_eq!((injected.severity, injected.action), (Severity::Normal, "Inject"));
     assert_eq!((injected.reason, injected.note.as_str()), (Reason::CertificateInjected, new));
-    let updated = told(&ours(asking()));
+    let updated = told(&ours(annotated()));
     assert_eq!((updated.reason, updated.note.as_str()), (Reason::CertificateUpdated, new));
-    let replaced = told(&theirs(asking()));
+    let replaced = told(&theirs(annotated()));
     assert_eq!(replaced.reason, Reason::CertificateInjected);
     assert_eq!(replaced.note, format!("{new} It replaced the certificate that the Route had."));
 }
@@ -219,7 +219,7 @@ fn refused_now() -> SecretState {
 
 #[test]
 fn row_7a_a_pair_that_our_rules_refuse_by_now_stays_where_it_was_injected() {
-    let plan = decide(&ours(asking()), &refused_now());
+    let plan = decide(&ours(annotated()), &refused_now());
     assert_eq!(gist(&plan), ("7a", None, MANAGED, Reason::SecretInvalidKeepingLast));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::SecretInvalid);
@@ -231,10 +231,10 @@ fn row_7a_is_for_the_very_pair_that_is_ours_alone() {
     let pair = Some(Fingerprint::of("old certificate", "other key"));
     let other = SecretState::Invalid { problems: [Problem::KeyMismatch].into(), pair };
     for (draft, secret, row) in [
-        (ours(asking()), other, "8"),
-        (ours(asking()), ca_mismatch(), "8"),
-        (theirs(asking()), refused_now(), "9"),
-        (asking(), refused_now(), "10"),
+        (ours(annotated()), other, "8"),
+        (ours(annotated()), ca_mismatch(), "8"),
+        (theirs(annotated()), refused_now(), "9"),
+        (annotated(), refused_now(), "10"),
         (ours(Draft::edge()), refused_now(), "11"),
     ] {
         assert_eq!(decide(&draft, &secret).row, row);
@@ -243,7 +243,7 @@ fn row_7a_is_for_the_very_pair_that_is_ours_alone() {
 
 #[test]
 fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate() {
-    let plan = decide(&ours(asking()), &ago(5));
+    let plan = decide(&ours(annotated()), &ago(5));
     assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretNotFound));
     let told = "Secret shop-tls was not found, so the router serves its default certificate. \
                 Create it in namespace web with type kubernetes.io/tls, or correct the annotation route.openshift.io/tls-secret-name.";
@@ -252,7 +252,7 @@ fn row_8_a_secret_that_vanishes_takes_the_route_back_to_the_default_certificate(
 
 #[test]
 fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificate() {
-    let plan = decide(&ours(asking()), &opaque());
+    let plan = decide(&ours(annotated()), &opaque());
     assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretWrongType));
     let told = "Secret shop-tls is of type \"Opaque\", not \"kubernetes.io/tls\", so the router \
                 serves its default certificate. The type of a Secret can't be changed: delete it and \
@@ -262,7 +262,7 @@ fn row_8_a_secret_of_another_type_takes_the_route_back_to_the_default_certificat
 
 #[test]
 fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told() {
-    let plan = decide(&ours(asking()), &invalid());
+    let plan = decide(&ours(annotated()), &invalid());
     assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::SecretInvalid));
     let told = "The certificate and key in Secret shop-tls can't be used, so the router serves its default \
                 certificate. Fix the Secret: (1) tls.crt is damaged at line 7: the block has no END \
@@ -275,7 +275,7 @@ fn row_8_a_pair_that_the_router_would_refuse_is_taken_out_and_every_problem_told
 
 #[test]
 fn row_8_the_routes_own_ca_certificate_can_make_a_good_pair_unusable() {
-    let plan = decide(&ours(asking()), &ca_mismatch());
+    let plan = decide(&ours(annotated()), &ca_mismatch());
     assert_eq!(gist(&plan), ("8", Some(Write::Clear), DEFAULT, Reason::CACertificateMismatch));
     let (reason, note) = only_warning(&plan);
     assert_eq!(*reason, Reason::CACertificateMismatch);
@@ -302,12 +302,12 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
         (ca_mismatch(), Reason::CACertificateMismatch),
     ];
     for (secret, reason) in unusable {
-        let plan = decide(&theirs(asking()), &secret);
+        let plan = decide(&theirs(annotated()), &secret);
         assert_eq!(gist(&plan), ("9", None, CUSTOM, reason));
         let (warned, note) = only_warning(&plan);
         assert_eq!(*warned, reason);
         assert!(note.contains("the Route keeps its own certificate"), "{note}");
-        let marked = decide(&theirs(asking()).marker("old"), &secret);
+        let marked = decide(&theirs(annotated()).marker("old"), &secret);
         assert_eq!(gist(&marked), ("9", Some(Write::DropMarker), CUSTOM, reason));
     }
     let plan = decide(&theirs(Draft::edge().annotated("../x")), &new_pair());
@@ -316,18 +316,18 @@ fn row_9_a_users_own_certificate_stays_when_the_secret_is_not_usable() {
 
 #[test]
 fn row_10_an_empty_route_stays_on_the_default_certificate_when_the_secret_is_not_usable() {
-    let plan = decide(&asking(), &ago(0));
+    let plan = decide(&annotated(), &ago(0));
     assert_eq!(gist(&plan), ("10", None, DEFAULT, Reason::SecretNotFound));
     assert_eq!(*only_warning(&plan).0, Reason::SecretNotFound);
-    let marked = decide(&asking().marker("old"), &opaque());
+    let marked = decide(&annotated().marker("old"), &opaque());
     assert_eq!(gist(&marked), ("10", Some(Write::DropMarker), DEFAULT, Reason::SecretWrongType));
 }
 
 #[test]
 fn row_10_a_left_over_key_goes_if_it_is_ours_and_stays_if_it_is_not() {
-    let ours = decide(&ours(asking()).holding("", "old key"), &invalid());
+    let ours = decide(&ours(annotated()).holding("", "old key"), &invalid());
     assert_eq!(gist(&ours), ("10", Some(Write::ClearKey), DEFAULT, Reason::SecretInvalid));
-    let theirs = decide(&asking().holding("", "their key").marker("old"), &invalid());
+    let theirs = decide(&annotated().holding("", "their key").marker("old"), &invalid());
     assert_eq!(gist(&theirs), ("10", Some(Write::DropMarker), DEFAULT, Reason::SecretInvalid));
 }
 
@@ -351,18 +351,20 @@ fn row_11_removing_the_annotation_takes_our_pair_out() {
 #[test]
 fn what_was_done_is_told_while_it_is_so() {
     let (pair, none) = (new_pair(), ago(0));
-    let injected = decide(&ours(asking()), &pair).event.unwrap();
+    let injected = decide(&ours(annotated()), &pair).event.unwrap();
     let told = |route: &RouteFacts, secret| event_if_still_true(injected, route, secret);
-    assert!(told(&holding_new(asking()), &pair).is_some());
-    for draft in [asking(), theirs(asking()), Draft::edge(), Draft::plain().annotated("shop-tls")] {
+    assert!(told(&holding_new(annotated()), &pair).is_some());
+    for draft in
+        [annotated(), theirs(annotated()), Draft::edge(), Draft::plain().annotated("shop-tls")]
+    {
         assert_eq!(told(&draft.facts(), &pair), None);
     }
-    assert_eq!(told(&holding_new(asking()), &invalid()), None, "it is not so any more");
+    assert_eq!(told(&holding_new(annotated()), &invalid()), None, "it is not so any more");
 
     let cleared = decide(&ours(Draft::edge()), &none).event.unwrap();
     let told = |draft: &Draft| event_if_still_true(cleared, &draft.facts(), &none);
     assert!(told(&Draft::edge()).is_some());
-    for draft in [asking(), theirs(Draft::edge()), Draft::plain()] {
+    for draft in [annotated(), theirs(Draft::edge()), Draft::plain()] {
         assert_eq!(told(&draft), None);
     }
 }
@@ -397,7 +399,7 @@ fn row_14_a_route_that_never_asked_is_only_described() {
 
 #[test]
 fn a_secret_that_is_missing_for_less_than_the_grace_changes_nothing_yet() {
-    let route = ours(asking());
+    let route = ours(annotated());
     let wait = decide(&route, &ago(4));
     let until = noon() + TimeDelta::seconds(1);
     assert_eq!(wait, Plan { row: "8", requeue_at: Some(until), ..Plan::default() });
@@ -410,7 +412,7 @@ fn a_secret_that_is_missing_for_less_than_the_grace_changes_nothing_yet() {
 #[test]
 fn a_grace_without_end_waits_without_end() {
     let for_ever = Policy { missing_grace: TimeDelta::MAX, ..Policy::default() };
-    let wait = plan(&ours(asking()).facts(), &ago(3_600), noon(), &for_ever);
+    let wait = plan(&ours(annotated()).facts(), &ago(3_600), noon(), &for_ever);
     assert!(wait.is_nothing());
     assert!(wait.requeue_at.is_some());
 }
@@ -418,7 +420,7 @@ fn a_grace_without_end_waits_without_end() {
 #[test]
 fn keep_leaves_the_last_good_pair_while_its_secret_is_unusable() {
     for secret in [opaque(), invalid(), ca_mismatch()] {
-        let plan = plan(&ours(asking()).facts(), &secret, noon(), &keep());
+        let plan = plan(&ours(annotated()).facts(), &secret, noon(), &keep());
         assert_eq!(gist(&plan), ("8", None, MANAGED, Reason::SecretInvalidKeepingLast));
         let (_, note) = only_warning(&plan);
         assert!(note.contains("so the Route keeps the last good certificate"), "{note}");
@@ -427,7 +429,7 @@ fn keep_leaves_the_last_good_pair_while_its_secret_is_unusable() {
 
 #[test]
 fn keep_clears_all_the_same_when_there_is_no_secret() {
-    let gone = plan(&ours(asking()).facts(), &ago(5), noon(), &keep());
+    let gone = plan(&ours(annotated()).facts(), &ago(5), noon(), &keep());
     assert_eq!(gone.write, Some(Write::Clear));
     let unnamed = ours(Draft::edge().annotated("../x"));
     let unnamed = plan(&unnamed.facts(), &ago(0), noon(), &keep());
@@ -438,7 +440,7 @@ fn keep_clears_all_the_same_when_there_is_no_secret() {
 
 #[test]
 fn a_renewal_changes_no_condition() {
-    let managed = asking().holding("new certificate", "new key").marked();
+    let managed = annotated().holding("new certificate", "new key").marked();
     let said = decide(&managed, &new_pair()).conditions.unwrap();
     let said = managed.with("", "status", json!({ "certificate": said }));
     assert!(decide(&said, &new_pair()).is_nothing());
@@ -450,7 +452,7 @@ fn a_renewal_changes_no_condition() {
 
 #[test]
 fn a_condition_that_a_router_dropped_is_put_back_and_nothing_else() {
-    let managed = asking().holding("new certificate", "new key").marked();
+    let managed = annotated().holding("new certificate", "new key").marked();
     let dropped = managed.with("", "status", json!({ "ingress": [{ "host": "shop" }] }));
     let plan = decide(&dropped, &new_pair());
     assert_eq!(plan.write, None);
@@ -459,23 +461,23 @@ fn a_condition_that_a_router_dropped_is_put_back_and_nothing_else() {
 
 #[test]
 fn the_status_is_kept_for_all_for_annotated_or_for_no_routes() {
-    let said = |draft: &Draft, status| {
+    let has_conditions = |draft: &Draft, status| {
         let policy = Policy { status, ..Policy::default() };
         plan(&draft.facts(), &new_pair(), noon(), &policy).conditions.is_some()
     };
-    let (all, annotated, off) = (StatusScope::All, StatusScope::Annotated, StatusScope::Off);
-    assert_eq!([all, annotated, off].map(|it| said(&Draft::edge(), it)), [true, false, false]);
-    assert_eq!([all, annotated, off].map(|it| said(&asking(), it)), [true, true, false]);
+    let scopes = [StatusScope::All, StatusScope::Annotated, StatusScope::Off];
+    assert_eq!(scopes.map(|it| has_conditions(&Draft::edge(), it)), [true, false, false]);
+    assert_eq!(scopes.map(|it| has_conditions(&annotated(), it)), [true, true, false]);
     let removed = ours(Draft::edge());
-    assert_eq!([all, annotated, off].map(|it| said(&removed, it)), [true, true, false]);
+    assert_eq!(scopes.map(|it| has_conditions(&removed, it)), [true, true, false]);
     let spoken_of = json!({ "certificate": [{ "type": "Managed", "status": "True" }] });
     let spoken_of = Draft::edge().with("", "status", spoken_of);
-    assert_eq!([all, annotated, off].map(|it| said(&spoken_of, it)), [true, true, false]);
+    assert_eq!(scopes.map(|it| has_conditions(&spoken_of, it)), [true, true, false]);
 }
 
 #[test]
 fn a_pair_is_looked_at_again_when_it_begins_to_run_out_and_warned_of_then() {
-    let managed = holding_new(asking());
+    let managed = holding_new(annotated());
     let at = |now| plan(&managed, &new_pair(), now, &Policy::default());
     let expiring: DateTime<Utc> = "2026-05-25T00:00:00Z".parse().unwrap();
     assert_eq!(at(noon()).requeue_at, Some(expiring));
@@ -487,7 +489,7 @@ fn a_pair_is_looked_at_again_when_it_begins_to_run_out_and_warned_of_then() {
 
 #[test]
 fn a_pair_for_another_host_is_injected_and_warned_of() {
-    let other = asking().with("/spec", "host", json!("other.example.com"));
+    let other = annotated().with("/spec", "host", json!("other.example.com"));
     assert_eq!(decide(&other, &new_pair()).write, inject());
     let injected = plan(&holding_new(other), &new_pair(), noon(), &Policy::default());
     assert_eq!(*only_warning(&injected).0, Reason::HostMismatch);
@@ -504,7 +506,7 @@ fn a_route_that_names_no_secret_is_decided_without_one() {
 
 #[test]
 fn an_expired_intermediate_is_warned_of_and_looked_at_again_when_the_next_thing_expires() {
-    let mut route = holding_new(asking());
+    let mut route = holding_new(annotated());
     let HeldCertificate::Read(description) = &mut route.certificate else { panic!("it is read") };
     let (expired, ends) = (noon() - TimeDelta::days(1), noon() + TimeDelta::days(30));
     description.validity.intermediates_until = Some(expired);
@@ -525,14 +527,14 @@ fn there_is_an_answer_at_the_ends_of_time() {
     for (now, since) in ends.into_iter().flat_map(|now| ends.map(|since| (now, since))) {
         for missing_grace in [TimeDelta::MIN, TimeDelta::zero(), TimeDelta::MAX] {
             let policy = Policy { missing_grace, ..Policy::default() };
-            let mut held = holding_new(asking());
+            let mut held = holding_new(annotated());
             if let HeldCertificate::Read(description) = &mut held.certificate {
                 let intermediates_until = Some(since);
                 description.validity =
                     Validity { not_before: since, not_after: now, intermediates_until };
             }
             for secret in [SecretState::Missing { since }, new_pair()] {
-                for route in [asking().facts(), ours(asking()).facts(), held.clone()] {
+                for route in [annotated().facts(), ours(annotated()).facts(), held.clone()] {
                     let plan = plan(&route, &secret, now, &policy);
                     assert!(plan.requeue_at.is_none_or(|time| time > now));
                 }
@@ -549,7 +551,7 @@ fn a_value_with_line_breaks_is_escaped_in_every_row() {
 
 #[test]
 fn a_type_as_long_as_a_book_is_shortened() {
-    let plan = decide(&asking(), &SecretState::WrongType("x".repeat(100_000).into()));
+    let plan = decide(&annotated(), &SecretState::WrongType("x".repeat(100_000).into()));
     assert!(plan.verdict.unwrap().message.len() < 2_000);
 }
 

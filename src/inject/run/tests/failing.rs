@@ -24,7 +24,7 @@ struct Server {
     pair_writes: usize,
     status_writes: usize,
     /// Routes that have an Event.
-    told: BTreeSet<String>,
+    with_event: BTreeSet<String>,
 }
 
 impl Server {
@@ -58,7 +58,7 @@ async fn answer(server: &Mutex<Server>, request: Request<Body>) -> Response<Body
             _ if path.contains("/secrets/") => (200, server.secret.clone()),
             true if is_event => failure(404, "NotFound"),
             false if is_event => {
-                server.told.extend(body["regarding"]["name"].as_str().map(str::to_owned));
+                server.with_event.extend(body["regarding"]["name"].as_str().map(str::to_owned));
                 (201, body)
             }
             true => (200, server.routes[name].clone()),
@@ -157,7 +157,7 @@ async fn refused(routes: usize, events_hang: bool, minutes: u64) -> (usize, usiz
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     let server = server.lock().unwrap();
     let said = |route: &&Value| route["status"]["certificate"][0]["reason"] == "InjectionFailed";
-    (server.routes.values().filter(said).count(), server.told.len(), server.pair_writes)
+    (server.routes.values().filter(said).count(), server.with_event.len(), server.pair_writes)
 }
 
 #[tokio::test(start_paused = true)]

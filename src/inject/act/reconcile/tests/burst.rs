@@ -10,7 +10,7 @@ fn annotation() -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().refused_events = 1;
     stage.reconcile().await.unwrap();
     // Somebody takes both annotations away: the pair in the Route is the user's own now.
@@ -26,7 +26,7 @@ async fn an_event_that_nobody_took_is_not_told_once_it_is_no_longer_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pair_that_went_in_is_told_of_although_the_answer_to_its_write_was_lost() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().lost_answers = 1;
     stage.reconcile().await.unwrap_err();
     // The watch brings what we wrote.
@@ -100,7 +100,7 @@ async fn a_secret_that_stays_bad_is_read_once_for_a_route_and_not_at_every_resyn
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().write_delay = Duration::from_secs(2);
     // As `route_gone` of the controller.
     let gone = async {
@@ -118,7 +118,7 @@ async fn nothing_is_remembered_of_a_route_that_went_while_it_was_written() {
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_secret_that_is_gone_does_not_wait_for_words() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     let next = stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     assert_eq!(next, Action::ReportLater, "the pair is in, and its report waits behind thousands");
     stage.secret(None);
@@ -146,7 +146,7 @@ async fn a_route_that_passes_tls_through_by_now_is_not_said_to_serve_a_default_c
 
 #[tokio::test(start_paused = true)]
 async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_before() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     stage.foreign(&json!({"metadata": {"annotations": {"trustplane.dev/injected": null}}}));
     stage.reconcile().await.unwrap();
@@ -158,7 +158,7 @@ async fn an_injection_is_told_of_although_the_note_was_stripped_and_put_back_bef
 #[tokio::test(start_paused = true)]
 async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_before() {
     let issued = pair(0);
-    let stage = asking(&issued);
+    let stage = annotated(&issued);
     stage.reconciler.reconcile(&stage.at, Priority::High).await.unwrap();
     stage.secret(None);
     stage.reconcile().await.unwrap();
@@ -172,7 +172,7 @@ async fn an_injection_is_told_of_although_its_secret_was_away_for_a_moment_befor
 #[tokio::test(start_paused = true)]
 async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() {
     let issued = pair(0);
-    let stage = asking(&issued);
+    let stage = annotated(&issued);
     // Not done, but it might have been; then the lease was lost.
     stage.world().pair_code = Some(503);
     stage.reconcile().await.unwrap_err();
@@ -191,7 +191,7 @@ async fn what_another_replica_did_is_not_told_days_later_as_if_we_had_done_it() 
 
 #[tokio::test(start_paused = true)]
 async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().status_code = Some(403);
     let error = stage.reconcile().await.unwrap_err();
     stage.report(&error).await;
@@ -207,7 +207,7 @@ async fn a_route_whose_status_may_not_be_written_is_counted_as_what_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     let there = std::mem::take(&mut stage.world().route);
     stage.world().pair_code = Some(404);
     let next = stage.reconcile().await.unwrap();
@@ -217,14 +217,14 @@ async fn a_route_that_is_gone_before_its_watch_says_so_is_looked_at_again_soon()
     assert_eq!(stage.reconcile().await.unwrap(), Action::AwaitChange, "now the watch has said so");
 
     // Somebody else wrote it, and it is not there to be read again.
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().pair_code = Some(409);
     stage.world().route = Value::Null;
     let next = stage.reconcile().await.unwrap();
     assert!(matches!(next, Action::RequeueAt(_)), "{next:?}: not before the resync");
 
     // Not the Route is missing, but what it was written to.
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     assert_eq!(stage.world().route, there);
     stage.world().pair_code = Some(404);
     stage.reconcile().await.unwrap_err();

@@ -61,7 +61,7 @@ async fn the_third_refused_clearing_is_told_too_and_the_state_is_what_the_route_
 
 #[tokio::test(start_paused = true)]
 async fn what_is_too_large_to_be_stored_is_told_at_once_and_sent_again_after_an_hour_or_a_change() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().pair_code = Some(413);
     let pairs = |stage: &Stage| stage.world().writes.iter().filter(|kind| *kind == "pair").count();
     assert!(matches!(failing_reconcile(&stage).await, Retry::At(_)));
@@ -81,7 +81,7 @@ async fn what_is_too_large_to_be_stored_is_told_at_once_and_sent_again_after_an_
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_counted_and_nobody_is_told() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().pair_code = Some(429);
     for _ in 0..5 {
         failing_reconcile(&stage).await;

@@ -24,7 +24,7 @@ fn count(stage: &Stage, kind: &str) -> usize {
     stage.world().writes.iter().filter(|it| *it == kind).count()
 }
 
-async fn settled() -> Stage {
+async fn reconciled() -> Stage {
     let stage = holding(&pair(0));
     stage.reconcile().await.unwrap();
     stage
@@ -33,7 +33,7 @@ async fn settled() -> Stage {
 /// A status that is too large, after a pair that was: the time of the next attempt is in the past.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_too_large_is_never_due_in_the_past() {
-    let stage = asking(&pair(0));
+    let stage = annotated(&pair(0));
     stage.world().pair_code = Some(413);
     controller_reconcile(&stage).await;
     // The tenant shortens the Secret by a few bytes: now the pair fits, and the condition does not.
@@ -50,7 +50,7 @@ async fn a_status_that_is_too_large_is_never_due_in_the_past() {
 /// A denied write, and the condition could not be written at that moment.
 #[tokio::test(start_paused = true)]
 async fn a_denial_whose_condition_met_a_conflict_is_said_within_a_minute() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     let well = stage.condition();
     stage.world().pair_code = Some(422);
     // A label, or the router's own status: a version that the watch has not brought yet.
@@ -66,7 +66,7 @@ async fn a_denial_whose_condition_met_a_conflict_is_said_within_a_minute() {
 /// The same of the Event where the API server keeps no condition (OpenShift).
 #[tokio::test(start_paused = true)]
 async fn a_denial_whose_event_could_not_be_written_is_told_soon() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.reconciler.keeps_status.store(false, Ordering::Relaxed);
     stage.world().pair_code = Some(422);
     stage.world().refused_events = 1;
@@ -81,7 +81,7 @@ async fn a_denial_whose_event_could_not_be_written_is_told_soon() {
 /// 413: the same for an hour.
 #[tokio::test(start_paused = true)]
 async fn what_is_too_large_and_could_not_be_told_is_told_before_the_hour_is_over() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     let well = stage.condition();
     stage.world().pair_code = Some(413);
     stage.world().status_conflicts = 1;
@@ -101,7 +101,7 @@ async fn what_is_too_large_and_could_not_be_told_is_told_before_the_hour_is_over
 #[tokio::test(start_paused = true)]
 async fn an_error_inside_a_webhook_is_tried_again_soon() {
     for code in [500, 503, 504, 429, 409] {
-        let stage = settled().await;
+        let stage = reconciled().await;
         stage.world().pair_code = Some(code);
         stage.world().pair_message = Some(
             "admission webhook \"validation.gatekeeper.sh\" denied the request: failed to get API \
@@ -117,7 +117,7 @@ async fn an_error_inside_a_webhook_is_tried_again_soon() {
 /// A webhook with the default timeout of 10 s, and our own of 10 s: now one is first, now the other.
 #[tokio::test(start_paused = true)]
 async fn causes_that_alternate_make_no_status_write_at_each_attempt() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.secret(Some(tls_secret(&pair(0))));
     let before = count(&stage, "status");
     for attempt in 0..200 {
@@ -133,7 +133,7 @@ async fn causes_that_alternate_make_no_status_write_at_each_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_condition_that_is_refused_for_hours_is_told() {
     for code in [500, 413, 409] {
-        let stage = settled().await;
+        let stage = reconciled().await;
         let well = stage.condition();
         stage.world().status_code = Some(code);
         stage.secret(Some(secret(b"junk", b"junk")));
@@ -151,7 +151,7 @@ async fn a_condition_that_is_refused_for_hours_is_told() {
 /// Failures of something else count as failures of the pair.
 #[tokio::test(start_paused = true)]
 async fn one_refused_write_is_no_news_although_the_status_was_refused_before() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.world().status_code = Some(500);
     stage.foreign(&json!({ "spec": { "host": "other.example.com" } }));
     for _ in 0..3 {
@@ -169,7 +169,7 @@ async fn one_refused_write_is_no_news_although_the_status_was_refused_before() {
 /// A process that ends and comes back.
 #[tokio::test(start_paused = true)]
 async fn a_restart_says_nothing_where_the_condition_says_that_writes_are_refused() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.world().pair_code = Some(422);
     let renewed = tls_secret(&pair(0));
     stage.secret(Some(renewed.clone()));
@@ -221,7 +221,7 @@ async fn a_route_that_is_as_it_should_be_is_not_said_to_be_unchangeable() {
 /// The way out that a user takes: make the Route smaller.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_was_made_smaller_is_tried_again() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.foreign(&json!({ "metadata": { "annotations": { "example.com/large": "x" } } }));
     stage.world().pair_code = Some(413);
     stage.secret(Some(tls_secret(&pair(0))));
@@ -238,7 +238,7 @@ async fn a_route_that_was_made_smaller_is_tried_again() {
 /// A denial, and a label that would satisfy the policy.
 #[tokio::test(start_paused = true)]
 async fn a_denied_route_is_looked_at_when_its_labels_change() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.world().pair_code = Some(422);
     stage.secret(Some(tls_secret(&pair(0))));
     assert_eq!(controller_reconcile(&stage).await, Some(Retry::AtResync));
@@ -253,7 +253,7 @@ async fn a_denied_route_is_looked_at_when_its_labels_change() {
 /// An Ingress takes the Route over while a write is under way.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_said_of_a_route_that_an_ingress_took_over() {
-    let stage = settled().await;
+    let stage = reconciled().await;
     stage.world().pair_code = Some(422);
     stage.secret(Some(tls_secret(&pair(0))));
     let error = stage.reconcile().await.unwrap_err();

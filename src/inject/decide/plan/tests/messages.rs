@@ -29,7 +29,7 @@ fn a_misspelt_annotation_is_pointed_out_in_the_condition_and_in_an_event() {
 
 #[test]
 fn the_managed_condition_names_the_kinds_of_warnings_and_no_date() {
-    let mut facts = asking().holding("new certificate", "new key").marked().facts();
+    let mut facts = annotated().holding("new certificate", "new key").marked().facts();
     let (not_before, not_after) = (noon() - TimeDelta::days(90), noon());
     let validity = Validity { not_before, not_after, intermediates_until: None };
     let warnings = [Warning::ChainIncomplete].into();
@@ -53,12 +53,12 @@ fn while_a_write_has_to_wait_the_condition_says_what_is_served_now() {
         plan.verdict.map(|verdict| (verdict.state, verdict.reason))
     };
     let failed = |state| Some((state, Reason::InjectionFailed));
-    assert_eq!(said(ours(asking())), failed(MANAGED));
-    assert_eq!(said(theirs(asking())), failed(CUSTOM));
-    assert_eq!(said(asking()), failed(DEFAULT));
+    assert_eq!(said(ours(annotated())), failed(MANAGED));
+    assert_eq!(said(theirs(annotated())), failed(CUSTOM));
+    assert_eq!(said(annotated()), failed(DEFAULT));
     assert_eq!(said(Draft::plain().annotated("shop-tls")), failed(None), "no TLS, no certificate");
-    let passthrough = asking().with("/spec", "tls", json!({ "termination": "passthrough" }));
+    let passthrough = annotated().with("/spec", "tls", json!({ "termination": "passthrough" }));
     assert_eq!(said(passthrough), failed(None));
-    let going = asking().with("/metadata", "deletionTimestamp", json!("2026-03-01T12:00:00Z"));
+    let going = annotated().with("/metadata", "deletionTimestamp", json!("2026-03-01T12:00:00Z"));
     assert_eq!(said(going), None, "a Route that is not ours gets no condition");
 }
