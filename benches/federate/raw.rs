@@ -32,12 +32,10 @@ struct Order {
     milliseconds: u64,
 }
 
-/// Its measurements.
 #[derive(Serialize, Deserialize)]
 pub struct Found {
     /// Duration of each fetch, in milliseconds.
     times: Vec<f64>,
-    /// Total duration.
     seconds: f64,
     /// Processor time of the client.
     processor: f64,

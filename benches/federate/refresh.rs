@@ -47,7 +47,6 @@ struct Steps {
     asked: Times,
     /// From the peer's answer to its effect.
     known: Times,
-    /// Total.
     whole: Times,
 }
 

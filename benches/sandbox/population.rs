@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use testkit::cert_manager_metadata;
 use trustplane::demo::api_server::route as route_kind;
 
-/// Routes per namespace.
 pub const ROUTES_PER_NAMESPACE: usize = 100;
 /// RSA keys are slow to make, and the store does not care that some are the same.
 const DIFFERENT_PAIRS: usize = 4;

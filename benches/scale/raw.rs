@@ -59,7 +59,6 @@ pub struct Order {
     beside_controller: bool,
 }
 
-/// Its measurements.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Limit {
     pub tries: Vec<Try>,

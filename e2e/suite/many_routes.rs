@@ -64,7 +64,7 @@ impl Wrong {
 
 impl ManyRoutes {
     /// Makes so many namespaces, so many Routes and Secrets in each, and waits until all are served.
-    pub async fn settled(scene: &Scene, namespaces: usize, each: usize) -> Self {
+    pub async fn start(scene: &Scene, namespaces: usize, each: usize) -> Self {
         let authority = Authority::new(ISSUER);
         let (mut places, mut members) = (Vec::new(), Vec::new());
         for index in 0..namespaces {

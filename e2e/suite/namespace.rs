@@ -64,7 +64,6 @@ impl CaseNamespace {
         Api::namespaced_with(client, &self.name, &ApiResource::from_gvk(&kind))
     }
 
-    /// Its Secrets.
     pub fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.world.client.clone(), &self.name)
     }
@@ -113,7 +112,6 @@ impl CaseNamespace {
             .map(drop)
     }
 
-    /// Deletes a Secret.
     pub async fn delete_secret(&self, name: &str) {
         let secrets = self.secrets();
         let deleted = api_error::with_timeout(secrets.delete(name, &DeleteParams::default())).await;

@@ -334,7 +334,7 @@ impl JoinServer {
         };
         self.joins.fetch_add(1, Ordering::SeqCst);
         let certs = self.certs(&init, &nonce, &solution.signed_nonce)?;
-        // Whatever changes from here on is sent.
+        // All changes from here on are sent.
         let (mut bundles, mut cuts) = (self.bundles.subscribe(), self.cuts.subscribe());
         send(ResponsePayload::Certs(certs)).await?;
         loop {

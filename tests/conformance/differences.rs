@@ -13,7 +13,6 @@ use crate::call::Call;
 use crate::compare::Difference;
 use crate::side::Answer;
 
-/// A known difference.
 pub struct KnownDifference {
     pub name: &'static str,
     pub why: &'static str,

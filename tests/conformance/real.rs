@@ -45,7 +45,6 @@ impl Real {
         Self { _controllers: controllers, cluster }
     }
 
-    /// A kubeconfig.
     pub fn kubeconfig(&self) -> std::path::PathBuf {
         self.cluster.kubeconfig(self.cluster.admin_access())
     }

@@ -9,7 +9,7 @@ const TOUR: &str = "authority";
 /// A step and its results: sequence and authorities of the bundle that the partner got from us, whether
 /// the partner is trusted here, its sequence and the reason of `Trusted`, and the event of the newest
 /// audit record.
-type Told<'a> = (&'a str, (u64, u64), bool, Option<(&'a str, &'a str)>, &'a str);
+type Row<'a> = (&'a str, (u64, u64), bool, Option<(&'a str, &'a str)>, &'a str);
 
 /// A condition of the SPIFFEFederation after a step.
 fn condition<'a>(step: &'a Value, about: &str) -> &'a Value {
@@ -17,7 +17,7 @@ fn condition<'a>(step: &'a Value, about: &str) -> &'a Value {
     conditions.find(|it| it["type"] == about).expect("a condition")
 }
 
-fn told(step: &Value) -> Told<'_> {
+fn row(step: &Value) -> Row<'_> {
     let received = &step["received"];
     let received = received["sequence"].as_u64().zip(received["authorities"].as_u64());
     let sequence = step["federation"]["sequence"].as_str();
@@ -96,7 +96,7 @@ fn a_partner_is_trusted_through_every_rotation_and_not_a_minute_longer() {
             "spiffe.federation.delete",
         ),
     ];
-    assert_eq!(steps.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(steps.iter().map(row).collect::<Vec<_>>(), expected);
 
     let old_svid = &steps[3]["outdated"]["error"];
     assert!(old_svid.as_str().is_some_and(|it| it.contains("no authority")), "{old_svid}");

@@ -8,9 +8,9 @@ const TOUR: &str = "federation";
 
 /// A step and its results: the bundle that b's client got, whether b trusts a and a trusts b, and
 /// a's entry in b's SpireServer.
-type Told<'a> = (&'a str, Option<(u64, u64)>, bool, bool, &'a str);
+type Row<'a> = (&'a str, Option<(u64, u64)>, bool, bool, &'a str);
 
-fn told(step: &Value) -> Told<'_> {
+fn row(step: &Value) -> Row<'_> {
     let trusted = |which: &str| step[which].is_string();
     let received = &step["received"];
     let received = received["sequence"].as_u64().zip(received["authorities"].as_u64());
@@ -28,7 +28,7 @@ fn told(step: &Value) -> Told<'_> {
 fn two_clusters_come_to_trust_each_other_and_stop_again() {
     let report = report(TOUR);
     let steps = report["steps"].as_array().unwrap();
-    let steps: Vec<_> = steps.iter().map(told).collect();
+    let steps: Vec<_> = steps.iter().map(row).collect();
     let expected = [
         (
             "Two clusters list each other as peers. Neither knows the other yet",

@@ -8,9 +8,9 @@ const TOUR: &str = "join";
 
 /// A step and its results: whether a client joined, the authorities that the workload knows, the uses of the
 /// token, the sequence of the partner's bundle, and what the audit record says.
-type Told<'a> = (&'a str, &'a str, Value, u64, Option<&'a str>, String);
+type Row<'a> = (&'a str, &'a str, Value, u64, Option<&'a str>, String);
 
-fn told(step: &Value) -> Told<'_> {
+fn row(step: &Value) -> Row<'_> {
     let client = match &step["client"] {
         Value::Null => "nobody joins",
         client if client["error"].is_string() => "refused",
@@ -32,7 +32,7 @@ fn told(step: &Value) -> Told<'_> {
     )
 }
 
-fn expected() -> Vec<Told<'static>> {
+fn expected() -> Vec<Row<'static>> {
     let (nothing, nobody) = (Value::Null, "nobody joins");
     let trusts = |own, partner| json!({ "example.org": own, "partner.example": partner });
     let well = |sequence| Some(sequence);
@@ -125,7 +125,7 @@ fn expected() -> Vec<Told<'static>> {
 fn a_partner_s_workloads_join_with_their_own_svids_until_the_trust_ends() {
     let report = report(TOUR);
     let steps = report["steps"].as_array().unwrap();
-    assert_eq!(steps.iter().map(told).collect::<Vec<_>>(), expected());
+    assert_eq!(steps.iter().map(row).collect::<Vec<_>>(), expected());
 
     assert_eq!(steps[1]["client"]["spiffe_id"], "spiffe://example.org/bot/deploy");
     assert_eq!(steps[1]["client"]["trusted"], json!(["example.org", "partner.example"]));

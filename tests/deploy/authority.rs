@@ -394,7 +394,7 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
         .await;
     use_token(&["--as", ACCOUNT]).expect("this, too");
 
-    // Who may ask for a rotation can't change what is published.
+    // The right to ask for a rotation is none to change what is published.
     let role = "--role=trustplane-spiffe-rotator";
     let rotator = ["-n", "trustplane", "create", "rolebinding", "ro", role, "--user=ro"];
     cluster.kubectl(&rotator).expect("a RoleBinding");

@@ -1,4 +1,4 @@
-//! Whatever the API server and the controller accept, the real SPIRE server accepts, and starts with.
+//! The real SPIRE server accepts everything that the API server and the controller accept, and starts with it.
 //!
 //! `TRUSTPLANE_SEED` repeats a run; `TRUSTPLANE_LONG` makes it five times as long.
 

@@ -55,13 +55,13 @@ async fn database() -> (SocketAddr, Receiver<[u8; 8]>) {
 }
 
 /// A stage, its node, and who its Pods run as.
-struct Place<'a> {
+struct NodeStage<'a> {
     stage: &'a Stage,
     node: Kubelet,
     assigned: bool,
 }
 
-impl Place<'_> {
+impl NodeStage<'_> {
     async fn start(&self, reaching: Option<SocketAddr>) -> Pod {
         let set = self.stage.object(Component::StatefulSet).await;
         let mut launch = self.node.pod(&set);
@@ -133,18 +133,18 @@ async fn the_server_reads_the_keys_of_mounted_secrets_on_kubernetes_and_on_opens
     const GROUP: &str = "/spec/template/spec/securityContext/fsGroup";
     stage.until_field(Component::StatefulSet, GROUP, json!(1000)).await;
     let node = Kubelet::of(&stage.cluster).await;
-    let place = Place { stage: &stage, node, assigned: false };
-    place.serves(&serving).await;
+    let on_node = NodeStage { stage: &stage, node, assigned: false };
+    on_node.serves(&serving).await;
     set_database(&stage, postgres, json!(DATABASE_SECRET)).await;
-    place.asks_its_database(&mut stand_in).await;
+    on_node.asks_its_database(&mut stand_in).await;
 
     let range = format!("openshift.io/sa.scc.uid-range={ASSIGNED}/10000");
     stage.cluster.kubectl(&["annotate", "namespace", "spire", &range]).await.expect("a range");
     stage.until_field(Component::StatefulSet, GROUP, Value::Null).await;
     let node = Kubelet::of(&stage.cluster).await;
-    let place = Place { stage: &stage, node, assigned: true };
+    let on_node = NodeStage { stage: &stage, node, assigned: true };
     while stand_in.1.try_recv().is_ok() {}
-    place.asks_its_database(&mut stand_in).await;
+    on_node.asks_its_database(&mut stand_in).await;
     set_database(&stage, Value::Null, Value::Null).await;
-    place.serves(&serving).await;
+    on_node.serves(&serving).await;
 }

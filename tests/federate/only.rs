@@ -46,7 +46,6 @@ impl Turn {
         answer(self.api.create(&dry, &typed(object)).await)
     }
 
-    /// Creates it.
     pub async fn create(&self, object: &Value) -> Value {
         answer(self.api.create(&PostParams::default(), &typed(object)).await)
             .unwrap_or_else(|why| panic!("{why}"))

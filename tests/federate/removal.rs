@@ -25,7 +25,7 @@ const STAYS: &str = "crd/spireservers.operator.openshift.io spireserver/cluster 
                      route/spire-server-federation";
 
 /// The objects above that exist and are not being deleted, with their uids.
-async fn standing(stage: &Stage) -> BTreeMap<String, String> {
+async fn existing(stage: &Stage) -> BTreeMap<String, String> {
     let mut arguments = vec!["get", "-n", NAMESPACE, "-o", "json", "--ignore-not-found"];
     arguments.extend(STAYS.split_whitespace());
     let found = stage.cluster.kubectl(&arguments).await.expect("the kinds are served");
@@ -90,7 +90,7 @@ async fn without_its_controller_the_spire_server_goes_on_and_keeps_its_keys() {
     let account = stage.cluster.kubeconfig(&stage.cluster.admin_access().with_token(token));
     let conf = server_conf(&stage).await;
     let spire = Launch::new(&stage.trust_domain, conf).in_cluster(&account).start().await;
-    let before = standing(&stage).await;
+    let before = existing(&stage).await;
     assert_eq!(before.len(), STAYS.split_whitespace().count(), "{before:#?}");
     let writes = writes_of(&stage).await;
 
@@ -104,7 +104,7 @@ async fn without_its_controller_the_spire_server_goes_on_and_keeps_its_keys() {
         if stage.cluster.kubectl(&marker).await.is_err() { Ok(()) } else { Err("not yet") }
     })
     .await;
-    assert_eq!(standing(&stage).await, before);
+    assert_eq!(existing(&stage).await, before);
 
     // It still signs, and has the rights to publish.
     let published = authorities_published(&stage).await;
@@ -120,5 +120,5 @@ async fn without_its_controller_the_spire_server_goes_on_and_keeps_its_keys() {
     stage::install(&stage.cluster, "deploy/federate").await;
     let _controller = stage.controller(&[]).await;
     assert_eq!(writes_of(&stage).await, writes, "nothing has to be made again");
-    assert_eq!(standing(&stage).await, before);
+    assert_eq!(existing(&stage).await, before);
 }

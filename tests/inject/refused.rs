@@ -16,7 +16,7 @@ use trustplane::names::INJECTED_ANNOTATION;
 
 use crate::scene::{PATIENCE, SILENCE, Scene, annotate, note};
 
-/// Whatever it is called, it concerns the Routes of one namespace, and not their status.
+/// For the Routes of one namespace, without their status.
 fn routes_of(ns: &Namespace) -> (Value, Value) {
     let rule = json!({
         "apiGroups": ["route.openshift.io"], "apiVersions": ["v1"], "operations": ["UPDATE"],

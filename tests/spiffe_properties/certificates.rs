@@ -32,7 +32,7 @@ const P256: &[u8] = &[
     0x30, 19, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7,
 ];
 
-/// Who has a name and a key.
+/// The owner of a name and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
     /// The authorities of the bundle.

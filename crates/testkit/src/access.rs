@@ -38,7 +38,6 @@ impl Access {
         self.try_client().await.expect("a client for the test's API server")
     }
 
-    /// A client without retries.
     pub async fn client_without_retries(&self) -> Client {
         let mut config = self.config().await.expect("a configuration for the API server");
         config.default_retry = false;

@@ -59,7 +59,6 @@ impl Launch {
         Self { program, ..self }
     }
 
-    /// Further flags.
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
@@ -134,7 +133,6 @@ impl Controller {
         kibibytes / 1024.0
     }
 
-    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -3,7 +3,6 @@
 use crate::tools::text_of;
 use regex::Regex;
 
-/// The page.
 pub struct Manual(String);
 
 /// The steps of one section, or of a part of it.

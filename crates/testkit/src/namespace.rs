@@ -61,7 +61,6 @@ impl Namespace {
         &self.server
     }
 
-    /// Its cluster.
     pub fn cluster(&self) -> &Cluster {
         match &self.server {
             TestServer::Real(cluster) => cluster,
@@ -80,7 +79,6 @@ impl Namespace {
         Api::namespaced_with(self.client.clone(), &self.name, &ApiResource::from_gvk(&kind))
     }
 
-    /// Its Secrets.
     pub fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.name)
     }
@@ -140,7 +138,6 @@ impl Namespace {
         patched.expect("the patch is accepted");
     }
 
-    /// Deletes a Secret.
     pub async fn delete_secret(&self, name: &str) {
         self.secrets().delete(name, &DeleteParams::default()).await.expect("the Secret is deleted");
     }

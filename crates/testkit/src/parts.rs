@@ -24,7 +24,6 @@ pub fn are_present() -> Result<(), String> {
     }
 }
 
-/// Starts kube-controller-manager.
 pub fn controller_manager(servers: &Servers, kubeconfig: &Path) -> Result<Tied, String> {
     let key = servers.scratch.join("accounts.key");
     start(

@@ -48,7 +48,6 @@ impl Sandbox {
         Self { serving: serving.expect("the sandbox is served"), _runtime: runtime }
     }
 
-    /// Its kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         self.serving.kubeconfig()
     }

@@ -27,11 +27,9 @@ pub const CLUSTER_NAME: &str = "cluster-a";
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The cluster.
 pub struct Stage {
     /// The API server.
     pub cluster: Cluster,
-    /// An administrator.
     pub admin: Client,
     /// The trust domain of its SPIRE server.
     pub trust_domain: String,

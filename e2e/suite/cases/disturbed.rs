@@ -14,7 +14,7 @@ use crate::suite::many_routes::ManyRoutes;
 const WATCHED_WITHIN: Duration = Duration::from_secs(60);
 
 pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) -> Shown {
-    let routes = ManyRoutes::settled(&scene, 4, 50).await;
+    let routes = ManyRoutes::start(&scene, 4, 50).await;
     let stack = scene.world.stack();
     let killed = stack.leader().await.expect("a replica leads");
 
@@ -28,7 +28,7 @@ pub async fn the_leader_is_killed_in_the_middle_of_200_renewals(scene: Scene) ->
 }
 
 pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene) -> Shown {
-    let routes = ManyRoutes::settled(&scene, 2, 20).await;
+    let routes = ManyRoutes::start(&scene, 2, 20).await;
     let world = &scene.world;
 
     renewed_while(&scene, routes, "API server restarted", async || {
@@ -39,7 +39,7 @@ pub async fn the_api_server_is_restarted_in_the_middle_of_renewals(scene: Scene)
 }
 
 pub async fn watches_expire_in_the_middle_of_renewals(scene: Scene) -> Shown {
-    let routes = ManyRoutes::settled(&scene, 2, 20).await;
+    let routes = ManyRoutes::start(&scene, 2, 20).await;
     let world = &scene.world;
     let start = Utc::now();
 

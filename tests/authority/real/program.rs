@@ -170,7 +170,7 @@ async fn of_a_hundred_that_join_two_replicas_at_once_one_uses_a_token_for_one_an
     })
     .await;
 
-    // Whoever knows the token that was made later knows this one.
+    // A replica that knows the token made later knows this one, too.
     join::one_of_a_hundred_joins(&ca, "once", &mut clients).await;
     let token = installed.get(&["get", "jointoken", "once"]).await.unwrap();
     assert_eq!(token["status"]["usedBy"].as_array().unwrap().len(), 1, "{token}");

@@ -31,7 +31,7 @@ const MOST_UPDATES: usize = 12;
 /// A process that got its identity from a Workload API, and has its subscription open.
 struct Workload {
     program: SpiffeVerdict,
-    told: Value,
+    update: Value,
     /// Of the subscription, which go-spiffe opens again.
     errors: Vec<Value>,
 }
@@ -39,22 +39,22 @@ struct Workload {
 impl Workload {
     fn subscribe(socket: &Path) -> Self {
         let mut program = SpiffeVerdict::start();
-        let told = program.ask(&spiffe_verdict::subscribe(socket));
-        assert!(is_ok(&told), "{told}");
-        Self { program, told, errors: Vec::new() }
+        let update = program.ask(&spiffe_verdict::subscribe(socket));
+        assert!(is_ok(&update), "{update}");
+        Self { program, update, errors: Vec::new() }
     }
 
     fn id(&self) -> &str {
-        self.told["id"].as_str().expect("an ID")
+        self.update["id"].as_str().expect("an ID")
     }
 
     fn trust_domains(&self) -> Vec<&str> {
-        self.told["bundles"].as_object().expect("bundles").keys().map(String::as_str).collect()
+        self.update["bundles"].as_object().expect("bundles").keys().map(String::as_str).collect()
     }
 
     /// The authorities of a trust domain, as it was told last.
     fn authorities(&self, trust_domain: &str) -> Vec<&str> {
-        let bundle = self.told["bundles"][trust_domain].as_array();
+        let bundle = self.update["bundles"][trust_domain].as_array();
         bundle.into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
@@ -65,11 +65,11 @@ impl Workload {
                 return;
             }
             match self.program.ask(&spiffe_verdict::update()) {
-                told if is_ok(&told) => self.told = told,
+                update if is_ok(&update) => self.update = update,
                 error => self.errors.push(error),
             }
         }
-        panic!("not within {MOST_UPDATES} updates: {what}\n{} {:?}", self.told, self.errors);
+        panic!("not within {MOST_UPDATES} updates: {what}\n{} {:?}", self.update, self.errors);
     }
 
     fn serve(&mut self, trust_domain: &str) -> String {
@@ -210,12 +210,12 @@ async fn a_workload_of_ours_and_one_of_spires_trust_each_other_through_a_rotatio
 
     // A new authority is announced, signs, and is in the end the only one.
     let first: Vec<_> = pair.ours.authorities(SPIRE).into_iter().map(str::to_owned).collect();
-    let chain = pair.theirs.told["chain"].clone();
+    let chain = pair.theirs.update["chain"].clone();
     rotate_spire(&both).await;
     pair.ours.until("SPIRE's next authority is told", |it| it.authorities(SPIRE).len() == 2);
     let old = old_authority(&both).await;
     both.spire.ask(&["localauthority", "x509", "taint", "-authorityID", &old]).await;
-    pair.theirs.until("SPIRE's SVID is renewed", |it| it.told["chain"] != chain);
+    pair.theirs.until("SPIRE's SVID is renewed", |it| it.update["chain"] != chain);
     pair.assert_mutual_tls();
     both.spire.ask(&["localauthority", "x509", "revoke", "-authorityID", &old]).await;
     let is_alone = |it: &Workload| it.authorities(SPIRE).len() == 1;

@@ -126,7 +126,7 @@ impl<'a> Story<'a> {
     }
 
     /// Waits until the Route is what the manifest says, and nothing else is in `spec.tls`.
-    async fn stands(&self, manifest: &RouteFixture) {
+    async fn until_as_in(&self, manifest: &RouteFixture) {
         let what = format!("{}: what the manifest says", self.name);
         eventually(PATIENCE, &what, async || {
             let live = self.live().await;
@@ -156,7 +156,7 @@ impl<'a> Story<'a> {
             if printed.is_empty() { Ok(()) } else { Err(printed) }
         })
         .await;
-        self.stands(&self.edge()).await;
+        self.until_as_in(&self.edge()).await;
     }
 }
 
@@ -201,7 +201,7 @@ async fn goes_there_and_back(
 
     story.remove_the_annotation_and_wait().await;
     story.apply(target).await;
-    story.stands(target).await;
+    story.until_as_in(target).await;
     story.says(state, reason).await;
     story.apply_again(target).await;
 
@@ -213,7 +213,7 @@ async fn goes_there_and_back(
     let printed = story.run(remove_all_at_once()).await;
     assert!(printed.ends_with(" patched\n"), "{printed}");
     story.apply(target).await;
-    story.stands(target).await;
+    story.until_as_in(target).await;
 
     story.apply(&story.annotated()).await;
     story.holds(&story.first).await;
@@ -248,7 +248,7 @@ async fn from_edge_to_no_tls_the_manuals_order_leads_there_and_back() {
 
         story.remove_the_annotation_and_wait().await;
         story.apply(&target).await;
-        story.stands(&target).await;
+        story.until_as_in(&target).await;
         story.says("none", "RouteNotSecured").await;
         story.apply_again(&target).await;
 
@@ -269,13 +269,13 @@ async fn from_edge_to_no_tls_at_once_server_side_apply_leaves_edge_and_the_manua
         if story.tool.is_server_side() {
             // The API puts it where `spec.tls` is, and certificate and key were in there. TLS is
             // never switched off by us, and the tool sees nothing to do.
-            story.stands(&story.edge()).await;
+            story.until_as_in(&story.edge()).await;
             story.says("Default", "NoCertificate").await;
             story.shows_no_difference(&target).await;
             let printed = story.run(remove_tls()).await;
             assert!(printed.ends_with(" patched\n"), "{printed}");
         }
-        story.stands(&target).await;
+        story.until_as_in(&target).await;
         story.says("none", "RouteNotSecured").await;
         story.apply_again(&target).await;
 
@@ -384,9 +384,9 @@ async fn with_what_argo_cd_is_told_to_ignore_even_a_manifest_with_these_fields_c
 
     // They are ours, whoever applied them last, and go with the annotation.
     sync(&empty(story.edge())).await;
-    story.stands(&story.edge()).await;
+    story.until_as_in(&story.edge()).await;
     sync(&empty(story.edge())).await;
-    story.stands(&story.edge()).await;
+    story.until_as_in(&story.edge()).await;
 }
 
 /// Why the manual wants `ServerSideApply=true` there.

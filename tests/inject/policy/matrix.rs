@@ -216,7 +216,7 @@ async fn no_combination_of_rights_puts_a_key_into_a_route_for_who_could_not_read
         for action in Action::ALL {
             let route = format!("{}-{}", action.name(), rights.name());
             action.prepare(&scene, &route).await;
-            settled(&scene, &route, action.before(), &earlier, &the_secrets).await;
+            wait_for_key(&scene, &route, action.before(), &earlier, &the_secrets).await;
             let answer = action.attempt(&person, &route).await;
             let expected = action.expected(&scene, &person, rights, &route);
             let user = person.user.clone();
@@ -224,7 +224,7 @@ async fn no_combination_of_rights_puts_a_key_into_a_route_for_who_could_not_read
         }
     }
     for row in &rows {
-        settled(&scene, &row.route, row.expected_key(), &earlier, &the_secrets).await;
+        wait_for_key(&scene, &row.route, row.expected_key(), &earlier, &the_secrets).await;
     }
     // All consequences of a refused change have happened by now.
     scene.ns.quiet(SILENCE).await;
@@ -246,7 +246,13 @@ async fn no_combination_of_rights_puts_a_key_into_a_route_for_who_could_not_read
 }
 
 /// Waits until the Route holds this key. One that never should is found at the end.
-async fn settled(scene: &Scene, route: &str, expected: Key, earlier: &Pair, the_secrets: &Pair) {
+async fn wait_for_key(
+    scene: &Scene,
+    route: &str,
+    expected: Key,
+    earlier: &Pair,
+    the_secrets: &Pair,
+) {
     eventually(crate::scene::PATIENCE, "the key in the Route", async || {
         let key = key_in(scene, route, earlier, the_secrets).await;
         if key == expected { Ok(()) } else { Err((route.to_owned(), key)) }

@@ -90,7 +90,7 @@ type Deadline = Arc<watch::Sender<Option<Instant>>>;
 #[derive(Default)]
 struct Election {
     holder: Option<(usize, u32)>,
-    /// Who is preferred next.
+    /// The replica that is preferred next.
     next: usize,
     renewed: Option<Instant>,
     /// The gates of the processes that run.

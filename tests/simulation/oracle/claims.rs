@@ -16,7 +16,7 @@ use testkit::route_table::{self as table, Model};
 /// A failing write is reported within 30 s, and writing the status takes time.
 const TOLERATED: Duration = Duration::from_secs(60);
 
-type Place = (Arc<str>, Arc<str>);
+type ObjectKey = (Arc<str>, Arc<str>);
 
 /// A Route with an untrue condition, and since when.
 struct Claim {
@@ -33,21 +33,21 @@ impl History<'_> {
         if !self.status_can_be_written() {
             return Vec::new();
         }
-        let mut routes: HashMap<Place, Claim> = HashMap::new();
-        let mut secrets: HashMap<Place, Arc<Value>> = HashMap::new();
+        let mut routes: HashMap<ObjectKey, Claim> = HashMap::new();
+        let mut secrets: HashMap<ObjectKey, Arc<Value>> = HashMap::new();
         let mut found = Vec::new();
         for commit in &self.journal.commits {
             found.extend(routes.values().filter_map(|claim| claim.violation(commit.at)));
             let change = &commit.change;
-            let place: Place = (change.namespace.as_ref().into(), change.name.as_ref().into());
+            let key: ObjectKey = (change.namespace.as_ref().into(), change.name.as_ref().into());
             match (change.kind.plural, &change.after) {
-                ("routes", None) => drop(routes.remove(&place)),
+                ("routes", None) => drop(routes.remove(&key)),
                 ("routes", Some(route)) => {
-                    let before = routes.remove(&place);
-                    routes.insert(place, Claim::after(before, route, commit));
+                    let before = routes.remove(&key);
+                    routes.insert(key, Claim::after(before, route, commit));
                 }
-                ("secrets", None) => drop(secrets.remove(&place)),
-                ("secrets", Some(secret)) => drop(secrets.insert(place, secret.clone())),
+                ("secrets", None) => drop(secrets.remove(&key)),
+                ("secrets", Some(secret)) => drop(secrets.insert(key, secret.clone())),
                 _ => continue,
             }
             for claim in routes.values_mut() {
@@ -83,7 +83,7 @@ impl Claim {
         }
     }
 
-    fn examine(&mut self, secrets: &HashMap<Place, Arc<Value>>, now: Instant) {
+    fn examine(&mut self, secrets: &HashMap<ObjectKey, Arc<Value>>, now: Instant) {
         let is_untrue = self.is_ours && is_untrue(&self.route, secrets);
         self.untrue_since = self.untrue_since.or(Some(now)).filter(|_| is_untrue);
     }
@@ -101,7 +101,7 @@ impl Claim {
     }
 }
 
-fn is_untrue(route: &Value, secrets: &HashMap<Place, Arc<Value>>) -> bool {
+fn is_untrue(route: &Value, secrets: &HashMap<ObjectKey, Arc<Value>>) -> bool {
     let model = Model(route.clone());
     if !model.has_conditions() || model.is_left_alone() {
         return false;
@@ -112,9 +112,9 @@ fn is_untrue(route: &Value, secrets: &HashMap<Place, Arc<Value>>) -> bool {
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&route["metadata"]["annotations"][table::ASKS]);
-    let place = (text(&route["metadata"]["namespace"]).into(), name.into());
+    let key = (text(&route["metadata"]["namespace"]).into(), name.into());
     reason == "SecretInjected"
-        && secrets.get(&place).is_none_or(|secret| !has_pair_of(&model, secret))
+        && secrets.get(&key).is_none_or(|secret| !has_pair_of(&model, secret))
 }
 
 fn has_pair_of(route: &Model, secret: &Value) -> bool {

@@ -151,7 +151,6 @@ impl SpireAgent {
         self.folder.join("agent.sock")
     }
 
-    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

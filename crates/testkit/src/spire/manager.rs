@@ -60,7 +60,6 @@ impl ControllerManager {
         toolbox().unwrap_or_else(|why| panic!("{why}")).join("spire-controller-manager.crds.yaml")
     }
 
-    /// Its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -253,12 +253,10 @@ impl SpireServer {
         self.folder.join("api.sock")
     }
 
-    /// Its trust domain.
     pub fn trust_domain(&self) -> &str {
         &self.trust_domain
     }
 
-    /// Its log.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }

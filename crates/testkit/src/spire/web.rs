@@ -12,7 +12,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer, and the certificate of the server.
 pub struct Answer {
-    /// The body.
     pub body: String,
     /// The server's certificate.
     pub certificate: X509,

@@ -84,7 +84,7 @@ fn keeps_news(fault: &Fault) -> bool {
     }
 }
 
-/// Who has used a token, by its uid.
+/// The SPIFFE IDs that used a token.
 struct Uses {
     /// None for any number.
     most: Option<usize>,

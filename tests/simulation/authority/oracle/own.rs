@@ -140,7 +140,7 @@ impl<'a> History<'a> {
             }
             return found;
         };
-        // Whoever has the key that signs has those of all others.
+        // All keys lie in one Secret: a thief of the one that signs has the others.
         if before.active().is_some_and(|ca| self.revoked.contains(&ca.id)) {
             self.revoked.extend(before.cas.iter().map(|ca| ca.id.clone()));
         }
@@ -234,7 +234,7 @@ impl<'a> History<'a> {
     fn wrongly_served(&self, journal: &Journal, case: &Case) -> Vec<String> {
         // Nobody signs with a state that is older than what was published.
         let is_old = case.steps.iter().any(|step| step.op == Op::RestoreOldSecret);
-        // Whoever comes back when the CA is about to end has no time to publish the next one before it.
+        // A replica that comes back when the CA is about to end has no time to publish the next one first.
         let is_away = |op: &Op| matches!(op, Op::StopAll(lasts) if *lasts > LONG_ABSENCE);
         let may_end = is_old || case.steps.iter().any(|step| is_away(&step.op));
         let reads = reads(journal);

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use trustplane::runtime::redact::PrivateKeyPem;
 
-/// A Route.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Route {
     pub metadata: ObjectMeta,
@@ -18,7 +17,6 @@ pub struct Route {
     pub status: Status,
 }
 
-/// `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {

@@ -35,7 +35,6 @@ pub enum Admission {
     Refused { reason: &'static str, message: String },
 }
 
-/// All Routes.
 #[derive(Default)]
 pub struct Table(BTreeMap<At, Entry>);
 
