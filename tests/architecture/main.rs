@@ -2,6 +2,7 @@
 //!
 //! docs/architecture.md has the rules in words. A violation is reported as `file:line`.
 
+mod dependencies;
 mod old_names;
 mod source;
 mod spiffe_rules;
@@ -17,6 +18,10 @@ const JOBS: [&str; 5] = ["inject", "federate", "authority", "review", "gcp"];
 const SHARED: [&str; 8] = ["runtime", "k8s", "tls", "spiffe", "jose", "bundle", "api", "names"];
 /// They stand on jobs.
 const COMMANDS: [&str; 5] = ["cli", "check", "uninstall", "demo", "sandbox"];
+
+/// Beside the decisions: what is written is what was decided.
+const WITHOUT_FAILPOINTS: [&str; 3] =
+    ["src/inject/act/apply.rs", "src/federate/act/apply.rs", "src/authority/act/apply.rs"];
 
 type Module = Vec<String>;
 
@@ -62,6 +67,11 @@ fn broken_rule(source: &Source, path: &UsedPath) -> Option<String> {
         matches!(room, "tls" | "spiffe" | "jose") || module.iter().any(|part| part == "decide");
     if is_pure && let Some(what) = impure(&used) {
         return Some(format!("{} is pure, it uses no {what}", module.join("::")));
+    }
+    if (is_pure || WITHOUT_FAILPOINTS.contains(&source.path.as_str()))
+        && matches!(used[..], ["crate", "runtime", "failpoints", ..])
+    {
+        return Some(format!("{} has no bugs to switch on", module.join("::")));
     }
     let other = used.get(1).filter(|_| used[0] == "crate").copied()?;
     if JOBS.contains(&room) && JOBS.contains(&other) && room != other {
@@ -201,6 +211,8 @@ mod planted {
                 "use crate::{\n    k8s::object_ref::ObjectRef,\n    runtime::clock::Clock,\n};",
             ),
             ("src/federate/decide/merge.rs", "fn a() { Instant::now(); }"),
+            ("src/inject/decide/plan.rs", "use crate::runtime::failpoints::{self};"),
+            ("src/inject/act/apply.rs", "use crate::{runtime::failpoints::Bug};"),
         ] {
             assert_eq!(found(path, text).len(), 1, "{path}: {text}");
         }
