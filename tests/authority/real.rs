@@ -1,7 +1,9 @@
 //! With real parts: SPIRE, go-spiffe, and the program itself on a real API server.
 
+mod by_hand;
 mod empty;
 mod join;
+mod machine;
 mod program;
 #[cfg(feature = "seeded-bugs")]
 mod seeded;

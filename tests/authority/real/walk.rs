@@ -1,25 +1,19 @@
 //! The walk of docs/spiffe.md: every file and every command word for word, and what each prints.
 
 use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
-    process::Stdio,
-    sync::Mutex,
     time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use regex::Regex;
 use rustix::process::Signal;
 use testkit::{
-    Cluster, Controller, Launch, at, eventually, free_port,
-    manual::{Manual, Step, Steps, is_as_shown},
+    Cluster, Controller, Launch, eventually, free_port,
+    manual::{Manual, Step, Steps},
     pair,
     spire::Names,
     suite,
-    tied::{self, Tied},
-    toolbox,
+    tied::Tied,
     tools::text_of,
 };
 use trustplane::{
@@ -28,11 +22,19 @@ use trustplane::{
     spiffe::{chain, svid::PresentedSvid},
 };
 
+use super::machine::Machine;
 use crate::stage::Partner;
 
 const SOON: Duration = Duration::from_secs(60);
 const PAGE: &str = "docs/spiffe.md";
 const TRY_IT: &str = "Try it without a cluster";
+
+/// Commands of the page that stand in a sentence.
+const IN_SENTENCES: [&str; 3] = [
+    "trustplane authority --help",
+    "kubectl explain spiffefederation.spec.bundleSource --recursive",
+    "kubectl -n trustplane events --for configmap/trustplane-bundle",
+];
 
 /// All that the walk consists of.
 const SECTIONS: [&str; 10] = [
@@ -48,129 +50,33 @@ const SECTIONS: [&str; 10] = [
     "10. End the trust",
 ];
 
-/// The administrator's, and that of a workload of the partner: a folder with a checkout, and the programs of
-/// the page in the path. Where `trustplane` asks a person at a terminal, one says yes at once.
-struct Machine {
-    folder: PathBuf,
-    kubeconfig: PathBuf,
-    /// Where the join service listens.
-    server: String,
-    /// The ID of the active CA, as it was printed last.
-    active_ca: Mutex<String>,
-    /// Commands that printed something else than the page says.
-    different: Mutex<Vec<String>>,
+/// The administrator's, and that of a workload of the partner.
+fn machine(cluster: &Cluster) -> Machine {
+    let server = format!("127.0.0.1:{}", free_port().expect("a free port"));
+    let kubeconfig = cluster.kubeconfig(cluster.admin_access());
+    Machine::new(cluster.scratch().join("checkout"), kubeconfig, server)
 }
 
-impl Machine {
-    fn new(cluster: &Cluster) -> Self {
-        let folder = cluster.scratch().join("checkout");
-        suite::private_folder(&folder.join("bin"));
-        for name in ["deploy", "crds"] {
-            symlink(at(name), folder.join(name)).expect("a link to the checkout");
-        }
-        let toolbox = toolbox().unwrap_or_else(|why| panic!("{why}"));
-        for name in ["kubectl", "spire-agent"] {
-            let link = folder.join("bin").join(name);
-            symlink(toolbox.join(name), link).expect("a link to the toolbox");
-        }
-        let program = env!("CARGO_BIN_EXE_trustplane");
-        let trustplane = format!(
-            r#"#!/bin/sh
-case "$*" in
-"spiffe accept "* | *" --revoke "*) echo yes | script -qefc "stty cols 100; {program} $*" /dev/null ;;
-*) exec {program} "$@" ;;
-esac
-"#
-        );
-        let wrapper = folder.join("bin/trustplane");
-        suite::write_private(&wrapper, &trustplane);
-        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o700)).expect("a program");
-        let kubeconfig = cluster.kubeconfig(cluster.admin_access());
-        let server = format!("127.0.0.1:{}", free_port().expect("a free port"));
-        let (active_ca, different) = (Mutex::default(), Mutex::default());
-        Self { folder, kubeconfig, server, active_ca, different }
-    }
+/// Runs a command that does not end.
+fn second_terminal(machine: &Machine, steps: &Steps) -> Tied {
+    let [Step::Commands { text, prints: None }] = &*steps.0 else {
+        panic!("one command, whose output nobody sees")
+    };
+    machine.another_terminal(text, "agent-walk")
+}
 
-    /// Does what the page says, and compares what is printed.
-    async fn run(&self, steps: &Steps) {
-        for step in &steps.0 {
-            match step {
-                Step::File { name, content } => {
-                    let path = self.folder.join(name);
-                    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-                    fs::write(path, content).expect("a file");
-                }
-                Step::Commands { text, prints } => {
-                    let printed = self.shell(text).await;
-                    println!("$ {text}\n{printed}");
-                    if prints.as_ref().is_some_and(|shown| !is_as_shown(shown, &printed)) {
-                        self.different.lock().expect("a list").push(text.clone());
-                    }
-                }
-            }
-        }
-    }
-
-    fn environment(&self) -> Vec<(&'static str, String)> {
-        let path = std::env::var("PATH").unwrap_or_default();
-        vec![
-            ("PATH", format!("{}:{path}", self.folder.join("bin").display())),
-            ("HOME", self.folder.display().to_string()),
-            ("KUBECONFIG", self.kubeconfig.display().to_string()),
-            ("CA", self.active_ca.lock().expect("an ID").clone()),
-            ("SERVER", self.server.clone()),
-            // The agent's default is a port that others of this machine may have.
-            ("TRUSTPLANE_LISTEN", "127.0.0.1:0".to_owned()),
-        ]
-    }
-
-    /// Runs a command that does not end, as in a second terminal.
-    fn second_terminal(&self, steps: &Steps) -> Tied {
-        let [Step::Commands { text, prints: None }] = &*steps.0 else {
-            panic!("one command, whose output nobody sees")
-        };
-        println!("(second terminal)$ {text}");
-        let log = suite::subfolder("controllers").join("agent-walk.log");
-        let mut shell = tied::command(Path::new("sh"), &log, None);
-        shell.args(["-euc", &format!("exec {text}")]).current_dir(&self.folder);
-        Tied::spawn(self.environment().into_iter().fold(shell, |mut shell, (name, value)| {
-            shell.env(name, value);
-            shell
-        }))
-        .expect("a shell")
-    }
-
-    /// What the partner's SPIRE agent writes for a workload.
-    fn write_svid(&self, partner: &Partner) {
-        let svid = partner.svid("/ci/deploy");
-        let pem = |label: &str, der: &[u8]| {
-            let lines = STANDARD.encode(der);
-            format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
-        };
-        let chain: String = svid.chain.iter().map(|it| pem("CERTIFICATE", it)).collect();
-        let key = pem("PRIVATE KEY", svid.key.secret_der());
-        suite::register_der_key(suite::KeyOf::Svid, svid.key.secret_der());
-        suite::write_private(&self.folder.join("svid.0.pem"), &chain);
-        suite::write_private(&self.folder.join("svid.0.key"), &key);
-    }
-
-    async fn shell(&self, commands: &str) -> String {
-        let mut shell = tokio::process::Command::new("sh");
-        shell
-            .args(["-euc", &format!("exec 2>&1\n{commands}")])
-            .current_dir(&self.folder)
-            .envs(self.environment())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        let output = shell.output().await.expect("a shell");
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "$ {commands}\n{printed}");
-        let active = Regex::new(r"CA ([0-9a-f]+)\s+active").expect("an expression");
-        if let Some(found) = active.captures_iter(&printed).last() {
-            *self.active_ca.lock().expect("an ID") = found[1].to_owned();
-        }
-        printed
-    }
+/// What the partner's SPIRE agent writes for a workload.
+fn write_svid(machine: &Machine, partner: &Partner) {
+    let svid = partner.svid("/ci/deploy");
+    let pem = |label: &str, der: &[u8]| {
+        let lines = STANDARD.encode(der);
+        format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
+    };
+    let chain: String = svid.chain.iter().map(|it| pem("CERTIFICATE", it)).collect();
+    let key = pem("PRIVATE KEY", svid.key.secret_der());
+    suite::register_der_key(suite::KeyOf::Svid, svid.key.secret_der());
+    suite::write_private(&machine.folder.join("svid.0.pem"), &chain);
+    suite::write_private(&machine.folder.join("svid.0.key"), &key);
 }
 
 /// What a node would start from the Deployment.
@@ -243,7 +149,7 @@ fn every_command_of_the_page_and_of_the_readme_is_in_the_walk() {
 async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the_trust() {
     let manual = Manual::read(PAGE);
     let cluster = Cluster::start_another("authority-walk").await;
-    let machine = Machine::new(&cluster);
+    let machine = machine(&cluster);
     machine.run(&manual.section(TRY_IT)).await;
     machine.run(&manual.section("1. Install")).await;
 
@@ -254,6 +160,10 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     let published = ["-n", "trustplane", "get", "configmap", "trustplane-bundle"];
     eventually(SOON, "the bundle is published", async || cluster.kubectl(&published).await).await;
     machine.run(&manual.section("2. See what it publishes")).await;
+    for command in IN_SENTENCES {
+        assert!(text_of(PAGE).contains(&format!("`{command}`")), "{command} is not on the page");
+        machine.shell(command).await;
+    }
     machine.run(&manual.section("3. Federate with a partner")).await;
 
     partner.prepare();
@@ -272,10 +182,10 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     .await;
     machine.run(&accept).await;
 
-    machine.write_svid(&partner);
+    write_svid(&machine, &partner);
     machine.run(&manual.section("5. Let the partner's workloads join")).await;
     let (agent, fetch) = manual.section("6. Run an agent").split_before("spire-agent api");
-    let mut agent = machine.second_terminal(&agent);
+    let mut agent = second_terminal(&machine, &agent);
     let socket = machine.folder.join("agent.sock");
     eventually(SOON, "the agent serves", async || svid_at(&socket).await).await;
     machine.run(&fetch).await;
@@ -290,8 +200,7 @@ async fn the_walk_of_the_manual_leads_to_a_partner_that_is_followed_and_ends_the
     .await;
     machine.run(&manual.section("9. Take Teleport's federations over")).await;
     machine.run(&manual.section("10. End the trust")).await;
-    let different = machine.different.lock().expect("a list").clone();
-    assert_eq!(different, Vec::<String>::new(), "the page shows something else");
+    assert_eq!(machine.different(), Vec::<String>::new(), "the page shows something else");
     agent.signal(Signal::INT);
     assert_eq!(agent.ended(SOON).await, Some(0));
     assert!(!socket.exists(), "nothing is left behind");
