@@ -117,7 +117,8 @@ impl AgentCommand {
             tracing::info!(%address, "listening");
             let ready = agent.clone();
             let waiting_for = Box::new(move || ready.waiting_for());
-            let router = health::router(Health { waiting_for, registry, auth: None });
+            let router =
+                health::router(Health { waiting_for, registry, auth: None, pages: Vec::new() });
             // The pages answer until the agent has ended.
             let stop_pages = CancellationToken::new();
             let pages = http_listener::serve(listener, None, router, stop_pages.clone());

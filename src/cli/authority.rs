@@ -220,7 +220,7 @@ impl AuthorityCommand {
                 Arc::new(RootCertStore::empty())
             });
             let fetcher = Box::new(NetworkFetcher { roots, detail, patience: fetch::PATIENCE });
-            let Context { client, ungated, gate, clock, registry } = context;
+            let Context { client, ungated, gate, clock, registry, .. } = context;
             options.join = join_listen.map(|listen| JoinOptions {
                 listen: Some(listen),
                 client: ungated,

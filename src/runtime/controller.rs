@@ -15,7 +15,7 @@ use crate::{
     k8s::{client, gate::Gate},
     runtime::{
         clock::Clock,
-        health::{self, Health},
+        health::{self, Health, Page},
         http_listener,
         lease::{Candidate, Election},
         log::{self, LogFormat, Verbosity},
@@ -107,15 +107,49 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub trait Controller: Send + Sync + 'static {
+    const THREADS: Threads = Threads::Two;
+
     /// Reasons why the replica is not ready; `/readyz` shows them.
     fn waiting_for(&self) -> Vec<String>;
+
+    /// For a controller that answers requests: closes its listeners once it is polled, and ends with the last
+    /// request under way. Before that `/readyz` says for a while that this replica is stopping.
+    fn drain(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+
+    /// What it shows beside its metrics.
+    fn pages(self: Arc<Self>) -> Vec<Page> {
+        Vec::new()
+    }
 
     /// Runs until asked to stop, and finishes what is under way.
     fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, anyhow::Result<()>>;
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// A controller mostly waits for the API server, and two threads keep up with it. Each thread has a malloc
+    /// arena that keeps its memory: on a node of 64 cores, one for each core would cost more than all Routes do.
+    Two,
+    /// For one that answers requests.
+    AllCores,
+}
+
+impl Threads {
+    fn count(self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Self::Two => cores.min(2),
+            Self::AllCores => cores,
+        }
+    }
+}
+
 /// Input for making a controller.
 pub struct Context<'a> {
+    /// How the cluster is reached.
+    pub config: kube::Config,
     /// Every write passes the gate.
     pub client: Client,
     /// For writes that need no lease, because any replica may make them.
@@ -132,7 +166,7 @@ impl ControllerArgs {
         open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
     ) -> anyhow::Result<()> {
         log::init(self.log_format, Verbosity::Normal);
-        let runtime = runtime().context("cannot start")?;
+        let runtime = runtime(C::THREADS).context("cannot start")?;
         let outcome = runtime.block_on(self.serve(lease, open));
         // A DNS lookup can't be interrupted; it must not delay the exit.
         runtime.shutdown_background();
@@ -144,7 +178,8 @@ impl ControllerArgs {
         lease: &'static str,
         open: impl FnOnce(&Self, Context<'_>) -> anyhow::Result<Arc<C>>,
     ) -> anyhow::Result<()> {
-        let stop = shutdown::on_signal().context("cannot handle signals")?;
+        let signal = shutdown::on_signal().context("cannot handle signals")?;
+        let (draining, stop) = (CancellationToken::new(), CancellationToken::new());
         let certificate = self.certificate()?;
         let clock = Clock::system();
         let deadline = Arc::new(watch::Sender::new(None));
@@ -162,7 +197,7 @@ impl ControllerArgs {
             client::connect(config, gate, silence).context("cannot use the cluster's configuration")
         };
         let ungated = connect(config.clone(), Gate::open())?;
-        let client = connect(config, gate.clone())?;
+        let client = connect(config.clone(), gate.clone())?;
         let auth = match self.metrics_auth {
             MetricsAuth::None => None,
             // Metrics of a standby are read too.
@@ -172,6 +207,7 @@ impl ControllerArgs {
         let mut registry = Registry::default();
         let (client_copy, clock_copy) = (client.clone(), clock.clone());
         let context = Context {
+            config,
             client: client_copy,
             ungated,
             gate,
@@ -183,11 +219,13 @@ impl ControllerArgs {
             format!("cannot listen on {}. Choose another address with --listen", self.listen)
         })?;
         tracing::info!(%address, "listening");
+        tokio::spawn(drain::run(job.clone(), signal, draining.clone(), stop.clone()));
         let ready = job.clone();
         let health = Health {
-            waiting_for: Box::new(move || ready.waiting_for()),
+            waiting_for: Box::new(move || drain::waiting_for(&*ready, &draining)),
             registry,
             auth: auth.map(TokenAuth::new),
+            pages: job.clone().pages(),
         };
         let stop_serving = CancellationToken::new();
         let serving = http_listener::serve(
@@ -244,14 +282,9 @@ impl ControllerArgs {
     }
 }
 
-/// A controller mostly waits for the API server, and two threads keep up with it. Each thread has a
-/// malloc arena that keeps its memory: on a node of 64 cores, one for each core would cost more
-/// than all Routes do.
-fn runtime() -> io::Result<Runtime> {
-    const MOST_THREADS: usize = 2;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+fn runtime(threads: Threads) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(cores.min(MOST_THREADS)).enable_all().build()
+    builder.worker_threads(threads.count()).enable_all().build()
 }
 
 /// Nothing was done: the command line is incomplete, or there is no cluster. Exit code 2.
@@ -339,6 +372,8 @@ async fn supervise(
     }
     Ok(())
 }
+
+mod drain;
 
 #[cfg(test)]
 mod tests;

@@ -145,6 +145,36 @@ pub enum Bug {
     CertificateBeforeRecord,
     /// Refusals that have no record of their own are not summed.
     RefusalsForgotten,
+    /// A renewed token is saved although no cluster served it yet.
+    SavedUntried,
+    /// A renewed token is used before it was saved, and a crash loses it.
+    UsedBeforeSaved,
+    /// The client of a cluster keeps the token that it was made with.
+    OldBearerKept,
+    /// A cluster for which there is no token gets the one of our own Pod.
+    LocalTokenSentOut,
+    /// The old token is removed first, and the new one written in a second patch.
+    OldDroppedFirst,
+    /// What a server granted is renewed as if it had granted all that was asked for.
+    CapIgnored,
+    /// A replica reads the Secret once, and then only while it leads.
+    StandbyNeverFollows,
+    /// Tokens are forgotten when somebody deletes the Secret.
+    LostSecretForgotten,
+    /// Whose each key was first is noted anew each time.
+    NotesOverwritten,
+    /// A token that an administrator puts into the file later is not read.
+    NewerFileIgnored,
+    /// A token is called bad because its cluster does not answer.
+    OutageAsFalse,
+    /// A token of an unknown key is sent to a cluster that it may be of.
+    SentToCandidates,
+    /// Keys that can't be fetched again are forgotten.
+    KeysDroppedByOutage,
+    /// Whoever asks for new keys is content with a fetch that was sent before.
+    OldFetchCounts,
+    /// A cluster that failed for long is never asked again.
+    NeverTriesAgain,
 }
 
 impl Bug {
@@ -230,6 +260,35 @@ impl Bug {
         Self::CertificateBeforeRecord,
         Self::RefusalsForgotten,
         Self::KeyInLog,
+    ];
+
+    /// Those that the simulator of renewals catches.
+    pub const RENEWAL: [Self; 16] = [
+        Self::NoPrecondition,
+        Self::LeaseUnchecked,
+        Self::RewritesAlways,
+        Self::HammersOnFailure,
+        Self::KeyInLog,
+        Self::ConflictIsSuccess,
+        Self::SavedUntried,
+        Self::UsedBeforeSaved,
+        Self::OldBearerKept,
+        Self::LocalTokenSentOut,
+        Self::OldDroppedFirst,
+        Self::CapIgnored,
+        Self::StandbyNeverFollows,
+        Self::LostSecretForgotten,
+        Self::NotesOverwritten,
+        Self::NewerFileIgnored,
+    ];
+
+    /// Those that the simulator of reviews catches.
+    pub const REVIEW: [Self; 5] = [
+        Self::OutageAsFalse,
+        Self::SentToCandidates,
+        Self::KeysDroppedByOutage,
+        Self::OldFetchCounts,
+        Self::NeverTriesAgain,
     ];
 }
 

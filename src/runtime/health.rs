@@ -1,4 +1,4 @@
-//! The pages `/livez`, `/readyz` and `/metrics`. Only the last may need a token.
+//! The pages `/livez`, `/readyz` and `/metrics`, and those of a job. The first two need no token.
 
 use std::sync::Arc;
 
@@ -10,23 +10,50 @@ use axum::{
     routing::get,
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
+use serde_json::Value;
 
-use crate::runtime::token_auth::{Access, TokenAuth};
+use crate::runtime::{
+    printable,
+    token_auth::{Access, TokenAuth},
+};
 
 pub struct Health {
     /// Reasons why the replica is not ready; empty if it is.
     pub waiting_for: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     pub registry: Registry,
-    /// Guards `/metrics`; without it, everybody may read them.
+    /// Guards `/metrics` and the job's pages; without it, everybody may read them.
     pub auth: Option<TokenAuth>,
+    pub pages: Vec<Page>,
 }
 
-pub fn router(health: Health) -> Router {
-    Router::new()
+/// A page of a job, with what it shows at the moment.
+pub struct Page {
+    pub path: &'static str,
+    pub content: Box<dyn Fn() -> Value + Send + Sync>,
+}
+
+pub fn router(mut health: Health) -> Router {
+    let mut router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(Arc::new(health))
+        .route("/metrics", get(metrics));
+    for page in std::mem::take(&mut health.pages) {
+        let path = page.path;
+        let page = Arc::new(page);
+        let show = move |State(health): State<Arc<Health>>, headers: HeaderMap| {
+            show(page.clone(), health, headers)
+        };
+        router = router.route(path, get(show));
+    }
+    router.with_state(Arc::new(health))
+}
+
+async fn show(page: Arc<Page>, health: Arc<Health>, headers: HeaderMap) -> Response {
+    if let Err(refusal) = authorize(&health, &headers, page.path).await {
+        return refusal;
+    }
+    let text = printable::json(&(page.content)().to_string());
+    ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 
 async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
@@ -39,9 +66,7 @@ async fn readyz(State(health): State<Arc<Health>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> Response {
-    if let Some(auth) = &health.auth
-        && let Err(refusal) = authorize(auth, &headers).await
-    {
+    if let Err(refusal) = authorize(&health, &headers, "/metrics").await {
         return refusal;
     }
     let mut text = String::new();
@@ -57,8 +82,13 @@ async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> Respo
 }
 
 /// The error is the response to an unauthorized request.
-async fn authorize(auth: &TokenAuth, headers: &HeaderMap) -> Result<(), Response> {
-    match auth.check(headers, "/metrics").await {
+async fn authorize(
+    health: &Health,
+    headers: &HeaderMap,
+    path: &'static str,
+) -> Result<(), Response> {
+    let Some(auth) = &health.auth else { return Ok(()) };
+    match auth.check(headers, path).await {
         Ok(Access::Allowed) => Ok(()),
         Ok(Access::Unauthenticated) => {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
@@ -66,11 +96,11 @@ async fn authorize(auth: &TokenAuth, headers: &HeaderMap) -> Result<(), Response
             Err((StatusCode::UNAUTHORIZED, challenge, text).into_response())
         }
         Ok(Access::Forbidden) => {
-            let text = "the right to get the nonResourceURL /metrics is needed\n";
+            let text = format!("the right to get the nonResourceURL {path} is needed\n");
             Err((StatusCode::FORBIDDEN, text).into_response())
         }
         Err(error) => {
-            tracing::warn!(%error, "authenticating /metrics request failed");
+            tracing::warn!(%error, path, "authenticating a request failed");
             let text = "who you are could not be found out; try again\n";
             Err((StatusCode::SERVICE_UNAVAILABLE, text).into_response())
         }

@@ -1,4 +1,5 @@
-//! Serves a Router over HTTP, or over TLS if there is a certificate.
+//! Serves a Router over HTTP, or over TLS if there is a certificate: our own pages to probes and to readers of
+//! metrics, and an API to callers (`api.rs`).
 
 use std::{
     io,
@@ -25,6 +26,10 @@ use crate::runtime::{
     connection_limit::LimitedListener,
     tls_listener::{CertReloader, TlsListener},
 };
+
+pub use self::api::{ApiTls, CONNECTIONS, serve_api};
+
+mod api;
 
 /// For the headers of a request, the wait for the next one included.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);

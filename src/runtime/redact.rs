@@ -64,6 +64,40 @@ impl fmt::Debug for Pkcs8Key {
     }
 }
 
+/// A bearer token. Printed and read as [`PrivateKeyPem`] is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BearerToken(Zeroizing<String>);
+
+impl BearerToken {
+    /// Takes the text over; it is wiped from memory when dropped.
+    pub fn new(token: impl Into<String>) -> Self {
+        Self(Zeroizing::new(token.into()))
+    }
+
+    /// The token itself. Only reading its claims, sending it and the write of our Secret may ask for it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells tokens apart, and shows nothing of them.
+    pub fn fingerprint(&self) -> String {
+        format!("sha256:{}", hex::encode(Sha256::digest(self.0.as_bytes())))
+    }
+}
+
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = Sha256::digest(self.0.as_bytes());
+        write!(f, "BearerToken(sha256:{}…)", hex::encode(&digest[..4]))
+    }
+}
+
+impl<'de> Deserialize<'de> for BearerToken {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::new)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +109,9 @@ mod tests {
         assert!(!shown.contains("secret"), "{shown}");
         let shown = format!("{:?}", Pkcs8Key::new(b"very secret".to_vec()));
         assert!(shown.starts_with("Pkcs8Key(sha256:") && !shown.contains("115"), "{shown}");
+        let token = BearerToken::new("very secret");
+        for shown in [format!("{token:?}"), token.fingerprint()] {
+            assert!(shown.contains("sha256:") && !shown.contains("secret"), "{shown}");
+        }
     }
 }

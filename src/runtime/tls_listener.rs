@@ -2,43 +2,48 @@
 
 use std::{
     collections::VecDeque,
-    fmt, fs, io,
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
-    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
+    server::{
+        ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
-use sha2::{Digest, Sha256};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::AbortHandle,
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use zeroize::Zeroizing;
 
-use crate::runtime::{lock::lock, proxy_protocol};
+pub use self::client_roots::{ClientCertificate, ClientRoots, RootsError};
+use crate::runtime::{
+    proxy_protocol,
+    reloader::{Content, ReadError, Reloader},
+};
 
-/// The files are checked for changes at most this often.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+mod client_roots;
+
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HANDSHAKES: usize = 64;
-/// Thousands of agents that come back after a restart are no attack.
-const MAX_GRPC_HANDSHAKES: usize = 512;
+/// Thousands of agents or callers that come back after a restart are no attack.
+const MAX_HANDSHAKES_OF_MANY: usize = 512;
 
 /// Names files, never their content.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
-    #[error("{} can't be read: {cause}", path.display())]
-    Read { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("{} holds no certificate in PEM", .0.display())]
     NoCertificate(PathBuf),
     #[error("{} holds no private key in PEM", .0.display())]
@@ -48,58 +53,26 @@ pub enum PairError {
 }
 
 /// Two files, and the pair that was last read from them.
+#[derive(Debug)]
 pub struct CertReloader {
-    certificate: PathBuf,
-    key: PathBuf,
+    files: Reloader<Arc<CertifiedKey>, PairError>,
     provider: Arc<CryptoProvider>,
-    loaded: Mutex<Loaded>,
-}
-
-struct Loaded {
-    pair: Arc<CertifiedKey>,
-    /// Of the files when they were last checked.
-    digest: [u8; 32],
-    checked_at: Instant,
-}
-
-impl fmt::Debug for CertReloader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CertReloader({}, {})", self.certificate.display(), self.key.display())
-    }
 }
 
 impl CertReloader {
     /// Fails unless the files hold a usable pair.
     pub fn read(certificate: &Path, key: &Path) -> Result<Arc<Self>, PairError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let files = Files::read(certificate, key)?;
-        let pair = Arc::new(files.pair(&provider)?);
-        let loaded = Loaded { pair, digest: files.digest(), checked_at: Instant::now() };
-        let loaded = Mutex::new(loaded);
-        let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        Ok(Arc::new(Self { certificate, key, provider, loaded }))
+        let paths = [certificate.to_owned(), key.to_owned()];
+        let (used, named) = (provider.clone(), paths.clone());
+        let parse = move |contents: &[Content]| pair(contents, &named, &used).map(Arc::new);
+        let files = Reloader::read("certificate", paths.into(), parse)?;
+        Ok(Arc::new(Self { files, provider }))
     }
 
-    /// The pair to serve now. An unusable new one is logged once, and the old one stays.
+    /// The pair to serve now.
     fn current(&self) -> Arc<CertifiedKey> {
-        let mut loaded = lock(&self.loaded);
-        if loaded.checked_at.elapsed() >= RELOAD_INTERVAL {
-            loaded.checked_at = Instant::now();
-            if let Err(error) = self.reload(&mut loaded) {
-                tracing::warn!(%error, "reloading the certificate failed, the old one stays");
-            }
-        }
-        loaded.pair.clone()
-    }
-
-    fn reload(&self, loaded: &mut Loaded) -> Result<(), PairError> {
-        let files = Files::read(&self.certificate, &self.key)?;
-        let digest = files.digest();
-        if std::mem::replace(&mut loaded.digest, digest) != digest {
-            loaded.pair = Arc::new(files.pair(&self.provider)?);
-            tracing::info!("certificate reloaded");
-        }
-        Ok(())
+        self.files.current()
     }
 }
 
@@ -109,45 +82,25 @@ impl ResolvesServerCert for CertReloader {
     }
 }
 
-struct Files<'a> {
-    paths: (&'a Path, &'a Path),
-    certificate: Vec<u8>,
-    key: Zeroizing<Vec<u8>>,
-}
-
-impl<'a> Files<'a> {
-    fn read(certificate: &'a Path, key: &'a Path) -> Result<Self, PairError> {
-        let read = |path: &Path| {
-            fs::read(path).map_err(|cause| PairError::Read { path: path.to_owned(), cause })
-        };
-        let paths = (certificate, key);
-        Ok(Self { paths, certificate: read(certificate)?, key: Zeroizing::new(read(key)?) })
-    }
-
-    fn digest(&self) -> [u8; 32] {
-        let length = (self.certificate.len() as u64).to_be_bytes();
-        let digest = Sha256::new().chain_update(length).chain_update(&self.certificate);
-        digest.chain_update(&*self.key).finalize().into()
-    }
-
-    fn pair(&self, provider: &CryptoProvider) -> Result<CertifiedKey, PairError> {
-        let (certificate, key) = self.paths;
-        // Our administrator chose these files, so the usual reader will do. `src/tls` judges what
-        // tenants wrote.
-        let chain: Vec<_> = rustls_pemfile::certs(&mut &*self.certificate)
-            .collect::<Result<_, _>>()
-            .ok()
-            .filter(|chain: &Vec<_>| !chain.is_empty())
-            .ok_or_else(|| PairError::NoCertificate(certificate.to_owned()))?;
-        let private = rustls_pemfile::private_key(&mut &**self.key)
-            .ok()
-            .flatten()
-            .ok_or_else(|| PairError::NoKey(key.to_owned()))?;
-        CertifiedKey::from_der(chain, private, provider).map_err(|_| PairError::Unusable {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-        })
-    }
+fn pair(
+    contents: &[Content],
+    [certificate, key]: &[PathBuf; 2],
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, PairError> {
+    let unusable = || PairError::Unusable { certificate: certificate.clone(), key: key.clone() };
+    let [chain, private] = contents else { return Err(unusable()) };
+    // Our administrator chose these files, so the usual reader will do. `src/tls` judges what
+    // tenants wrote.
+    let chain: Vec<_> = rustls_pemfile::certs(&mut &***chain)
+        .collect::<Result<_, _>>()
+        .ok()
+        .filter(|chain: &Vec<_>| !chain.is_empty())
+        .ok_or_else(|| PairError::NoCertificate(certificate.clone()))?;
+    let private = rustls_pemfile::private_key(&mut &***private)
+        .ok()
+        .flatten()
+        .ok_or_else(|| PairError::NoKey(key.clone()))?;
+    CertifiedKey::from_der(chain, private, provider).map_err(|_| unusable())
 }
 
 /// Yields connections that have finished their handshake. Each handshake is a task of its own, so
@@ -166,15 +119,31 @@ pub enum PeerAddress {
     ProxyHeader,
 }
 
-/// The certificate, in DER, of a client whose chain leads to one of our CAs for clients. An extension of its
-/// requests.
-#[derive(Clone, Debug)]
-pub struct ClientCertificate(pub Arc<[u8]>);
-
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 enum Protocol {
     Http1,
     Grpc,
+    /// HTTP/1.1 or HTTP/2. With a verifier, clients are asked for a certificate.
+    Api(Option<Arc<dyn ClientCertVerifier>>),
+}
+
+impl Protocol {
+    fn names(&self) -> Vec<Vec<u8>> {
+        let names: &[&[u8]] = match self {
+            Self::Http1 => &[b"http/1.1"],
+            Self::Grpc => &[b"h2"],
+            Self::Api(_) => &[b"h2", b"http/1.1"],
+        };
+        names.iter().map(|name| name.to_vec()).collect()
+    }
+
+    /// At the same time.
+    fn handshakes(&self) -> usize {
+        match self {
+            Self::Http1 => MAX_HANDSHAKES,
+            Self::Grpc | Self::Api(_) => MAX_HANDSHAKES_OF_MANY,
+        }
+    }
 }
 
 impl TlsListener {
@@ -201,6 +170,17 @@ impl TlsListener {
         Self::start(listener, provider, resolver, Protocol::Grpc, peers)
     }
 
+    /// For HTTP/1.1 and HTTP/2, to clients that may show a certificate. Which of them count, `roots` says when
+    /// they are connected.
+    pub fn for_api(
+        listener: TcpListener,
+        pair: Arc<CertReloader>,
+        roots: Option<&ClientRoots>,
+    ) -> io::Result<Self> {
+        let protocol = Protocol::Api(roots.map(ClientRoots::verifier));
+        Self::start(listener, pair.provider.clone(), pair, protocol, PeerAddress::Connection)
+    }
+
     fn start(
         listener: TcpListener,
         provider: Arc<CryptoProvider>,
@@ -212,13 +192,14 @@ impl TlsListener {
         let versions = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?;
-        let mut config = versions.with_no_client_auth().with_cert_resolver(resolver);
-        let (name, most) = match protocol {
-            Protocol::Http1 => (&b"http/1.1"[..], MAX_HANDSHAKES),
-            Protocol::Grpc => (&b"h2"[..], MAX_GRPC_HANDSHAKES),
+        let verifier = match &protocol {
+            Protocol::Api(Some(verifier)) => verifier.clone(),
+            _ => WebPkiClientVerifier::no_client_auth(),
         };
-        config.alpn_protocols = vec![name.to_vec()];
-        if protocol == Protocol::Grpc {
+        let mut config = versions.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
+        config.alpn_protocols = protocol.names();
+        let most = protocol.handshakes();
+        if matches!(protocol, Protocol::Grpc) {
             // Whoever comes back comes hours later, so nothing is gained by remembering its session.
             config.send_tls13_tickets = 0;
             config.session_storage = Arc::new(NoServerSessionStorage {});

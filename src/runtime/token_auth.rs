@@ -121,14 +121,15 @@ impl TokenAuth {
     }
 }
 
-/// The token of a request. One with a space is refused: API servers skip some, so that it would be another one
-/// there.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let is_token = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
-    (scheme.eq_ignore_ascii_case("bearer") && is_token && token.len() <= LONGEST_TOKEN)
-        .then_some(token)
+/// The bearer token of a request. None if there is no such header or more than one, or if what it holds is no token:
+/// with whitespace or control characters, no API server means the same by it as we would.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    (is_bearer && is_token && token.len() <= LONGEST_TOKEN).then_some(token)
 }
 
 fn may_get(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {

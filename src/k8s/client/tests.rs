@@ -23,7 +23,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 use tokio::{
-    net::TcpListener,
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
     sync::{Barrier, watch},
 };
 use tokio_rustls::TlsAcceptor;
@@ -258,4 +259,38 @@ async fn a_server_with_the_wrong_ca_gets_no_request_and_the_error_names_the_cert
         "{error}"
     );
     assert!(server.received().is_empty());
+}
+
+/// Leads to whatever it is asked for. Also answers how it was asked.
+async fn proxy() -> (SocketAddr, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<String>>::default());
+    let noted = asked.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        let mut server = TcpStream::connect(head.split(' ').nth(1).unwrap()).await.unwrap();
+        *lock(&noted) = head;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        let _ = copy_bidirectional(&mut stream, &mut server).await;
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_proxy_of_the_configuration_leads_to_the_server() {
+    let server = Server::start(&["h2"]).await;
+    let (address, asked) = proxy().await;
+    let mut config = server.config();
+    config.proxy_url = Some(format!("http://user:pa%40ss@{address}").parse().unwrap());
+    let client = connect_http2(config, None).unwrap();
+    assert_eq!(get(&client, "/").await, Ok(StatusCode::OK));
+    assert_eq!(server.received()[0].version, Version::HTTP_2);
+    let asked = lock(&asked).clone();
+    assert!(asked.starts_with(&format!("CONNECT {} ", server.address)), "{asked}");
+    assert!(asked.contains("Basic dXNlcjpwYUBzcw=="), "{asked}");
 }

@@ -92,3 +92,10 @@ async fn sigterm_ends_with_exit_code_zero_and_a_released_lease_however_fast_the_
         assert!(stopped_writing.is_cancelled(), "so the lease is released");
     }
 }
+
+#[test]
+fn a_controller_has_two_threads_at_most_unless_it_answers_requests() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(Threads::Two.count(), cores.min(2));
+    assert_eq!(Threads::AllCores.count(), cores);
+}

@@ -1,5 +1,7 @@
 //! Certificates in files, and who is kept waiting.
 
+use std::fs;
+
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -7,6 +9,7 @@ use rustls::{
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::runtime::reloader::RELOAD_INTERVAL;
 
 struct Folder(tempfile::TempDir);
 

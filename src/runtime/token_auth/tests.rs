@@ -74,7 +74,9 @@ async fn what_is_no_bearer_token_is_refused_without_asking() {
     let server = Server::default();
     let auth = server.auth();
     let long = format!("Bearer {}", "x".repeat(LONGEST_TOKEN + 1));
-    for value in ["", "reader", "Basic reader", "Bearer", "Bearer ", &long] {
+    let split = ["Bearer  reader", "Bearer reader ", "Bearer rea der", "Bearer\treader"];
+    let others = ["", "reader", "Basic reader", "Bearer", "Bearer ", "Bearer rea\tder", &long];
+    for value in split.into_iter().chain(others) {
         let access = auth.check(&headers(value), PATH).await;
         assert_eq!(access, Ok(Access::Unauthenticated), "{value:.20}");
     }
@@ -146,4 +148,13 @@ async fn an_api_server_that_fails_lets_nobody_in_and_is_not_remembered() {
     let answer = auth.check(&headers("Bearer reader"), PATH).await;
     assert_eq!(answer, Err(ApiError::Forbidden));
     assert!(lock(&auth.cache).is_empty());
+}
+
+#[test]
+fn of_two_headers_neither_has_the_token() {
+    let one = headers("bearer reader");
+    assert_eq!(bearer(&one), Some("reader"));
+    let mut two = one;
+    two.append(header::AUTHORIZATION, "Bearer other".parse().unwrap());
+    assert_eq!(bearer(&two), None);
 }
