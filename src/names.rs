@@ -74,6 +74,17 @@ pub const SPIRE_NAMESPACE: &str = "spire";
 /// The Lease that the replicas of `trustplane federate` compete for.
 pub const FEDERATE_LEASE: &str = "trustplane-federate";
 
+/// Source of the Events of `trustplane review`.
+pub const REVIEW_REPORTER: &str = "trustplane.dev/review";
+/// The Lease that the replicas of `trustplane review` compete for.
+pub const REVIEW_LEASE: &str = "trustplane-review";
+/// The ConfigMap with its configuration.
+pub const REVIEW_CONFIG_MAP: &str = "trustplane-review-config";
+/// The Secret with the credentials that we renewed, and whose each key was first.
+pub const REVIEW_SECRET: &str = "trustplane-review";
+/// The ConfigMap with how it stands with each cluster.
+pub const REVIEW_STATUS_CONFIG_MAP: &str = "trustplane-review-status";
+
 /// Lets us take an object over that somebody else made, if it is `"true"`.
 pub const ADOPT_ANNOTATION: &str = "trustplane.dev/adopt";
 

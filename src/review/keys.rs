@@ -21,7 +21,13 @@ use super::decide::{
     config::ClusterConfig,
     directory::{Cluster, Directory, KeysError, PublishedKey, Thumbprint, published},
 };
-use crate::{k8s::api_error::ApiError, runtime::lock::lock};
+use crate::{
+    k8s::api_error::ApiError,
+    runtime::{
+        failpoints::{self, Bug},
+        lock::lock,
+    },
+};
 
 /// Of the API server itself. Discovery may name another host, and tokens decide by these keys where they go.
 const PATH: &str = "/openid/v1/jwks";
@@ -102,6 +108,10 @@ impl KeyStore {
         })
     }
 
+    pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.members.keys()
+    }
+
     pub fn directory(&self) -> Arc<Directory> {
         lock(&self.directory).clone()
     }
@@ -112,7 +122,13 @@ impl KeyStore {
 
     /// Whose keys were first, as our Secret has it now.
     pub fn note(&self, noted: BTreeMap<Thumbprint, Arc<str>>) {
-        *lock(&self.noted) = noted;
+        {
+            let mut before = lock(&self.noted);
+            if *before == noted {
+                return;
+            }
+            *before = noted;
+        }
         self.rebuild();
     }
 
@@ -122,7 +138,8 @@ impl KeyStore {
         let members = clusters.iter().filter_map(|name| self.members.get(name));
         let ended = members.map(|member| async {
             let mut fetches = member.fetches.subscribe();
-            let number = fetches.borrow_and_update().sent + 1;
+            let next = if failpoints::has(Bug::OldFetchCounts) { 0 } else { 1 };
+            let number = fetches.borrow_and_update().sent + next;
             member.wanted.notify_one();
             let ended = fetches.wait_for(|it| it.ended >= number).await;
             ended.is_ok() && lock(&member.state).error.is_none()
@@ -188,6 +205,11 @@ impl KeyStore {
             Err(error) => {
                 tracing::warn!(cluster, %error, "fetching keys failed");
                 state.error = Some(error.to_string());
+                if failpoints::has(Bug::KeysDroppedByOutage) {
+                    state.keys.clear();
+                    drop(state);
+                    self.rebuild();
+                }
             }
         }
     }

@@ -50,6 +50,10 @@ impl Thumbprint {
     pub fn to_text(self) -> String {
         hex::encode(self.0)
     }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        hex::decode(text).ok()?.try_into().ok().map(Self)
+    }
 }
 
 /// A key that a cluster publishes.
@@ -122,6 +126,8 @@ pub struct Directory {
     pub shared: Vec<SharedKey>,
     /// Keys that belong to a cluster and are not noted yet.
     pub to_note: BTreeMap<Thumbprint, Arc<str>>,
+    /// All keys that a cluster publishes.
+    pub published: BTreeSet<Thumbprint>,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +173,7 @@ impl Directory {
         let mut owners = BTreeMap::new();
         for (thumbprint, all) in publishers {
             // Of a cluster that was taken out of the configuration, nothing is left to protect.
+            self.published.insert(thumbprint);
             let noted = noted.get(&thumbprint);
             let noted = noted.filter(|name| clusters.iter().any(|it| it.name == **name));
             let owner = owner(&all, noted);

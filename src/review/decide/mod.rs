@@ -6,12 +6,16 @@
 pub mod callers;
 pub mod cluster_answer;
 pub mod config;
+pub mod credential;
 pub mod detect;
 pub mod directory;
 pub mod identity;
+pub mod notes;
 pub mod renewal;
 pub mod request;
+pub mod state;
 pub mod status;
+pub mod status_report;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod token;
