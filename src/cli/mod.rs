@@ -23,6 +23,7 @@ mod inject;
 mod join;
 mod output;
 mod policy_args;
+mod review;
 #[cfg(feature = "demo")]
 mod sandbox;
 mod spiffe;
@@ -74,6 +75,7 @@ enum Command {
     Federation(federation::Federation),
     Inject(inject::Inject),
     Join(join::Join),
+    Review(review::Review),
     #[cfg(feature = "demo")]
     Sandbox(sandbox::Sandbox),
     Spiffe(spiffe::Spiffe),
@@ -121,6 +123,7 @@ impl Cli {
             Command::Federation(command) => command.run(),
             Command::Inject(command) => command.run(),
             Command::Join(command) => command.run(),
+            Command::Review(command) => command.run(),
             #[cfg(feature = "demo")]
             Command::Sandbox(command) => command.run(),
             Command::Spiffe(command) => command.run(),

@@ -18,7 +18,13 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{k8s::api_error::ApiError, runtime::lock::lock};
+use crate::{
+    k8s::api_error::ApiError,
+    runtime::{
+        failpoints::{self, Bug},
+        lock::lock,
+    },
+};
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Kubernetes keeps it in its audit log, so that one review can be followed through both.
@@ -138,6 +144,7 @@ impl Breaker {
         match self.closed_until {
             None => true,
             Some(until) if now < until => false,
+            Some(_) if failpoints::has(Bug::NeverTriesAgain) => false,
             Some(_) => {
                 self.closed_until = Some(deadline);
                 true

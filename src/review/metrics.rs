@@ -20,6 +20,7 @@ use prometheus_client::{
 };
 
 use super::{
+    act::renew::RenewalCounters,
     decide::{request::Answer, status::Failure},
     reviewer::{RefusedReason, Reviewed},
 };
@@ -55,7 +56,7 @@ pub struct Metrics {
     callers: Family<Word, Counter>,
     mismatches: Family<OfCluster, Counter>,
     extra_dropped: Family<OfCluster, Counter>,
-    renewals: Family<OfResult, Counter>,
+    renewals: RenewalCounters,
     audit_failures: Counter,
     config_valid: Gauge,
     clusters: Arc<Source>,
@@ -74,7 +75,7 @@ impl Metrics {
             callers: Family::default(),
             mismatches: Family::default(),
             extra_dropped: Family::default(),
-            renewals: Family::default(),
+            renewals: RenewalCounters::default(),
             audit_failures: Counter::default(),
             config_valid: Gauge::default(),
             clusters: Arc::default(),
@@ -95,7 +96,7 @@ impl Metrics {
             "Extras of clusters that were left out",
             &metrics.extra_dropped,
         );
-        add.metric("renewals", "Renewals of our credentials by result", &metrics.renewals);
+        add.metric("renewals", "Renewals of our credentials by result", &metrics.renewals.0);
         add.metric("audit_failures", "Audit lines that were not written", &metrics.audit_failures);
         add.metric(
             "config_valid",
@@ -136,9 +137,8 @@ impl Metrics {
         self.callers.get_or_create(&[("result", result)]).inc();
     }
 
-    pub(super) fn renewed(&self, cluster: &str, result: &'static str) {
-        let labels = [("cluster", cluster.to_owned()), ("result", result.to_owned())];
-        self.renewals.get_or_create(&labels).inc();
+    pub(crate) fn renewals(&self) -> RenewalCounters {
+        self.renewals.clone()
     }
 
     pub(super) fn audit_failed(&self) {
@@ -253,7 +253,8 @@ mod tests {
         let clusters: Arc<dyn Clusters> = Arc::new(Two);
         metrics.show_clusters(Arc::downgrade(&clusters));
         metrics.reviewed(Err(&Failure::too_many_requests("x")), Duration::ZERO);
-        metrics.renewed("b", "forbidden");
+        let renewed = [("cluster", "b".to_owned()), ("result", "forbidden".to_owned())];
+        metrics.renewals().0.get_or_create(&renewed).inc();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
