@@ -1,7 +1,8 @@
 //! Serves an API over TLS on a loopback port, to clients with the generated kubeconfig.
 //!
 //! Every user of the machine can reach the port, and the API holds private keys. So each request
-//! needs the token, which is made at start and written only to the kubeconfig.
+//! needs the token, which is made at start and written only to the kubeconfig, or one that the API
+//! itself knows.
 
 use std::{convert::Infallible, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -73,6 +74,34 @@ impl RunningApi {
         S: Api<B>,
         B: ApiBody,
     {
+        Self::start_with(api, options, clock, OtherTokens::Refused).await
+    }
+
+    /// Like [`Self::start`], for an API that refuses unknown tokens itself: a request with another token
+    /// than the kubeconfig's is handed on, `Authorization` and all. `ApiServer` takes it for that of a
+    /// ServiceAccount.
+    pub async fn start_for_accounts<S, B>(
+        api: S,
+        options: Options<'_>,
+        clock: &Clock,
+    ) -> Result<Self, ServeError>
+    where
+        S: Api<B>,
+        B: ApiBody,
+    {
+        Self::start_with(api, options, clock, OtherTokens::HandedOn).await
+    }
+
+    async fn start_with<S, B>(
+        api: S,
+        options: Options<'_>,
+        clock: &Clock,
+        other_tokens: OtherTokens,
+    ) -> Result<Self, ServeError>
+    where
+        S: Api<B>,
+        B: ApiBody,
+    {
         let (Port::Exactly(port) | Port::Rather(port)) = options.port;
         let failed = |source| ServeError::Listen { port, source };
         let listener = loopback::listen(options.port).await.map_err(failed)?;
@@ -92,7 +121,7 @@ impl RunningApi {
         )?;
 
         let stop = CancellationToken::new();
-        let token_check = Arc::new(token.token_check());
+        let token_check = Arc::new(token.token_check(other_tokens));
         let task = tokio::spawn(loopback::accept(listener, stop.clone(), move |stream, _| {
             connection(stream, acceptor.clone(), token_check.clone(), api.clone())
         }));
@@ -185,10 +214,10 @@ where
     S: Api<B>,
     B: ApiBody,
 {
-    if !token_check.accepts(request.headers()) {
+    let (mut head, body) = request.into_parts();
+    if !token_check.admit(&mut head.headers) {
         return error_response(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
     }
-    let (head, body) = request.into_parts();
     let body = match Limited::new(body, LARGEST_REQUEST).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
@@ -241,22 +270,39 @@ impl Token {
         Ok(Self { text: Zeroizing::new(hex::encode(bytes.as_slice())) })
     }
 
-    fn token_check(&self) -> TokenCheck {
-        TokenCheck(Sha256::digest(self.text.as_bytes()).into())
+    fn token_check(&self, other_tokens: OtherTokens) -> TokenCheck {
+        TokenCheck { digest: Sha256::digest(self.text.as_bytes()).into(), other_tokens }
     }
 }
 
-/// Accepts requests with the token. Comparing digests keeps timing from revealing the token.
-struct TokenCheck([u8; 32]);
+/// What becomes of a request with another token than the kubeconfig's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OtherTokens {
+    Refused,
+    HandedOn,
+}
+
+/// Comparing digests keeps timing from revealing the token.
+struct TokenCheck {
+    digest: [u8; 32],
+    other_tokens: OtherTokens,
+}
 
 impl TokenCheck {
-    fn accepts(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = shown.and_then(|value| {
+    /// Takes the kubeconfig's token away: the API itself doesn't know it.
+    fn admit(&self, headers: &mut HeaderMap) -> bool {
+        let Some(shown) = headers.get(header::AUTHORIZATION) else { return false };
+        let token = shown.to_str().ok().and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
-        token.is_some_and(|token| Sha256::digest(token.as_bytes()).as_slice() == self.0)
+        match token {
+            Some(token) if Sha256::digest(token.as_bytes()).as_slice() == self.digest => {
+                headers.remove(header::AUTHORIZATION);
+                true
+            }
+            _ => self.other_tokens == OtherTokens::HandedOn,
+        }
     }
 }
 

@@ -106,7 +106,7 @@ impl Session {
         let api = api_server::server(api_server::store(HISTORY, fastrand::u64(..)), clock.clone());
         let client = api.client();
         let serving = serve::Options { port: options.api_port, kubeconfig: options.kubeconfig };
-        let serving = serve::RunningApi::start(api, serving, &clock).await?;
+        let serving = serve::RunningApi::start_for_accounts(api, serving, &clock).await?;
         let edge =
             edge::RunningEdge::start(client.clone(), options.edge_port, clock.clone()).await?;
         let (name, key) = SERVICE_AUTHORITY;

@@ -4,6 +4,7 @@
 //! for the first time, provided that its body is in memory. Unsupported requests are refused plainly.
 
 mod accept;
+mod access;
 mod answer;
 mod body;
 mod discovery;
@@ -14,7 +15,10 @@ mod openapi;
 mod params;
 mod patches;
 mod path;
+mod payload;
 mod protobuf;
+mod reviews;
+mod signing;
 mod table;
 mod watch;
 
@@ -35,11 +39,12 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 pub use self::body::Body;
-use self::{answer::Answer, openapi::Documents, path::Path};
+use self::{access::Attributes, answer::Answer, openapi::Documents, path::Path};
 use crate::{
     api_error::ApiError,
     kinds::{self, Kinds},
     store::{Call, Store},
+    tokens::Tokens,
 };
 
 /// kube-apiserver's limit.
@@ -60,6 +65,8 @@ struct Inner {
     kinds: &'static Kinds,
     documents: Documents,
     store: Mutex<Store>,
+    /// Locked before the store.
+    tokens: Mutex<Tokens>,
     /// Wakes the watches in the order in which they wait, so that a run can be repeated.
     changed: Notify,
     clock: Box<dyn Fn() -> DateTime<Utc> + Send + Sync>,
@@ -80,6 +87,7 @@ impl ApiServer {
                 kinds,
                 documents: Documents::new(kinds, name),
                 store: Mutex::new(store),
+                tokens: Mutex::default(),
                 changed: Notify::new(),
                 clock: Box::new(clock),
             }),
@@ -107,17 +115,28 @@ impl ApiServer {
     /// Sends a request with a JSON body (none if null; a merge patch for PATCH). Returns code and body
     /// of the answer. Panics for watches, which are not answered at once.
     pub fn request(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        self.request_as(None, method, path, body)
+    }
+
+    /// The same with a bearer token.
+    pub fn request_as(
+        &self,
+        token: Option<&str>,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> (u16, Value) {
         let content_type = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
         };
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", content_type)
-            .body(Full::new(body))
-            .expect("the path is a URI");
+        let mut request =
+            Request::builder().method(method).uri(path).header("content-type", content_type);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(body)).expect("path and token fit into a request");
         let at_once = "only watches wait";
         let answer = self.clone().answer(request).now_or_never().expect(at_once);
         let code = answer.status().as_u16();
@@ -166,10 +185,25 @@ impl ApiServer {
     }
 
     fn route(&self, parts: &Parts, body: Bytes) -> Result<Answer, ApiError> {
-        let path = Path::parse(self.inner.kinds, parts.uri.path())?;
-        if let Path::Object(target) = &path {
-            return objects::serve(self, target, parts, body);
+        let user = access::user(self, &parts.headers)?;
+        let attributes = Attributes::of_request(parts);
+        if !attributes.are_allowed_to(&user) {
+            return Err(attributes.refusal(&user));
         }
+        match Path::parse(self.inner.kinds, parts.uri.path())? {
+            Path::Object(target) => objects::serve(self, &target, parts, body),
+            Path::Review(kind) => reviews::review(self, kind, &user, parts, &body),
+            Path::Token { namespace, account } => {
+                reviews::issue_token(self, (&namespace, &account), parts, &body)
+            }
+            Path::OpenIdConfiguration => signing::configuration(self, parts),
+            Path::Jwks => signing::jwks(self, parts),
+            path => self.read(path, parts),
+        }
+    }
+
+    /// What everybody reads.
+    fn read(&self, path: Path, parts: &Parts) -> Result<Answer, ApiError> {
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return Err(ApiError::method_not_allowed());
         }
@@ -178,7 +212,7 @@ impl ApiServer {
             Path::Version => Ok(Answer::json(discovery::version(self.inner.name))),
             Path::OpenApi(path) => self.inner.documents.serve(&path, parts),
             Path::Discovery(path) => discovery::serve(self.inner.kinds, &path, parts),
-            Path::Object(_) => Err(ApiError::no_such_path()),
+            _ => Err(ApiError::no_such_path()),
         }
     }
 }

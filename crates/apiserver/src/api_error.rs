@@ -133,6 +133,14 @@ impl ApiError {
         Self::about(404, "NotFound", message, kind, name)
     }
 
+    /// The object does not exist, and is of a kind that this server lacks.
+    pub fn not_found_in(plural: &str, name: &str) -> Self {
+        let message = format!("{plural} {name:?} not found");
+        let details =
+            Details { name: name.to_owned(), kind: plural.to_owned(), ..Details::default() };
+        Self::detailed(404, "NotFound", message, details)
+    }
+
     /// The path does not exist.
     pub fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
@@ -199,6 +207,31 @@ impl ApiError {
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::about(403, "Forbidden", message, kind, name)
+    }
+
+    /// The user may not do it.
+    pub fn not_permitted(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let of_group = match group {
+            "" => resource.to_owned(),
+            group => format!("{resource}.{group}"),
+        };
+        let message = match (resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{of_group} is forbidden: {why}"),
+            _ => format!("{of_group} {name:?} is forbidden: {why}"),
+        };
+        let details = Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: resource.to_owned(),
+            ..Details::default()
+        };
+        Self::detailed(403, "Forbidden", message, details)
+    }
+
+    /// The token is wrong.
+    pub fn unauthorized() -> Self {
+        Self::plain(401, "Unauthorized", "Unauthorized")
     }
 
     /// The object is invalid.

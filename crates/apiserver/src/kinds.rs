@@ -1,9 +1,10 @@
-//! The kinds that a server knows: a few built-in ones, and those of the CRDs it is given. Pure.
+//! The kinds that a server knows: a few built-in ones, reviews, and those of the CRDs it is given. Pure.
 //!
 //! To add a built-in kind: a line in `describe_built_in`, and its rules in `rules.rs` if it has any.
 
 mod crd;
 mod library;
+mod reviews;
 
 use std::{fmt, sync::LazyLock};
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 pub use self::{
     crd::{Column, Crd, CrdError},
     library::{definitions, list as library_list, object_meta},
+    reviews::{self_subject_review, subject_access_review, token_request, token_review},
 };
 use crate::{name_rules::Syntax, schema::Schema};
 
@@ -74,6 +76,11 @@ impl Kinds {
         BUILT_IN.iter().chain(&self.custom)
     }
 
+    /// Those with a path of their own: the stored ones, and reviews.
+    pub fn with_path(&self) -> impl Iterator<Item = &Kind> {
+        self.all().chain(reviews::with_path())
+    }
+
     /// How many sets of objects there are.
     pub(crate) fn slots(&self) -> usize {
         built_in_slots() + self.custom.len()
@@ -84,7 +91,7 @@ impl Kinds {
         self.all().find(|kind| kind.slot == slot)
     }
 
-    /// The kind with that plural.
+    /// The stored kind with that plural.
     pub fn kind(&self, group: &str, version: &str, plural: &str) -> Option<&Kind> {
         self.all()
             .find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
@@ -204,7 +211,13 @@ fn describe_built_in() -> Vec<Kind> {
 
 /// The built-in kind that an object names.
 pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<&'static Kind> {
-    BUILT_IN.iter().find(|one| one.is_named(api_version, kind))
+    BUILT_IN.iter().chain(reviews::all()).find(|one| one.is_named(api_version, kind))
+}
+
+/// The review with that plural.
+pub(crate) fn review(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+    let asked = (group, version, plural);
+    reviews::with_path().iter().find(|one| (one.group, one.version, one.plural) == asked)
 }
 
 macro_rules! known {

@@ -23,7 +23,7 @@ use std::{
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
-pub(super) use self::meta::validate_labels;
+pub(super) use self::{decode::decode, meta::validate_labels, write::same_namespace};
 pub use self::{
     delete::{DeleteOptions, Deleted, Propagation},
     event_versions::{from_stored, to_stored},
@@ -193,7 +193,7 @@ impl Store {
         }
     }
 
-    fn new_uid(&mut self) -> String {
+    pub(super) fn new_uid(&mut self) -> String {
         // A version 4 uuid, as Kubernetes' are.
         let random = self.random.u128(..) & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
         let digits = format!("{random:032x}");

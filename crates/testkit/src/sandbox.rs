@@ -44,7 +44,7 @@ impl Sandbox {
         let options = Options { port: Port::Exactly(0), kubeconfig: Some(&path) };
         let clock = Clock::system();
         let api = api_server::server(api_server::store(HISTORY, SEED), clock.clone());
-        let serving = runtime.block_on(RunningApi::start(api, options, &clock));
+        let serving = runtime.block_on(RunningApi::start_for_accounts(api, options, &clock));
         Self { serving: serving.expect("the sandbox is served"), _runtime: runtime }
     }
 

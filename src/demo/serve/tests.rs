@@ -96,6 +96,21 @@ async fn requests_without_the_token_are_refused() {
 }
 
 #[tokio::test]
+async fn an_api_with_accounts_gets_their_tokens_and_never_that_of_the_kubeconfig() {
+    let shown = service_fn(|request: Request<Body>| async move {
+        let token = request.headers().get("authorization").map(|it| it.to_str().unwrap().to_owned());
+        Ok(Response::new(Full::<Bytes>::from(format!("{token:?}"))))
+    });
+    let options = Options { port: Port::Exactly(0), kubeconfig: None };
+    let clock = Clock::system();
+    let serving = RunningApi::start_for_accounts(shown, options, &clock).await.unwrap();
+    let token = value(&serving, "token");
+    assert_eq!(over_http1(&serving, Some(&token)).await.1, "None");
+    assert_eq!(over_http1(&serving, Some("a.b.c")).await.1, r#"Some("Bearer a.b.c")"#);
+    assert_eq!(over_http1(&serving, None).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
 async fn a_client_that_asks_for_http2_gets_it() {
     let serving = serve(echo()).await;
     let stream = connect(&serving, "h2").await;

@@ -21,7 +21,7 @@ async fn serve() -> RunningApi {
     let clock = Clock::system();
     let server = api_server::server(api_server::store(100_000, 1), clock.clone());
     let options = Options { port: Port::Rather(0), kubeconfig: None };
-    RunningApi::start(server, options, &clock).await.expect("a loopback port")
+    RunningApi::start_for_accounts(server, options, &clock).await.expect("a loopback port")
 }
 
 #[tokio::test(flavor = "multi_thread")]

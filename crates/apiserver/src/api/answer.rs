@@ -3,7 +3,9 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts,
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+    request::Parts,
 };
 use serde_json::{Map, Value};
 
@@ -24,6 +26,7 @@ pub(super) struct Answer {
     content: Content,
     /// For `Warning` headers.
     pub warnings: Vec<String>,
+    cache_control: Option<&'static str>,
 }
 
 enum Content {
@@ -38,7 +41,8 @@ const JSON: &str = "application/json";
 
 impl Answer {
     fn new(content: Content) -> Self {
-        Self { code: StatusCode::OK, content_type: JSON, content, warnings: Vec::new() }
+        let (code, content_type) = (StatusCode::OK, JSON);
+        Self { code, content_type, content, warnings: Vec::new(), cache_control: None }
     }
 
     pub fn text(text: &str) -> Self {
@@ -93,8 +97,13 @@ impl Answer {
         Self { code: StatusCode::ACCEPTED, ..self }
     }
 
+    /// For everybody, for an hour.
+    pub fn cached(self) -> Self {
+        Self { cache_control: Some("public, max-age=3600"), ..self }
+    }
+
     pub fn into_response(self, parts: &Parts) -> Response<Body> {
-        let Self { code, content_type, content, warnings } = self;
+        let Self { code, content_type, content, warnings, cache_control } = self;
         let body: Body = match content {
             Content::Body(body) => body,
             Content::Bytes(bytes) => bytes.into(),
@@ -113,6 +122,9 @@ impl Answer {
         *response.status_mut() = code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Some(cache_control) = cache_control {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
+        }
         warn(headers, &warnings);
         response
     }

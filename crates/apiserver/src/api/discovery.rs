@@ -11,8 +11,18 @@ use crate::{
 
 pub(super) const VERSION: &str = "v1.36.3";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-const PATHS: [&str; 8] =
-    ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/version"];
+const PATHS: [&str; 10] = [
+    "/.well-known/openid-configuration",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openid/v1/jwks",
+    "/version",
+];
 
 /// `/version`.
 pub(super) fn version(name: &str) -> Value {
@@ -60,7 +70,7 @@ pub(super) fn serve(
 }
 
 fn named_groups(kinds: &'static Kinds) -> Vec<(&'static str, &'static str)> {
-    let mut groups: Vec<_> = kinds.all().map(|kind| (kind.group, kind.version)).collect();
+    let mut groups: Vec<_> = kinds.with_path().map(|kind| (kind.group, kind.version)).collect();
     groups.retain(|(group, _)| !group.is_empty());
     groups.sort_unstable();
     groups.dedup();
@@ -77,19 +87,34 @@ fn of_group(
     group: &str,
     version: &str,
 ) -> impl Iterator<Item = &'static Kind> {
-    kinds.all().filter(move |kind| kind.group == group && kind.version == version)
+    kinds.with_path().filter(move |kind| kind.group == group && kind.version == version)
 }
 
 fn verbs(kind: &Kind) -> Vec<&'static str> {
+    if kind.is_review() {
+        return vec!["create"];
+    }
     let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     all.into_iter().filter(|verb| kind.namespaced || *verb != "deletecollection").collect()
 }
 
-/// Name and verbs of subresources.
-fn subresources(kind: &Kind) -> Vec<(&'static str, Vec<&'static str>)> {
-    let status = kind.status.then(|| ("status", vec!["get", "patch", "update"]));
-    let finalize = (kind == kinds::namespace()).then(|| ("finalize", vec!["update"]));
-    finalize.into_iter().chain(status).collect()
+struct Subresource {
+    name: &'static str,
+    /// What is sent to it, and comes back.
+    kind: &'static Kind,
+    verbs: &'static [&'static str],
+}
+
+fn subresources(kind: &'static Kind) -> impl Iterator<Item = Subresource> {
+    let status = Subresource { name: "status", kind, verbs: &["get", "patch", "update"] };
+    let finalize = Subresource { name: "finalize", kind, verbs: &["update"] };
+    let token = Subresource { name: "token", kind: kinds::token_request(), verbs: &["create"] };
+    let all = [
+        (kind == kinds::namespace(), finalize),
+        (kind.status, status),
+        (kind == kinds::service_account(), token),
+    ];
+    all.into_iter().filter_map(|(has_it, subresource)| has_it.then_some(subresource))
 }
 
 fn resources(kinds: &'static Kinds, group: &str, version: &str) -> Value {
@@ -106,11 +131,16 @@ fn resources(kinds: &'static Kinds, group: &str, version: &str) -> Value {
             resource["categories"] = json!(kind.categories);
         }
         resources.push(resource);
-        for (name, verbs) in subresources(kind) {
-            resources.push(json!({
+        for Subresource { name, kind: sent, verbs } in subresources(kind) {
+            let mut resource = json!({
                 "name": format!("{}/{name}", kind.plural), "singularName": "",
-                "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs,
-            }));
+                "namespaced": kind.namespaced, "kind": sent.kind, "verbs": verbs,
+            });
+            if sent != kind {
+                resource["group"] = sent.group.into();
+                resource["version"] = sent.version.into();
+            }
+            resources.push(resource);
         }
     }
     let group_version =
@@ -141,9 +171,10 @@ fn aggregated(kinds: &'static Kinds, groups: &[(&str, &str)]) -> Answer {
 }
 
 fn aggregated_kind(kind: &'static Kind) -> Value {
-    let response_kind = json!({ "group": kind.group, "version": kind.version, "kind": kind.kind });
+    let response_kind =
+        |kind: &Kind| json!({ "group": kind.group, "version": kind.version, "kind": kind.kind });
     let mut resource = json!({
-        "resource": kind.plural, "responseKind": response_kind,
+        "resource": kind.plural, "responseKind": response_kind(kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular, "verbs": verbs(kind),
     });
@@ -154,9 +185,8 @@ fn aggregated_kind(kind: &'static Kind) -> Value {
         resource["categories"] = json!(kind.categories);
     }
     let below: Vec<Value> = subresources(kind)
-        .into_iter()
-        .map(|(name, verbs)| {
-            json!({ "subresource": name, "responseKind": response_kind, "verbs": verbs })
+        .map(|Subresource { name, kind, verbs }| {
+            json!({ "subresource": name, "responseKind": response_kind(kind), "verbs": verbs })
         })
         .collect();
     if !below.is_empty() {

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, header::CONTENT_TYPE, request::Parts};
-use serde_json::{Value, error::Category};
+use http::{Method, request::Parts};
+use serde_json::Value;
 
 use super::{
     ApiServer,
     accept::Format,
     answer::Answer,
-    document,
     list_options::{ListOptions, WatchOptions},
     params::{Params, is_delete_options, read_delete_options},
     patches,
     path::Target,
-    protobuf,
+    payload,
     table::{Include, Table},
     watch::{self, View},
 };
@@ -147,9 +146,9 @@ impl Request<'_> {
 
     fn create(&self, body: &[u8]) -> Result<Answer, ApiError> {
         let format = self.format()?;
-        self.check_content_type()?;
+        payload::check_type(self.kind(), self.parts)?;
         let mut call = self.call("CreateOptions")?;
-        let object = self.object(body, &mut call)?;
+        let object = payload::read(self.kind(), self.parts, body, &mut call)?;
         let created = self
             .server
             .with(|store| store.create(self.kind(), &self.target.namespace, object, &mut call));
@@ -159,8 +158,8 @@ impl Request<'_> {
     fn update(&self, name: &str, body: &[u8]) -> Result<Answer, ApiError> {
         let format = self.format()?;
         let mut call = self.call("UpdateOptions")?;
-        self.check_content_type()?;
-        let object = self.object(body, &mut call)?;
+        payload::check_type(self.kind(), self.parts)?;
+        let object = payload::read(self.kind(), self.parts, body, &mut call)?;
         let (existed, updated) = self.server.with(|store| {
             let existed = store.get(self.kind(), &self.target.namespace, name).is_some();
             let updated =
@@ -175,7 +174,7 @@ impl Request<'_> {
     }
 
     fn patch(&self, name: &str, body: &[u8]) -> Result<Answer, ApiError> {
-        patches::check_type(self.kind(), self.content_type())?;
+        patches::check_type(self.kind(), payload::content_type(self.parts))?;
         let format = self.format()?;
         let mut call = self.call("PatchOptions")?;
         let patched = self.server.with(|store| {
@@ -183,7 +182,7 @@ impl Request<'_> {
             if store.get(self.kind(), &self.target.namespace, name).is_none() {
                 return Err(ApiError::not_found(self.kind(), name));
             }
-            let patch = patches::read(self.content_type(), body, &mut call)?;
+            let patch = patches::read(payload::content_type(self.parts), body, &mut call)?;
             store.patch(self.kind(), self.place(name), self.part(), &patch, &mut call)
         });
         self.written(patched.map(|object| self.answer(object)), call, format)
@@ -235,8 +234,9 @@ impl Request<'_> {
         if body.is_empty() {
             return self.params.delete_options();
         }
-        self.check_content_type()?;
-        let options = self.object(body, call).map_err(|error| match error.code {
+        payload::check_type(self.kind(), self.parts)?;
+        let options = payload::read(self.kind(), self.parts, body, call);
+        let options = options.map_err(|error| match error.code {
             400 => ApiError::bad_request("couldn't get version/kind; json parse error"),
             _ => error,
         })?;
@@ -246,60 +246,6 @@ impl Request<'_> {
             return Err(ApiError::bad_request(why));
         }
         Ok(options)
-    }
-
-    fn content_type(&self) -> &str {
-        let value = self.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        value.unwrap_or_default().split(';').next().unwrap_or_default().trim()
-    }
-
-    fn object(&self, body: &[u8], call: &mut Call) -> Result<Value, ApiError> {
-        match self.content_type() {
-            "" | "application/json" => {
-                let (object, doubled) = document::parse(body).map_err(|error| {
-                    let place = place_of(&error);
-                    self.unrecognized(&format!(
-                        "couldn't get version/kind; json parse error: {place}"
-                    ))
-                })?;
-                call.doubled_fields = doubled;
-                Ok(object)
-            }
-            "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(|| {
-                ApiError::unsupported_media_type(
-                    "the sandbox reads protobuf only of what kubectl create makes: send application/json",
-                )
-            }),
-            "application/yaml" => {
-                let text = String::from_utf8_lossy(body);
-                serde_saphyr::from_str(&text)
-                    .map_err(|_| self.unrecognized("error converting YAML to JSON"))
-            }
-            _ => Err(self.unknown_format()),
-        }
-    }
-
-    fn unrecognized(&self, why: &str) -> ApiError {
-        let kind = self.kind().kind;
-        let message =
-            format!("the object provided is unrecognized (must be of type {kind}): {why}");
-        ApiError::bad_request(message)
-    }
-
-    fn check_content_type(&self) -> Result<(), ApiError> {
-        match self.content_type() {
-            "" | "application/json" | "application/yaml" => Ok(()),
-            "application/vnd.kubernetes.protobuf" if !self.kind().is_custom() => Ok(()),
-            _ => Err(self.unknown_format()),
-        }
-    }
-
-    fn unknown_format(&self) -> ApiError {
-        ApiError::unknown_format(&[
-            "application/json",
-            "application/yaml",
-            "application/vnd.kubernetes.protobuf",
-        ])
     }
 
     fn format(&self) -> Result<Format, ApiError> {
@@ -333,16 +279,6 @@ impl Request<'_> {
             }
             Err(error) => Err(ApiError { warnings: call.warnings, ..error }),
         }
-    }
-}
-
-/// Only the position of a JSON error, because the text may be a key.
-pub(super) fn place_of(error: &serde_json::Error) -> String {
-    let (line, column) = (error.line(), error.column());
-    match error.classify() {
-        Category::Eof => "unexpected end of JSON input".to_owned(),
-        Category::Data => format!("json: cannot unmarshal line {line}, column {column}"),
-        _ => format!("invalid character at line {line}, column {column}"),
     }
 }
 

@@ -44,7 +44,7 @@ impl Documents {
 
     fn index(&self) -> Value {
         let mut paths = Map::new();
-        for kind in self.kinds.all() {
+        for kind in self.kinds.with_path() {
             let path = group_path(kind);
             let url = format!("/openapi/v3/{path}?hash=sandbox");
             paths.insert(path, json!({ "serverRelativeURL": url }));
@@ -55,7 +55,7 @@ impl Documents {
     fn group(&self, group: &str, version: &str) -> Result<Answer, ApiError> {
         let (mut paths, mut schemas) = (Map::new(), Map::new());
         let of_group = |kind: &&Kind| kind.group == group && kind.version == version;
-        for kind in self.kinds.all().filter(of_group) {
+        for kind in self.kinds.with_path().filter(of_group) {
             paths.insert(object_path(kind), operations(kind));
             add_definitions(kind, &mut schemas);
         }
@@ -73,7 +73,7 @@ impl Documents {
     fn build_version_2(&self) -> Value {
         let mut definitions = Map::new();
         let mut paths = Map::new();
-        for kind in self.kinds.all() {
+        for kind in self.kinds.with_path() {
             add_definitions(kind, &mut definitions);
             paths.insert(object_path(kind), operations(kind));
         }
@@ -92,6 +92,9 @@ fn group_path(kind: &Kind) -> String {
 }
 
 fn object_path(kind: &Kind) -> String {
+    if kind.is_review() {
+        return format!("/{}/{}", group_path(kind), kind.plural);
+    }
     let namespaces = if kind.namespaced { "namespaces/{namespace}/" } else { "" };
     format!("/{}/{namespaces}{}/{{name}}", group_path(kind), kind.plural)
 }
@@ -110,6 +113,10 @@ fn operations(kind: &Kind) -> Value {
             "responses": { "200": { "description": "OK" } },
         })
     };
+    if kind.is_review() {
+        // For a kind without PATCH, kubectl looks for fieldValidation in a document in protobuf.
+        return json!({ "post": operation("post"), "patch": operation("patch") });
+    }
     json!({
         "get": operation("get"), "put": operation("put"), "patch": operation("patch"),
         "delete": operation("delete"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{document, objects::place_of};
+use super::{document, payload::place_of};
 use crate::{
     api_error::ApiError,
     kinds::Kind,

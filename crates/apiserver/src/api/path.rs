@@ -18,6 +18,16 @@ pub(super) enum Path {
     OpenApi(Vec<String>),
     /// `/api`, `/apis` and the lists of kinds below.
     Discovery(Vec<String>),
+    /// `/.well-known/openid-configuration`
+    OpenIdConfiguration,
+    /// `/openid/v1/jwks`
+    Jwks,
+    Review(&'static Kind),
+    /// A ServiceAccount's subresource `token`.
+    Token {
+        namespace: String,
+        account: String,
+    },
     Object(Target),
 }
 
@@ -32,15 +42,18 @@ pub(super) struct Target {
 
 impl Path {
     pub fn parse(kinds: &'static Kinds, path: &str) -> Result<Self, ApiError> {
-        // Decoded first, as in Kubernetes: an escaped slash is a slash.
-        let path = percent_decode_str(path).decode_utf8_lossy();
-        let steps = path.split('/').filter(|step| !step.is_empty());
-        let steps: Vec<String> = steps.map(str::to_owned).collect();
+        let steps = steps(path);
         let words: Vec<&str> = steps.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["livez" | "readyz" | "healthz", ..] => Ok(Self::Healthy),
             ["version"] => Ok(Self::Version),
             ["openapi", rest @ ..] => Ok(Self::OpenApi(owned(rest))),
+            [".well-known", "openid-configuration"] => Ok(Self::OpenIdConfiguration),
+            ["openid", "v1", "jwks"] => Ok(Self::Jwks),
+            ["api", "v1", "namespaces", namespace, "serviceaccounts", account, "token"] => {
+                let (namespace, account) = ((*namespace).to_owned(), (*account).to_owned());
+                Ok(Self::Token { namespace, account })
+            }
             [] | ["api" | "apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
                 Ok(Self::Discovery(steps))
             }
@@ -60,9 +73,16 @@ impl Path {
     ) -> Result<Self, ApiError> {
         let known = |kind: &Kind| kind.group == group && kind.version == version;
         let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
+        if let [plural] = rest
+            && let Some(kind) = kinds::review(group, version, plural)
+        {
+            return Ok(Self::Review(kind));
+        }
         match Target::parse(kinds, group, version, rest) {
             Some(target) => Ok(Self::Object(target)),
-            None if group.is_empty() || kinds.all().any(built_in) => Err(ApiError::no_such_path()),
+            None if group.is_empty() || kinds.with_path().any(built_in) => {
+                Err(ApiError::no_such_path())
+            }
             None => Err(no_such_custom_path(kinds, group, version, rest)),
         }
     }
@@ -77,6 +97,12 @@ fn no_such_custom_path(kinds: &Kinds, group: &str, version: &str, rest: &[&str])
         },
         _ => ApiError::nothing_there(),
     }
+}
+
+/// Decoded first, as in Kubernetes: an escaped slash is a slash.
+pub(super) fn steps(path: &str) -> Vec<String> {
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    path.split('/').filter(|step| !step.is_empty()).map(str::to_owned).collect()
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

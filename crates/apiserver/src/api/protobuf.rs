@@ -1,5 +1,5 @@
-//! Protobuf bodies, which commands such as `kubectl create secret` send. Only the kinds of such
-//! commands are supported; answers are always JSON.
+//! Protobuf bodies, which commands such as `kubectl create secret` and `kubectl create token` send, and
+//! clients in Go. Only the kinds of such commands and reviews are supported; answers are always JSON.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
@@ -16,6 +16,8 @@ enum Field {
     Number,
     TextMap,
     BytesMap,
+    /// Lists of texts by text.
+    TextsMap,
     Message(Message),
     Messages(Message),
     IntOrString,
@@ -109,6 +111,76 @@ const SERVICE: Message = &[
     (2, "spec", Field::Message(SERVICE_SPEC)),
     (3, "status", Field::Ignored),
 ];
+const USER: Message = &[
+    (1, "username", Field::Text),
+    (2, "uid", Field::Text),
+    (3, "groups", Field::Texts),
+    (4, "extra", Field::TextsMap),
+];
+const TOKEN_REVIEW: Message = &[
+    (1, "metadata", Field::Message(METADATA)),
+    (2, "spec", Field::Message(&[(1, "token", Field::Text), (2, "audiences", Field::Texts)])),
+    (
+        3,
+        "status",
+        Field::Message(&[
+            (1, "authenticated", Field::Flag),
+            (2, "user", Field::Message(USER)),
+            (3, "error", Field::Text),
+            (4, "audiences", Field::Texts),
+        ]),
+    ),
+];
+const BOUND_OBJECT: Message = &[
+    (1, "kind", Field::Text),
+    (2, "apiVersion", Field::Text),
+    (3, "name", Field::Text),
+    (4, "uid", Field::Text),
+];
+const TOKEN_REQUEST: Message = &[
+    (1, "metadata", Field::Message(METADATA)),
+    (
+        2,
+        "spec",
+        Field::Message(&[
+            (1, "audiences", Field::Texts),
+            (3, "boundObjectRef", Field::Message(BOUND_OBJECT)),
+            (4, "expirationSeconds", Field::Number),
+        ]),
+    ),
+    (3, "status", Field::Ignored),
+];
+const SELF_SUBJECT_REVIEW: Message =
+    &[(1, "metadata", Field::Message(METADATA)), (2, "status", Field::Ignored)];
+const RESOURCE_ATTRIBUTES: Message = &[
+    (1, "namespace", Field::Text),
+    (2, "verb", Field::Text),
+    (3, "group", Field::Text),
+    (4, "version", Field::Text),
+    (5, "resource", Field::Text),
+    (6, "subresource", Field::Text),
+    (7, "name", Field::Text),
+];
+const SUBJECT_ACCESS_REVIEW: Message = &[
+    (1, "metadata", Field::Message(METADATA)),
+    (
+        2,
+        "spec",
+        Field::Message(&[
+            (1, "resourceAttributes", Field::Message(RESOURCE_ATTRIBUTES)),
+            (
+                2,
+                "nonResourceAttributes",
+                Field::Message(&[(1, "path", Field::Text), (2, "verb", Field::Text)]),
+            ),
+            (3, "user", Field::Text),
+            (4, "groups", Field::Texts),
+            (5, "extra", Field::TextsMap),
+            (6, "uid", Field::Text),
+        ]),
+    ),
+    (3, "status", Field::Ignored),
+];
 const TYPE: Message = &[(1, "apiVersion", Field::Text), (2, "kind", Field::Text)];
 
 /// The object in the body; None for unsupported kinds.
@@ -128,6 +200,10 @@ pub(super) fn decode(body: &[u8]) -> Option<Value> {
         ("v1", "Namespace") => NAMESPACE,
         ("v1", "ServiceAccount") => SERVICE_ACCOUNT,
         ("v1", "Service") => SERVICE,
+        ("authentication.k8s.io/v1", "TokenRequest") => TOKEN_REQUEST,
+        ("authentication.k8s.io/v1", "TokenReview") => TOKEN_REVIEW,
+        ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_SUBJECT_REVIEW,
+        ("authorization.k8s.io/v1", "SubjectAccessReview") => SUBJECT_ACCESS_REVIEW,
         _ => return None,
     };
     let mut object = message(shape, raw)?;
@@ -168,6 +244,11 @@ fn message(shape: Message, bytes: &[u8]) -> Option<Value> {
                 let (key, value) = entry(bytes)?;
                 object.entry(name).or_insert_with(|| json!({}))[key] =
                     STANDARD.encode(value).into();
+            }
+            (Field::TextsMap, Content::Bytes(bytes)) => {
+                let (key, value) = entry(bytes)?;
+                let list = message(&[(1, "items", Field::Texts)], value)?["items"].take();
+                object.entry(name).or_insert_with(|| json!({}))[key] = list;
             }
             (Field::IntOrString, Content::Bytes(bytes)) => {
                 object.insert(name, int_or_string(bytes)?);
@@ -274,6 +355,43 @@ mod tests {
         let expected = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "shop-tls" },
             "data": { "tls.crt": "eA==" }, "type": "kubernetes.io/tls",
+        });
+        assert_eq!(decode(&body), Some(expected));
+    }
+
+    #[test]
+    fn a_request_for_a_token_is_read_as_kubectl_sends_it() {
+        let types = [field(1, b"authentication.k8s.io/v1"), field(2, b"TokenRequest")].concat();
+        let bound = [field(1, b"Secret"), field(2, b"v1"), field(3, b"s"), field(4, b"u")].concat();
+        // The seconds are a number: 600, in two bytes.
+        let spec = [field(1, b"vault"), field(3, &bound), vec![4 << 3, 0xd8, 0x04]].concat();
+        let status = [field(1, b""), field(2, b"")].concat();
+        let request = [field(1, b""), field(2, &spec), field(3, &status)].concat();
+        let body = [MAGIC, &field(1, &types), &field(2, &request)].concat();
+        let expected = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+            "spec": {
+                "audiences": ["vault"], "expirationSeconds": 600,
+                "boundObjectRef": { "kind": "Secret", "apiVersion": "v1", "name": "s", "uid": "u" },
+            },
+        });
+        assert_eq!(decode(&body), Some(expected));
+    }
+
+    #[test]
+    fn a_review_is_read_as_clients_in_go_send_it() {
+        let types = [field(1, b"authentication.k8s.io/v1"), field(2, b"TokenReview")].concat();
+        let spec = [field(1, b"a.b.c"), field(2, b"vault")].concat();
+        let extra = [field(1, b"k"), field(2, &field(1, b"v"))].concat();
+        let user = [field(1, b"me"), field(4, &extra)].concat();
+        let status = [vec![1 << 3, 0], field(2, &user), field(3, b"")].concat();
+        let review = [field(1, b""), field(2, &spec), field(3, &status)].concat();
+        let body = [MAGIC, &field(1, &types), &field(2, &review)].concat();
+        let user = json!({ "username": "me", "extra": { "k": ["v"] } });
+        let expected = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {},
+            "spec": { "token": "a.b.c", "audiences": ["vault"] },
+            "status": { "authenticated": false, "user": user, "error": "" },
         });
         assert_eq!(decode(&body), Some(expected));
     }

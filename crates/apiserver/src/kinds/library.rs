@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
+        authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview},
+        authorization::v1::SubjectAccessReview,
         coordination::v1::Lease,
         core::v1::{ConfigMap, Event, Namespace, Secret, Service, ServiceAccount},
         events::v1::Event as NewEvent,
@@ -38,6 +40,10 @@ pub fn definitions() -> &'static Map<String, Value> {
         generator.subschema_for::<RoleBinding>();
         generator.subschema_for::<ClusterRole>();
         generator.subschema_for::<ClusterRoleBinding>();
+        generator.subschema_for::<TokenRequest>();
+        generator.subschema_for::<TokenReview>();
+        generator.subschema_for::<SelfSubjectReview>();
+        generator.subschema_for::<SubjectAccessReview>();
         generator.subschema_for::<ObjectMeta>();
         generator.take_definitions(true)
     });
@@ -123,6 +129,8 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
         }
         (_, "metadata") => Some(Zero::Shown),
         ("Namespace" | "Lease" | "Service" | "StatefulSet", "spec" | "status")
+        | ("TokenRequest" | "TokenReview" | "SubjectAccessReview", "spec" | "status")
+        | ("TokenReviewStatus", "user")
         | ("ServiceStatus", "loadBalancer")
         | ("StatefulSetStatus", "availableReplicas")
         | ("StatefulSetSpec", "updateStrategy")
@@ -130,6 +138,7 @@ fn zero(definition: &str, field: &str) -> Option<Zero> {
         | ("PodTemplateSpec", "spec")
         | ("Container", "resources") => Some(Zero::Shown),
         ("LeaseSpec", _)
+        | ("TokenRequestSpec", "expirationSeconds")
         | ("Secret" | "ConfigMap", "immutable")
         | ("ObjectMeta", "deletionGracePeriodSeconds")
         | ("OwnerReference", "controller" | "blockOwnerDeletion")
@@ -183,6 +192,10 @@ fn is_root(short: &str) -> bool {
         "Event",
         "Lease",
         "StatefulSet",
+        "SelfSubjectReview",
+        "SubjectAccessReview",
+        "TokenRequest",
+        "TokenReview",
     ];
     roots.contains(&short)
 }

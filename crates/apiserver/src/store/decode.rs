@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Decodes the body of a request and sets defaults, without validation.
-pub(super) fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, ApiError> {
+pub(crate) fn decode(kind: &Kind, body: Value, call: &mut Call) -> Result<Value, ApiError> {
     let mut object = match body {
         // Like Go's decoder, an object without fields.
         Value::Null if !kind.is_custom() => Value::Object(Map::new()),

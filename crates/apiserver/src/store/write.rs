@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// Refuses creates in missing or terminating namespaces.
-    fn admit(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
+    pub(crate) fn admit(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         if namespace.is_empty() {
             return Ok(());
         }
@@ -334,7 +334,7 @@ fn check_version(kind: &Kind, name: &str, object: &Value, current: &Value) -> Re
     }
 }
 
-fn same_namespace(object: &Value, namespace: &str) -> Result<(), ApiError> {
+pub(crate) fn same_namespace(object: &Value, namespace: &str) -> Result<(), ApiError> {
     let named = text(object, &["metadata", "namespace"]);
     // The namespace of cluster-scoped objects is dropped.
     if named.is_empty() || namespace.is_empty() || named == namespace {

@@ -1,0 +1,36 @@
+//! Compact JWS: a header, claims, and a signature over both.
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde_json::Value;
+
+/// Not verified yet. Has no Debug: it holds a token.
+pub(super) struct Jws<'a> {
+    pub header: Value,
+    pub claims: Value,
+    pub signed: &'a str,
+    pub signature: Vec<u8>,
+}
+
+impl<'a> Jws<'a> {
+    /// None if it is none.
+    pub fn read(token: &'a str) -> Option<Self> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let object = |part: &str| {
+            let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()?;
+            value.is_object().then_some(value)
+        };
+        let (header, claims) = (object(header)?, object(claims)?);
+        Some(Self { header, claims, signed, signature: URL_SAFE_NO_PAD.decode(signature).ok()? })
+    }
+}
+
+/// Header and claims as they are signed.
+pub(super) fn to_sign(header: &Value, claims: &[u8]) -> String {
+    let header = URL_SAFE_NO_PAD.encode(header.to_string());
+    format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims))
+}
+
+pub(super) fn signed(message: &str, signature: &[u8]) -> String {
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
