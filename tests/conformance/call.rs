@@ -10,6 +10,8 @@
 //! | `${uid PATH}` | its uid |
 //! | `${list PATH}`, `${continue PATH}` | resourceVersion and continue token of the last list of PATH |
 //! | `${name PREFIX}` | the name that the server generated from PREFIX |
+//! | `${token PATH}` | the last token that was issued there |
+//! | `${forged PATH}` and others | the same, altered as [`crate::tokens::altered`] says |
 //!
 //! So the other steps still make sense when one is removed from a sequence.
 
@@ -26,6 +28,8 @@ pub struct Call {
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, &'static str)>,
     pub body: Body,
+    /// Sent instead of the administrator's token. May be a placeholder.
+    pub bearer: Option<String>,
     /// Repeat until both sides agree on this, because controllers of a real cluster take time.
     pub until: Option<Until>,
 }
@@ -57,6 +61,7 @@ impl Call {
             query: Vec::new(),
             headers: Vec::new(),
             body: Body::Nothing,
+            bearer: None,
             until: None,
         }
     }
@@ -108,6 +113,10 @@ impl Call {
         self
     }
 
+    pub fn bearing(self, token: impl Into<String>) -> Self {
+        Self { bearer: Some(token.into()), ..self }
+    }
+
     pub fn until(self, until: Until) -> Self {
         Self { until: Some(until), ..self }
     }
@@ -153,6 +162,9 @@ impl fmt::Display for Call {
             if *value != "application/json" {
                 write!(f, " [{name}: {value}]")?;
             }
+        }
+        if let Some(bearer) = &self.bearer {
+            write!(f, " [as {bearer}]")?;
         }
         match &self.body {
             Body::Nothing => Ok(()),

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use crate::side::Side;
+use crate::side::{Server, Side};
 
 type AnswerBody = UnsyncBoxBody<bytes::Bytes, kube::Error>;
 
@@ -126,7 +126,8 @@ pub fn with_defect(side: &Side, defect: Defect) -> Side {
         let inner = inner.clone();
         async move { Ok::<_, Infallible>(answer(&inner, request, defect).await) }
     });
-    Side { name: "the defective server", client: Client::new(service, "default") }
+    let client = Client::new(service, "default");
+    Side { name: "the defective server", client, server: Server::Defective }
 }
 
 async fn answer(

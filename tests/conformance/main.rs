@@ -2,7 +2,7 @@
 //! answers are compared without uids, resourceVersions, times and generated names.
 //!
 //! - [`generate`] makes random calls, [`sequence`] sends them to both sides and compares;
-//! - [`cases`], [`spire`] and [`lifecycle`] are handwritten sequences;
+//! - [`cases`], [`spire`], [`lifecycle`] and [`tokens`] are handwritten sequences;
 //! - [`kubectl`] compares the output of the real kubectl;
 //! - [`differences`] lists the known differences, and why they are acceptable;
 //! - [`harness`] shows that other differences would be found, with [`defects`].
@@ -26,3 +26,4 @@ mod sandbox;
 mod sequence;
 mod side;
 mod spire;
+mod tokens;

@@ -1,7 +1,7 @@
-//! Normalises answers: replaces uids, resourceVersions, times and generated names, which differ
-//! between servers.
+//! Normalises answers: replaces uids, resourceVersions, times, generated names, tokens and keys, which
+//! differ between servers.
 //!
-//! Each uid, resourceVersion and generated name becomes the number of its first appearance. Both
+//! Each uid, resourceVersion, generated name, token and key's id becomes the number of its first appearance. Both
 //! sides count the same answers in the same order, so an unchanged resourceVersion or a reused uid
 //! is still a difference.
 //!
@@ -12,6 +12,8 @@
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 use crate::side::Answer;
@@ -83,7 +85,12 @@ impl Numbering {
     fn string(&mut self, key: &str, text: &str) -> String {
         match key {
             "resourceVersion" if is_version(text) => self.number("rv", text),
-            "creationTimestamp" | "deletionTimestamp" if is_time(text) => "TIME".to_owned(),
+            "creationTimestamp" | "deletionTimestamp" | "expirationTimestamp" if is_time(text) => {
+                "TIME".to_owned()
+            }
+            "kid" => self.number("key", text),
+            "x" | "y" if is_coordinate(text) => "COORDINATE".to_owned(),
+            "jwks_uri" => path_of(text),
             "cells" if is_age(text) => "AGE".to_owned(),
             _ => self.text(text),
         }
@@ -118,6 +125,10 @@ impl Numbering {
         let mut text = text.to_owned();
         for (name, number) in &self.names {
             text = text.replace(name, number);
+        }
+        while let Some(found) = token_in(&text) {
+            let number = self.number("token", &text[found.clone()]);
+            text.replace_range(found, &number);
         }
         while let Some(start) = (0..text.len()).find(|at| starts_with_uuid(&text.as_bytes()[*at..]))
         {
@@ -238,6 +249,25 @@ fn blank(
     {
         *value = "SOME".into();
     }
+}
+
+/// Header, claims and signature; the first is JSON, which begins with a brace.
+fn token_in(text: &str) -> Option<std::ops::Range<usize>> {
+    let start = text.find("eyJ")?;
+    let part = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let end = text[start..].find(|letter| !part(letter)).map_or(text.len(), |end| start + end);
+    (text[start..end].matches('.').count() == 2).then_some(start..end)
+}
+
+/// Of a key on the curve P-256.
+fn is_coordinate(text: &str) -> bool {
+    URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 32)
+}
+
+/// An address without the host.
+fn path_of(address: &str) -> String {
+    let host = address.strip_prefix("https://").unwrap_or_default();
+    host.find('/').map_or_else(|| address.to_owned(), |start| host[start..].to_owned())
 }
 
 const UUID: usize = 36;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::call::{Body, Call};
 use crate::side::Answer;
+use crate::tokens;
 
 #[derive(Default)]
 pub struct Placeholders {
@@ -18,6 +19,8 @@ pub struct Placeholders {
     lists: HashMap<String, Value>,
     /// Generated names, by prefix.
     names: HashMap<String, String>,
+    /// The last token of each account, by the path where it was issued.
+    tokens: HashMap<String, String>,
 }
 
 impl Placeholders {
@@ -88,12 +91,14 @@ impl Placeholders {
             "list" => list.and_then(|list| text(&list["resourceVersion"])),
             "continue" => list.and_then(|list| text(&list["continue"])),
             "name" => self.names.get(of).cloned(),
-            _ => panic!("there is no placeholder {what}"),
+            "token" => self.tokens.get(of).cloned(),
+            _ => self.tokens.get(of).map(|token| tokens::altered(what, token)),
         };
         let absent = match what {
             "uid" => "no-such-uid",
             "name" => "no-such-name",
             "continue" => "",
+            "token" => "no-such-token",
             // Watches from 0 start with the existing objects on both sides.
             _ => "0",
         };
@@ -109,6 +114,10 @@ impl Placeholders {
         }
         if body["items"].is_array() {
             self.lists.insert(path, body["metadata"].clone());
+            return;
+        }
+        if let Some(token) = text(&body["status"]["token"]) {
+            self.tokens.insert(path, token);
             return;
         }
         let Some(name) = text(&body["metadata"]["name"]) else { return };

@@ -10,7 +10,7 @@ use testkit::{
 };
 use tokio::sync::OnceCell;
 
-use crate::side::Side;
+use crate::side::{Server, Side};
 use crate::spire;
 
 /// A real cluster. Dropping it stops it.
@@ -49,9 +49,16 @@ impl Real {
         self.cluster.kubeconfig(self.cluster.admin_access())
     }
 
+    /// The key that signs tokens, in PEM.
+    pub fn signing_key(&self) -> Vec<u8> {
+        std::fs::read(self.cluster.scratch().join("accounts.key")).expect("the key is there")
+    }
+
     /// A side without retries.
     pub async fn side(&self, name: &'static str) -> Side {
-        Side { name, client: self.cluster.admin_access().client_without_retries().await }
+        let admin = self.cluster.admin_access();
+        let client = admin.client_without_retries().await;
+        Side { name, client, server: Server::Real(admin.clone()) }
     }
 }
 

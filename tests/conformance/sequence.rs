@@ -216,7 +216,13 @@ impl Run<'_> {
 
 impl Half<'_> {
     async fn send(&mut self, call: &Call) -> Answer {
-        let answer = self.side.call(self.placeholders.request(call)).await;
+        let request = self.placeholders.request(call);
+        let answer = match &call.bearer {
+            None => self.side.call(request).await,
+            Some(token) => {
+                self.side.bearing(self.placeholders.fill(token)).await.call(request).await
+            }
+        };
         self.placeholders.record(call, &answer);
         answer
     }

@@ -2,17 +2,31 @@
 
 use std::sync::{Arc, Mutex};
 
+use apiserver::api::ApiServer;
 use futures::TryStreamExt;
-use http::{HeaderMap, Request, Response};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, BodyStream};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
+use testkit::Access;
+use tower::ServiceExt;
 
 #[derive(Clone)]
 pub struct Side {
     pub name: &'static str,
     pub client: Client,
+    pub server: Server,
+}
+
+/// Where clients with other tokens lead.
+#[derive(Clone)]
+pub enum Server {
+    Real(Access),
+    Sandbox(ApiServer),
+    /// Has defects, and no accounts.
+    Defective,
 }
 
 /// Answer of a server.
@@ -68,6 +82,16 @@ impl Side {
         self.whole(response).await
     }
 
+    /// The same side for the owner of a token.
+    pub async fn bearing(&self, token: String) -> Self {
+        let client = match &self.server {
+            Server::Real(admin) => admin.with_token(token).client_without_retries().await,
+            Server::Sandbox(server) => bearing(server, &token),
+            Server::Defective => panic!("{} has no accounts", self.name),
+        };
+        Self { client, ..self.clone() }
+    }
+
     /// Opens a watch; the answer is its head, or a refusal.
     pub async fn watch(&self, request: Request<Vec<u8>>) -> (Answer, Option<Watching>) {
         let response = self.send(request).await;
@@ -94,6 +118,15 @@ impl Side {
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         Answer { body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), ..head }
     }
+}
+
+fn bearing(server: &ApiServer, token: &str) -> Client {
+    let header = HeaderValue::try_from(format!("Bearer {token}")).expect("a token");
+    let bearing = server.clone().map_request(move |mut request: Request<Body>| {
+        request.headers_mut().insert(AUTHORIZATION, header.clone());
+        request
+    });
+    Client::new(bearing, "default")
 }
 
 /// Events are one line each.

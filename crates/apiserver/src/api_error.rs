@@ -336,6 +336,12 @@ impl ApiError {
         Self::plain(406, "NotAcceptable", message)
     }
 
+    /// The document has one format, and it is not accepted.
+    pub fn only_available_as(content_type: &str) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {content_type}");
+        Self::detailed(406, "NotAcceptable", message, Details::default())
+    }
+
     /// The format of the body is not supported.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::plain(415, "UnsupportedMediaType", message)

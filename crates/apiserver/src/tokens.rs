@@ -157,15 +157,15 @@ impl Tokens {
         now: DateTime<Utc>,
     ) -> Result<Accepted, Refusal> {
         let token = Jws::read(token).ok_or(Refusal::NotOurs)?;
-        let ours = text(&token.claims, &["iss"]) == self.options.issuer;
-        if !ours || text(&token.header, &["alg"]) != ALGORITHM {
+        if text(&token.claims, &["iss"]) != self.options.issuer {
             return Err(Refusal::NotOurs);
         }
         let id = Some(text(&token.header, &["kid"])).filter(|id| !id.is_empty());
-        match self.keys.verify(id, token.signed, &token.signature) {
-            Some(true) => {}
-            Some(false) => return Err(Refusal::Forged),
-            None => return Err(Refusal::UnknownKey),
+        let verified = self.keys.verify(id, token.signed, &token.signature);
+        let verified = verified.ok_or(Refusal::UnknownKey)?;
+        let is_plain = text(&token.header, &["alg"]) == ALGORITHM;
+        if !verified || !is_plain || token.header.get("crit").is_some() {
+            return Err(Refusal::Forged);
         }
         // We signed it, so it reads well.
         let claims =

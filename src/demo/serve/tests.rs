@@ -98,7 +98,8 @@ async fn requests_without_the_token_are_refused() {
 #[tokio::test]
 async fn an_api_with_accounts_gets_their_tokens_and_never_that_of_the_kubeconfig() {
     let shown = service_fn(|request: Request<Body>| async move {
-        let token = request.headers().get("authorization").map(|it| it.to_str().unwrap().to_owned());
+        let token =
+            request.headers().get("authorization").map(|it| it.to_str().unwrap().to_owned());
         Ok(Response::new(Full::<Bytes>::from(format!("{token:?}"))))
     });
     let options = Options { port: Port::Exactly(0), kubeconfig: None };

@@ -169,7 +169,7 @@ impl Drop for Beside {
 }
 
 impl Output {
-    /// Removes what differs between servers: ages, times, uids, versions, and column widths.
+    /// Removes what differs between servers: ages, times, uids, versions, tokens, and column widths.
     pub fn normalised(&self) -> Self {
         Self { success: self.success, out: normalise(&self.out), err: normalise(&self.err) }
     }
@@ -218,6 +218,7 @@ fn normal_word(word: &str) -> String {
     let made = match bare {
         _ if is_age => "AGE",
         _ if is_uid => "UID",
+        _ if bare.starts_with("eyJ") => "TOKEN",
         _ if bare.len() == 20 && chrono::DateTime::parse_from_rfc3339(bare).is_ok() => "TIME",
         // In YAML and JSON they are quoted.
         _ if word.contains('"') && is_digits(bare) => "NUMBER",

@@ -13,6 +13,7 @@ pub fn all() -> Vec<Script> {
         describing(),
         watching(),
         exploring(),
+        issuing_tokens(),
     ]
 }
 
@@ -446,6 +447,34 @@ fn exploring() -> Script {
             explain routes --recursive
             ! explain route.nonsense
             ! explain nonsense
+        ",
+    }
+}
+
+fn issuing_tokens() -> Script {
+    let review = "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nspec: {token: x}\n";
+    Script {
+        name: "issuing tokens",
+        files: vec![("review.yaml", review.to_owned())],
+        lines: "
+            create namespace kubectl-token
+            -n kubectl-token create serviceaccount shop
+            -n kubectl-token create secret generic session
+            -n kubectl-token create token shop
+            -n kubectl-token create token shop --duration=1h --audience=a --audience=b -o yaml
+            -n kubectl-token create token shop --bound-object-kind=Secret --bound-object-name=session -o json
+            ! -n kubectl-token create token shop --duration=1s
+            ! -n kubectl-token create token shop --bound-object-kind=Secret --bound-object-name=none
+            ! -n kubectl-token create token shop --bound-object-kind=Pod --bound-object-name=none
+            ! -n kubectl-token create token nobody
+            create -f review.yaml
+            create -f review.yaml -o yaml
+            create -f review.yaml --dry-run=server
+            ! get tokenreviews
+            ! apply -f review.yaml
+            explain tokenreview.spec
+            explain tokenreview.status.user
+            api-resources --api-group=authentication.k8s.io
         ",
     }
 }

@@ -50,6 +50,9 @@ impl Path {
             ["openapi", rest @ ..] => Ok(Self::OpenApi(owned(rest))),
             [".well-known", "openid-configuration"] => Ok(Self::OpenIdConfiguration),
             ["openid", "v1", "jwks"] => Ok(Self::Jwks),
+            [".well-known", "openid-configuration", ..] | ["openid", "v1", "jwks", ..] => {
+                Err(ApiError::no_such_path())
+            }
             ["api", "v1", "namespaces", namespace, "serviceaccounts", account, "token"] => {
                 let (namespace, account) = ((*namespace).to_owned(), (*account).to_owned());
                 Ok(Self::Token { namespace, account })

@@ -69,6 +69,9 @@ fn answer(
         return Err(ApiError::method_not_allowed());
     }
     let format = Format::of(&parts.headers)?;
+    if format == Format::Table {
+        return Err(ApiError::not_acceptable());
+    }
     payload::check_type(kind, parts)?;
     let mut call = Call::at(server.now());
     Params::of(parts).write_options("CreateOptions", &mut call)?;
@@ -117,7 +120,9 @@ impl Posted<'_> {
     fn review_access(&mut self) -> Result<(), ApiError> {
         let causes = access_causes(&self.object);
         if !causes.is_empty() {
-            return Err(ApiError::invalid(kinds::subject_access_review(), "", causes));
+            // Kubernetes leaves the kind out.
+            let kind = kinds::subject_access_review();
+            return Err(ApiError::invalid(kind, "", causes).with_kind_name(kind, ""));
         }
         let spec = &self.object["spec"];
         let user = User::named(text(spec, &["user"]), texts(&spec["groups"]));
@@ -136,7 +141,8 @@ impl Posted<'_> {
             found.ok_or_else(|| ApiError::not_found(kind, name))
         };
         let found = find(kinds::service_account(), account)?;
-        self.complete(namespace, account);
+        self.check_uid(account, text(&found, &["metadata", "uid"]))?;
+        self.complete(&found, namespace);
         let seconds = self.seconds()?;
         let bound = self.object["spec"].get("boundObjectRef").filter(|it| it.is_object());
         let secret = bound.map(|bound| {
@@ -165,12 +171,25 @@ impl Posted<'_> {
         Ok(())
     }
 
+    /// A request may name the incarnation of the account.
+    fn check_uid(&self, account: &str, actual: &str) -> Result<(), ApiError> {
+        let uid = text(&self.object, &["metadata", "uid"]);
+        if uid.is_empty() || uid == actual {
+            return Ok(());
+        }
+        let why = format!(
+            "the UID in the token request ({uid}) does not match the UID of the service account ({actual})"
+        );
+        Err(ApiError::unmet_precondition(kinds::token_request(), account, &why))
+    }
+
     /// Fills in what the request left out.
-    fn complete(&mut self, namespace: &str, account: &str) {
+    fn complete(&mut self, account: &Value, namespace: &str) {
         let now = self.call.now.to_rfc3339_opts(SecondsFormat::Secs, true);
         let metadata = &mut self.object["metadata"];
-        metadata["name"] = account.into();
+        metadata["name"] = account["metadata"]["name"].clone();
         metadata["namespace"] = namespace.into();
+        metadata["uid"] = account["metadata"]["uid"].clone();
         metadata["creationTimestamp"] = now.into();
         let spec = &mut self.object["spec"];
         if texts(&spec["audiences"]).is_empty() {
@@ -237,6 +256,9 @@ fn bindable(bound: &Value) -> Result<&str, ApiError> {
     let (version, kind, name) = (field("apiVersion"), field("kind"), field("name"));
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     match (group, kind) {
+        ("", "Secret" | "Pod" | "Node") if name.is_empty() => {
+            Err(ApiError::bad_request("Name parameter required."))
+        }
         ("", "Secret") => Ok(name),
         // There are none here.
         ("", "Pod") => Err(ApiError::not_found_in("pods", name)),
@@ -268,8 +290,9 @@ fn access_causes(review: &Value) -> Vec<Cause> {
     match (of_resource, of_path) {
         (Some(_), Some(path)) => {
             let why = "cannot be specified in combination with resourceAttributes";
-            let shown = path.to_string();
-            causes.push(Cause::invalid("spec.nonResourceAttributes", &shown, why));
+            // In Kubernetes' names for the fields.
+            let shown = json!({ "Path": text(path, &["path"]), "Verb": text(path, &["verb"]) });
+            causes.push(Cause::invalid("spec.nonResourceAttributes", &shown.to_string(), why));
         }
         (None, None) => {
             let why =
@@ -284,7 +307,7 @@ fn access_causes(review: &Value) -> Vec<Cause> {
     }
     let metadata = &review["metadata"];
     if metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
-        causes.push(Cause::invalid("metadata", &metadata.to_string(), "must be empty"));
+        causes.push(Cause::invalid("metadata", "", "must be empty"));
     }
     causes
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use http::{Method, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, header::ACCEPT, request::Parts};
 use serde_json::Value;
 
 use super::{ApiServer, answer::Answer};
@@ -68,5 +68,18 @@ fn document(
     if parts.method != Method::GET {
         return Err(ApiError::method_not_allowed());
     }
+    if !accepts(&parts.headers, content_type) {
+        return Err(ApiError::only_available_as(content_type));
+    }
     Ok(Answer::typed(document, content_type).cached())
+}
+
+fn accepts(headers: &HeaderMap, content_type: &str) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter().peekable();
+    let ranges = |value: &HeaderValue| -> Vec<String> {
+        let ranges = value.to_str().unwrap_or_default().split(',');
+        ranges.map(|range| range.split(';').next().unwrap_or_default().trim().to_owned()).collect()
+    };
+    accepted.peek().is_none()
+        || accepted.flat_map(ranges).any(|range| range == "*/*" || range == content_type)
 }

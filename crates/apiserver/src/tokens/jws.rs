@@ -1,7 +1,16 @@
 //! Compact JWS: a header, claims, and a signature over both.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, general_purpose},
+};
 use serde_json::Value;
+
+/// Like Go, ignores the unused bits of the last character.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    general_purpose::NO_PAD.with_decode_allow_trailing_bits(true),
+);
 
 /// Not verified yet. Has no Debug: it holds a token.
 pub(super) struct Jws<'a> {
@@ -17,20 +26,20 @@ impl<'a> Jws<'a> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let object = |part: &str| {
-            let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()?;
+            let value: Value = serde_json::from_slice(&BASE64.decode(part).ok()?).ok()?;
             value.is_object().then_some(value)
         };
         let (header, claims) = (object(header)?, object(claims)?);
-        Some(Self { header, claims, signed, signature: URL_SAFE_NO_PAD.decode(signature).ok()? })
+        Some(Self { header, claims, signed, signature: BASE64.decode(signature).ok()? })
     }
 }
 
 /// Header and claims as they are signed.
 pub(super) fn to_sign(header: &Value, claims: &[u8]) -> String {
-    let header = URL_SAFE_NO_PAD.encode(header.to_string());
-    format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims))
+    let header = BASE64.encode(header.to_string());
+    format!("{header}.{}", BASE64.encode(claims))
 }
 
 pub(super) fn signed(message: &str, signature: &[u8]) -> String {
-    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    format!("{message}.{}", BASE64.encode(signature))
 }

@@ -58,10 +58,13 @@ fn a_request_for_a_token_is_answered_with_everything_that_it_left_out() {
     let server = server();
     let (code, mut request) = post(&server, TOKEN, json!({}));
     assert_eq!(code, 201);
+    assert!(request["metadata"]["uid"].take().is_string());
     assert!(request["status"]["token"].take().as_str().unwrap().starts_with("ey"));
     let expected = json!({
         "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": { "name": "shop", "namespace": "web", "creationTimestamp": "2027-01-15T08:00:00Z" },
+        "metadata": {
+            "name": "shop", "namespace": "web", "uid": null, "creationTimestamp": "2027-01-15T08:00:00Z",
+        },
         "spec": { "audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null },
         "status": { "token": null, "expirationTimestamp": "2027-01-15T09:00:00Z" },
     });
@@ -81,6 +84,7 @@ fn requests_for_tokens_that_kubernetes_refuses_are_refused_in_its_words() {
         (bound("Secret", "v1", "none"), 404, "secrets \"none\" not found"),
         (bound("Pod", "v1", "shop"), 404, "pods \"shop\" not found"),
         (bound("ConfigMap", "v1", "shop"), 400, of_config_map),
+        (bound("Secret", "v1", ""), 400, "Name parameter required."),
     ];
     for (body, code, words) in cases {
         assert_eq!(refused(&server, TOKEN, body), (code, words.to_owned()));
@@ -90,6 +94,7 @@ fn requests_for_tokens_that_kubernetes_refuses_are_refused_in_its_words() {
     assert_eq!(refused(&server, &nobody, json!({})).1, "serviceaccounts \"nobody\" not found");
     let other = json!({ "metadata": { "name": "other" } });
     assert_eq!(refused(&server, TOKEN, other).0, 422);
+    assert_eq!(refused(&server, TOKEN, json!({ "metadata": { "uid": "b1946ac9" } })).0, 409);
     let mut old = bound("Secret", "v1", "shop");
     old["spec"]["boundObjectRef"]["uid"] = "b1946ac9".into();
     assert_eq!(refused(&server, TOKEN, old).0, 409);
@@ -301,6 +306,9 @@ fn the_discovery_document_leads_to_the_keys() {
     assert_eq!(configuration, expected);
     let (head, keys) = get("/openid/v1/jwks");
     assert_eq!(head.headers["content-type"], "application/jwk-set+json");
+    // As kube-apiserver, which is strict about this one.
+    let json = Request::get("/openid/v1/jwks").header("accept", "application/json");
+    assert_eq!(answered(&server, json.body(Full::default()).unwrap()).0.status, 406);
     let kid = server.rotate_signing_key().unwrap();
     assert_ne!(keys["keys"][0]["kid"], kid.as_str());
     assert_eq!(get("/openid/v1/jwks").1["keys"][1]["kid"], kid.as_str());
