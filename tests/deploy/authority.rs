@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::tools::{EmptyCluster, folder, kustomize, output, promtool, text_of};
+use testkit::tools::{EmptyCluster, folder, kustomize, output};
 use testkit::{at, eventually, eventually_equals};
 
 use crate::chart::{HELM_MAKES_IT, against_chart, rendered, template};
@@ -428,63 +428,5 @@ async fn the_api_server_takes_it_twice_and_lets_the_authority_alone_write_a_stat
     for object in [["spfed", "td-b.test"], ["jtok", "ci"]] {
         let delete = [&["delete"], &object[..], &["--as=ed"]].concat();
         cluster.kubectl(&delete).expect("the editor deletes it");
-    }
-}
-
-/// Those that have alerts with sections in docs/spiffe.md.
-const ALERTING: [&str; 2] = ["authority", "agent"];
-
-fn alert_rules(of: &str) -> Value {
-    let rules = text_of(&format!("deploy/{of}/monitoring/alerts.yaml"));
-    serde_saphyr::from_str(&rules).expect("YAML")
-}
-
-fn names(list: &Value, field: &str) -> BTreeSet<String> {
-    let list = list.as_array().into_iter().flatten();
-    list.filter_map(|it| Some(it[field].as_str()?.to_owned())).collect()
-}
-
-#[test]
-fn each_alert_of_authority_and_agent_fires_when_it_should_and_a_healthy_one_fires_none() {
-    ALERTING.into_iter().for_each(fires_as_it_should);
-}
-
-fn fires_as_it_should(of: &str) {
-    let alerts = names(&alert_rules(of)["spec"]["groups"][0]["rules"], "alert");
-    let rules = alert_rules(of)["spec"].to_string();
-    let tests = text_of(&format!("tests/deploy/{of}_alerts.yaml"));
-    let files = [("rules.yaml", &*rules), ("alerts.yaml", &*tests)];
-    let scratch = folder(&format!("{of}-alerts"), &files);
-    let tested = promtool(&["test", "rules", "alerts.yaml"], &scratch);
-    tested.unwrap_or_else(|why| panic!("{why}"));
-
-    // None is left out, neither among those that fire nor in the healthy system.
-    let tests: Value = serde_saphyr::from_str(&tests).expect("YAML");
-    let tests = tests["tests"].as_array().expect("tests");
-    let fired: BTreeSet<String> = tests[1..]
-        .iter()
-        .flat_map(|test| test["alert_rule_test"].as_array().into_iter().flatten())
-        .filter(|question| question["exp_alerts"].is_array())
-        .filter_map(|question| Some(question["alertname"].as_str()?.to_owned()))
-        .collect();
-    assert_eq!(fired, alerts);
-    assert_eq!(names(&tests[0]["alert_rule_test"], "alertname"), alerts);
-}
-
-#[test]
-fn each_alert_of_authority_and_agent_says_what_to_do_and_leads_to_its_section() {
-    let page = text_of("docs/spiffe.md");
-    let rules = ALERTING.map(alert_rules);
-    let rules = rules.iter().map(|it| it["spec"]["groups"][0]["rules"].as_array().expect("rules"));
-    for rule in rules.flatten() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let name = text(&rule["alert"]);
-        for annotation in ["summary", "description"] {
-            assert!(text(&rule["annotations"][annotation]).ends_with('.'), "{name}: {annotation}");
-        }
-        assert!(["warning", "critical"].contains(&&*text(&rule["labels"]["severity"])), "{name}");
-        let runbook = text(&rule["annotations"]["runbook"]);
-        assert_eq!(runbook, format!("docs/spiffe.md#{}", name.to_lowercase()));
-        assert!(page.contains(&format!("### {name}\n")), "{name} is no section");
     }
 }

@@ -278,6 +278,10 @@ fn values_that_it_does_not_know_are_refused() {
         "agent.server=https://join.example.org",
         "agent.role=node",
         "agent.allowUids={root}",
+        "review.clusters={No_Name}",
+        "review.tls.secretName=",
+        "review.jwksRefresh=soon!",
+        "review.issuer=x",
     ] {
         let refusal = template("trustplane", &[value]).expect_err(value);
         assert!(
@@ -294,6 +298,7 @@ fn helm_finds_nothing_to_complain_about() {
         "federate.enabled=true",
         "authority.enabled=true,authority.trustDomain=td.example.org",
         "agent.enabled=true,agent.server=a:1,agent.trustDomain=td.example.org,agent.token=nodes",
+        "review.enabled=true,review.tls.certManager=true,review.remote.enabled=true",
     ] {
         let lint = ["lint", "--strict", "--quiet", "--set", value];
         let linted = output(helm().args(lint).arg(at("deploy/chart")));

@@ -15,6 +15,7 @@ use crate::objects::objects;
 const FLOW_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/flow-control");
 const FEDERATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/federate/flow-schema.yaml");
 const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/authority/flow-schema.yaml");
+const REVIEW: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/review/flow-schema.yaml");
 
 fn flow_schema(overlay: &str) -> Option<Value> {
     objects(&kustomize(&at(overlay))).remove("FlowSchema trustplane-inject")
@@ -49,6 +50,7 @@ async fn the_api_server_puts_all_that_the_account_asks_on_workload_high() {
     for (name, schema, path) in [
         ("trustplane-federate", FEDERATE, "/apis/operator.openshift.io/v1alpha1/spireservers"),
         ("trustplane-authority", AUTHORITY, "/apis/trustplane.dev/v1/spiffefederations"),
+        ("trustplane-review", REVIEW, "/openid/v1/jwks"),
     ] {
         let account = ["-n", "trustplane", "create", "serviceaccount", name];
         cluster.kubectl(&account).await.expect("an account");

@@ -11,5 +11,7 @@ mod chart;
 mod containerfile;
 mod federate;
 mod flow_control;
+mod job_alerts;
 mod overlays;
 mod release;
+mod review;

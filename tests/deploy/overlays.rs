@@ -56,6 +56,8 @@ async fn the_one_for_openshift_takes_monitoring_and_authenticated_metrics() {
         "authority/api",
         "authority",
         "authority/monitoring",
+        "review",
+        "review/monitoring",
     ] {
         cluster.accepts(&kustomize(&at("deploy").join(folder)));
     }
