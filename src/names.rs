@@ -116,6 +116,9 @@ pub const REFRESH_ANNOTATION: &str = "trustplane.dev/refresh-requested";
 /// Accepts one bundle with a lower sequence: its fingerprint, and when it was accepted.
 pub const ACCEPT_ANNOTATION: &str = "trustplane.dev/accept-bundle";
 
+/// The Deployment of `trustplane review`.
+pub const REVIEW_DEPLOYMENT: &str = "trustplane-review";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ pub const CONTROLLER: Controller = Controller {
     deployment: AUTHORITY_DEPLOYMENT,
     lease: AUTHORITY_LEASE,
     namespace_variable: "POD_NAMESPACE",
-    policy: policy::SPIFFE_STATUS,
+    policy: Some(policy::SPIFFE_STATUS),
 };
 
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ use crate::{
 mod authority;
 mod controller;
 mod federate;
+mod review;
 mod routes;
 
 use controller::{helm_upgrade, leader, replicas};
@@ -139,6 +140,7 @@ pub fn evaluate(facts: &Facts, expect: Expect) -> Vec<CheckResult> {
     ];
     lines.extend(evaluator.federate());
     lines.extend(evaluator.authority());
+    lines.extend(evaluator.review());
     lines.push(evaluator.encryption());
     lines
 }

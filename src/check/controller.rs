@@ -1,5 +1,5 @@
 //! The installation of a controller beside `trustplane inject`: its Deployment with the account, its
-//! Lease, and its admission policy. `federate` and `authority` add what only they have.
+//! Lease, and its admission policy. `federate`, `authority` and `review` add what only they have.
 
 use kube::Client;
 
@@ -21,7 +21,8 @@ pub struct Controller {
     pub lease: &'static str,
     /// The variable that stands in for its flag `--namespace`.
     pub namespace_variable: &'static str,
-    pub policy: Shipped,
+    /// None for one that needs none.
+    pub policy: Option<Shipped>,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub struct ControllerFound {
     pub deployment: DeploymentFound,
     pub lease: Answer<Holder>,
     pub account: Answer<Reviewed>,
-    /// None where the API server does not know the kind.
+    /// None where the API server does not know the kind, or where there is none to look for.
     pub policy: Answer<Option<PolicyFound>>,
 }
 
@@ -61,8 +62,15 @@ impl Controller {
         let (lease, account, policy) = tokio::join!(
             holder::read(client, namespace, self.lease, clock),
             questions::review(client, Some(&user), needed),
-            questions::policy(client, self.policy),
+            self.policy(client),
         );
         Ok(ControllerFound { deployment, lease, account, policy: policy? })
+    }
+
+    async fn policy(&self, client: &Client) -> Result<Answer<Option<PolicyFound>>, ManifestError> {
+        match self.policy {
+            Some(policy) => questions::policy(client, policy).await,
+            None => Ok(Ok(None)),
+        }
     }
 }

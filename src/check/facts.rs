@@ -6,6 +6,7 @@ use crate::{
         federate::FederateFound,
         found::{Answer, DeploymentFound, Installed, PolicyFound, Reviewed, RouteApi, Server},
         probe::Enforcement,
+        review,
         routes::RoutesFound,
     },
     inject::act::capability::StatusField,
@@ -37,6 +38,8 @@ pub struct Facts {
     pub federate: FederateFound,
     /// `trustplane authority`: none where it is not installed.
     pub authority: Answer<Option<authority::Installation>>,
+    /// `trustplane review`: none where it is not installed.
+    pub review: Answer<Option<review::Installation>>,
 }
 
 impl Facts {

@@ -25,7 +25,7 @@ pub const CONTROLLER: Controller = Controller {
     deployment: FEDERATE_DEPLOYMENT,
     lease: FEDERATE_LEASE,
     namespace_variable: "TRUSTPLANE_SPIRE_NAMESPACE",
-    policy: policy::ENDPOINT,
+    policy: Some(policy::ENDPOINT),
 };
 
 /// The kinds of the SPIRE controller manager, by their plural names.

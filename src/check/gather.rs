@@ -15,7 +15,7 @@ use super::{
     found::{Answer, Reviewed, RouteApi, Server},
     policy,
     probe::Enforcement,
-    questions,
+    questions, review,
     rights::{self, ManifestError, Right},
     routes,
 };
@@ -63,7 +63,18 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
     let granted = [rights::of_controller(&[])?, rights::of_election(namespace)?].concat();
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let clock = Clock::system();
-    let (route_api, status_field, installer, account, policy, lease, routes, federate, authority) = tokio::join!(
+    let (
+        route_api,
+        status_field,
+        installer,
+        account,
+        policy,
+        lease,
+        routes,
+        federate,
+        authority,
+        review,
+    ) = tokio::join!(
         route_api(client),
         capability::status_field(client),
         installer(client, namespace, granted),
@@ -73,6 +84,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         routes::gather(client, &served, clock.now()),
         federate::gather(client, namespace, &clock),
         authority::gather(client, namespace, &clock),
+        review::gather(client, namespace, &clock),
     );
     Ok(Facts {
         namespace: namespace.to_owned(),
@@ -90,6 +102,7 @@ pub async fn gather(client: &Client, url: &str, namespace: &str) -> Result<Facts
         routes,
         federate: federate?,
         authority: authority?,
+        review: review?,
     })
 }
 

@@ -21,6 +21,12 @@ const AUTHORITY_ROLES: [&str; 2] = [
 ];
 const AUTHORITY_STATE_ROLE: &str = include_str!("../../deploy/authority/state-role.yaml");
 
+const REVIEW_ROLES: [&str; 2] = [
+    include_str!("../../deploy/review/role.yaml"),
+    include_str!("../../deploy/review/lease-role.yaml"),
+];
+const REVIEW_STATE_ROLE: &str = include_str!("../../deploy/review/state-role.yaml");
+
 /// One verb on one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Right {
@@ -126,9 +132,22 @@ pub fn of_authority(
     installed_in: &str,
     state_namespace: &str,
 ) -> Result<Vec<Right>, ManifestError> {
+    in_two_places((&AUTHORITY_ROLES, installed_in), (AUTHORITY_STATE_ROLE, state_namespace))
+}
+
+/// What `trustplane review` calls: in the cluster, where it is installed, and where its Secret and ConfigMap are.
+pub fn of_review(installed_in: &str, state_namespace: &str) -> Result<Vec<Right>, ManifestError> {
+    in_two_places((&REVIEW_ROLES, installed_in), (REVIEW_STATE_ROLE, state_namespace))
+}
+
+/// The rights of a job's Roles, and of the Role for its state, each with the namespace that they are in.
+fn in_two_places(
+    (roles, installed_in): (&[&str], &str),
+    (state_role, state_namespace): (&str, &str),
+) -> Result<Vec<Right>, ManifestError> {
     let in_place = |chosen| move |object: &Value| place(object, &[(NAMESPACE, chosen)]);
-    let mut rights = granted(&AUTHORITY_ROLES, in_place(installed_in))?;
-    rights.extend(granted(&[AUTHORITY_STATE_ROLE], in_place(state_namespace))?);
+    let mut rights = granted(roles, in_place(installed_in))?;
+    rights.extend(granted(&[state_role], in_place(state_namespace))?);
     Ok(rights)
 }
 
@@ -272,6 +291,22 @@ mod tests {
             "get secrets/trustplane-authority in keys",
             "patch configmaps/trustplane-bundle in keys",
             "get configmaps/trustplane-authority-requests in keys",
+            "create events.events.k8s.io in keys",
+        ] {
+            assert!(all.contains(&right.to_owned()), "{right}: {all:?}");
+        }
+        assert!(!all.contains(&"get secrets in keys".to_owned()), "{all:?}");
+    }
+
+    #[test]
+    fn reviews_rights_are_those_of_its_roles_each_in_its_place() {
+        let all = shown(&of_review("infra", "keys").unwrap());
+        for right in [
+            "create tokenreviews.authentication.k8s.io",
+            "create subjectaccessreviews.authorization.k8s.io",
+            "update leases.coordination.k8s.io/trustplane-review in infra",
+            "patch secrets/trustplane-review in keys",
+            "patch configmaps/trustplane-review-status in keys",
             "create events.events.k8s.io in keys",
         ] {
             assert!(all.contains(&right.to_owned()), "{right}: {all:?}");

@@ -25,9 +25,8 @@ use crate::{
         shutdown, terminal as page,
     },
     uninstall::{
-        authority::{self, Authority},
         execute::{self, Order, Removal},
-        federate::{self, Federate},
+        others::Others,
         plan::{Outlook, Pairs},
         printer::{self, Ended},
         running::{self, Running},
@@ -42,7 +41,7 @@ use crate::{
 /// annotations and .status.certificate are removed. This cannot be undone: what was kept is no
 /// longer known as injected. With --dry-run alone you see what either choice would do.
 ///
-/// What trustplane federate and trustplane authority keep, such as the keys of a trust domain, is not
+/// What trustplane federate, authority and review keep, such as the keys of a trust domain, is not
 /// touched. The command lists it, and prints how to remove it.
 ///
 /// Stop the controller first. It is safe to run this again after an interruption.
@@ -129,12 +128,9 @@ impl Uninstall {
             .map_err(|error| Unable(no_routes(error)))?;
         let status = self.status_field();
         let outlook = Outlook::of(found, status);
-        let (sandbox, federate, authority) = tokio::join!(
-            running::sandbox(&client),
-            federate::find(&client, self.installed_in()),
-            authority::find(&client, self.installed_in()),
-        );
-        let found = Found { outlook, sandbox, federate, authority };
+        let (sandbox, others) =
+            tokio::join!(running::sandbox(&client), Others::find(&client, self.installed_in()),);
+        let found = Found { outlook, sandbox, others };
 
         let Some(pairs) = self.routes.map(Pairs::from) else {
             return self.without_a_choice(&found);
@@ -237,10 +233,9 @@ impl Uninstall {
             // With --namespace there may be Routes in others before anything is removed.
             Output::Text if self.namespaces.is_empty() => {
                 let width = output::width();
-                let Found { federate, authority, .. } = found;
-                let rest = printer::next_steps(self.installed_in(), authority, width);
-                let apart = [federate.next_steps(width), authority.next_steps(width)].concat();
-                print(&format!("{apart}{rest}"))
+                let others = &found.others;
+                let rest = printer::next_steps(self.installed_in(), &others.authority, width);
+                print(&format!("{}{rest}", others.next_steps(width)))
             }
             Output::Text | Output::Json => Ok(()),
         }
@@ -251,21 +246,18 @@ impl Uninstall {
 struct Found {
     outlook: Outlook,
     sandbox: Option<Injecting>,
-    federate: Federate,
-    authority: Authority,
+    others: Others,
 }
 
 impl Found {
     fn table(&self, pairs: Option<Pairs>) -> String {
         let width = output::width();
         let table = printer::table(&self.outlook, pairs, width);
-        let federate = self.federate.notice(&self.outlook, width);
-        format!("{table}{federate}{}", self.authority.notice(width))
+        format!("{table}{}", self.others.notice(&self.outlook, width))
     }
 
     fn document(&self, pairs: Option<Pairs>, ended: Option<&Ended>, namespace: &str) -> String {
-        let Self { outlook, federate, authority, .. } = self;
-        printer::document(outlook, pairs, ended, federate, authority, namespace)
+        printer::document(&self.outlook, pairs, ended, &self.others, namespace)
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     authority::Authority,
     execute::Removal,
-    federate::Federate,
+    others::Others,
     plan::{Effect, Marked, Outlook, Pairs},
 };
 use crate::{
@@ -230,8 +230,7 @@ pub fn document(
     outlook: &Outlook,
     pairs: Option<Pairs>,
     ended: Option<&Ended>,
-    federate: &Federate,
-    authority: &Authority,
+    others: &Others,
     namespace: &str,
 ) -> String {
     let marked = outlook.marked.iter().map(|marked| {
@@ -244,16 +243,17 @@ pub fn document(
     let status_only = outlook.status_only.iter().map(|at| entry(at, ended));
     let left_alone = outlook.left_alone.iter().map(|marked| place(&marked.at));
     let undecodable = outlook.undecodable.iter().map(place);
-    let report = json!({
+    let mut report = json!({
         "routes": pairs,
         "plan": marked.collect::<Vec<_>>(),
         "statusOnly": status_only.collect::<Vec<_>>(),
         "leftAlone": left_alone.collect::<Vec<_>>(),
         "undecodable": undecodable.collect::<Vec<_>>(),
-        "next": next(namespace, authority),
-        "federate": federate.document(),
-        "authority": authority.document(),
+        "next": next(namespace, &others.authority),
     });
+    for (job, document) in others.documents() {
+        report[job] = document;
+    }
     printable::json(&format!("{report}\n"))
 }
 
@@ -388,14 +388,7 @@ Routes that lose .status.certificate and nothing else: 1
         outlook.marked[1].asks_for = Some(HOSTILE.into());
         let shown = strip_str(&table(&outlook, None, 100)).to_string();
         assert!(is_harmless(&shown) && shown.contains("\\u{1b}[31mred"), "{shown:?}");
-        let text = document(
-            &outlook,
-            None,
-            None,
-            &Federate::default(),
-            &Authority::default(),
-            "trustplane",
-        );
+        let text = document(&outlook, None, None, &Others::default(), "trustplane");
         assert!(is_harmless(&text), "{text:?}");
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["plan"][1]["secret"], HOSTILE);
@@ -426,8 +419,7 @@ Routes that lose .status.certificate and nothing else: 1
             &outlook(),
             Some(Pairs::Clear),
             Some(&ended),
-            &Federate::default(),
-            &Authority::default(),
+            &Others::default(),
             "trustplane",
         );
         let document: Value = serde_json::from_str(&text).unwrap();
@@ -442,14 +434,7 @@ Routes that lose .status.certificate and nothing else: 1
         for field in ["leftAlone", "undecodable"] {
             assert_eq!(document[field], json!([]));
         }
-        let planned = super::document(
-            &outlook(),
-            None,
-            None,
-            &Federate::default(),
-            &Authority::default(),
-            "trustplane",
-        );
+        let planned = super::document(&outlook(), None, None, &Others::default(), "trustplane");
         let planned: Value = serde_json::from_str(&planned).unwrap();
         assert_eq!(
             (&planned["routes"], &planned["plan"][0]["result"]),

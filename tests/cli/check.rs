@@ -118,7 +118,7 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     assert_eq!(that_are(&installed, "warning"), ["routes", "secrets"], "{ran:?}");
     assert_eq!(
         that_are(&installed, "note"),
-        ["authority", "encryption-at-rest", "federate", "policy"]
+        ["authority", "encryption-at-rest", "federate", "policy", "review"]
     );
     assert!(found(&ran, "policy").contains("cannot be seen"), "{ran:?}");
     let blog = format!("{}/blog", ns.name());
@@ -133,8 +133,16 @@ async fn an_installation_is_followed_from_its_end_to_its_beginning() {
     let user = ordinary_user(&cluster).await;
     // Users who may not see the Deployment are not told that it is there.
     let ran = fails(&user, &[], &["install-rights"]).await;
-    let unlisted =
-        ["account-rights", "authority", "deployment", "federate", "lease", "policy", "routes"];
+    let unlisted = [
+        "account-rights",
+        "authority",
+        "deployment",
+        "federate",
+        "lease",
+        "policy",
+        "review",
+        "routes",
+    ];
     assert_eq!(that_are(&results(&ran), "warning"), unlisted, "{ran:?}");
 
     let without_status = json!([{ "op": "remove", "path": "/rules/1" }]).to_string();

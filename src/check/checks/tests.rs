@@ -54,7 +54,7 @@ fn shop() -> ObjectRef {
     ObjectRef::new("web", "shop")
 }
 
-/// A cluster with everything in its place, and without `trustplane federate` and `authority`.
+/// A cluster with everything in its place, and without `trustplane federate`, `authority` and `review`.
 pub(super) fn in_order() -> Facts {
     let reviewed = |asked| Ok(Reviewed { asked, missing: Vec::new() });
     Facts {
@@ -90,6 +90,7 @@ pub(super) fn in_order() -> Facts {
         }),
         federate: FederateFound { installation: Ok(None), server: Ok(None) },
         authority: Ok(None),
+        review: Ok(None),
     }
 }
 
@@ -129,8 +130,8 @@ fn that_are(statuses: &[(&'static str, Status)], wanted: Status) -> Vec<&'static
 #[test]
 fn everything_in_its_place_is_all_ok_but_for_the_hints() {
     let statuses = statuses(&in_order(), Expect::Whatever);
-    assert_eq!(that_are(&statuses, Status::Ok).len(), statuses.len() - 3, "{statuses:?}");
-    let notes = ["federate", "authority", "encryption-at-rest"];
+    assert_eq!(that_are(&statuses, Status::Ok).len(), statuses.len() - 4, "{statuses:?}");
+    let notes = ["federate", "authority", "review", "encryption-at-rest"];
     assert_eq!(that_are(&statuses, Status::Note), notes);
 }
 
@@ -178,6 +179,7 @@ fn every_line_that_fails_or_warns_says_what_to_do() {
             server: Err(ApiError::Forbidden),
         },
         authority: Err(ApiError::Forbidden),
+        review: Err(ApiError::Forbidden),
         ..in_order()
     };
     for facts in [untouched(), forbidden] {
