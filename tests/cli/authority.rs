@@ -11,7 +11,7 @@ use crate::program::trustplane;
 const SECRET: [&str; 5] = ["-n", "trustplane", "get", "secret", "trustplane-authority"];
 
 /// Runs a command that was printed, in the checkout's folder.
-async fn run(kubeconfig: &Path, command: &str) {
+pub async fn run(kubeconfig: &Path, command: &str) {
     let tools = toolbox().unwrap_or_else(|why| panic!("{why}"));
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
     let mut shell = tokio::process::Command::new("sh");

@@ -7,5 +7,6 @@ mod check_routes;
 mod federate;
 mod metrics;
 mod program;
+mod review;
 mod sandbox;
 mod uninstall;

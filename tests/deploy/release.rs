@@ -36,19 +36,21 @@ async fn it_is_installed_upgraded_and_removed_and_routes_and_keys_stay() {
     let chart = chart.to_str().expect("a path is text");
     let values = "--set=routeCrd.install=true,federate.enabled=true,authority.enabled=true,\
                   authority.trustDomain=td-a.test,authority.join.enabled=true,agent.enabled=true,\
-                  agent.namespace=default,agent.createNamespace=false,agent.server=join.test:443,agent.trustDomain=td-a.test,agent.token=nodes";
+                  agent.namespace=default,agent.createNamespace=false,agent.server=join.test:443,agent.trustDomain=td-a.test,agent.token=nodes,\
+                  review.enabled=true,review.config.clusters=clusters: {local: {issuer: https://kubernetes.default.svc}}";
     let to = ["trustplane", chart, "--namespace=trustplane", values];
 
     let notes = cluster.helm(&[&["install"], &to[..], &["--create-namespace"]].concat());
     let notes = notes.expect("it is installed");
     assert!(notes.contains("rollout status deployment/trustplane-inject"), "{notes}");
     let after_install = installed(&cluster);
-    assert_eq!(after_install.len(), 13 + 15 + 21 + 3, "{after_install:#?}");
+    assert_eq!(after_install.len(), 13 + 15 + 21 + 3 + 13, "{after_install:#?}");
     assert!(
         notes.contains("kubectl delete namespace spire"),
         "what destroys keys is said: {notes}"
     );
     assert!(notes.contains("delete secret/trustplane-authority"), "here, too: {notes}");
+    assert!(notes.contains("https://trustplane-review.trustplane.svc"), "{notes}");
 
     cluster.passes_check().await;
 
