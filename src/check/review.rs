@@ -1,12 +1,14 @@
 //! The installation of `trustplane review`: the service, its configuration, and how it stands with each cluster.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, PodSpec},
 };
 use kube::{Api, Client};
+use serde::Deserialize;
 
 use super::{
     controller::{Controller, ControllerFound},
@@ -15,7 +17,7 @@ use super::{
 };
 use crate::{
     k8s::api_error,
-    names::{REVIEW_CONFIG_MAP, REVIEW_DEPLOYMENT, REVIEW_LEASE},
+    names::{REVIEW_CONFIG_MAP, REVIEW_DEPLOYMENT, REVIEW_LEASE, REVIEW_STATUS_CONFIG_MAP},
     review::decide::config::{self, Config, Fault},
     runtime::clock::Clock,
 };
@@ -38,6 +40,8 @@ pub struct Installation {
     /// Where its Secret and its status are.
     pub state_namespace: String,
     pub configuration: Answer<ConfigurationFound>,
+    /// None where nothing was written yet.
+    pub status: Answer<Option<StatusFound>>,
 }
 
 /// The ConfigMap with its configuration.
@@ -48,6 +52,44 @@ pub struct ConfigurationFound {
     pub read: Option<Result<Config, Vec<Fault>>>,
     /// The clusters whose `token_path` or `ca_cert` is in no volume of the Pods.
     pub unmounted: Vec<String>,
+}
+
+/// What the leader says of each cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusFound {
+    /// None for an entry that can't be read.
+    pub clusters: BTreeMap<String, Option<ClusterStatus>>,
+    pub read_at: DateTime<Utc>,
+}
+
+/// As far as it is understood: another version may have written it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ClusterStatus {
+    pub reachable: bool,
+    pub outage: Option<Outage>,
+    /// None for the cluster that it runs in.
+    pub credential: Option<CredentialStatus>,
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Outage {
+    pub since: DateTime<Utc>,
+    pub error: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct CredentialStatus {
+    /// None for one without an end.
+    #[serde(default)]
+    pub expires: Option<DateTime<Utc>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Problem {
+    pub reason: String,
+    pub text: String,
 }
 
 pub async fn gather(
@@ -70,11 +112,12 @@ async fn installation(
 ) -> Result<Installation, ManifestError> {
     let state_namespace = state_namespace(&deployment, namespace).to_owned();
     let needed = rights::of_review(namespace, &state_namespace)?;
-    let (controller, configuration) = tokio::join!(
+    let (controller, configuration, status) = tokio::join!(
         CONTROLLER.gather(client, namespace, clock, deployment, needed),
         configuration(client, namespace),
+        status(client, &state_namespace, clock),
     );
-    Ok(Installation { controller: controller?, state_namespace, configuration })
+    Ok(Installation { controller: controller?, state_namespace, configuration, status })
 }
 
 /// Where its Secret and its status are.
@@ -102,6 +145,20 @@ impl ConfigurationFound {
             _ => Vec::new(),
         };
         Self { config_map: name.to_owned(), read, unmounted }
+    }
+}
+
+async fn status(client: &Client, namespace: &str, clock: &Clock) -> Answer<Option<StatusFound>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api_error::with_timeout(api.get_opt(REVIEW_STATUS_CONFIG_MAP)).await?;
+    Ok(found.map(|found| StatusFound::read(&found, clock.now())))
+}
+
+impl StatusFound {
+    fn read(config_map: &ConfigMap, read_at: DateTime<Utc>) -> Self {
+        let entries = config_map.data.iter().flatten();
+        let clusters = entries.map(|(name, text)| (name.clone(), serde_json::from_str(text).ok()));
+        Self { clusters: clusters.collect(), read_at }
     }
 }
 

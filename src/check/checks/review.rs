@@ -1,12 +1,18 @@
 //! The lines about `trustplane review`. Where it is not installed, one says so.
 
+use chrono::{DateTime, Utc};
+
 use super::{
     CheckResult, Evaluator, Subject,
     controller::{ControllerChecks, if_installed},
     some,
 };
 use crate::{
-    check::review::{CONFIG_KEY, CONTROLLER, ConfigurationFound, Installation},
+    check::review::{
+        CONFIG_KEY, CONTROLLER, ClusterStatus, ConfigurationFound, Installation, Outage,
+        StatusFound,
+    },
+    names::REVIEW_STATUS_CONFIG_MAP,
     review::decide::config::{Config, Fault},
 };
 
@@ -36,6 +42,7 @@ fn lines(installation: &Installation, checks: &ControllerChecks<'_>) -> Vec<Chec
         checks.deployment(replicas, "no token is reviewed, and no credential renewed"),
         checks.lease(lease),
         configuration(installation, checks),
+        status(installation, checks),
     ]
 }
 
@@ -83,6 +90,63 @@ fn clusters(config: &Config) -> String {
         Some(local) => format!("{names}; this one is {local}"),
         None => format!("{names}; tokens of this one are not reviewed"),
     }
+}
+
+fn status(installation: &Installation, checks: &ControllerChecks<'_>) -> CheckResult {
+    let it = Subject { check: "review-status", subject: "reviewed clusters" };
+    let namespace = &installation.state_namespace;
+    let found = match &installation.status {
+        Err(error) => return it.unanswered(error),
+        Ok(None) => {
+            let found = format!("no ConfigMap {REVIEW_STATUS_CONFIG_MAP} in namespace {namespace}");
+            let todo = "The leader writes it as soon as it has asked each cluster. Its log says why it did not.";
+            return it.warning(found, todo).run(checks.logs());
+        }
+        Ok(Some(found)) => found,
+    };
+    let StatusFound { clusters, read_at } = found;
+    let reachable = clusters.values().flatten().filter(|it| it.reachable).count();
+    let summary = format!("{reachable} of {} can be asked", clusters.len());
+    let with = |flaws: Vec<String>| format!("{summary}; {}", some(flaws.into_iter()));
+    let of_all = |flaw: fn(&ClusterStatus, DateTime<Utc>) -> Option<String>| -> Vec<String> {
+        let flaws = clusters.iter().map(|(name, status)| (name, status.as_ref()));
+        let flaws = flaws.filter_map(|(name, status)| Some((name, flaw(status?, *read_at)?)));
+        flaws.map(|(name, flaw)| format!("{name}: {flaw}")).collect()
+    };
+    let ended = of_all(ended);
+    if !ended.is_empty() {
+        let todo = "It can't renew itself any more. Bring a new one, for each of these clusters.";
+        let register = format!(
+            "trustplane review register CLUSTER --kubeconfig FILE --namespace {}",
+            checks.namespace
+        );
+        return it.failed(with(ended), todo).run(register);
+    }
+    let unread = clusters.iter().filter(|(_, status)| status.is_none());
+    let unread = unread.map(|(name, _)| format!("{name}: its entry can't be read"));
+    let flaws: Vec<_> = of_all(flaw).into_iter().chain(unread).collect();
+    if flaws.is_empty() {
+        return it.ok(summary);
+    }
+    it.warning(with(flaws), "docs/review.md says what to do about each, by its alert.")
+        .run(format!("kubectl -n {namespace} get configmap {REVIEW_STATUS_CONFIG_MAP} -o yaml"))
+}
+
+fn ended(status: &ClusterStatus, now: DateTime<Utc>) -> Option<String> {
+    let end = status.credential.as_ref()?.expires.filter(|end| *end <= now)?;
+    Some(format!("our credential ended at {}", end.to_rfc3339()))
+}
+
+fn flaw(status: &ClusterStatus, _now: DateTime<Utc>) -> Option<String> {
+    let outage = match &status.outage {
+        Some(Outage { since, error }) => {
+            Some(format!("not reachable since {}: {error}", since.to_rfc3339()))
+        }
+        None => (!status.reachable).then(|| "not reachable".to_owned()),
+    };
+    let problems = status.problems.iter().map(|it| format!("{} ({})", it.reason, it.text));
+    let flaws: Vec<_> = outage.into_iter().chain(problems).collect();
+    (!flaws.is_empty()).then(|| flaws.join(", "))
 }
 
 #[cfg(test)]

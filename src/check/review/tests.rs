@@ -67,3 +67,28 @@ fn a_configuration_that_is_missing_and_one_with_faults_are_told_apart() {
     let config = found(json!({ CONFIG_KEY: CONFIG }), &pod).read.unwrap().unwrap();
     assert_eq!(config.clusters.len(), 3);
 }
+
+#[test]
+fn the_status_of_each_cluster_is_read_by_itself_and_what_is_new_in_it_is_passed_over() {
+    let now = "2030-06-15T12:00:00Z".parse().unwrap();
+    let well = json!({
+        "reachable": true, "keys": 2, "credential": { "from": "secret", "expires": now },
+        "invented": { "later": 1 },
+    });
+    let ill = json!({
+        "reachable": false, "keys": 0, "outage": { "since": now, "error": "HTTP 503" },
+        "problems": [{ "reason": "NoCredential", "text": "there is no token" }],
+    });
+    let data = json!({ "a": well.to_string(), "b": ill.to_string(), "c": "no JSON" });
+    let config_map = serde_json::from_value(json!({ "data": data })).unwrap();
+    let clusters = StatusFound::read(&config_map, now).clusters;
+    let (a, b) = (clusters["a"].as_ref().unwrap(), clusters["b"].as_ref().unwrap());
+    assert!(a.reachable && a.outage.is_none() && a.problems.is_empty());
+    assert_eq!(a.credential.as_ref().unwrap().expires, Some(now));
+    assert!(!b.reachable && b.credential.is_none());
+    assert_eq!(
+        (&*b.outage.as_ref().unwrap().error, &*b.problems[0].reason),
+        ("HTTP 503", "NoCredential")
+    );
+    assert_eq!(clusters["c"], None);
+}

@@ -1,5 +1,7 @@
 //! The lines about `trustplane review`, in each of their states.
 
+use chrono::TimeDelta;
+
 use super::*;
 use crate::{
     check::{
@@ -9,6 +11,7 @@ use crate::{
         },
         facts::Facts,
         found::Reviewed,
+        review::{CredentialStatus, Problem},
     },
     k8s::api_error::ApiError,
     review::decide::config,
@@ -26,7 +29,23 @@ fn installation() -> Installation {
         controller: controller("trustplane-review", "trustplane"),
         state_namespace: "trustplane".into(),
         configuration: Ok(configured(CONFIG)),
+        status: Ok(Some(status_of([("local", well(None)), ("b", well(Some(168)))]))),
     }
+}
+
+fn now() -> DateTime<Utc> {
+    "2030-06-15T12:00:00Z".parse().unwrap()
+}
+
+/// With a credential that ends in so many hours.
+fn well(hours: Option<i64>) -> ClusterStatus {
+    let ends = |hours| CredentialStatus { expires: Some(now() + TimeDelta::hours(hours)) };
+    ClusterStatus { reachable: true, credential: hours.map(ends), ..ClusterStatus::default() }
+}
+
+fn status_of<const N: usize>(clusters: [(&str, ClusterStatus); N]) -> StatusFound {
+    let clusters = clusters.into_iter().map(|(name, it)| (name.to_owned(), Some(it)));
+    StatusFound { clusters: clusters.collect(), read_at: now() }
 }
 
 fn configured(text: &str) -> ConfigurationFound {
@@ -65,17 +84,23 @@ fn where_review_is_not_installed_one_line_says_so_and_nothing_fails() {
 fn a_service_in_order_is_ok() {
     let lines = but(|_| {});
     let results: Vec<_> = lines.iter().map(|line| (line.check, line.result)).collect();
-    let checks = ["review-rights", "review-deployment", "review-lease", "review-config"];
+    let checks =
+        ["review-rights", "review-deployment", "review-lease", "review-config", "review-status"];
     assert_eq!(results, checks.map(|check| (check, Status::Ok)));
     assert!(lines.iter().all(|line| line.subject.len() <= 19), "the columns are aligned");
     assert_eq!(lines[3].found, "b, local; this one is local");
+    assert_eq!(lines[4].found, "2 of 2 can be asked");
 }
 
 #[test]
 fn what_may_not_be_read_is_a_warning_in_its_own_line() {
-    let lines = but(|it| it.configuration = Err(ApiError::Forbidden));
+    let lines = but(|it| {
+        it.configuration = Err(ApiError::Forbidden);
+        it.status = Err(ApiError::Forbidden);
+    });
     let warned = lines.iter().filter(|line| line.result == Status::Warning);
-    assert_eq!(warned.map(|line| line.check).collect::<Vec<_>>(), ["review-config"]);
+    let warned: Vec<_> = warned.map(|line| line.check).collect();
+    assert_eq!(warned, ["review-config", "review-status"]);
 }
 
 #[test]
@@ -127,4 +152,50 @@ fn where_tokens_of_this_cluster_are_not_reviewed_it_says_so() {
     let without = CONFIG.replace("  local: {issuer: https://kubernetes.default.svc}\n", "");
     let line = line("review-config", |it| it.configuration = Ok(configured(&without)));
     assert_eq!(line.found, "b; tokens of this one are not reviewed");
+}
+
+#[test]
+fn what_is_wrong_with_a_cluster_is_told_with_its_name() {
+    let since = now() - TimeDelta::hours(1);
+    let ill = ClusterStatus {
+        reachable: false,
+        outage: Some(Outage { since, error: "HTTP 503".into() }),
+        problems: vec![Problem {
+            reason: "KeyShared".into(),
+            text: "key k is published by a".into(),
+        }],
+        ..well(Some(1))
+    };
+    let found = status_of([("local", well(None)), ("b", ill)]);
+    let line = line("review-status", |it| it.status = Ok(Some(found)));
+    assert_eq!(line.result, Status::Warning);
+    assert_eq!(
+        line.found,
+        "1 of 2 can be asked; b: not reachable since 2030-06-15T11:00:00+00:00: HTTP 503, KeyShared (key k is \
+         published by a)"
+    );
+}
+
+#[test]
+fn a_credential_that_has_ended_fails_because_it_does_not_renew_itself() {
+    let found = status_of([("b", well(Some(0))), ("c", well(Some(1)))]);
+    let line = line("review-status", |it| it.status = Ok(Some(found)));
+    assert_eq!(line.result, Status::Failed);
+    assert!(
+        line.found.ends_with("; b: our credential ended at 2030-06-15T12:00:00+00:00"),
+        "{line:?}"
+    );
+    assert!(line.command.unwrap().starts_with("trustplane review register CLUSTER"));
+}
+
+#[test]
+fn a_status_that_is_missing_or_can_not_be_read_is_a_warning() {
+    let missing = line("review-status", |it| it.status = Ok(None));
+    assert_eq!(missing.result, Status::Warning);
+    let unread = line("review-status", |it| {
+        let clusters = [("b".to_owned(), None)].into();
+        it.status = Ok(Some(StatusFound { clusters, read_at: now() }));
+    });
+    assert_eq!(unread.result, Status::Warning);
+    assert_eq!(unread.found, "0 of 1 can be asked; b: its entry can't be read");
 }
