@@ -141,9 +141,9 @@ impl Place {
     pub fn may_take_leave(&self) -> Option<Leave<'_>> {
         let requests = *self.0.requests.borrow();
         match self.0.limit.leaving.try_acquire() {
-            Ok(permit) if requests.begun > 0 => Some(Leave(Some(permit))),
+            Ok(permit) if requests.begun > 0 => Some(Leave { _permit: Some(permit) }),
             // It began after this connection was chosen.
-            _ if requests.under_way > 0 => Some(Leave(None)),
+            _ if requests.under_way > 0 => Some(Leave { _permit: None }),
             _ => None,
         }
     }
@@ -185,7 +185,9 @@ impl Drop for Place {
 }
 
 /// Until it is dropped, one fewer of the others may.
-pub struct Leave<'a>(Option<SemaphorePermit<'a>>);
+pub struct Leave<'a> {
+    _permit: Option<SemaphorePermit<'a>>,
+}
 
 #[cfg(test)]
 mod tests {

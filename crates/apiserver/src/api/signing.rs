@@ -55,7 +55,7 @@ pub(super) fn configuration(server: &ApiServer, parts: &Parts) -> Result<Answer,
 }
 
 pub(super) fn jwks(server: &ApiServer, parts: &Parts) -> Result<Answer, ApiError> {
-    let keys = server.tokens().keys().to_jwks();
+    let keys = server.tokens().keys().jwks();
     let keys = keys.map_err(|error| ApiError::internal(&error.to_string()))?;
     document(parts, keys, "application/jwk-set+json")
 }

@@ -134,7 +134,7 @@ impl Keys {
         self.copied = keys;
     }
 
-    pub fn to_jwks(&mut self) -> Result<Value, KeyError> {
+    pub fn jwks(&mut self) -> Result<Value, KeyError> {
         self.signing()?;
         let own = self.own.iter().filter(|key| key.is_published).map(Key::to_jwk);
         let keys: Vec<Value> = own.chain(self.copied.iter().cloned()).collect();

@@ -71,7 +71,7 @@ impl Stage {
     }
 
     fn jwks(&mut self) -> Vec<String> {
-        let keys = self.tokens.keys().to_jwks().unwrap();
+        let keys = self.tokens.keys().jwks().unwrap();
         let keys = keys["keys"].as_array().unwrap();
         keys.iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
     }
@@ -230,7 +230,7 @@ fn a_key_can_sign_before_it_is_published() {
 fn a_copied_key_is_published_and_verifies_nothing() {
     let (mut stage, mut other) = (Stage::new(), Stage::new());
     let token = other.issue(None, &[ISSUER]);
-    let copied = other.tokens.keys().to_jwks().unwrap()["keys"].as_array().unwrap().clone();
+    let copied = other.tokens.keys().jwks().unwrap()["keys"].as_array().unwrap().clone();
     stage.tokens.keys().publish_copies(copied);
     assert!(stage.jwks().contains(&other.jwks()[0]));
     assert_eq!(stage.review(&token), Err(Refusal::UnknownKey));
