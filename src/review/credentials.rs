@@ -17,8 +17,8 @@ pub use crate::runtime::redact::BearerToken;
 use crate::{
     k8s::client::Bearer,
     review::decide::{
-        credential::Credential,
-        renewal::{Held, Life, Source},
+        credential::{Credential, Life},
+        renewal::{Held, Source},
         state::State,
         token::{LONGEST, TokenError},
     },

@@ -161,7 +161,7 @@ pub enum Bug {
     StandbyNeverFollows,
     /// Tokens are forgotten when somebody deletes the Secret.
     LostSecretForgotten,
-    /// Whose each key was first is noted anew each time.
+    /// Whose each key was first is noted again each time.
     NotesOverwritten,
     /// A token that an administrator puts into the file later is not read.
     NewerFileIgnored,

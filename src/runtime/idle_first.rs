@@ -57,7 +57,7 @@ struct Requests {
 }
 
 /// The room that one connection takes, until it is dropped.
-pub struct Place(Arc<Connection>);
+pub struct Slot(Arc<Connection>);
 
 /// A request until its answer is sent, or dropped.
 pub struct UnderWay(Arc<Connection>);
@@ -69,7 +69,7 @@ impl IdleFirst {
 
     /// A place for a new connection. The longest idle one loses its own if there is none left; if each has a
     /// request under way, there is no place.
-    pub fn admit(self: &Arc<Self>) -> Option<Place> {
+    pub fn admit(self: &Arc<Self>) -> Option<Slot> {
         let mut open = lock(&self.open);
         if open.count >= self.most {
             let (_, longest_idle) = open.idle.pop_first()?;
@@ -84,7 +84,7 @@ impl IdleFirst {
         });
         open.count += 1;
         open.idles(&connection);
-        Some(Place(connection))
+        Some(Slot(connection))
     }
 }
 
@@ -121,7 +121,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Place {
+impl Slot {
     /// A request begins. To be called before anybody waits for anything, since the connection is idle until then.
     pub fn request(&self) -> UnderWay {
         self.0.request()
@@ -172,7 +172,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Self(connection) = self;
         let mut open = lock(&connection.limit.open);

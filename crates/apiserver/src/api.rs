@@ -4,7 +4,7 @@
 //! for the first time, provided that its body is in memory. Unsupported requests are refused plainly.
 
 mod accept;
-mod access;
+mod access_rules;
 mod answer;
 mod body;
 mod discovery;
@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 pub use self::body::Body;
-use self::{access::Attributes, answer::Answer, openapi::Documents, path::Path};
+use self::{access_rules::Attributes, answer::Answer, openapi::Documents, path::Path};
 use crate::{
     api_error::ApiError,
     kinds::{self, Kinds},
@@ -185,7 +185,7 @@ impl ApiServer {
     }
 
     fn route(&self, parts: &Parts, body: Bytes) -> Result<Answer, ApiError> {
-        let user = access::user(self, &parts.headers)?;
+        let user = access_rules::user(self, &parts.headers)?;
         let attributes = Attributes::of_request(parts);
         if !attributes.are_allowed_to(&user) {
             return Err(attributes.refusal(&user));

@@ -57,7 +57,6 @@ pub struct Call {
     pub path: String,
     pub bearer: String,
     pub body: Value,
-    pub at: Instant,
 }
 
 impl Call {
@@ -118,11 +117,6 @@ impl Remote {
         token
     }
 
-    /// Takes every token back that it granted.
-    pub fn revoke_all(&self) {
-        lock(&self.granted).clear();
-    }
-
     pub fn calls(&self) -> Vec<Call> {
         lock(&self.calls).iter().filter(|call| !call.path.ends_with("/jwks")).cloned().collect()
     }
@@ -149,7 +143,7 @@ impl Remote {
         let path = request.uri().path().to_owned();
         let body = request.into_body().collect().await?.to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let call = Call { path, bearer, body, at: Instant::now() };
+        let call = Call { path, bearer, body };
         lock(&self.calls).push(call.clone());
         let delay = lock(&self.manners).delay;
         sleep(delay).await;

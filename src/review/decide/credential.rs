@@ -2,13 +2,23 @@
 
 use std::fmt;
 
-use chrono::{DateTime, SubsecRound as _, Utc};
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 
-use super::{
-    renewal::Life,
-    token::{Token, TokenError},
-};
+use super::token::{Token, TokenError};
 use crate::runtime::redact::BearerToken;
+
+/// The time that a credential is valid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub issued: DateTime<Utc>,
+    pub expires: DateTime<Utc>,
+}
+
+impl Life {
+    pub fn length(self) -> TimeDelta {
+        self.expires - self.issued
+    }
+}
 
 /// A ServiceAccount of the remote cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

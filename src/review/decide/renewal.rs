@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{credential::Credential, state::Saved};
+use super::{
+    credential::{Credential, Life},
+    state::Saved,
+};
 
 /// As `renewal` in the configuration says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,19 +14,6 @@ pub struct Policy {
     pub token_duration: TimeDelta,
     /// How long before its end a token is renewed.
     pub renew_before: TimeDelta,
-}
-
-/// The time that a credential is valid for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
-    pub issued: DateTime<Utc>,
-    pub expires: DateTime<Utc>,
-}
-
-impl Life {
-    fn length(self) -> TimeDelta {
-        self.expires - self.issued
-    }
 }
 
 /// When to ask for the next one.

@@ -158,8 +158,8 @@ mod tests {
         Facts { error: Some(error.to_owned()), ..well() }
     }
 
-    /// The entry of a cluster after these facts, told one after the other, a minute apart.
-    fn told(all: &[Facts]) -> Entry {
+    /// The entry of a cluster after these facts, reported one after the other, a minute apart.
+    fn reported(all: &[Facts]) -> Entry {
         let mut entries_now = BTreeMap::new();
         for (minutes, facts) in (0..).zip(all) {
             let facts = BTreeMap::from([("a", facts.clone())]);
@@ -170,26 +170,26 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_well_is_told_the_same_for_ever() {
-        assert_eq!(told(&[well()]), told(&[well(), well(), well()]));
-        let entry = told(&[well()]);
+        assert_eq!(reported(&[well()]), reported(&[well(), well(), well()]));
+        let entry = reported(&[well()]);
         assert!(entry.reachable && entry.outage.is_none() && entry.problems.is_empty());
         assert_eq!(entry.credential.unwrap().from, "secret");
     }
 
     #[test]
     fn an_outage_has_the_time_and_the_error_with_which_it_began() {
-        let entry = told(&[well(), down("HTTP 503"), down("no route"), down("HTTP 503")]);
+        let entry = reported(&[well(), down("HTTP 503"), down("no route"), down("HTTP 503")]);
         let outage = entry.outage.unwrap();
         assert_eq!((outage.since, &*outage.error), (noon() + TimeDelta::minutes(1), "HTTP 503"));
         assert!(!entry.reachable && entry.keys == 2);
-        assert!(told(&[down("x"), well()]).reachable);
-        let again = told(&[down("x"), well(), down("y")]).outage.unwrap();
+        assert!(reported(&[down("x"), well()]).reachable);
+        let again = reported(&[down("x"), well(), down("y")]).outage.unwrap();
         assert_eq!(again.since, noon() + TimeDelta::minutes(2));
     }
 
     #[test]
     fn a_cluster_of_which_nothing_is_known_is_not_reachable() {
-        let entry = told(&[Facts::default()]);
+        let entry = reported(&[Facts::default()]);
         assert!(!entry.reachable && entry.credential.is_none());
     }
 

@@ -70,7 +70,11 @@ mod tests {
         }
 
         fn run(self: Arc<Self>, stop: CancellationToken) -> BoxFuture<'static, anyhow::Result<()>> {
-            async move { Ok(stop.cancelled().await) }.boxed()
+            async move {
+                stop.cancelled().await;
+                Ok(())
+            }
+            .boxed()
         }
     }
 

@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::runtime::{
-    idle_first::{IdleFirst, Place, UnderWay},
+    idle_first::{IdleFirst, Slot, UnderWay},
     tls_listener::{CertReloader, ClientCertificate, ClientRoots, TlsListener},
 };
 
@@ -123,7 +123,7 @@ async fn accept<L: Listener>(
     while connections.join_next().await.is_some() {}
 }
 
-async fn serve_connection<S>(stream: S, requests: Requests, place: Place, stop: CancellationToken)
+async fn serve_connection<S>(stream: S, requests: Requests, place: Slot, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::table::{Include, Table};
 use super::{
-    ApiServer, accept::Format, access::Attributes, answer::Answer, params::Params, payload,
+    ApiServer, accept::Format, access_rules::Attributes, answer::Answer, params::Params, payload,
 };
 use crate::{
     api_error::{ApiError, Cause},
