@@ -44,8 +44,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// go-spiffe sets no limit of its own.
-const fetchTimeout = 10 * time.Second
+// go-spiffe sets no limit of its own. Long enough for a busy machine.
+const fetchTimeout = 30 * time.Second
 
 type question struct {
 	Op         string   `json:"op"`

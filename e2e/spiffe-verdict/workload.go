@@ -19,7 +19,7 @@ import (
 
 const (
 	updateTimeout = 30 * time.Second
-	peerTimeout   = 10 * time.Second
+	peerTimeout   = 30 * time.Second
 )
 
 var errNoSubscription = errors.New("not a question: subscribe comes first")

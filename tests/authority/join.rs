@@ -3,7 +3,7 @@
 pub mod client;
 pub mod refusals;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use http::Method;
@@ -27,7 +27,7 @@ use trustplane::{
     },
 };
 
-use crate::stage::{FEDERATIONS, OWN, REQUESTS, Replica, Stage, eventually};
+use crate::stage::{FEDERATIONS, OWN, PATIENCE, REQUESTS, Replica, Stage, eventually};
 use client::{Attempt, JoinClient, Joins, PartnerCa, ca_params, csr, tls};
 
 pub const TOKENS: &str = "/apis/trustplane.dev/v1/jointokens";
@@ -87,10 +87,9 @@ pub async fn scene() -> (Stage, PartnerCa, Replica, JoinClient) {
     let replica = start(&stage, PeerAddress::Connection);
     let client = ready(&stage, &replica).await;
     // The watches bring them a moment later than the API server has them.
-    let mut tries = 0;
+    let start = Instant::now();
     while let Err(status) = client.join(&Attempt::new(&ca, "/ci/probe")).await {
-        tries += 1;
-        assert!(tries < 20, "{status}: {:?}", stage.records().last());
+        assert!(start.elapsed() < PATIENCE, "{status}: {:?}", stage.records().last());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     (stage, ca, replica, client)

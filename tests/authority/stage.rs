@@ -57,7 +57,8 @@ pub const CONFIG_MAP: &str = "/api/v1/namespaces/trustplane/configmaps/trustplan
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 pub const REQUESTS: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-authority-requests";
 pub const AUDITED: &str = "/api/v1/namespaces/trustplane/configmaps/trustplane-spiffe-federations";
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than anything takes, however busy this machine is.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn policy() -> ca::Policy {
     ca::Policy {

@@ -28,13 +28,12 @@ use trustplane::{
 
 use crate::{
     peer::{HOST, Profile},
-    stage::{FEDERATIONS, OWN, REQUESTS, Replica, Stage, eventually},
+    stage::{FEDERATIONS, OWN, PATIENCE, REQUESTS, Replica, Stage, eventually},
 };
 
 pub const SPIRE: &str = "spire.test";
 pub const ENDPOINT_ID: &str = "spiffe://own.test/trustplane/authority";
 const PATH: &str = "webapi/spiffe/bundle.json";
-const SOON: Duration = Duration::from_secs(20);
 
 /// Of a SPIRE server that federates with one trust domain, by the same profile in both directions.
 pub fn conf(profile: Profile, trust_domain: &str, url: &str, endpoint_id: &str) -> Value {
@@ -138,7 +137,7 @@ impl Both {
 
     async fn until_endpoint_has_another(&self, old: &[CertificateDer<'_>]) {
         let is_new = async || self.our_svid().await != old;
-        eventually_equals(SOON, "the endpoint has a new SVID", true, is_new).await;
+        eventually_equals(PATIENCE, "the endpoint has a new SVID", true, is_new).await;
     }
 
     pub async fn spire_svid(&self) -> Vec<CertificateDer<'static>> {
