@@ -3,6 +3,7 @@
 mod authority;
 mod federation;
 mod join;
+mod review;
 mod tour_args;
 
 use std::{io::IsTerminal, time::Duration};
@@ -58,6 +59,9 @@ Examples:
   See a partner's workloads join it, and what workloads there get:
     trustplane demo join
 
+  See one endpoint review the tokens of two clusters:
+    trustplane demo review
+
 Exit codes: 0 every step showed what it should, 1 one did not or something went wrong, 2 the command
 line is wrong, 130 the tour was stopped before its end. NO_COLOR switches colours off."
 )]
@@ -84,6 +88,7 @@ enum Job {
     Authority(authority::Authority),
     Federation(federation::Federation),
     Join(join::Join),
+    Review(review::Review),
 }
 
 impl Demo {
@@ -92,6 +97,7 @@ impl Demo {
             Some(Job::Authority(tour)) => return tour.run(),
             Some(Job::Federation(tour)) => return tour.run(),
             Some(Job::Join(tour)) => return tour.run(),
+            Some(Job::Review(tour)) => return tour.run(),
             None => {}
         }
         self.settings.init_log();

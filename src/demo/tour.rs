@@ -12,6 +12,7 @@ pub mod observed;
 pub mod parts;
 pub mod printer;
 pub mod probe;
+pub mod review;
 pub mod steps;
 pub mod walk;
 

@@ -9,5 +9,6 @@ mod federation_tour;
 mod in_process;
 mod join_tour;
 mod program;
+mod review_tour;
 mod stage;
 mod tours;
