@@ -64,10 +64,20 @@ impl Installed {
     }
 
     async fn create(&self, object: &Value) {
+        let file = self.file(object);
+        let applied = self.cluster.kubectl(&["apply", "--server-side", "-f", &file]).await;
+        applied.expect("it is created");
+    }
+
+    /// What a GitOps tool finds different from what it applied.
+    async fn drift(&self, object: &Value) -> Result<String, String> {
+        self.cluster.kubectl(&["diff", "--server-side", "-f", &self.file(object)]).await
+    }
+
+    fn file(&self, object: &Value) -> String {
         let file = self.cluster.scratch().join(format!("{}.json", suite::next_number()));
         std::fs::write(&file, object.to_string()).unwrap();
-        let apply = ["apply", "--server-side", "-f", file.to_str().unwrap()];
-        self.cluster.kubectl(&apply).await.expect("it is created");
+        file.to_str().unwrap().to_owned()
     }
 
     /// The bundle that is published.
@@ -127,7 +137,8 @@ async fn two_replicas_publish_one_bundle_and_sync_with_the_rights_of_their_accou
     let document = installed.document().await;
     assert_eq!(installed.note_keys().await, 1);
 
-    installed.create(&federation("td-b.test", json!({ "static": { "bundle": document } }))).await;
+    let federation = federation("td-b.test", json!({ "static": { "bundle": document } }));
+    installed.create(&federation).await;
     eventually(SOON, "it is trusted", async || {
         let found = installed.get(&FEDERATION).await.ok_or_else(String::new)?;
         let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -138,6 +149,7 @@ async fn two_replicas_publish_one_bundle_and_sync_with_the_rights_of_their_accou
         }
     })
     .await;
+    assert_eq!(installed.drift(&federation).await.as_deref(), Ok(""));
     installed.keep_objects().await;
     let metrics = format!("{}{}", one.metrics().await, two.metrics().await);
     assert!(
@@ -159,7 +171,8 @@ async fn of_a_hundred_that_join_two_replicas_at_once_one_uses_a_token_for_one_an
     two.ready().await;
     let ca = PartnerCa::new(PARTNER);
     installed.create(&federation(PARTNER, ca.source())).await;
-    installed.create(&join::token("once", |spec| spec["maxUses"] = json!(1))).await;
+    let once = join::token("once", |spec| spec["maxUses"] = json!(1));
+    installed.create(&once).await;
     installed.create(&join::token("ci", |_| {})).await;
     let mut clients = GoClient::new(installed.document().await, &[at_one, at_two]);
     installed.note_keys().await;
@@ -174,6 +187,7 @@ async fn of_a_hundred_that_join_two_replicas_at_once_one_uses_a_token_for_one_an
     join::one_of_a_hundred_joins(&ca, "once", &mut clients).await;
     let token = installed.get(&["get", "jointoken", "once"]).await.unwrap();
     assert_eq!(token["status"]["usedBy"].as_array().unwrap().len(), 1, "{token}");
+    assert_eq!(installed.drift(&once).await.as_deref(), Ok(""));
     installed.keep_objects().await;
     for log in [one.log(), two.log()] {
         assert!(!log.contains("forbidden (HTTP 403)"), "a right is missing:\n{log}");
