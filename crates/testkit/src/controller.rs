@@ -24,6 +24,7 @@ pub struct Launch {
     environment: Vec<(String, String)>,
     kubeconfig: PathBuf,
     program: PathBuf,
+    pages: Option<SocketAddr>,
 }
 
 impl Launch {
@@ -47,11 +48,13 @@ impl Launch {
             .env("RUST_BACKTRACE", "1")
     }
 
-    /// The program with these arguments only. They must choose a free port and JSON logs.
+    /// The program with these arguments only. They must choose a free port and JSON logs, or
+    /// [`Launch::pages_at`] says which port.
     pub fn exactly(name: &str, arguments: &[&str], kubeconfig: PathBuf) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let program = trustplane_binary().to_owned();
-        Self { name: name.to_owned(), arguments, environment: Vec::new(), kubeconfig, program }
+        let (name, environment, pages) = (name.to_owned(), Vec::new(), None);
+        Self { name, arguments, environment, kubeconfig, program, pages }
     }
 
     /// Another program, such as an earlier version.
@@ -84,6 +87,11 @@ impl Launch {
         variables.fold(self, |launch, (name, value)| launch.env(name, value))
     }
 
+    /// Where its pages are, for a program that listens in several places.
+    pub fn pages_at(self, address: SocketAddr) -> Self {
+        Self { pages: Some(address), ..self }
+    }
+
     /// Starts it without waiting.
     pub fn start(self) -> Controller {
         let name = format!("{}.{}", self.name, suite::next_number());
@@ -98,7 +106,7 @@ impl Launch {
         command.env("KUBECONFIG", &self.kubeconfig);
         command.envs(self.environment).args(self.arguments);
         let process = Tied::spawn(command).expect("the controller starts");
-        Controller { name, log, process, address: None }
+        Controller { name, log, process, address: self.pages }
     }
 }
 

@@ -14,6 +14,7 @@
 //! - [`stage`]: a cluster with `trustplane federate` installed.
 //! - [`spire`]: SPIRE servers, agents, the controller manager, and Pebble, an ACME server.
 //! - [`kubelet`]: runs a Pod's containers as processes.
+//! - [`review`]: several clusters whose tokens `trustplane review` is asked about.
 //! - [`router`]: Routes in, HAProxy's configuration out, as OpenShift's router does it.
 //!
 //! Input of users:
@@ -56,6 +57,7 @@ mod paths;
 pub mod process;
 pub mod proxy;
 pub mod report;
+pub mod review;
 pub mod route_table;
 pub mod router;
 mod sandbox;

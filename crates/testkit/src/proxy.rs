@@ -11,6 +11,7 @@
 
 use std::convert::Infallible;
 use std::io::Error;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use kube::client::Body;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::access::Access;
 use crate::cluster::Cluster;
 
 type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
@@ -78,6 +80,8 @@ pub enum Fault {
     BeforeForward(Callback),
     /// Forwards when the gate opens, even if the caller is gone, like a delayed packet.
     HoldBeforeForward(Gate),
+    /// Forwards, and holds the answer until the gate opens.
+    HoldBeforeAnswer(Gate),
     /// Runs the action when the server has answered, then forwards the answer.
     BeforeAnswer(Callback),
     /// Runs the action when the server has answered, then drops the connection: the write is
@@ -142,6 +146,7 @@ impl Gate {
 
 /// A running proxy. Dropping it ends it and its connections.
 pub struct Proxy {
+    address: SocketAddr,
     url: String,
     shared: Arc<Shared>,
     accepting: tokio::task::JoinHandle<()>,
@@ -161,15 +166,23 @@ impl Proxy {
         cluster: &Cluster,
         script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        let mut config =
-            cluster.admin_access().config().await.expect("a configuration for the API server");
+        Self::before(cluster.admin_access(), script).await
+    }
+
+    /// Like [`Proxy::start`], before any API server. Requests keep the identity of their sender.
+    pub async fn before(
+        server: &Access,
+        script: impl Fn(&SeenRequest) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        let mut config = server.config().await.expect("a configuration for the API server");
         // Without retries and with the caller's own token, so that faults reach the caller
         // unchanged.
         config.auth_info = Default::default();
         config.default_retry = false;
         let upstream = Client::try_from(config).expect("a client for the API server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("a bound port"));
+        let address = listener.local_addr().expect("a bound port");
+        let url = format!("http://{address}");
         let shared = Shared {
             upstream,
             script: RwLock::new(Box::new(script)),
@@ -178,7 +191,11 @@ impl Proxy {
         };
         let shared = Arc::new(shared);
         let accepting = tokio::spawn(accept(listener, shared.clone()));
-        Self { url, shared, accepting }
+        Self { address, url, shared, accepting }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its address, for a kubeconfig.
@@ -259,6 +276,11 @@ impl Shared {
                 };
                 // In its own task, because hyper drops ours when the caller disconnects.
                 tokio::spawn(late).await.map_err(Error::other)?
+            }
+            Fault::HoldBeforeAnswer(gate) => {
+                let answer = self.forward(request).await;
+                gate.pass().await;
+                answer
             }
             Fault::BeforeAnswer(callback) => {
                 let answer = self.forward(request).await;

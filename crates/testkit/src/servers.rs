@@ -136,7 +136,7 @@ impl Servers {
             suite::copy_folder(data, &store.join("data"))?;
         }
         let ports = Ports { store: free_port()?, peers: free_port()?, secure: free_port()? };
-        let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports))?;
+        let etcd = Tied::spawn(etcd_command(toolbox, &logs, &store, ports.store, ports.peers))?;
         let admin_token = random_token()?;
         write_api_files(&scratch, &admin_token, policy)?;
         let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -267,8 +267,14 @@ impl Servers {
     }
 }
 
-fn etcd_command(toolbox: &Path, logs: &Path, store: &Path, ports: Ports) -> Command {
-    let Ports { store: clients, peers, .. } = ports;
+/// etcd in `store`, with its ports for clients and for peers.
+pub(crate) fn etcd_command(
+    toolbox: &Path,
+    logs: &Path,
+    store: &Path,
+    clients: u16,
+    peers: u16,
+) -> Command {
     let mut command = tied::command(&toolbox.join("etcd"), &logs.join("etcd.log"), Some(store));
     command
         .args(["--data-dir".as_ref(), store.join("data").as_os_str()])
@@ -320,40 +326,38 @@ fn api_command(
     let mut command =
         tied::command(&toolbox.join("kube-apiserver"), &logs.join("kube-apiserver.log"), None);
     command
-        .args([
-            format!("--etcd-servers=http://127.0.0.1:{}", ports.store),
-            format!("--secure-port={}", ports.secure),
-            format!("--cert-dir={}", scratch.display()),
-        ])
-        .args([
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            // Otherwise a stopping server waits a minute for its watches.
-            "--shutdown-watch-termination-grace-period=2s",
-        ])
+        .args(usual_flags(logs, scratch, ports.store, ports.secure))
         .args([
             format!("--service-account-key-file={}", file("accounts.pub")),
             format!("--service-account-signing-key-file={}", file("accounts.key")),
         ])
-        .args([
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--authorization-mode=RBAC",
-        ])
-        .args([
-            format!("--token-auth-file={}", file("tokens.csv")),
-            format!("--audit-policy-file={}", file("audit-policy.yaml")),
-        ])
-        // Blocking, so that every answered request is in the log; not rotated, because the reader
-        // follows one file.
-        .args([
-            format!("--audit-log-path={}", logs.join("audit.log").display()),
-            "--audit-log-mode=blocking".into(),
-            "--audit-log-maxsize=100000".into(),
-        ])
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
         .args(flags);
     command
+}
+
+/// Flags of every API server here: all but those about ServiceAccounts. `scratch` holds its files.
+pub(crate) fn usual_flags(logs: &Path, scratch: &Path, store: u16, secure: u16) -> [String; 14] {
+    let file = |name: &str| scratch.join(name).display().to_string();
+    [
+        format!("--etcd-servers=http://127.0.0.1:{store}"),
+        format!("--secure-port={secure}"),
+        format!("--cert-dir={}", scratch.display()),
+        "--bind-address=127.0.0.1".into(),
+        "--advertise-address=127.0.0.1".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        // Otherwise a stopping server waits a minute for its watches.
+        "--shutdown-watch-termination-grace-period=2s".into(),
+        "--authorization-mode=RBAC".into(),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        format!("--audit-policy-file={}", file("audit-policy.yaml")),
+        format!("--audit-log-path={}", logs.join("audit.log").display()),
+        // Blocking, so that every answered request is in the log; not rotated, because the reader
+        // follows one file.
+        "--audit-log-mode=blocking".into(),
+        "--audit-log-maxsize=100000".into(),
+    ]
 }
 
 /// A folder that [`tied::command`] removes even if we are killed.
@@ -375,7 +379,8 @@ pub fn free_port() -> std::io::Result<u16> {
     (1..ATTEMPTS).find_map(|_| attempt().ok()).map_or_else(attempt, Ok)
 }
 
-fn random_token() -> std::io::Result<String> {
+/// A bearer token of an administrator.
+pub(crate) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     openssl::rand::rand_bytes(&mut bytes)?;
     Ok(hex::encode(bytes))

@@ -5,6 +5,9 @@
 //! target/suite/cluster-TIME-PID/     (or $TRUSTPLANE_SUITE/cluster-TIME-PID/), mode 0700
 //!   keys                             every private key that the tests made, as PEM
 //!   der-keys                         those that are DER where they are used: whose it is, and in hex
+//!   tokens                           every token of a cluster of `review`: whose it is, and the token
+//!   traffic/CLUSTER/N.sent           what these clusters were sent, and N.answered
+//!   review-CLUSTER-N/                logs of their API servers
 //!   api-N/audit.log                  of the shared API server; holds keys
 //!   api-N/kube-apiserver.log  etcd.log
 //!   forbidding-N/                    the same, of the one where tests provoke refusals
@@ -81,7 +84,8 @@ pub fn register_der_key(of: KeyOf, der: &[u8]) {
 /// The file of [`register_der_key`].
 pub const DER_KEYS: &str = "der-keys";
 
-fn append(name: &str, text: &str) {
+/// Adds a line to a private file of the run.
+pub(crate) fn append(name: &str, text: &str) {
     let _one_at_a_time = KEYS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut file = OpenOptions::new()
         .create(true)

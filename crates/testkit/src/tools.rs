@@ -98,7 +98,9 @@ pub mod go {
     pub fn program(folder: &str) -> PathBuf {
         let binary = temporary_folder().join(folder.replace('/', "-"));
         let mut build = Command::new("go");
-        build.args(["build", "-mod=readonly", "-o"]).arg(&binary).arg(".").current_dir(at(folder));
+        // As e2e/toolbox/build does it, so that what both use is compiled once.
+        build.args(["build", "-mod=readonly", "-trimpath", "-o"]).arg(&binary).arg(".");
+        build.env("CGO_ENABLED", "0").current_dir(at(folder));
         output(&mut build).unwrap_or_else(|why| panic!("{folder} does not build: {why}"));
         binary
     }
