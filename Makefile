@@ -11,11 +11,11 @@ SIMULATION := $(WITH_BUGS) --test simulation
 FORMAT := $(CARGO) fmt --all --check
 CLIPPY := $(CARGO) clippy --locked --workspace --all-targets --all-features -- -D warnings
 # What `make test` compiles beside the unit tests.
-IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test spiffe_properties --test demo --test authority --bench sandbox
+IN_PROCESS := --test architecture --test plan_properties --test tls_properties --test spiffe_properties --test demo --test authority --test review --bench sandbox
 # Tests that ask the Go libraries of OpenShift's router, and go-spiffe, so they need Go.
 ASKS_GO := router::
 ASKS_GO_SPIFFE := verdict::
-# Tests with a real API server, SPIRE and go-spiffe.
+# Tests with real API servers, SPIRE, go-spiffe and client-go.
 REAL := real::
 
 .PHONY: help
@@ -56,6 +56,7 @@ suites-in-process:
 	@e2e/run-suite spiffe-properties $(CARGO) test --locked --test spiffe_properties -- --skip $(ASKS_GO_SPIFFE)
 	@e2e/run-suite demo $(CARGO) test --locked --test demo --bench sandbox
 	@e2e/run-suite authority $(CARGO) test --locked --test authority -- --skip $(REAL)
+	@e2e/run-suite review $(CARGO) test --locked --test review -- --skip $(REAL)
 	@e2e/run-suite simulation $(SIMULATION)
 
 .PHONY: suites-real
@@ -69,6 +70,7 @@ suites-real:
 	@e2e/run-suite authority-real $(CARGO) test --locked --test authority -- --show-output $(REAL)
 	@# Compiled as the simulation is, so that nothing but this test is compiled a second time.
 	@e2e/run-suite authority-bugs $(WITH_BUGS) --test authority -- --show-output $(REAL)seeded::
+	@e2e/run-suite review-real $(CARGO) test --locked --test review -- --show-output $(REAL)
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
 	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches

@@ -1,4 +1,4 @@
-//! Looks back on a whole run of the suite: no key in anything that was printed or said, no request
+//! Looks back on a whole run of the suite: no key or token in anything that was printed or said, no request
 //! that our role does not allow, no rule in the role that was never used.
 //!
 //! Runs after the other tests (`make test-all` does that), and fails when there is nothing to look at.
@@ -19,6 +19,7 @@ use openssl::{
 use serde_json::Value;
 use testkit::{
     ACCOUNT, at,
+    review::leaks,
     suite::{self, KeyOf},
 };
 use trustplane::authority::{
@@ -243,6 +244,55 @@ fn a_key_of_a_ca_planted_on_purpose_is_found_and_its_public_half_is_no_leak() {
     write("state.json", serde_json::to_string(&state).expect("JSON"));
 
     assert_eq!(leaks(folder.path()).into_iter().collect::<BTreeSet<_>>(), planted);
+}
+
+#[test]
+fn no_token_is_in_what_another_cluster_was_sent_nor_in_any_other_file_of_the_suite() {
+    let folder = suite_folder();
+    let count = leaks::registered(&folder);
+    assert!(count > 100, "there is no run of review to look at: run `make test-all`");
+
+    let leaks = leaks::leaks(&folder);
+
+    assert!(leaks.is_empty(), "{leaks:#?}");
+    println!("{count} tokens are only where their clusters were asked about them");
+}
+
+#[test]
+fn a_token_planted_on_purpose_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder");
+        fs::write(path, text).expect("written");
+    };
+    let signature = |character: &str| character.repeat(86);
+    let [of_a, of_b] = ["a", "b"].map(|it| format!("e30.e30.{}", signature(it)));
+    write("tokens", &format!("a {of_a}\nb {of_b}\n"));
+    // As it should be.
+    write("traffic/a/1/2.sent", &of_a);
+    write("review-a-3/audit.log", &of_a);
+    write("controllers/clean.log", "e30.e30.");
+    // As it should not be.
+    write("traffic/b/1/2.sent", &of_a);
+    write("review-a-3/kube-apiserver.log", &of_a);
+    write("review-a-b-3/audit.log", &of_a);
+    write("controllers/review.log", &format!("{{\"token\":\"{of_b}\"}}"));
+    write("output.log", &STANDARD.encode(&of_b));
+
+    let found: Vec<_> = leaks::leaks(folder.path())
+        .into_iter()
+        .map(|it| (it.of, it.file.strip_prefix(folder.path()).expect("in it").to_owned()))
+        .collect();
+
+    let expected = [
+        ("a", "review-a-3/kube-apiserver.log"),
+        ("a", "review-a-b-3/audit.log"),
+        ("a", "traffic/b/1/2.sent"),
+        ("b", "controllers/review.log"),
+        ("b", "output.log"),
+    ];
+    assert_eq!(found, expected.map(|(of, file)| (of.to_owned(), PathBuf::from(file))));
 }
 
 /// Requests of our own binary, without those of tests that provoke a refusal.

@@ -1,0 +1,3 @@
+//! `trustplane review`: in the process, and in the module `real` with real API servers.
+
+mod real;
