@@ -293,7 +293,8 @@ async fn the_api_server_takes_it_twice_and_either_account_may_do_its_work_and_no
     cluster.accepts(&kustomize(&at("deploy/review/namespace")));
     let whole = ["cert-manager", "client-ca"];
     let whole = overlay("review-whole", &["review"], &whole, WITH_CLUSTER_B);
-    for folder in [whole, at("deploy/overlays/kube-federated-auth"), at("deploy/review/remote")] {
+    // The last one of the two counts: what is for the whole cluster has the same names in both.
+    for folder in [at("deploy/overlays/kube-federated-auth"), whole, at("deploy/review/remote")] {
         cluster.accepts(&kustomize(&folder));
     }
 
