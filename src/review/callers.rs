@@ -57,9 +57,13 @@ pub struct KnownCallers {
     remembered: Remembered<Result<String, Failure>>,
 }
 
-/// Who asks, as the audit log names it, and as our own cluster knows it.
+/// Who asks.
 struct Caller {
+    /// For the audit log.
     name: String,
+    /// As its own cluster calls it, for an answer that refuses it.
+    username: String,
+    /// As our own cluster knows it. None if it does not.
     user: Option<UserInfo>,
 }
 
@@ -100,7 +104,7 @@ impl KnownCallers {
             let answer = match self.accepted(reviewed) {
                 Accept::Nobody => return Err(Failure::unauthorized()),
                 Accept::Listed(name) => Ok(name),
-                Accept::NotListed(name) => Err(Failure::forbidden(&name)),
+                Accept::NotListed(username) => Err(Failure::forbidden(&username)),
                 Accept::Ask(caller) => self.may_review(caller).await?,
             };
             Ok(Fresh { answer, until: Some(until) })
@@ -126,7 +130,7 @@ impl KnownCallers {
         if let Some(allowed) = &self.allowed {
             return match allowed.iter().any(|it| it.allows(&cluster, &identity)) {
                 true => Accept::Listed(name),
-                false => Accept::NotListed(name),
+                false => Accept::NotListed(identity.username()),
             };
         }
         let user = match self.prefixes.get(&cluster) {
@@ -134,13 +138,13 @@ impl KnownCallers {
             None if self.local.as_ref() == Some(&cluster) => Some(accepted.user),
             None => None,
         };
-        Accept::Ask(Caller { name, user })
+        Accept::Ask(Caller { name, username: identity.username(), user })
     }
 
     /// What our own cluster says: the caller's name, or that it may not. It fails if it could not be asked.
     async fn may_review(&self, caller: Caller) -> Result<Result<String, Failure>, Failure> {
-        let Caller { name, user: Some(user) } = caller else {
-            return Ok(Err(Failure::forbidden(&caller.name)));
+        let Caller { name, username, user: Some(user) } = caller else {
+            return Ok(Err(Failure::forbidden(&caller.username)));
         };
         let busy = |_| Failure::too_many_requests("too many callers come at once");
         let _permit = self.access_reviews.try_acquire().map_err(busy)?;
@@ -153,7 +157,7 @@ impl KnownCallers {
         })?;
         Ok(match status.status.is_some_and(|it| it.allowed) {
             true => Ok(name),
-            false => Err(Failure::forbidden(&name)),
+            false => Err(Failure::forbidden(&username)),
         })
     }
 }
@@ -192,7 +196,7 @@ fn subject(der: &[u8]) -> Option<Caller> {
     groups.push("system:authenticated".to_owned());
     let user =
         UserInfo { username: Some(name.clone()), groups: Some(groups), ..Default::default() };
-    Some(Caller { name: format!("certificate of {name}"), user: Some(user) })
+    Some(Caller { name: format!("certificate of {name}"), username: name, user: Some(user) })
 }
 
 fn may_create(user: UserInfo) -> SubjectAccessReviewSpec {

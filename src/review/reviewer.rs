@@ -24,7 +24,7 @@ use super::{
     remembered::{Fresh, Remembered},
 };
 use crate::{
-    k8s::api_error::ApiError,
+    k8s::{api_error::ApiError, client::NoToken},
     runtime::{
         clock::Clock,
         failpoints::{self, Bug},
@@ -301,7 +301,7 @@ fn is_lasting(error: &ApiError) -> bool {
         ApiError::Unauthorized | ApiError::Forbidden | ApiError::NotFound | ApiError::NoToken => {
             true
         }
-        ApiError::Unreachable { why } => why.contains("certificate"),
+        ApiError::Unreachable { why } => why.contains("certificate") || *why == NoToken.to_string(),
         _ => false,
     }
 }
