@@ -251,12 +251,12 @@ fn blank(
     }
 }
 
-/// Header, claims and signature; the first is JSON, which begins with a brace.
+/// Header and claims at least; both are JSON, which begins with a brace.
 fn token_in(text: &str) -> Option<std::ops::Range<usize>> {
     let start = text.find("eyJ")?;
     let part = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let end = text[start..].find(|letter| !part(letter)).map_or(text.len(), |end| start + end);
-    (text[start..end].matches('.').count() == 2).then_some(start..end)
+    text[start..end].contains('.').then_some(start..end)
 }
 
 /// Of a key on the curve P-256.

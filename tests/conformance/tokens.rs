@@ -272,6 +272,7 @@ fn odd_reviews() -> Vec<Call> {
         Call::get("/apis/authentication.k8s.io"),
         Call::get("/apis/authentication.k8s.io/v1"),
         Call::get("/apis/authentication.k8s.io/v1/tokenrequests"),
+        Call::get("/apis/coordination.k8s.io/v9/leases"),
     ]
 }
 
@@ -334,7 +335,6 @@ fn accounts() -> Vec<Call> {
         Call::get("/apis/nonsense.example.com/v1/things/one/more"),
         Call::get("/nonsense"),
         Call::get("/metrics"),
-        Call::get("/version").header("accept", "application/xml"),
         Call::get("/apis/authentication.k8s.io/v1"),
         Call::get(JWKS),
         Call::get(CONFIGURATION),

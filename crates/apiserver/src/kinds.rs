@@ -209,9 +209,10 @@ fn describe_built_in() -> Vec<Kind> {
     ]
 }
 
-/// The built-in kind that an object names.
+/// The built-in kind that an object names, perhaps in a version that has no path.
 pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<&'static Kind> {
-    BUILT_IN.iter().chain(reviews::all()).find(|one| one.is_named(api_version, kind))
+    let mut all = BUILT_IN.iter().chain(reviews::all());
+    all.find(|one| one.is_named(api_version, kind)).or_else(|| reviews::earlier(api_version, kind))
 }
 
 /// The review with that plural.

@@ -148,7 +148,7 @@ impl Tokens {
         Ok(jws::signed(&message, &signature))
     }
 
-    /// Whose token it is. `audiences` are those of whoever got the token, one of which it must have.
+    /// Whose token it is. It must be for one of the audiences.
     pub fn review(
         &self,
         token: &str,
@@ -170,7 +170,7 @@ impl Tokens {
         // We signed it, so it reads well.
         let claims =
             serde_json::from_value::<Claims>(token.claims).map_err(|_| Refusal::NotOurs)?;
-        let both = claims.audiences.iter().filter(|it| audiences.contains(it)).cloned();
+        let both = audiences.iter().filter(|it| claims.audiences.contains(it)).cloned();
         let both: Vec<String> = both.collect();
         if both.is_empty() {
             return Err(Refusal::OtherAudience(claims.audiences, audiences.to_vec()));

@@ -20,6 +20,7 @@ use axum::{
     serve::{Listener, ListenerExt as _},
 };
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::{body::Incoming, service::service_fn};
@@ -104,20 +105,26 @@ async fn accept<L: Listener>(
     requests: impl Fn(&L::Io) -> Requests + Clone + Send + 'static,
 ) {
     let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            // Frees what ended connections hold.
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        let Some(place) = limit.admit() else { continue };
+    let begin = |stream: L::Io, connections: &mut JoinSet<()>| {
+        let Some(place) = limit.admit() else { return };
         let (requests, stop) = (requests.clone(), stop.clone());
         connections.spawn(async move {
             let requests = requests(&stream);
             serve_connection(stream, requests, place, stop).await;
         });
+    };
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            // Frees what ended connections hold.
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            (stream, _) = listener.accept() => begin(stream, &mut connections),
+        }
+    }
+    // These callers were connected before, and may have sent a request.
+    while let Some((stream, _)) = listener.accept().now_or_never() {
+        begin(stream, &mut connections);
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
@@ -148,8 +155,8 @@ where
     if place.is_displaced() {
         let Some(taken) = place.may_take_leave() else { return };
         leave = Some(taken);
-    } else if requests.http1.load(Relaxed) && place.is_idle() {
-        // The caller may be sending the next request just now, and its answer is to tell.
+    } else if !requests.http2.load(Relaxed) && place.is_idle() {
+        // The caller may be sending a request just now, and by HTTP/1.1 only its answer can tell.
         tokio::select! {
             _ = serving.as_mut() => return,
             () = place.displaced() => {}
@@ -188,16 +195,16 @@ fn builder() -> auto::Builder<TokioExecutor> {
 struct Requests {
     router: Router,
     certificate: Option<ClientCertificate>,
-    /// Whether they are HTTP/1.1, or 1.0.
-    http1: AtomicBool,
+    /// Whether one of them was HTTP/2.
+    http2: AtomicBool,
     /// Whether the next answer is the last one.
     last: AtomicBool,
 }
 
 impl Requests {
     fn new(router: Router, certificate: Option<ClientCertificate>) -> Self {
-        let (http1, last) = Default::default();
-        Self { router, certificate, http1, last }
+        let (http2, last) = Default::default();
+        Self { router, certificate, http2, last }
     }
 }
 
@@ -206,13 +213,13 @@ async fn answer(
     under_way: UnderWay,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let is_http1 = request.version() < Version::HTTP_2;
-    requests.http1.store(is_http1, Relaxed);
+    let is_http2 = request.version() == Version::HTTP_2;
+    requests.http2.store(is_http2, Relaxed);
     if let Some(certificate) = &requests.certificate {
         request.extensions_mut().insert(certificate.clone());
     }
     let mut response = requests.router.clone().oneshot(request).await?;
-    if is_http1 && requests.last.load(Relaxed) {
+    if !is_http2 && requests.last.load(Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response.map(|inner| Body { inner, _under_way: under_way }))

@@ -79,3 +79,26 @@ async fn the_sandbox_plainly_refuses_what_it_does_not_support() {
     let applied = kubectl.run(folder.path(), "apply -f x.json").await;
     assert!(applied.success, "{applied}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_enters_the_sandbox_with_its_token_and_finds_most_doors_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let review = "apiVersion: authentication.k8s.io/v1\nkind: TokenReview\nspec: {token: x}\n";
+    std::fs::write(folder.path().join("review.yaml"), review).expect("a manifest is written");
+    let serving = serve().await;
+    let kubectl = Kubectl::new(serving.kubeconfig());
+    let run = async |line: &str| kubectl.run(folder.path(), line).await;
+    assert!(run("create serviceaccount robot").await.success);
+    let issued = run("create token robot").await;
+    assert!(issued.success, "{issued}");
+    let bearing = async |line: &str| run(&format!("--token={} {line}", issued.out)).await;
+    let account = bearing("auth whoami").await;
+    assert!(account.out.contains("system:serviceaccount:default:robot"), "{account}");
+    let reviewed = bearing("create -f review.yaml -o jsonpath={.status.error}").await;
+    assert_eq!(reviewed.out, "invalid bearer token", "{reviewed}");
+    let refused = bearing("get secrets").await;
+    assert!(!refused.success && refused.err.contains("Forbidden"), "{refused}");
+    assert!(run("delete serviceaccount robot").await.success);
+    let refused = bearing("auth whoami").await;
+    assert!(!refused.success && refused.err.contains("Unauthorized"), "{refused}");
+}

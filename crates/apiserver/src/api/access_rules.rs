@@ -17,6 +17,12 @@ pub(super) fn user(server: &ApiServer, headers: &HeaderMap) -> Result<User, ApiE
     accepted.map(|accepted| accepted.user).map_err(|_| ApiError::unauthorized())
 }
 
+/// Refuses what a user may not do.
+pub(super) fn check(user: &User, parts: &Parts) -> Result<(), ApiError> {
+    let attributes = Attributes::of_request(parts);
+    if attributes.are_allowed_to(user) { Ok(()) } else { Err(attributes.refusal(user)) }
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -57,7 +63,7 @@ const OPEN_PATHS: [&str; 9] = [
 ];
 
 impl Attributes {
-    pub fn of_request(parts: &Parts) -> Self {
+    fn of_request(parts: &Parts) -> Self {
         let steps = path::steps(parts.uri.path());
         let words: Vec<&str> = steps.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -139,7 +145,7 @@ impl Attributes {
     }
 
     /// What a user is told who may not.
-    pub fn refusal(&self, user: &User) -> ApiError {
+    fn refusal(&self, user: &User) -> ApiError {
         let (user, verb) = (&user.name, &self.verb);
         match &self.target {
             Target::Path(path) => {

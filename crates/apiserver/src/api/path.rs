@@ -74,8 +74,8 @@ impl Path {
         version: &str,
         rest: &[&str],
     ) -> Result<Self, ApiError> {
-        let known = |kind: &Kind| kind.group == group && kind.version == version;
-        let built_in = |kind: &Kind| known(kind) && !kind.is_custom();
+        // Of whatever version.
+        let built_in = |kind: &Kind| kind.group == group && !kind.is_custom();
         if let [plural] = rest
             && let Some(kind) = kinds::review(group, version, plural)
         {

@@ -52,6 +52,13 @@ pub(super) fn all() -> &'static [Kind] {
     &*REVIEWS
 }
 
+/// The present version of a kind that an object names in a version before.
+pub(super) fn earlier(api_version: &str, kind: &str) -> Option<&'static Kind> {
+    let (group, version) = api_version.split_once('/')?;
+    let mut known = with_path().iter().filter(|_| version == "v1beta1");
+    known.find(|one| one.group == group && one.kind == kind)
+}
+
 impl Kind {
     /// Whether it is answered and never stored.
     pub fn is_review(&self) -> bool {

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{PrivateKeyDer, ServerName},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, copy_bidirectional, duplex},
     sync::{mpsc, watch},
     task::JoinHandle,
     time::Instant,
@@ -303,6 +303,24 @@ async fn at_the_end_requests_under_way_are_answered_and_nobody_else_is_waited_fo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_is_on_its_way_at_the_end_is_answered() {
+    for protocol in [Http1, Http2] {
+        let stage = Stage::start(100);
+        let mut client = stage.client(protocol).await;
+        let mut used = stage.client(protocol).await;
+        used.get("/").await.unwrap();
+        stage.stop.cancel();
+        stage.pipes.closed().await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(client.get("/").await.unwrap(), StatusCode::OK, "{protocol:?}");
+        if let Http1 = protocol {
+            assert_eq!(used.get("/").await.unwrap(), StatusCode::OK);
+        }
+        stage.served.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn headers_and_streams_have_limits() {
     let stage = Stage::start(10);
     let long = "x".repeat(LONGEST_HEADERS);
@@ -330,26 +348,24 @@ async fn headers_and_streams_have_limits() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_vanished_without_a_word_is_noticed() {
     let stage = Stage::start(1);
-    let stream = TokioIo::new(stage.connect());
-    let (mut sender, mut connection) =
-        http2::handshake(TokioExecutor::new(), stream).await.unwrap();
-    let request = Request::get("http://api.test/held").body(Empty::<Bytes>::new()).unwrap();
-    let answer = sender.send_request(request);
-    tokio::select! {
-        _ = &mut connection => panic!("it ended"),
-        () = stage.held.have_begun(1) => {}
-    }
-    // Neither is polled any more.
-    let begin = Instant::now();
-    loop {
-        let mut caller = stage.client(Http2).await;
-        if caller.get("/").await.is_ok() {
-            break;
+    let ((ours, mut near), mut far) = (duplex(64 * 1024), stage.connect());
+    let cut = CancellationToken::new();
+    let until = cut.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = copy_bidirectional(&mut near, &mut far) => {}
+            () = until.cancelled() => std::future::pending().await,
         }
+    });
+    let mut vanished = Client::over(ours, Http2).await;
+    let _answer = vanished.send("/held");
+    stage.held.have_begun(1).await;
+    cut.cancel();
+    let begin = Instant::now();
+    while stage.client(Http2).await.get("/").await.is_err() {
         sleep(Duration::from_secs(1)).await;
     }
     assert!(begin.elapsed() <= Duration::from_secs(35), "{:?}", begin.elapsed());
-    drop((answer, connection));
 }
 
 /// A CA, or a certificate of it.

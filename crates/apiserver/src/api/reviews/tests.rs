@@ -315,6 +315,16 @@ fn the_discovery_document_leads_to_the_keys() {
 }
 
 #[test]
+fn a_replica_takes_tokens_of_the_same_keys_for_what_its_own_store_knows() {
+    let server = server();
+    let lagging = server.replica(server.with(|store| store.clone()), noon);
+    let token = token(&server, json!({}));
+    server.request(Method::DELETE, &format!("{ACCOUNTS}/shop"), &Value::Null);
+    assert!(review(&server, &token).get("authenticated").is_none());
+    assert_eq!(review(&lagging, &token)["authenticated"], true);
+}
+
+#[test]
 fn two_servers_can_share_an_issuer_and_neither_takes_a_token_of_the_other() {
     let options =
         || TokenOptions { issuer: "https://one.example".into(), ..TokenOptions::default() };
