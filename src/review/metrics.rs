@@ -228,6 +228,8 @@ impl Collector for Figures {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     struct Two;
@@ -268,5 +270,31 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is missing:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_manual_lists_every_metric_and_no_alert_asks_for_another() {
+        let mut registry = Registry::default();
+        Metrics::register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let served: BTreeSet<String> = types
+            .map(|(name, kind)| match kind {
+                "counter" => format!("{name}_total"),
+                _ => name.to_owned(),
+            })
+            .collect();
+        assert!(served.len() > 10, "{served:?}");
+
+        let rows = include_str!("../../docs/review.md").lines();
+        let rows = rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next());
+        let listed = rows.filter(|name| name.starts_with("trustplane_review_"));
+        assert_eq!(listed.map(str::to_owned).collect::<BTreeSet<_>>(), served);
+        let alerts = include_str!("../../deploy/review/monitoring/alerts.yaml");
+        let words = alerts.split(|it: char| !it.is_ascii_lowercase() && it != '_');
+        let asked = words.filter(|word| word.starts_with("trustplane_review_"));
+        let unknown: Vec<_> = asked.filter(|name| !served.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 }

@@ -2,10 +2,11 @@
 //! accepts, and what either account may do.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::tools::{EmptyCluster, folder, kustomize};
+use testkit::tools::{EmptyCluster, folder, kustomize, output, text_of};
 use testkit::{at, eventually_equals, toolbox};
 
 use crate::chart::{HELM_MAKES_IT, against_chart, rendered};
@@ -251,6 +252,36 @@ fn every_value_for_review_reaches_its_pods() {
         "--caller-auth=none",
     ];
     assert_eq!(arguments(&objects)[8..], expected);
+}
+
+#[test]
+fn the_program_takes_every_argument_of_review() {
+    let values = [
+        ENABLED,
+        "review.clientCA.configMap=kube-apiservers",
+        "review.jwksRefresh=1m",
+        "review.extraArgs={--caller-auth=none}",
+    ];
+    let objects = rendered("trustplane", &values);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_trustplane"));
+    // Asked for help, it reads the arguments before, and starts nothing.
+    output(program.args(arguments(&objects)).arg("--help")).unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn the_overlay_that_the_manual_shows_gives_the_pods_the_files_of_its_cluster() {
+    let manual = text_of("docs/review.md");
+    let (_, shown) = manual.split_once("# install/kustomization.yaml\n").expect("an overlay");
+    let (shown, _) = shown.split_once("```").expect("its end");
+    let overlay = shown.replace("- ../deploy/", "- ../../../deploy/");
+    let objects =
+        objects(&kustomize(&folder("manual-review", &[("kustomization.yaml", &overlay)])));
+    let secret = &pod(&objects, DEPLOYMENT)["volumes"][2]["projected"]["sources"][0]["secret"];
+    assert_eq!(secret["name"], "trustplane-review-cluster-b");
+    assert_eq!(secret["items"][1], json!({ "key": "token", "path": "b/token" }));
+    for name in ["Namespace trustplane", "Certificate trustplane/trustplane-review"] {
+        assert!(objects.contains_key(name), "{name}: {:?}", objects.keys());
+    }
 }
 
 /// The container is hardened like the injector's.

@@ -107,3 +107,15 @@ fn what_would_be_wrong_in_silence_is_refused() {
     assert!(faults("a: [")[0].starts_with("line 1,"));
     assert!(faults("")[0].starts_with("line 1,"));
 }
+
+#[test]
+fn every_configuration_that_the_manual_shows_is_read() {
+    let manual = include_str!("../../../../docs/review.md").split("```");
+    let shown = manual.filter_map(|block| block.strip_prefix("yaml\n"));
+    let shown: Vec<_> =
+        shown.filter(|it| it.contains("clusters:\n") && it.contains("issuer:")).collect();
+    assert!(shown.len() >= 3, "{shown:?}");
+    for text in shown {
+        assert!(read(text).is_ok(), "{text}: {:?}", faults(text));
+    }
+}
