@@ -36,7 +36,7 @@ async fn a_copied_key_stays_with_the_cluster_that_was_first_and_is_nobodys_if_no
     let first = stage.another_ready("copied", stage.config(&[])).await;
     assert!(is_authenticated(&status(&first.review(&stage.caller, &token, &[]).await)));
     super::credentials::until_noted(&stage.a, &first).await;
-    first.configure(&stage.config(&[copiers_entry.clone()]));
+    first.configure(&stage.config(std::slice::from_ref(&copiers_entry)));
     first.until_metric("keys_contested{cluster=\"copier\"}", 1.0).await;
     for (cluster, token) in [("a", &token), ("copier", &own)] {
         let told = status(&first.review(&stage.caller, token, &[]).await);

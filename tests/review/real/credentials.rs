@@ -103,7 +103,7 @@ async fn a_newer_credential_in_its_file_is_used_without_a_restart() {
     let order = || TokenOrder::of(&us).seconds(150 * 3600);
     let old = stage.c.token_as(order().bound_to(&secret)).await;
     let entry = entry(&stage.c, &stage.c.proxy().url(), &old);
-    let product = stage.another_ready("replaced", stage.config(&[entry.clone()])).await;
+    let product = stage.another_ready("replaced", stage.config(std::slice::from_ref(&entry))).await;
     let path = entry.lines().find_map(|line| line.trim().strip_prefix("token_path: "));
     let path = path.expect("the entry names it").to_owned();
     // With a line's end, as people write files.
