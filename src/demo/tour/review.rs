@@ -18,7 +18,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use self::{
-    expect::{Answered, Expected, Outcome, OwnCredential, Seen, Which},
+    expect::{Answer, Answered, Expected, OwnCredential, Seen, Which},
     stage::{BRANCH, Stage},
     steps::{Act, ActError, Step},
 };
@@ -54,13 +54,13 @@ impl Tour {
         }
         let outcome = match self.send(&token).await {
             Ok(outcome) => outcome,
-            Err(error) => Outcome::Refused { error: error.to_string() },
+            Err(error) => Answer::Refused { error: error.to_string() },
         };
         let received = self.stage.clusters().into_iter().filter(|it| it.has_received(&token));
         Answered { token: which, outcome, received_by: received.map(|it| it.name).collect() }
     }
 
-    async fn send(&self, token: &str) -> Result<Outcome, ApiError> {
+    async fn send(&self, token: &str) -> Result<Answer, ApiError> {
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": { "token": token },
@@ -81,22 +81,22 @@ impl Tour {
     }
 }
 
-async fn outcome(response: Response<Body>) -> Result<Outcome, ApiError> {
+async fn outcome(response: Response<Body>) -> Result<Answer, ApiError> {
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(|_| ApiError::Undecodable)?.to_bytes();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let status = &body["status"];
     Ok(match (head.status.as_u16(), status["authenticated"].as_bool()) {
-        (201, Some(true)) => Outcome::Authenticated {
+        (201, Some(true)) => Answer::Authenticated {
             user: text(&status["user"]["username"]),
             cluster: text(&status["user"]["extra"]["authentication.kubernetes.io/cluster-name"][0]),
         },
-        (201, _) => Outcome::Refused { error: text(&status["error"]) },
+        (201, _) => Answer::Refused { error: text(&status["error"]) },
         (code, _) => {
             let retry_after = head.headers.get(header::RETRY_AFTER);
             let retry_after = retry_after.and_then(|it| it.to_str().ok()).map(str::to_owned);
-            Outcome::Unanswered { code, retry_after }
+            Answer::Unanswered { code, retry_after }
         }
     })
 }

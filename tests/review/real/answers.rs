@@ -68,19 +68,19 @@ impl Case {
 
 /// What clients go by.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Answered {
     code: u16,
     kind: String,
     reason: String,
     warnings: Vec<String>,
 }
 
-fn told(answer: &RawAnswer) -> Told {
+fn answered(answer: &RawAnswer) -> Answered {
     let body = answer.json();
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
     let warnings = answer.headers.get_all("warning").iter();
     let warnings = warnings.map(|value| value.to_str().expect("text").to_owned());
-    Told {
+    Answered {
         code: answer.code,
         kind: text("kind"),
         reason: text("reason"),
@@ -96,7 +96,7 @@ async fn told_alike(cases: Vec<Case>, caller: &str) {
     let mut differences = Vec::new();
     for case in &cases {
         let (ours, theirs) = tokio::join!(case.ask(&ours), case.ask(&theirs));
-        let (we, they) = (told(&ours), told(&theirs));
+        let (we, they) = (answered(&ours), answered(&theirs));
         if we != they {
             differences.push(format!("{}: ours {we:?}, kube-apiserver's {they:?}", case.name));
         }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// What a service is told of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum Answer {
     Authenticated {
         user: String,
         cluster: String,
@@ -23,18 +23,18 @@ pub enum Outcome {
 
 /// The same in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AnswerKind {
     Authenticated,
     Refused,
     Unanswered,
 }
 
-impl Outcome {
-    fn verdict(&self) -> Verdict {
+impl Answer {
+    fn kind(&self) -> AnswerKind {
         match self {
-            Self::Authenticated { .. } => Verdict::Authenticated,
-            Self::Refused { .. } => Verdict::Refused,
-            Self::Unanswered { .. } => Verdict::Unanswered,
+            Self::Authenticated { .. } => AnswerKind::Authenticated,
+            Self::Refused { .. } => AnswerKind::Refused,
+            Self::Unanswered { .. } => AnswerKind::Unanswered,
         }
     }
 }
@@ -51,7 +51,7 @@ pub enum Which {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answered {
     pub token: Which,
-    pub outcome: Outcome,
+    pub outcome: Answer,
     /// The clusters that received the token.
     pub received_by: Vec<&'static str>,
 }
@@ -74,16 +74,16 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The tokens to review, what is told of each, and who receives it.
-    pub answers: &'static [(Which, Verdict, &'static [&'static str])],
+    pub answers: &'static [(Which, AnswerKind, &'static [&'static str])],
     pub is_renewed: bool,
 }
 
 impl Expected {
     pub fn differences(&self, seen: &Seen) -> Vec<String> {
         let mut differences = Vec::new();
-        for ((which, verdict, received_by), answered) in self.answers.iter().zip(&seen.answers) {
-            if answered.token != *which || answered.outcome.verdict() != *verdict {
-                differences.push(format!("the token of {which:?} should be {verdict:?}"));
+        for ((which, kind, received_by), answered) in self.answers.iter().zip(&seen.answers) {
+            if answered.token != *which || answered.outcome.kind() != *kind {
+                differences.push(format!("the token of {which:?} should be {kind:?}"));
             }
             if answered.received_by != *received_by {
                 differences.push(match received_by {
@@ -104,7 +104,7 @@ pub mod tests {
     use super::*;
 
     pub fn seen() -> Seen {
-        let outcome = Outcome::Authenticated {
+        let outcome = Answer::Authenticated {
             user: "system:serviceaccount:shop:cart".to_owned(),
             cluster: "branch".to_owned(),
         };
@@ -113,7 +113,7 @@ pub mod tests {
     }
 
     const EXPECTED: Expected = Expected {
-        answers: &[(Which::Branch, Verdict::Authenticated, &["branch"])],
+        answers: &[(Which::Branch, AnswerKind::Authenticated, &["branch"])],
         is_renewed: true,
     };
 
@@ -125,7 +125,7 @@ pub mod tests {
     #[test]
     fn another_verdict_another_receiver_and_an_old_credential_are_told() {
         let mut other = seen();
-        other.answers[0].outcome = Outcome::Refused { error: String::new() };
+        other.answers[0].outcome = Answer::Refused { error: String::new() };
         other.answers[0].received_by = vec!["home", "branch"];
         other.credential = None;
         assert_eq!(

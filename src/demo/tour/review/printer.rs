@@ -1,6 +1,6 @@
 //! Prints the tour in the same blocks as the tour of `inject`. Pure: text in, text out.
 
-use super::expect::{Answered, Outcome, Seen, Which};
+use super::expect::{Answer, Answered, Seen, Which};
 use crate::{
     demo::tour::{printer::Rows, walk::WalkedStep},
     runtime::terminal::{BAD, FAINT, GOOD, WARNING},
@@ -18,11 +18,11 @@ pub fn ends(step: &WalkedStep<Seen>, width: usize) -> String {
             Which::Forged => "forged",
         };
         let (style, text) = match outcome {
-            Outcome::Authenticated { user, cluster } => {
+            Answer::Authenticated { user, cluster } => {
                 (GOOD, format!("authenticated: {user}, cluster {cluster}"))
             }
-            Outcome::Refused { error } => (WARNING, format!("not authenticated: {error}")),
-            Outcome::Unanswered { code, retry_after } => {
+            Answer::Refused { error } => (WARNING, format!("not authenticated: {error}")),
+            Answer::Unanswered { code, retry_after } => {
                 let again = retry_after.as_ref().map(|it| format!(", Retry-After {it}"));
                 (WARNING, format!("no verdict: HTTP {code}{}", again.unwrap_or_default()))
             }
@@ -72,11 +72,11 @@ mod tests {
     #[test]
     fn a_refusal_and_an_outage_are_told_apart() {
         let mut seen = seen();
-        seen.answers[0].outcome = Outcome::Refused { error: "invalid bearer token".to_owned() };
+        seen.answers[0].outcome = Answer::Refused { error: "invalid bearer token".to_owned() };
         let shown = strip_str(&ends(&walked(seen.clone(), &[]), 100)).to_string();
         assert!(shown.contains("not authenticated: invalid bearer token\n"), "{shown}");
         let retry_after = Some("1".to_owned());
-        seen.answers[0].outcome = Outcome::Unanswered { code: 503, retry_after };
+        seen.answers[0].outcome = Answer::Unanswered { code: 503, retry_after };
         seen.answers[0].received_by.clear();
         let shown = strip_str(&ends(&walked(seen, &[]), 100)).to_string();
         assert!(shown.contains("no verdict: HTTP 503, Retry-After 1\n"), "{shown}");
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_block_of_any_observation_is_harmless_and_breaks_no_word() {
         let mut seen = seen();
-        seen.answers[0].outcome = Outcome::Refused { error: HOSTILE.to_owned() };
+        seen.answers[0].outcome = Answer::Refused { error: HOSTILE.to_owned() };
         check_hostile_block(&seen, ends);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Tour,
-    expect::{Expected, Verdict, Which},
+    expect::{AnswerKind, Expected, Which},
     stage::{BRANCH, HOME, WORKLOAD},
 };
 use crate::{demo::tour::walk, k8s::api_error::ApiError, runtime::lock::lock};
@@ -44,8 +44,9 @@ pub enum ActError {
     Key,
 }
 
-const OF_HOME: (Which, Verdict, &[&str]) = (Which::Home, Verdict::Authenticated, &[HOME]);
-const OF_BRANCH: (Which, Verdict, &[&str]) = (Which::Branch, Verdict::Authenticated, &[BRANCH]);
+const OF_HOME: (Which, AnswerKind, &[&str]) = (Which::Home, AnswerKind::Authenticated, &[HOME]);
+const OF_BRANCH: (Which, AnswerKind, &[&str]) =
+    (Which::Branch, AnswerKind::Authenticated, &[BRANCH]);
 
 pub fn all() -> Vec<Step> {
     let lines = |commands: &[&str]| commands.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
@@ -70,13 +71,13 @@ pub fn all() -> Vec<Step> {
             "A forged token is refused, and no cluster ever sees it",
             &["# Claims of an administrator, with the signature of another token."],
             Act::Forge,
-            &[(Which::Forged, Verdict::Refused, &[])],
+            &[(Which::Forged, AnswerKind::Refused, &[])],
         ),
         step(
             "The account is deleted in its cluster: its token is refused with the next review",
             &["kubectl --context branch -n shop delete serviceaccount cart"],
             Act::DeleteAccount,
-            &[OF_HOME, (Which::Branch, Verdict::Refused, &[BRANCH])],
+            &[OF_HOME, (Which::Branch, AnswerKind::Refused, &[BRANCH])],
         ),
         step(
             "That cluster signs with a new key: the first token that has it brings the key",
@@ -99,7 +100,7 @@ pub fn all() -> Vec<Step> {
             "The cluster is down: that is no verdict about its tokens, and nobody else waits",
             &["# The API server of branch stops."],
             Act::StopBranch,
-            &[OF_HOME, (Which::Branch, Verdict::Unanswered, &[])],
+            &[OF_HOME, (Which::Branch, AnswerKind::Unanswered, &[])],
         ),
     ]
 }
