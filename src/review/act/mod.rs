@@ -4,6 +4,7 @@
 //! and use what it holds ([`follow`]). [`status`] is for people.
 
 pub mod apply;
+mod failure;
 mod follow;
 pub mod renew;
 mod status;

@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     apply::{Stored, Writer},
-    token_request::{self, AskError, Tried},
+    failure::{REVIEWS_FORBIDDEN, RenewError, reviews_forbidden},
+    token_request::{self, Tried},
 };
 use crate::{
     k8s::{api_error::ApiError, backoff::Backoff, events::Publisher, gate::Gate},
@@ -31,7 +32,7 @@ use crate::{
         credentials::Credentials,
         decide::{
             config::Renewal,
-            credential::{Account, Credential},
+            credential::Credential,
             renewal::{Next, Policy, Source, When, next_step},
             state::Saved,
             status_report::Problem,
@@ -75,61 +76,24 @@ pub struct Options {
     pub regarding: ObjectReference,
 }
 
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum RenewError {
-    #[error(
-        "serviceaccounts/token create for {0} is not allowed there. Grant it with: trustplane review register {1}"
-    )]
-    Forbidden(Account, Arc<str>),
-    #[error(
-        "the cluster does not accept our token of account {0}. Make a new one with: trustplane review register {1}"
-    )]
-    Unauthorized(Account, Arc<str>),
-    #[error("there is no account {0}. Make it with: trustplane review register {1}")]
-    NoAccount(Account, Arc<str>),
-    #[error("asking for a new token failed: {0}")]
-    Ask(AskError),
-    #[error("trying the new token failed: {0}")]
-    Try(ApiError),
-    #[error("the cluster does not accept the token that it granted")]
-    NotServed,
-    #[error("the new token could not be written to Secret {REVIEW_SECRET}: {0}")]
-    Save(ApiError),
-}
-
-impl RenewError {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Forbidden(..) => "RenewalForbidden",
-            Self::Unauthorized(..) => "CredentialRefused",
-            Self::NoAccount(..) => "AccountMissing",
-            Self::NotServed => "NewTokenRefused",
-            Self::Save(_) => "CredentialNotSaved",
-            Self::Ask(_) | Self::Try(_) => "RenewalFailed",
-        }
-    }
-
-    /// A bounded label for metrics.
-    fn category(&self) -> &'static str {
-        match self {
-            Self::Forbidden(..) => "forbidden",
-            Self::Unauthorized(..) => "unauthorized",
-            Self::NoAccount(..) => "not-found",
-            Self::NotServed => "not-served",
-            Self::Save(_) => "not-saved",
-            Self::Ask(AskError::Foreign) => "foreign",
-            Self::Ask(AskError::Call(error)) | Self::Try(error) => error.category(),
-        }
-    }
-}
-
 /// How the last renewal of a cluster went.
 struct Attempt {
     failures: u32,
     not_before: Instant,
-    /// The fingerprint of the token that was asked with. Another one is tried at once.
-    token: String,
+    /// The fingerprints of the token that was asked with, and of what came of it. Another one is tried at once.
+    tokens: Vec<String>,
     problem: Option<Problem>,
+}
+
+impl Attempt {
+    fn is_about(&self, used: &Credential) -> bool {
+        self.tokens.contains(&used.token.fingerprint())
+    }
+
+    fn may_follow(&self, used: &Credential) -> bool {
+        let waited = self.not_before <= Instant::now() || failpoints::has(Bug::HammersOnFailure);
+        waited || !self.is_about(used)
+    }
 }
 
 /// A token that was tried.
@@ -242,25 +206,23 @@ impl Renewer {
 
     /// Clusters to renew now. Those that failed least come first.
     fn due(&self) -> Vec<Arc<str>> {
-        let now = self.clock.now();
         let attempts = lock(&self.attempts);
         let is_due = |cluster: &&Arc<str>| {
             let Some(held) = self.credentials.held(cluster) else { return false };
-            let Some(next) = next_step(&held, self.policy, now) else { return false };
-            let is_early = || {
-                let left = held.of(next.used).map(|it| it.life.expires - now);
-                failpoints::has(Bug::CapIgnored) && left < Some(self.policy.renew_before)
-            };
-            let may_try = attempts.get(*cluster).is_none_or(|attempt| {
-                let token = held.of(next.used).map(|it| it.token.fingerprint());
-                token.as_ref() != Some(&attempt.token) || attempt.not_before <= Instant::now()
-            });
-            let may_try = may_try || failpoints::has(Bug::HammersOnFailure);
-            (next.renewal == When::Now || is_early()) && may_try
+            let Some(next) = next_step(&held, self.policy, self.clock.now()) else { return false };
+            let Some(used) = held.of(next.used) else { return false };
+            let attempt = attempts.get(*cluster);
+            self.is_due(&next, used) && attempt.is_none_or(|it| it.may_follow(used))
         };
         let mut due: Vec<_> = self.remotes.keys().filter(is_due).cloned().collect();
         due.sort_by_key(|cluster| attempts.get(cluster).map_or(0, |it| it.failures));
         due
+    }
+
+    fn is_due(&self, next: &Next, used: &Credential) -> bool {
+        let left = used.life.expires - self.clock.now();
+        let is_early = left < self.policy.renew_before && failpoints::has(Bug::CapIgnored);
+        next.renewal == When::Now || is_early
     }
 
     async fn renew_due(&self) {
@@ -310,21 +272,9 @@ impl Renewer {
     ) -> Result<(Credential, Option<Problem>), RenewError> {
         let client = self.remotes.get(cluster).ok_or(RenewError::NotServed)?;
         let account = &used.account;
-        let blame = |error| match error {
-            AskError::Call(ApiError::Forbidden) => {
-                RenewError::Forbidden(account.clone(), cluster.clone())
-            }
-            AskError::Call(ApiError::Unauthorized) => {
-                RenewError::Unauthorized(account.clone(), cluster.clone())
-            }
-            AskError::Call(ApiError::NotFound) => {
-                RenewError::NoAccount(account.clone(), cluster.clone())
-            }
-            error => RenewError::Ask(error),
-        };
         self.credentials.renew_with(cluster, Some(&used.token));
         let new = token_request::ask(client, account, self.policy.token_duration).await;
-        let new = new.map_err(blame)?;
+        let new = new.map_err(|error| RenewError::of_asking(error, account, cluster))?;
         if failpoints::has(Bug::SavedUntried) {
             return Ok((new, None));
         }
@@ -423,24 +373,24 @@ impl Renewer {
     }
 
     fn succeeded(&self, renewed: Renewed) {
-        let Renewed { cluster, new, problem, .. } = renewed;
+        let Renewed { cluster, asked_with, new, problem, .. } = renewed;
         let (account, expires) = (&new.credential.account, new.credential.life.expires);
         tracing::info!(%cluster, %account, %expires, "credential renewed");
         self.counters.count(&cluster, "renewed");
-        let token = new.credential.token.fingerprint();
+        let tokens = vec![asked_with, new.credential.token.fingerprint()];
         let not_before = Instant::now() + AFTER_SUCCESS;
-        lock(&self.attempts).insert(cluster, Attempt { failures: 0, not_before, token, problem });
+        lock(&self.attempts).insert(cluster, Attempt { failures: 0, not_before, tokens, problem });
     }
 
     fn failed(&self, cluster: &Arc<str>, token: String, error: &RenewError) {
         tracing::warn!(%cluster, %error, "credential not renewed");
         self.counters.count(cluster, error.category());
         let mut attempts = lock(&self.attempts);
-        let before = attempts.get(cluster).filter(|it| it.token == token);
+        let before = attempts.get(cluster).filter(|it| it.tokens.contains(&token));
         let failures = before.map_or(0, |it| it.failures).saturating_add(1);
         let not_before = Instant::now() + self.pause_after(failures, cluster);
-        let problem = Problem { reason: error.reason(), text: error.to_string() };
-        let attempt = Attempt { failures, not_before, token, problem: Some(problem) };
+        let (tokens, problem) = (vec![token], Some(error.problem()));
+        let attempt = Attempt { failures, not_before, tokens, problem };
         attempts.insert(cluster.clone(), attempt);
     }
 
@@ -452,23 +402,17 @@ impl Renewer {
         left.map_or(pause, |left| pause.min(left / 8)).max(FIRST_PAUSE / 2)
     }
 
-    /// What went wrong with the last renewal of a cluster.
+    /// What went wrong with the last renewal of a cluster, unless another replica made up for it.
     pub(super) fn renewal_problem(&self, cluster: &str) -> Option<Problem> {
-        lock(&self.attempts).get(cluster)?.problem.clone()
+        let held = self.credentials.held(cluster)?;
+        let used = held.used(self.clock.now()).and_then(|source| held.of(source))?;
+        let attempts = lock(&self.attempts);
+        attempts.get(cluster).filter(|it| it.is_about(used))?.problem.clone()
     }
 
     pub(super) fn next(&self, cluster: &str) -> Option<Next> {
         next_step(&self.credentials.held(cluster)?, self.policy, self.clock.now())
     }
-}
-
-const REVIEWS_FORBIDDEN: &str = "ReviewsForbidden";
-
-fn reviews_forbidden(cluster: &str, account: &Account) -> Problem {
-    let text = format!(
-        "tokenreviews create for {account} is not allowed there. Grant it with: trustplane review register {cluster}"
-    );
-    Problem { reason: REVIEWS_FORBIDDEN, text }
 }
 
 /// Takes the token of a renewal away when it ends, however it ends.

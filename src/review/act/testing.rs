@@ -42,7 +42,10 @@ use crate::{
     runtime::{clock::Clock, lock::lock},
 };
 
+pub const MINUTE: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
+/// Of a token that is asked for. It is renewed 70 minutes later.
+pub const LIFE: Duration = Duration::from_secs(100 * 60);
 const ACCOUNT: &str = "trustplane-review";
 
 /// Time goes on from noon as tokio's does.
@@ -208,6 +211,10 @@ impl Replica {
         self.lease.send_replace(leads.then(|| Instant::now() + 100_000 * HOUR));
     }
 
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
     /// The token that requests to the cluster have now.
     pub fn sends(&self, cluster: &str) -> String {
         let header = self.credentials.bearer(&cluster.into()).header();
@@ -328,7 +335,7 @@ impl World {
 
     /// The first problem that the ConfigMap tells of a cluster: its reason, and its text.
     pub fn problem(&self, cluster: &str) -> Option<(String, String)> {
-        let problem = self.status(cluster)["problems"][0].take();
+        let problem = self.status(cluster).pointer("/problems/0")?.clone();
         Some((problem["reason"].as_str()?.to_owned(), problem["text"].as_str()?.to_owned()))
     }
 
@@ -347,7 +354,7 @@ impl World {
 fn options() -> Options {
     Options {
         namespace: NAMESPACE.to_owned(),
-        renewal: Renewal::default(),
+        renewal: Renewal { interval: 10 * MINUTE, token_duration: LIFE, renew_before: 30 * MINUTE },
         instance: "a".to_owned(),
         regarding: ObjectReference {
             kind: Some("ConfigMap".to_owned()),

@@ -7,15 +7,12 @@ use super::*;
 use crate::{
     names::{REVIEW_SECRET, REVIEW_STATUS_CONFIG_MAP},
     review::{
-        act::testing::{Call, HOUR, Manners, Remote, Replica, World},
+        act::testing::{Call, HOUR, MINUTE, Manners, Remote, Replica, World},
         decide::testing::Issuer,
     },
 };
 
 const YEAR: TimeDelta = TimeDelta::days(365);
-const WEEK: TimeDelta = TimeDelta::days(7);
-const DAY: Duration = Duration::from_secs(24 * 3600);
-const MINUTE: Duration = Duration::from_secs(60);
 const ACCOUNT: &str = "trustplane-review";
 
 /// Clusters `a` and `b`, whose files have a token for a year each, and a leader.
@@ -73,7 +70,7 @@ async fn a_first_token_is_renewed_by_itself_tried_saved_and_then_used() {
     assert_eq!(bearers(&calls), [&stage.first[0], &saved]);
     let path = "/api/v1/namespaces/trustplane-review/serviceaccounts/trustplane-review/token";
     assert_eq!(calls[0].path, path);
-    assert_eq!(calls[0].body["spec"], json!({ "expirationSeconds": 604_800, "audiences": [] }));
+    assert_eq!(calls[0].body["spec"], json!({ "expirationSeconds": 6000, "audiences": [] }));
     assert_eq!(calls[1].path, "/apis/authentication.k8s.io/v1/tokenreviews");
     assert_eq!(calls[1].body["spec"], json!({ "token": saved }));
     assert_eq!(stage.leader.sends("a"), saved);
@@ -85,15 +82,14 @@ async fn a_first_token_is_renewed_by_itself_tried_saved_and_then_used() {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_renewed_through_many_generations_and_nothing_else_is_written() {
     let stage = Stage::new();
-    sleep(HOUR).await;
-    let renewals = stage.a().asked();
-    assert_eq!(renewals, 1);
+    sleep(10 * MINUTE).await;
+    assert_eq!(stage.a().asked(), 1);
     stage.world.writes();
-    sleep(4 * DAY).await;
+    sleep(50 * MINUTE).await;
     assert_eq!(stage.world.writes(), [""; 0], "nothing changed");
-    sleep(30 * DAY).await;
-    // Each lives for seven days, and is renewed two days before its end.
-    assert_eq!(stage.a().asked(), renewals + 6);
+    sleep(6 * 70 * MINUTE).await;
+    // Each lives for a hundred minutes, and is renewed half an hour before its end.
+    assert_eq!(stage.a().asked(), 1 + 6);
     assert_eq!(stage.leader.sends("a"), stage.saved());
     let secret = format!("PATCH {}", World::path("secrets", REVIEW_SECRET));
     let writes = stage.world.writes();
@@ -120,7 +116,7 @@ async fn a_standby_renews_nothing_and_follows_the_leader() {
     // It takes over where the other left off.
     stage.leader.leads(false);
     standby.leads(true);
-    sleep(4 * DAY).await;
+    sleep(HOUR).await;
     assert_eq!(stage.a().asked(), 1);
 }
 
@@ -182,16 +178,16 @@ async fn a_cluster_that_knows_the_token_but_allows_no_reviews_is_told() {
     assert_eq!(reason, "ReviewsForbidden");
     assert!(text.contains("tokenreviews create") && text.ends_with("review register a"), "{text}");
     stage.manners().review_code = None;
-    sleep(2 * HOUR).await;
+    sleep(10 * MINUTE).await;
     assert_eq!((stage.problem().0.as_str(), stage.a().asked()), ("", 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_server_shortens_is_renewed_at_half_of_what_it_gave() {
     let stage = Stage::new();
-    stage.manners().cap = Some(TimeDelta::hours(24));
-    sleep(10 * DAY).await;
-    assert!((19..=21).contains(&stage.a().asked()), "{} times in ten days", stage.a().asked());
+    stage.manners().cap = Some(TimeDelta::minutes(20));
+    sleep(5 * HOUR).await;
+    assert!((29..=31).contains(&stage.a().asked()), "{} times in five hours", stage.a().asked());
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +204,7 @@ async fn a_newer_file_wins_and_is_renewed_in_its_turn() {
     let standby = stage.standby();
     sleep(MINUTE).await;
     let second = stage.saved();
-    let newer = stage.a().grant(ACCOUNT, WEEK);
+    let newer = stage.a().grant(ACCOUNT, TimeDelta::hours(1));
     stage.leader.credentials.take_file("a", Ok(newer.clone()));
     assert_eq!(stage.leader.sends("a"), newer);
     assert_eq!(standby.sends("a"), second, "its file is not there yet");
@@ -221,11 +217,11 @@ async fn a_newer_file_wins_and_is_renewed_in_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_weeks_without_us_the_first_token_is_good_again() {
+async fn after_a_long_time_without_us_the_first_token_is_good_again() {
     let mut stage = Stage::new();
     sleep(MINUTE).await;
-    stage.leader = stage.world.replica(&[]);
-    sleep(21 * DAY).await;
+    stage.leader.stop();
+    sleep(5 * HOUR).await;
     stage.leader = stage.standby();
     stage.leader.leads(true);
     sleep(MINUTE).await;
@@ -268,7 +264,7 @@ async fn entries_of_others_and_broken_ones_are_told_and_stay() {
         json!({ "data": { "mine": "AAAA", "cluster.gone": "AAAA", "keys.json": "AAAA" } });
     stage.world.home.request(http::Method::PATCH, &path, &entries);
     let saved = stage.saved();
-    sleep(6 * DAY).await;
+    sleep(80 * MINUTE).await;
     assert_ne!(stage.saved(), saved, "it was renewed");
     let data = stage.world.secret().unwrap()["data"].take();
     for entry in ["mine", "cluster.gone", "keys.json"] {
@@ -293,8 +289,8 @@ async fn two_that_write_at_once_lose_nothing_of_each_other() {
     // Both believe that they lead, as for a moment after a lease has ended.
     let other = stage.standby();
     other.leads(true);
-    for _ in 0..20 {
-        sleep(2 * DAY).await;
+    for _ in 0..6 {
+        sleep(HOUR).await;
         for name in ["a", "b"] {
             let saved = stage.world.saved(name).unwrap();
             assert_eq!((stage.leader.sends(name), other.sends(name)), (saved.clone(), saved));
@@ -381,7 +377,7 @@ async fn no_token_is_in_a_status_an_event_or_a_metric() {
     for code in [None, Some(403), Some(401), Some(500)] {
         stage.manners().token_code = code;
         stage.manners().review_code = code;
-        sleep(8 * DAY).await;
+        sleep(2 * HOUR).await;
         tokens.push(stage.saved());
     }
     let mut registry = prometheus_client::registry::Registry::default();
