@@ -17,6 +17,8 @@ use serde_saphyr::Spanned;
 
 use super::{callers::Pattern, directory::LEGACY_ISSUER};
 
+pub mod edit;
+
 /// The shortest life that a TokenRequest can ask for.
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
@@ -279,7 +281,7 @@ fn remote(entry: &Entry, faults: &mut Faults) -> Option<Remote> {
         }
         return None;
     };
-    if !is_https(&api_server.value) {
+    if !is_api_server(&api_server.value) {
         let what = "api_server must be https://HOST:PORT, without a path: tokens are sent to it";
         faults.add(api_server, what);
     }
@@ -296,7 +298,8 @@ fn remote(entry: &Entry, faults: &mut Faults) -> Option<Remote> {
     })
 }
 
-fn is_https(url: &str) -> bool {
+/// An address that tokens may be sent to.
+pub fn is_api_server(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|it| {
         let has_user = it.authority().is_some_and(|authority| authority.as_str().contains('@'));
         it.scheme_str() == Some("https")
@@ -388,7 +391,7 @@ fn patterns(
 }
 
 /// Names are part of annotations, metrics and patterns of callers.
-fn is_name(text: &str) -> bool {
+pub fn is_name(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= 63
         && text.starts_with(is_inner)
