@@ -11,6 +11,7 @@ pub mod detect;
 pub mod directory;
 pub mod identity;
 pub mod notes;
+pub mod register;
 pub mod renewal;
 pub mod request;
 pub mod state;
