@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    directory::{Candidate, Directory},
+    directory::{Candidate, Directory, PublishedKey},
     token::Token,
 };
 
@@ -37,7 +37,7 @@ pub fn detect(token: &Token<'_>, directory: &Directory, now: DateTime<Utc>) -> D
         return Detected::Nobody(NobodyReason::Issuer);
     }
     let candidates = directory.candidates(&token.issuer, token.kid.as_deref());
-    match candidates.iter().find(|candidate| has_signed(candidate, token)) {
+    match candidates.iter().find(|candidate| has_signed(&candidate.key, token)) {
         Some(_) if token.expires.is_some_and(|end| end + LATE < now) => {
             Detected::Nobody(NobodyReason::Expired)
         }
@@ -49,10 +49,10 @@ pub fn detect(token: &Token<'_>, directory: &Directory, now: DateTime<Utc>) -> D
     }
 }
 
-fn has_signed(candidate: &Candidate, token: &Token<'_>) -> bool {
-    let limited = candidate.key.algorithm.as_deref();
+pub(super) fn has_signed(key: &PublishedKey, token: &Token<'_>) -> bool {
+    let limited = key.algorithm.as_deref();
     limited.is_none_or(|only| only == token.algorithm_name)
-        && token.jws.is_signed_by(&candidate.key.key, token.algorithm)
+        && token.jws.is_signed_by(&key.key, token.algorithm)
 }
 
 /// The clusters of which no key of this name is known. Another's key of the same name must not hide theirs.

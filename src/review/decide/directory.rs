@@ -128,6 +128,7 @@ pub struct Directory {
     pub to_note: BTreeMap<Thumbprint, Arc<str>>,
     /// All keys that a cluster publishes.
     pub published: BTreeSet<Thumbprint>,
+    owners: BTreeMap<Thumbprint, Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -141,13 +142,13 @@ struct Keys {
 impl Directory {
     pub fn new(clusters: &[Cluster], noted: &BTreeMap<Thumbprint, Arc<str>>) -> Self {
         let mut directory = Self::default();
-        let owners = directory.owners(clusters, noted);
+        directory.owners = directory.owners_of(clusters, noted);
         for cluster in clusters {
             for issuer in &cluster.issuers {
                 let keys = directory.issuers.entry(issuer.clone()).or_default();
                 keys.clusters.push(cluster.name.clone());
                 for key in &cluster.keys {
-                    if owners.get(&Thumbprint::of(&key.key)) == Some(&cluster.name) {
+                    if directory.owners.get(&Thumbprint::of(&key.key)) == Some(&cluster.name) {
                         keys.add(Candidate { cluster: cluster.name.clone(), key: key.clone() });
                     }
                 }
@@ -156,7 +157,7 @@ impl Directory {
         directory
     }
 
-    fn owners(
+    fn owners_of(
         &mut self,
         clusters: &[Cluster],
         noted: &BTreeMap<Thumbprint, Arc<str>>,
@@ -192,6 +193,11 @@ impl Directory {
             }
         }
         owners
+    }
+
+    /// The cluster that a key belongs to.
+    pub fn owner(&self, key: &PublicKey) -> Option<&Arc<str>> {
+        self.owners.get(&Thumbprint::of(key))
     }
 
     /// The clusters that tokens of this issuer may come from.
