@@ -175,6 +175,10 @@ pub enum Bug {
     OldFetchCounts,
     /// A cluster that failed for long is never asked again.
     NeverTriesAgain,
+    /// A remembered verdict for one audience answers for another.
+    AudiencesLeftOut,
+    /// Whoever asks while an older review of the token is under way gets its verdict.
+    SharedFlight,
 }
 
 impl Bug {
@@ -283,12 +287,14 @@ impl Bug {
     ];
 
     /// Those that the simulator of reviews catches.
-    pub const REVIEW: [Self; 5] = [
+    pub const REVIEW: [Self; 7] = [
         Self::OutageAsFalse,
         Self::SentToCandidates,
         Self::KeysDroppedByOutage,
         Self::OldFetchCounts,
         Self::NeverTriesAgain,
+        Self::AudiencesLeftOut,
+        Self::SharedFlight,
     ];
 }
 

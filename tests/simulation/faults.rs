@@ -90,6 +90,10 @@ pub enum Calls {
     Watches(Watched),
     Leases,
     OpenApi,
+    /// At a remote cluster.
+    TokenRequests,
+    /// There, too.
+    TokenReviews,
 }
 
 impl Calls {
@@ -124,6 +128,8 @@ impl Calls {
             Self::Lists(watched) => list && target.is_about(watched.resource()),
             Self::Watches(watched) => target.watch && target.is_about(watched.resource()),
             Self::Leases => target.is_about("leases"),
+            Self::TokenRequests => target.is_about("serviceaccounts"),
+            Self::TokenReviews => target.is_about("tokenreviews"),
             Self::OpenApi => target.resource.is_empty() && target.namespace.is_none(),
         }
     }

@@ -10,6 +10,8 @@
 //!   `plans` every point at which faults happen, `world` one simulation, `oracle` the invariants of every
 //!   history (`testkit::route_table` is a second implementation of the decisions), `tamper` seeded bugs
 //! - `authority`: the same for the SPIFFE authority, and for clients that join it
+//! - `review`: the same for `trustplane review`: renewals of its credentials, and reviews
+//! - `election`: the Lease of two replicas
 //!
 //! `make simulate` runs everything. A failing case is printed with the command that reproduces it:
 //! `TRUSTPLANE_JOB=inject TRUSTPLANE_SEED=4711 make simulate` runs one seed, `TRUSTPLANE_CASE='...'` one
@@ -19,6 +21,7 @@ mod authority;
 mod bugs;
 mod case;
 mod cluster;
+mod election;
 mod faults;
 mod journal;
 mod ops;
@@ -26,6 +29,7 @@ mod oracle;
 mod parallel;
 mod plans;
 mod pool;
+mod review;
 mod shrink;
 mod tamper;
 mod wire;
@@ -86,7 +90,13 @@ fn main() -> ExitCode {
     let is_one =
         ["TRUSTPLANE_SEED", "TRUSTPLANE_CASE"].map(std::env::var_os).iter().any(Option::is_some);
     let only = std::env::var("TRUSTPLANE_JOB").ok().or(is_one.then(|| INJECT.name.to_owned()));
-    let names = [INJECT.name, authority::JOB.name, authority::JOINS.name];
+    let names = [
+        INJECT.name,
+        authority::JOB.name,
+        authority::JOINS.name,
+        review::RENEWAL.name,
+        review::ASKING.name,
+    ];
     assert!(only.as_deref().is_none_or(|it| names.contains(&it)), "there is no job of this name");
     let is_asked = |name: &str| only.as_deref().is_none_or(|it| it == name);
     let mut failed = 0;
@@ -98,6 +108,12 @@ fn main() -> ExitCode {
     }
     if is_asked(authority::JOINS.name) {
         failed += simulate(&authority::JOINS);
+    }
+    if is_asked(review::RENEWAL.name) {
+        failed += simulate(&review::RENEWAL);
+    }
+    if is_asked(review::ASKING.name) {
+        failed += simulate(&review::ASKING);
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

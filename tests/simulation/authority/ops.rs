@@ -144,7 +144,7 @@ impl World {
             Op::StopAll(lasts) => {
                 (0..2).for_each(|replica| self.stop_until(replica, Instant::now() + lasts));
             }
-            Op::HandOver => self.hand_over(),
+            Op::HandOver => self.election.hand_over(),
             Op::SetHint(seconds) => {
                 self.hint.store(seconds, Ordering::Relaxed);
                 self.restart_all();

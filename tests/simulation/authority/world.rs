@@ -16,10 +16,7 @@ use chrono::TimeDelta;
 use prometheus_client::registry::Registry;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use trustplane::{
     authority::{
@@ -33,7 +30,6 @@ use trustplane::{
     runtime::{
         audit_log::AuditLog,
         failpoints::{self, Bug},
-        lease,
         tls_listener::PeerAddress,
     },
     spiffe::id::TrustDomain,
@@ -48,11 +44,12 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, lock},
+    election::{self, Election},
     faults::Watched,
     wire::{Sender, Wire},
 };
 
-pub const REPLICAS: usize = 2;
+pub const REPLICAS: usize = election::REPLICAS;
 pub const OWN: &str = "own.test";
 pub const POLL: Duration = Duration::from_secs(20);
 pub const SVID_TTL: TimeDelta = TimeDelta::minutes(3);
@@ -85,18 +82,6 @@ pub struct Snapshot {
     pub served: [Option<Served>; REPLICAS],
 }
 
-type Deadline = Arc<watch::Sender<Option<Instant>>>;
-
-#[derive(Default)]
-struct Election {
-    holder: Option<(usize, u32)>,
-    /// The replica that is preferred next.
-    next: usize,
-    renewed: Option<Instant>,
-    /// The gates of the processes that run.
-    gates: [Option<(u32, Deadline)>; REPLICAS],
-}
-
 pub struct World {
     pub cluster: Arc<Cluster>,
     peers: Mutex<Vec<Peer>>,
@@ -106,7 +91,7 @@ pub struct World {
     /// What replicas said of a state that is lost or outdated.
     alarms: Mutex<BTreeSet<String>>,
     authorities: Mutex<[Option<Arc<Authority>>; REPLICAS]>,
-    election: Mutex<Election>,
+    pub election: Election,
     /// `--refresh-hint` in seconds, of processes that start.
     pub hint: AtomicI64,
     /// `--new-authority`, of processes that start.
@@ -140,7 +125,7 @@ impl World {
             snapshots: Mutex::default(),
             alarms: Mutex::default(),
             authorities: Mutex::default(),
-            election: Mutex::default(),
+            election: Election::default(),
             hint: AtomicI64::new(30),
             new_authority: AtomicBool::new(false),
             allowed_new: Mutex::default(),
@@ -156,7 +141,8 @@ impl World {
                 tokio::spawn(world.cluster.clone().keep_alive(replica, process))
             })
             .collect();
-        tasks.push(tokio::spawn(world.clone().elect()));
+        let elected = world.clone();
+        tasks.push(tokio::spawn(async move { elected.election.keep(&elected.cluster).await }));
         for (number, step) in case.steps.iter().enumerate() {
             world.cluster.begin_faults(number);
             sleep(step.wait).await;
@@ -192,10 +178,7 @@ impl World {
 
     /// Like `trustplane authority`, without flags, signals and listeners.
     async fn process(self: Arc<Self>, replica: usize, life: u32) {
-        let deadline: Deadline = Arc::new(watch::Sender::new(None));
-        let gate = Gate::until(deadline.subscribe());
-        self.set_lease(replica, Some(deadline.subscribe()));
-        lock(&self.election).gates[replica] = Some((life, deadline));
+        let gate = self.election.enter(&self.cluster, replica, life);
         let wire = |sender| {
             let tamper = AuthorityTamper { world: self.clone(), replica };
             FaultyTransport(Wire { cluster: self.cluster.clone(), replica, life, sender, tamper })
@@ -241,48 +224,6 @@ impl World {
 
     pub fn svid_ttl(&self) -> TimeDelta {
         if self.serves_joins { JOIN_SVID_TTL } else { SVID_TTL }
-    }
-
-    /// Keeps the Lease as the election would: the holder stops writing before anybody else may begin.
-    async fn elect(self: Arc<Self>) {
-        loop {
-            // There is nobody to elect for days in some stories.
-            let runs = (0..REPLICAS).any(|replica| self.life(replica).is_some());
-            sleep(if runs { lease::PERIOD } else { lease::DURATION }).await;
-            let now = Instant::now();
-            let is_fit = |replica, life| {
-                self.life(replica) == Some(life) && !self.faults().cut_off(replica, now)
-            };
-            let mut election = lock(&self.election);
-            if let Some((replica, life)) = election.holder {
-                let waited = election.renewed.is_none_or(|at| now - at >= lease::DURATION);
-                match is_fit(replica, life) {
-                    true => election.lead(replica, life, now),
-                    false if waited => election.holder = None,
-                    false => {}
-                }
-            }
-            if election.holder.is_none() {
-                let order = [election.next, 1 - election.next];
-                let life = |replica: usize| election.gates[replica].as_ref().map(|(life, _)| *life);
-                let fit = order.into_iter().find_map(|replica| {
-                    life(replica).filter(|life| is_fit(replica, *life)).map(|life| (replica, life))
-                });
-                if let Some((replica, life)) = fit {
-                    election.lead(replica, life, now);
-                }
-            }
-        }
-    }
-
-    /// The leader gives the Lease up, and the other replica takes it.
-    pub fn hand_over(&self) {
-        let mut election = lock(&self.election);
-        let Some((replica, _)) = election.holder.take() else { return };
-        if let Some((_, gate)) = &election.gates[replica] {
-            gate.send_replace(None);
-        }
-        election.next = 1 - replica;
     }
 
     /// An administrator mends what the authority must not mend by itself.
@@ -400,17 +341,6 @@ impl World {
             _ => federation_path(name),
         };
         self.annotate(&path, json!({ "touched": "yes" }));
-    }
-}
-
-impl Election {
-    fn lead(&mut self, replica: usize, life: u32, now: Instant) {
-        self.holder = Some((replica, life));
-        self.next = 1 - replica;
-        self.renewed = Some(now);
-        if let Some((_, gate)) = &self.gates[replica] {
-            gate.send_replace(Some(now + lease::DURATION - lease::MARGIN));
-        }
     }
 }
 
