@@ -70,7 +70,8 @@ suites-real:
 	@e2e/run-suite authority-real $(CARGO) test --locked --test authority -- --show-output $(REAL)
 	@# Compiled as the simulation is, so that nothing but this test is compiled a second time.
 	@e2e/run-suite authority-bugs $(WITH_BUGS) --test authority -- --show-output $(REAL)seeded::
-	@e2e/run-suite review-real $(CARGO) test --locked --test review -- --show-output $(REAL)
+	@# These wait for clocks more than they compute, too.
+	@e2e/run-suite review-real $(CARGO) test --locked --test review -- --show-output --test-threads 8 $(REAL)
 	@e2e/run-suite federate $(CARGO) test --locked --test federate -- --show-output
 	@# Both wait for clocks more than they compute. The suites above keep two cores busy.
 	@$(MAKE) --no-print-directory -j2 suite-e2e suite-benches

@@ -84,6 +84,10 @@ pub const REVIEW_CONFIG_MAP: &str = "trustplane-review-config";
 pub const REVIEW_SECRET: &str = "trustplane-review";
 /// The ConfigMap with how it stands with each cluster.
 pub const REVIEW_STATUS_CONFIG_MAP: &str = "trustplane-review-status";
+/// The configuration in that ConfigMap.
+pub const REVIEW_CONFIG_KEY: &str = "clusters.yaml";
+/// The Deployment of `trustplane review`.
+pub const REVIEW_DEPLOYMENT: &str = "trustplane-review";
 
 /// Lets us take an object over that somebody else made, if it is `"true"`.
 pub const ADOPT_ANNOTATION: &str = "trustplane.dev/adopt";
@@ -115,9 +119,6 @@ pub const REVOKE_ANNOTATION: &str = "trustplane.dev/revoke-requested";
 pub const REFRESH_ANNOTATION: &str = "trustplane.dev/refresh-requested";
 /// Accepts one bundle with a lower sequence: its fingerprint, and when it was accepted.
 pub const ACCEPT_ANNOTATION: &str = "trustplane.dev/accept-bundle";
-
-/// The Deployment of `trustplane review`.
-pub const REVIEW_DEPLOYMENT: &str = "trustplane-review";
 
 #[cfg(test)]
 mod tests {

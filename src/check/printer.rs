@@ -27,6 +27,11 @@ pub enum Target {
 
 /// The table and its summary.
 pub fn table(lines: &[CheckResult], target: Target, width: usize) -> String {
+    format!("{}\n{}\n", rows(lines, width), summary(lines, target))
+}
+
+/// The table alone.
+pub fn rows(lines: &[CheckResult], width: usize) -> String {
     let mut text = String::new();
     for line in lines {
         let (label, style) = shown(line.result);
@@ -49,7 +54,6 @@ pub fn table(lines: &[CheckResult], target: Target, width: usize) -> String {
             let _ = writeln!(text, "{:indent$}{part}", "");
         }
     }
-    let _ = writeln!(text, "\n{}", summary(lines, target));
     text
 }
 
@@ -63,7 +67,7 @@ fn shown(status: Status) -> (&'static str, Style) {
     }
 }
 
-fn summary(lines: &[CheckResult], target: Target) -> String {
+pub fn summary(lines: &[CheckResult], target: Target) -> String {
     let count = |status| lines.iter().filter(|line| line.result == status).count();
     let (failed, warnings) = (count(Status::Failed), count(Status::Warning));
     let warned = match warnings {

@@ -23,6 +23,7 @@ mod inject;
 mod join;
 mod output;
 mod policy_args;
+mod relative;
 mod review;
 #[cfg(feature = "demo")]
 mod sandbox;
@@ -91,6 +92,8 @@ enum Exit {
     OutputClosed,
     #[error("the problem was printed")]
     Reported,
+    #[error("what could not be asked was printed")]
+    NotAsked,
 }
 
 impl Exit {
@@ -98,6 +101,7 @@ impl Exit {
     fn code(&self) -> u8 {
         match self {
             Self::Reported => 1,
+            Self::NotAsked => 2,
             Self::Stopped => 130,
             Self::OutputClosed => 141,
         }

@@ -2,7 +2,6 @@
 
 mod import;
 mod lag;
-mod relative;
 mod status;
 
 use std::time::Duration;

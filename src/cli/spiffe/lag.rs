@@ -4,10 +4,11 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::{Api, Client};
 
-use super::{Published, relative::relative};
+use super::Published;
 use crate::{
     api::config_map::ConfigMap,
     authority::{act::apply, decide::ca::Requests},
+    cli::relative::relative,
     k8s::api_error,
     names::{BUNDLE_CONFIG_MAP, REQUESTS_CONFIG_MAP},
     runtime::printable::printable,

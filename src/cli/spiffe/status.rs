@@ -8,7 +8,7 @@ use clap::Args;
 use kube::{Api, Client, api::ListParams};
 use serde_json::json;
 
-use super::{NamespaceArgs, Published, client, lag, published, relative::relative};
+use super::{NamespaceArgs, Published, client, lag, published};
 use crate::{
     api::{
         join_token::{JoinToken, Role},
@@ -21,6 +21,7 @@ use crate::{
     cli::{
         Exit,
         output::{Output, print},
+        relative::relative,
     },
     k8s::api_error::{self, ApiError},
     runtime::{controller::Unable, printable::printable},

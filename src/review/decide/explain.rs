@@ -58,8 +58,8 @@ pub enum KeyRelation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
-pub enum Verdict {
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Conclusion {
     /// Whether it still counts, the cluster says.
     Of {
         cluster: String,
@@ -83,7 +83,7 @@ pub struct Explanation {
     pub claims: Option<Claims>,
     pub clusters: Vec<Relation>,
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub conclusion: Conclusion,
 }
 
 /// `noted` is whose each key was first, as our Secret has it.
@@ -105,14 +105,14 @@ pub fn explain(
     let is_related = |it: &Relation| {
         it.has_issuer || !matches!(it.key, KeyRelation::NoSuchKey | KeyRelation::DidNotSign)
     };
-    let verdict = verdict(&token, &directory, keys, now);
+    let conclusion = conclusion(&token, &directory, keys, now);
     let clusters = relations.into_iter().filter(is_related).collect();
-    Explanation { claims: Some(claims(&token)), clusters, verdict }
+    Explanation { claims: Some(claims(&token)), clusters, conclusion }
 }
 
 fn no_token(error: TokenError) -> Explanation {
-    let verdict = Verdict::Refused { reason: error.to_string() };
-    Explanation { claims: None, clusters: Vec::new(), verdict }
+    let conclusion = Conclusion::Refused { reason: error.to_string() };
+    Explanation { claims: None, clusters: Vec::new(), conclusion }
 }
 
 fn clusters(config: &Config, keys: &Keys) -> Vec<Cluster> {
@@ -165,13 +165,18 @@ fn relation(name: &str, token: &Token<'_>, keys: &Keys, directory: &Directory) -
     Relation { cluster: name.into(), has_issuer, key }
 }
 
-fn verdict(token: &Token<'_>, directory: &Directory, keys: &Keys, now: DateTime<Utc>) -> Verdict {
+fn conclusion(
+    token: &Token<'_>,
+    directory: &Directory,
+    keys: &Keys,
+    now: DateTime<Utc>,
+) -> Conclusion {
     // As long as it lasted, so that the cluster of one that has ended is told, too.
     let then = token.expires.map_or(now, |end| end.min(now));
-    let refused = |reason: &str| Verdict::Refused { reason: reason.to_owned() };
+    let refused = |reason: &str| Conclusion::Refused { reason: reason.to_owned() };
     match (detect(token, directory, then), detect(token, directory, now)) {
-        (Detected::Of(cluster), Detected::Of(_)) => Verdict::Of { cluster: cluster.to_string() },
-        (Detected::Of(cluster), _) => Verdict::Expired { cluster: cluster.to_string() },
+        (Detected::Of(cluster), Detected::Of(_)) => Conclusion::Of { cluster: cluster.to_string() },
+        (Detected::Of(cluster), _) => Conclusion::Expired { cluster: cluster.to_string() },
         (Detected::Nobody(reason), _) => refused(&reason.to_string()),
         (Detected::UnknownKey(clusters), _) => {
             let is_unknown = |it: &Arc<str>| !matches!(keys.get(it), Some(Ok(_)));
@@ -181,7 +186,7 @@ fn verdict(token: &Token<'_>, directory: &Directory, keys: &Keys, now: DateTime<
                 true => {
                     refused("no cluster with its issuer publishes a key of its own that signed it")
                 }
-                false => Verdict::Undecided { clusters: unknown },
+                false => Conclusion::Undecided { clusters: unknown },
             }
         }
     }
@@ -236,7 +241,7 @@ mod tests {
         let (a, b, c) = (Issuer::p256("k"), Issuer::p256("k"), Issuer::p256("other"));
         let token = b.token(&claims());
         let explanation = explained(&token, &keys([&[&a], &[&b], &[&c]]));
-        assert_eq!(explanation.verdict, Verdict::Of { cluster: "b".into() });
+        assert_eq!(explanation.conclusion, Conclusion::Of { cluster: "b".into() });
         let expected = [("a", &KeyRelation::DidNotSign), ("b", &KeyRelation::Signed)];
         assert_eq!(relations(&explanation), expected);
         let claims = explanation.claims.as_ref().unwrap();
@@ -251,19 +256,19 @@ mod tests {
         let a = Issuer::p256("k");
         let keys = keys([&[&a], &[], &[]]);
         let token = a.token(&claims());
-        let at = |now| explain(&token, &config(), &keys, &BTreeMap::new(), now).verdict;
-        assert_eq!(at(noon() + TimeDelta::days(9)), Verdict::Expired { cluster: "a".into() });
+        let at = |now| explain(&token, &config(), &keys, &BTreeMap::new(), now).conclusion;
+        assert_eq!(at(noon() + TimeDelta::days(9)), Conclusion::Expired { cluster: "a".into() });
         let forged = Issuer::p256("k").token(&claims());
         let late = noon() + TimeDelta::days(9);
-        let verdict = explain(&forged, &config(), &keys, &BTreeMap::new(), late).verdict;
-        assert!(!matches!(verdict, Verdict::Expired { .. }), "{verdict:?}");
+        let conclusion = explain(&forged, &config(), &keys, &BTreeMap::new(), late).conclusion;
+        assert!(!matches!(conclusion, Conclusion::Expired { .. }), "{conclusion:?}");
     }
 
     #[test]
     fn a_cluster_whose_key_signed_it_though_it_has_another_issuer_is_told() {
         let c = Issuer::p256("k");
         let explanation = explained(&c.token(&claims()), &keys([&[], &[], &[&c]]));
-        assert!(matches!(explanation.verdict, Verdict::Refused { .. }));
+        assert!(matches!(explanation.conclusion, Conclusion::Refused { .. }));
         let of_c = explanation.clusters.iter().find(|it| it.cluster == "c").unwrap();
         assert_eq!((of_c.has_issuer, &of_c.key), (false, &KeyRelation::Signed));
     }
@@ -273,7 +278,7 @@ mod tests {
         let key = Issuer::p256("k");
         let all = keys([&[&key], &[&key], &[]]);
         let explanation = explained(&key.token(&claims()), &all);
-        assert!(matches!(explanation.verdict, Verdict::Refused { .. }), "{explanation:?}");
+        assert!(matches!(explanation.conclusion, Conclusion::Refused { .. }), "{explanation:?}");
         let both = KeyRelation::SignedButNotItsOwn;
         assert_eq!(relations(&explanation), [("a", &both), ("b", &both)]);
         let first = Directory::new(
@@ -281,7 +286,7 @@ mod tests {
             &BTreeMap::new(),
         );
         let explanation = explain(&key.token(&claims()), &config(), &all, &first.to_note, noon());
-        assert_eq!(explanation.verdict, Verdict::Of { cluster: "a".into() });
+        assert_eq!(explanation.conclusion, Conclusion::Of { cluster: "a".into() });
     }
 
     #[test]
@@ -290,13 +295,13 @@ mod tests {
         let mut keys = keys([&[&a], &[&b], &[]]);
         keys.insert("b".into(), Err("no answer".to_owned()));
         let explanation = explained(&b.token(&claims()), &keys);
-        assert_eq!(explanation.verdict, Verdict::Undecided { clusters: vec!["b".into()] });
+        assert_eq!(explanation.conclusion, Conclusion::Undecided { clusters: vec!["b".into()] });
         // Another's outage changes nothing.
         let explanation = explained(&a.token(&claims()), &keys);
-        assert_eq!(explanation.verdict, Verdict::Of { cluster: "a".into() });
+        assert_eq!(explanation.conclusion, Conclusion::Of { cluster: "a".into() });
         keys.insert("b".into(), Ok(Vec::new()));
         let explanation = explained(&b.token(&claims()), &keys);
-        assert!(matches!(explanation.verdict, Verdict::Refused { .. }), "{explanation:?}");
+        assert!(matches!(explanation.conclusion, Conclusion::Refused { .. }), "{explanation:?}");
     }
 
     #[test]
@@ -314,7 +319,7 @@ mod tests {
         claims["iss"] = json!("https://elsewhere.test");
         let explanation = explained(&a.token(&claims), &keys([&[&a], &[], &[]]));
         let reason = "no cluster has this issuer".to_owned();
-        assert_eq!(explanation.verdict, Verdict::Refused { reason });
+        assert_eq!(explanation.conclusion, Conclusion::Refused { reason });
         assert_eq!(relations(&explanation), [("a", &KeyRelation::Signed)]);
     }
 }

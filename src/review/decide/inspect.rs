@@ -7,15 +7,16 @@ use serde::Serialize;
 
 use super::{
     config::{ClusterConfig, Renewal},
+    credential::Life,
     directory::{PublishedKey, SharedKey},
-    renewal::{Life, Policy, renew_at},
+    renewal::{Policy, renew_at},
     token::Token,
 };
 use crate::k8s::api_error::ApiError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Severity {
     Ok,
     /// It works, but somebody should look at it.
     Warning,
@@ -30,7 +31,7 @@ pub struct Finding {
     /// Names the check for scripts, and never changes.
     pub check: &'static str,
     pub subject: &'static str,
-    pub verdict: Verdict,
+    pub severity: Severity,
     pub found: String,
     pub todo: Option<String>,
 }
@@ -53,9 +54,9 @@ const SHARED: Subject = Subject("shared-keys", "shared key");
 const CONFIG: Subject = Subject("configuration", "configuration");
 
 impl Subject {
-    fn finding(self, verdict: Verdict, found: impl Into<String>) -> Finding {
+    fn finding(self, severity: Severity, found: impl Into<String>) -> Finding {
         let Self(check, subject) = self;
-        Finding { check, subject, verdict, found: found.into(), todo: None }
+        Finding { check, subject, severity, found: found.into(), todo: None }
     }
 }
 
@@ -82,6 +83,8 @@ pub struct InUse {
     pub life: Life,
     /// Where it is from, for people.
     pub source: String,
+    /// Whether it is one that we renewed. What a server grants it beyond what was asked for is no reason to ask again.
+    pub is_renewed: bool,
 }
 
 /// The rights that we need there.
@@ -143,15 +146,15 @@ pub fn has_signed(keys: &[PublishedKey], token: &str) -> bool {
         .is_ok_and(|token| keys.iter().any(|key| token.jws.is_signed_by(&key.key, token.algorithm)))
 }
 
-fn verdict(error: &ApiError) -> Verdict {
+fn severity(error: &ApiError) -> Severity {
     match error {
-        _ if is_about_certificate(error) => Verdict::Act,
+        _ if is_about_certificate(error) => Severity::Act,
         ApiError::Timeout(_)
         | ApiError::Unreachable { .. }
         | ApiError::Server { .. }
         | ApiError::TooManyRequests { .. }
-        | ApiError::Undecodable => Verdict::NotAsked,
-        _ => Verdict::Act,
+        | ApiError::Undecodable => Severity::NotAsked,
+        _ => Severity::Act,
     }
 }
 
@@ -173,10 +176,12 @@ pub fn cluster(
     };
     let credential = facts.credential.as_ref().map(|it| match it {
         Ok(_) if refused => CREDENTIAL
-            .finding(Verdict::Act, "the API server refuses it (HTTP 401)")
+            .finding(Severity::Act, "the API server refuses it (HTTP 401)")
             .todo(format!("Is its account still there? {again} and a new token.")),
         Ok(in_use) => credential(in_use, renewal, now, &again),
-        Err(error) => CREDENTIAL.finding(Verdict::Act, error.to_string()).todo(format!("{again}.")),
+        Err(error) => {
+            CREDENTIAL.finding(Severity::Act, error.to_string()).todo(format!("{again}."))
+        }
     });
     let answers = match &facts.answers {
         Ok(answers) => answers,
@@ -186,7 +191,7 @@ pub fn cluster(
             return credential.into_iter().collect();
         }
         Err(error) => {
-            let not_asked = REACH.finding(Verdict::Act, format!("not asked: {error}"));
+            let not_asked = REACH.finding(Severity::Act, format!("not asked: {error}"));
             return [not_asked].into_iter().chain(credential).collect();
         }
     };
@@ -203,9 +208,9 @@ pub fn cluster(
 
 fn reach(address: &str, config: &ClusterConfig, reach: &Answer<()>, again: &str) -> Finding {
     let Err(error) = reach else {
-        return REACH.finding(Verdict::Ok, format!("{address} answers"));
+        return REACH.finding(Severity::Ok, format!("{address} answers"));
     };
-    let finding = REACH.finding(verdict(error), format!("{address}: {error}"));
+    let finding = REACH.finding(severity(error), format!("{address}: {error}"));
     let ca = config.remote.as_ref().and_then(|it| it.ca_cert.as_ref());
     match (is_about_certificate(error), ca) {
         (true, Some(ca)) => finding.todo(format!(
@@ -223,51 +228,54 @@ fn reach(address: &str, config: &ClusterConfig, reach: &Answer<()>, again: &str)
 }
 
 fn credential(in_use: &InUse, renewal: Renewal, now: DateTime<Utc>, again: &str) -> Finding {
-    let InUse { account, life, source } = in_use;
+    let InUse { account, life, source, is_renewed } = in_use;
     let until = life.expires.to_rfc3339();
     if life.expires <= now {
         let found = format!("{account}, from {source}: expired on {until}");
-        return CREDENTIAL.finding(Verdict::Act, found).todo(format!("{again} and a new token."));
+        return CREDENTIAL.finding(Severity::Act, found).todo(format!("{again} and a new token."));
     }
     let found = format!("{account}, from {source}: valid until {until}");
     let delta = |it| TimeDelta::from_std(it).unwrap_or(TimeDelta::MAX);
     let policy = Policy {
-        token_duration: delta(renewal.token_duration),
+        token_duration: match is_renewed {
+            true => TimeDelta::MAX,
+            false => delta(renewal.token_duration),
+        },
         renew_before: delta(renewal.renew_before),
     };
     // It is looked at once in every interval, and tried again after a failure.
     let patience = delta(renewal.interval).min(TimeDelta::days(1)) * 2;
     if renew_at(*life, policy).max(life.issued) + patience < now {
         let found = format!("{found}, and should have been renewed");
-        return CREDENTIAL.finding(Verdict::Warning, found).todo(
+        return CREDENTIAL.finding(Severity::Warning, found).todo(
             "Does trustplane review run, and does one replica lead? Its metric \
              trustplane_review_renewals_total tells how it went.",
         );
     }
-    CREDENTIAL.finding(Verdict::Ok, found)
+    CREDENTIAL.finding(Severity::Ok, found)
 }
 
 fn rights(missing: &Answer<Vec<Right>>, again: &str) -> Finding {
     match missing {
         Ok(missing) if missing.is_empty() => {
-            RIGHTS.finding(Verdict::Ok, "it may review tokens, and renew its own")
+            RIGHTS.finding(Severity::Ok, "it may review tokens, and renew its own")
         }
         Ok(missing) => {
             let missing: Vec<_> = missing.iter().map(|it| it.text()).collect();
             RIGHTS
-                .finding(Verdict::Act, format!("it may not {}", missing.join(", nor ")))
+                .finding(Severity::Act, format!("it may not {}", missing.join(", nor ")))
                 .todo(format!("{again}, and so does kubectl apply -k deploy/review/remote there."))
         }
-        Err(error) => RIGHTS.finding(verdict(error), format!("they can't be asked for: {error}")),
+        Err(error) => RIGHTS.finding(severity(error), format!("they can't be asked for: {error}")),
     }
 }
 
 fn issuer(issuer: &str, config: &ClusterConfig) -> Finding {
     if config.issuers.contains(issuer) {
-        return ISSUER.finding(Verdict::Ok, issuer);
+        return ISSUER.finding(Severity::Ok, issuer);
     }
     let found = format!("its tokens name {issuer}, which its entry does not list: all are refused");
-    ISSUER.finding(Verdict::Act, found).todo(
+    ISSUER.finding(Severity::Act, found).todo(
         "Write it as its issuer, and the one before under additional_issuers until its tokens have ended.",
     )
 }
@@ -276,7 +284,7 @@ fn keys(found: &Result<KeysFound, KeysError>) -> Finding {
     let KeysFound { keys, skipped, signed_ours } = match found {
         Ok(found) => found,
         Err(KeysError::Call(error)) => {
-            let finding = KEYS.finding(verdict(error), format!("/openid/v1/jwks: {error}"));
+            let finding = KEYS.finding(severity(error), format!("/openid/v1/jwks: {error}"));
             return match error {
                 ApiError::Forbidden => finding.todo(
                     "Bind ClusterRole system:service-account-issuer-discovery to the account there: \
@@ -286,7 +294,7 @@ fn keys(found: &Result<KeysFound, KeysError>) -> Finding {
             };
         }
         Err(KeysError::Content(why)) => {
-            return KEYS.finding(Verdict::Act, format!("/openid/v1/jwks: {why}"));
+            return KEYS.finding(Severity::Act, format!("/openid/v1/jwks: {why}"));
         }
     };
     let count = match keys.len() {
@@ -294,16 +302,16 @@ fn keys(found: &Result<KeysFound, KeysError>) -> Finding {
         many => format!("{many} keys"),
     };
     match (keys.is_empty(), skipped, signed_ours) {
-        (true, ..) => KEYS.finding(Verdict::Act, "it publishes no key that signs a token"),
+        (true, ..) => KEYS.finding(Severity::Act, "it publishes no key that signs a token"),
         (_, _, Some(false)) => KEYS
-            .finding(Verdict::Warning, format!("{count}, of which none signed our own token"))
+            .finding(Severity::Warning, format!("{count}, of which none signed our own token"))
             .todo(
                 "Tokens that are signed with a key that the cluster does not publish are refused. That ends by \
                  itself while it rotates its keys.",
             ),
-        (_, 0, _) => KEYS.finding(Verdict::Ok, count),
+        (_, 0, _) => KEYS.finding(Severity::Ok, count),
         (_, skipped, _) => {
-            KEYS.finding(Verdict::Ok, format!("{count}, and {skipped} of a kind that signs no token"))
+            KEYS.finding(Severity::Ok, format!("{count}, and {skipped} of a kind that signs no token"))
         }
     }
 }
@@ -317,15 +325,15 @@ pub fn shared(shared: &[SharedKey], is_noted: bool) -> Vec<Finding> {
         let kids = "write its kid under kids in the entry of the cluster that it belongs to";
         match (&it.owner, is_noted) {
             (Some(owner), _) => SHARED
-                .finding(Verdict::Warning, format!("{kid} is {owner}'s, and published by {by}"))
+                .finding(Severity::Warning, format!("{kid} is {owner}'s, and published by {by}"))
                 .todo(format!(
                     "Somebody copied it, or two entries are one cluster. If it is not {owner}'s, {kids}."
                 )),
             (None, true) => SHARED
-                .finding(Verdict::Act, format!("{kid} is published by {by}, so it is nobody's"))
+                .finding(Severity::Act, format!("{kid} is published by {by}, so it is nobody's"))
                 .todo(format!("Tokens that it signed are refused. Find out whose it is, and {kids}.")),
             (None, false) => SHARED
-                .finding(Verdict::Warning, format!("{kid} is published by {by}"))
+                .finding(Severity::Warning, format!("{kid} is published by {by}"))
                 .todo(format!(
                     "It belongs to the one that had it first, which Secret trustplane-review knows. If it has \
                      none, {kids}."
@@ -338,15 +346,15 @@ pub fn shared(shared: &[SharedKey], is_noted: bool) -> Vec<Finding> {
 pub fn config(faults: &[super::config::Fault], clusters: usize) -> Vec<Finding> {
     if faults.is_empty() {
         let count = if clusters == 1 { "cluster" } else { "clusters" };
-        return vec![CONFIG.finding(Verdict::Ok, format!("{clusters} {count}"))];
+        return vec![CONFIG.finding(Severity::Ok, format!("{clusters} {count}"))];
     }
-    let finding = |fault: &super::config::Fault| CONFIG.finding(Verdict::Act, fault.to_string());
+    let finding = |fault: &super::config::Fault| CONFIG.finding(Severity::Act, fault.to_string());
     faults.iter().map(finding).collect()
 }
 
 /// That our Secret could not be read.
 pub fn without_state(why: &str) -> Finding {
-    CONFIG.finding(Verdict::Warning, format!("renewed credentials are not known: {why}")).todo(
+    CONFIG.finding(Severity::Warning, format!("renewed credentials are not known: {why}")).todo(
         "Run it where trustplane review runs, or with a kubeconfig that may read Secret trustplane-review.",
     )
 }
@@ -355,14 +363,14 @@ pub fn without_state(why: &str) -> Finding {
 pub type Findings = Vec<(Arc<str>, Vec<Finding>)>;
 
 /// The worst of all, and `Act` before `NotAsked`: somebody can act right now.
-pub fn worst<'a>(all: impl IntoIterator<Item = &'a Finding>) -> Verdict {
-    let rank = |verdict: &Verdict| match verdict {
-        Verdict::Ok => 0,
-        Verdict::Warning => 1,
-        Verdict::NotAsked => 2,
-        Verdict::Act => 3,
+pub fn worst<'a>(all: impl IntoIterator<Item = &'a Finding>) -> Severity {
+    let rank = |severity: &Severity| match severity {
+        Severity::Ok => 0,
+        Severity::Warning => 1,
+        Severity::NotAsked => 2,
+        Severity::Act => 3,
     };
-    all.into_iter().map(|it| it.verdict).max_by_key(rank).unwrap_or(Verdict::Ok)
+    all.into_iter().map(|it| it.severity).max_by_key(rank).unwrap_or(Severity::Ok)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{
     config::edit::{EditError, NewEntry, with_entry},
+    credential::Life,
     identity::{Identity, Style},
-    renewal::Life,
     token::{Token, TokenError},
 };
 use objects::{Change, Object, ObjectError, change};
@@ -163,7 +163,7 @@ impl Step {
 /// What becomes of the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenPlan {
-    Keep(IssuedToken),
+    Keep(Box<IssuedToken>),
     Request(&'static str),
 }
 
@@ -241,7 +241,7 @@ fn token_plan(facts: &Facts) -> TokenPlan {
     } else if facts.now >= issued + (expires - issued) / 2 {
         TokenPlan::Request("half of its life is over")
     } else {
-        TokenPlan::Keep(credential.clone())
+        TokenPlan::Keep(Box::new(credential.clone()))
     }
 }
 

@@ -140,8 +140,8 @@ pub fn change(wanted: &Object, found: Option<&Value>) -> Result<Change, ObjectEr
         return Err(ObjectError::OtherRole(wanted.to_string()));
     }
     let list = |object: &Value, field: &str| object[field].as_array().cloned().unwrap_or_default();
-    let parts: [(&str, fn(&Value, &Value) -> bool); 2] =
-        [("rules", grants), ("subjects", is_same_subject)];
+    type Has = fn(&Value, &Value) -> bool;
+    let parts: [(&str, Has); 2] = [("rules", grants), ("subjects", is_same_subject)];
     for (field, has) in parts {
         let mut all = list(found, field);
         let missing = list(&wanted.content, field);
