@@ -134,6 +134,7 @@ mod tests {
                 audit_id: None,
                 deadline: tokio::time::Instant::now() + Duration::from_secs(10),
                 purpose: Purpose::Review,
+                among: None,
             };
             let reviewed = stage.reviewer.review(asked).await.ok().unwrap();
             trail.record(Record {

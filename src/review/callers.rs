@@ -98,6 +98,7 @@ impl KnownCallers {
                 audit_id: None,
                 deadline: Instant::now() + DEADLINE,
                 purpose: Purpose::Caller,
+                among: None,
             };
             let reviewed = self.reviewer.review(asked).await?;
             let until = Instant::now() + self.good_for(&reviewed);
@@ -134,8 +135,9 @@ impl KnownCallers {
             };
         }
         let user = match self.prefixes.get(&cluster) {
+            // Prefixes of our own cluster are for others: it does not know its users by them.
+            _ if self.local.as_ref() == Some(&cluster) => Some(accepted.user),
             Some(prefixes) => Some(accepted.prefixed(prefixes).user),
-            None if self.local.as_ref() == Some(&cluster) => Some(accepted.user),
             None => None,
         };
         Accept::Ask(Caller { name, username: identity.username(), user })

@@ -52,7 +52,7 @@ impl Clients {
     }
 }
 
-fn remote_config(
+pub(super) fn remote_config(
     cluster: &Arc<str>,
     remote: &Remote,
     roots: Option<&Roots>,
@@ -66,7 +66,7 @@ fn remote_config(
     Ok(config)
 }
 
-fn connected(
+pub(super) fn connected(
     cluster: &Arc<str>,
     config: ClientConfig,
     bearer: Option<Arc<dyn Bearer>>,

@@ -77,7 +77,8 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     fs::read(path).map_err(failed)
 }
 
-fn certificates(pem: &[u8]) -> Option<Roots> {
+/// None unless there is one, and all can be read.
+pub(super) fn certificates(pem: &[u8]) -> Option<Roots> {
     let all: Result<Vec<_>, _> = rustls_pemfile::certs(&mut &*pem).collect();
     let all = all.ok()?.into_iter().map(|it| it.to_vec()).collect::<Roots>();
     (!all.is_empty()).then_some(all)

@@ -12,12 +12,13 @@ use std::{
 
 use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
-use kube::{Client, api::PostParams, core::Request};
+use kube::{Client, api::PostParams, client::Body, core::Request};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
 };
 
+use super::answer;
 use crate::{
     k8s::api_error::ApiError,
     runtime::{
@@ -31,6 +32,8 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Calls to one cluster at the same time. Streams of one HTTP/2 connection are a hundred or more.
 const UNDER_WAY: usize = 100;
+/// Of an answer, in bytes. It has the token and the audiences once more.
+const LONGEST: usize = 512 * 1024;
 /// Failures in a row after which a cluster is not asked for a while.
 const FAILURES: u32 = 5;
 /// An answer that takes longer counts as none.
@@ -45,8 +48,12 @@ pub enum ForwardError {
     Unknown(Arc<str>),
     #[error("{UNDER_WAY} reviews are under way at cluster {0}")]
     Busy(Arc<str>),
-    #[error("cluster {0} failed {FAILURES} times in a row, and is asked again soon")]
-    Broken(Arc<str>),
+    #[error("cluster {cluster} failed {FAILURES} times in a row, and is asked again soon")]
+    Broken {
+        cluster: Arc<str>,
+        /// How it failed last.
+        last: Option<ApiError>,
+    },
     #[error("cluster {cluster}: {source}")]
     Call { cluster: Arc<str>, source: ApiError },
 }
@@ -95,8 +102,12 @@ impl Forwarder {
         let member = member.ok_or_else(|| ForwardError::Unknown(cluster.clone()))?;
         let permit = member.permits.try_acquire();
         let _permit = permit.map_err(|_| ForwardError::Busy(cluster.clone()))?;
-        if !lock(&member.breaker).admits(Instant::now(), question.deadline) {
-            return Err(ForwardError::Broken(cluster.clone()));
+        {
+            let mut breaker = lock(&member.breaker);
+            if !breaker.admits(Instant::now(), question.deadline) {
+                let (cluster, last) = (cluster.clone(), breaker.last.clone());
+                return Err(ForwardError::Broken { cluster, last });
+            }
         }
         let begin = Instant::now();
         let asked = timeout_at(question.deadline, ask(&member.client, &question)).await;
@@ -127,14 +138,16 @@ async fn ask(
     if let Some(id) = question.audit_id {
         request.headers_mut().insert(AUDIT_ID, id.clone());
     }
-    let answer: TokenReview = client.request(request).await?;
-    Ok(answer.status)
+    let response = client.send(request.map(Body::from)).await?;
+    let answered: TokenReview = answer::read(response, LONGEST).await?;
+    Ok(answered.status)
 }
 
 /// Keeps reviews from waiting for a cluster that does not answer.
 #[derive(Debug, Default)]
 struct Breaker {
     failures: u32,
+    last: Option<ApiError>,
     closed_until: Option<Instant>,
 }
 
@@ -153,10 +166,11 @@ impl Breaker {
     }
 
     fn note(&mut self, error: Option<&ApiError>, now: Instant) {
-        if !error.is_some_and(is_outage) {
+        let Some(error) = error.filter(|error| is_outage(error)) else {
             *self = Self::default();
             return;
-        }
+        };
+        self.last = Some(error.clone());
         self.failures = self.failures.saturating_add(1);
         if let Some(breaks) = self.failures.checked_sub(FAILURES) {
             let pause = SHORTEST_BREAK.saturating_mul(1 << breaks.min(10)).min(LONGEST_BREAK);

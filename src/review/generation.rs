@@ -62,8 +62,7 @@ pub struct Generation {
     pub service: Arc<Service>,
     roots: std::collections::BTreeMap<String, Roots>,
     digest: [u8; 32],
-    /// Tasks of the keys and of renewals end with the generation.
-    _keys: JoinSet<()>,
+    /// Renewals end with the generation.
     _renewing: DropGuard,
 }
 
@@ -83,11 +82,12 @@ impl Generation {
             keys.adopt(&before.keys, |name| before.asks_as(name, &loaded));
         }
         let forwarder = Arc::new(Forwarder::new(clients.all.clone()));
-        let service = service(&loaded.config, around, keys.clone(), forwarder.clone());
         let mut tasks = JoinSet::new();
         for name in clients.all.into_keys() {
             tasks.spawn(keys.clone().keep(name));
         }
+        let service = service(&loaded.config, around, keys.clone(), forwarder.clone());
+        let service = service.fetching(tasks);
         let renewer = Renewer::new(
             around.client.clone(),
             around.gate.clone(),
@@ -109,7 +109,6 @@ impl Generation {
             service: Arc::new(service),
             roots: loaded.roots,
             digest: loaded.digest,
-            _keys: tasks,
             _renewing: ended.drop_guard(),
         })
     }

@@ -99,13 +99,16 @@ impl KeyStore {
             let (state, fetches, wanted) = Default::default();
             (name, Member { config, client, state, fetches, wanted })
         };
-        Arc::new(Self {
+        let store = Self {
             members: clusters.into_iter().map(member).collect(),
             directory: Mutex::default(),
             noted: Mutex::default(),
             next_slot: Mutex::default(),
             refresh,
-        })
+        };
+        // Their issuers are known before their keys: a token of one that is away is not nobody's.
+        store.rebuild();
+        Arc::new(store)
     }
 
     pub fn clusters(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -153,22 +156,33 @@ impl KeyStore {
     /// Fetches a cluster's keys now and then, and when they are asked for. Never ends.
     pub async fn keep(self: Arc<Self>, cluster: Arc<str>) {
         let Some(member) = self.members.get(&cluster) else { return };
+        // What an older store fetched is not fetched again at once: all clusters together would keep those waiting
+        // whose keys are needed.
+        let known = lock(&member.state).fetched_at;
+        if let Some(fetched) = known {
+            self.rest(member, fetched).await;
+        }
         loop {
             let sent = self.slot().await;
             member.fetches.send_modify(|it| it.sent += 1);
             let fetched = fetch(&member.client).await;
             self.take(member, fetched, &cluster);
             member.fetches.send_modify(|it| it.ended = it.sent);
-            let failed = lock(&member.state).error.is_some();
-            let pause = if failed { AFTER_FAILURE.min(self.refresh) } else { self.refresh };
-            // Replicas that started together do not ask together for ever.
-            let due = sent + pause.mul_f64(0.9 + fastrand::f64() / 5.0);
-            tokio::select! {
-                () = member.wanted.notified() => {}
-                () = sleep_until(due) => {}
-            }
-            sleep_until(sent + SPACING).await;
+            self.rest(member, sent).await;
         }
+    }
+
+    /// Until the next fetch after one that was sent then.
+    async fn rest(&self, member: &Member, sent: Instant) {
+        let failed = lock(&member.state).error.is_some();
+        let pause = if failed { AFTER_FAILURE.min(self.refresh) } else { self.refresh };
+        // Replicas that started together do not ask together for ever.
+        let due = sent + pause.mul_f64(0.9 + fastrand::f64() / 5.0);
+        tokio::select! {
+            () = member.wanted.notified() => {}
+            () = sleep_until(due) => {}
+        }
+        sleep_until(sent + SPACING).await;
     }
 
     /// Waits until one more request may be sent.
@@ -263,7 +277,7 @@ pub enum Refreshed {
     NotAll,
 }
 
-async fn fetch(client: &Client) -> Result<(Vec<PublishedKey>, usize), FetchError> {
+pub(super) async fn fetch(client: &Client) -> Result<(Vec<PublishedKey>, usize), FetchError> {
     let request = Request::get(PATH)
         .header(http::header::ACCEPT, "application/jwk-set+json, application/json")
         .body(Body::empty())

@@ -138,6 +138,7 @@ async fn nothing_is_accepted_that_a_clusters_key_did_not_sign() {
             audit_id: None,
             deadline: Instant::now() + Duration::from_secs(10),
             purpose: Purpose::Review,
+            among: None,
         };
         let reviews = (stage.a.reviews().len(), stage.b.reviews().len());
         let Ok(reviewed) = stage.reviewer.review(asked).await else {

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use crate::runtime::lock::lock;
 
 type Digest = [u8; 32];
+/// For one answer.
+const MOST_WAITING: usize = 64;
 /// Held by whoever asks, so that others wait.
 type Entry<T> = tokio::sync::Mutex<Option<Answer<T>>>;
 
@@ -48,7 +50,10 @@ impl<T: Clone> Remembered<T> {
         question: &[&[u8]],
         ask: impl Future<Output = Result<Fresh<T>, E>>,
     ) -> Result<T, E> {
-        let Some(entry) = self.entry(self.digest(question)) else {
+        let entry = self.entry(self.digest(question));
+        // Whoever comes after too many asks alone, where other limits count: nobody can fill the memory with those
+        // that wait.
+        let Some(entry) = entry.filter(|entry| Arc::strong_count(entry) <= MOST_WAITING) else {
             return ask.await.map(|it| it.answer);
         };
         let mut entry = entry.lock().await;
@@ -111,7 +116,7 @@ mod tests {
     };
 
     use futures::future::join_all;
-    use tokio::time::{advance, sleep};
+    use tokio::time::{advance, sleep, timeout};
 
     use super::*;
 
@@ -147,6 +152,15 @@ mod tests {
         assert_eq!(stage.ask(&["a", "b"], Some(10 * SECOND)).await, 0);
         advance(SECOND).await;
         assert_eq!(stage.ask(&["a", "b"], Some(10 * SECOND)).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bounded_number_waits_for_one_answer_and_the_others_wait_for_nobody() {
+        let stage = Stage::new(10);
+        let ask = || timeout(2 * SECOND, stage.ask(&["a"], None));
+        let all = join_all((0..500).map(|_| ask())).await;
+        // Those that wait have their turn one after another.
+        assert!(all.iter().flatten().count() >= 500 - MOST_WAITING);
     }
 
     #[tokio::test(start_paused = true)]

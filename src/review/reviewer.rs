@@ -1,6 +1,6 @@
 //! One review, from the token to the answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use http::HeaderValue;
@@ -103,17 +103,11 @@ impl Reviewed {
         self
     }
 
-    /// What a webhook is told of a cluster whose names are not told apart from the caller's own.
-    pub fn without_prefix(self) -> Self {
-        match self.answer {
-            Answer::Authenticated(_) => Self {
-                cluster: self.cluster,
-                identity: self.identity,
-                expires: self.expires,
-                ..Self::refused(RefusedReason::NoPrefix)
-            },
-            Answer::NotAuthenticated(_) => self,
-        }
+    fn of(mut self, cluster: Arc<str>, token: &Token<'_>) -> Self {
+        self.cluster = Some(cluster);
+        self.identity = Some(token.identity.clone());
+        self.expires = token.expires;
+        self
     }
 
     fn refused(reason: impl Into<RefusedReason>) -> Self {
@@ -135,6 +129,8 @@ pub struct Asked<'a> {
     pub audit_id: Option<&'a HeaderValue>,
     pub deadline: Instant,
     pub purpose: Purpose,
+    /// The clusters of which the asker is told anything; none of the others is asked. None: all.
+    pub among: Option<&'a BTreeMap<Arc<str>, Prefixes>>,
 }
 
 pub struct Reviewer {
@@ -175,11 +171,18 @@ impl Reviewer {
             Ok(cluster) => cluster,
             Err(reason) => return Ok(Reviewed::refused(reason)),
         };
+        // Its own API server may be the asker. It would wait for us while we wait for it, because it asks about one
+        // token once at a time.
+        if asked.among.is_some_and(|told| !told.contains_key(&cluster)) {
+            return Ok(Reviewed::refused(RefusedReason::NoPrefix).of(cluster, &token));
+        }
         let Some(cache) = &self.cache else { return self.asked(cluster, &token, &asked).await };
         // The name as well: a token can become another cluster's when the configuration changes.
         let count = (asked.audiences.len() as u64).to_be_bytes();
         let mut question = vec![cluster.as_bytes(), asked.token.as_bytes(), &count];
-        question.extend(asked.audiences.iter().map(String::as_bytes));
+        if !failpoints::has(Bug::AudiencesLeftOut) {
+            question.extend(asked.audiences.iter().map(String::as_bytes));
+        }
         let fresh = async {
             let answer = self.asked(cluster.clone(), &token, &asked).await?;
             let until = self.good_until(&answer, cache.ttl);
@@ -217,7 +220,7 @@ impl Reviewer {
             tracing::warn!(%error, "forwarding a review failed");
             failure(&error)
         })?;
-        let mut reviewed = match judge(status, token, asked.audiences, &cluster) {
+        let reviewed = match judge(status, token, asked.audiences, &cluster) {
             ClusterAnswer::Accepted(accepted) => Reviewed {
                 answer: Answer::Authenticated(accepted),
                 cluster: None,
@@ -231,10 +234,7 @@ impl Reviewer {
                 Reviewed::refused(mismatch)
             }
         };
-        reviewed.cluster = Some(cluster);
-        reviewed.identity = Some(token.identity.clone());
-        reviewed.expires = token.expires;
-        Ok(reviewed)
+        Ok(reviewed.of(cluster, token))
     }
 
     /// The token's cluster, after its keys were fetched again if no known one signed it.
@@ -279,7 +279,10 @@ fn failure(error: &ForwardError) -> Failure {
     let busy = |cluster| format!("too many reviews are under way at cluster {cluster}");
     match error {
         ForwardError::Busy(cluster) => Failure::too_many_requests(busy(cluster)),
-        ForwardError::Broken(cluster) => Failure::unavailable(unanswered(cluster)),
+        ForwardError::Broken { cluster, last } if last.as_ref().is_some_and(is_lasting) => {
+            Failure::unavailable_for_long(unanswered(cluster))
+        }
+        ForwardError::Broken { cluster, .. } => Failure::unavailable(unanswered(cluster)),
         ForwardError::Unknown(cluster) => Failure::unavailable_for_long(unanswered(cluster)),
         ForwardError::Call { source: ApiError::TooManyRequests { .. }, cluster } => {
             Failure::too_many_requests(busy(cluster))

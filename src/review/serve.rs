@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, request:
 use http_body_util::BodyExt as _;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
+    task::JoinSet,
     time::{Instant, timeout_at},
 };
 
@@ -34,9 +35,11 @@ use caller_limit::CallerLimit;
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// For a kube-apiserver with `--authentication-token-webhook-config-file`.
 const WEBHOOK: &str = "/webhook/tokenreviews";
-/// Of bodies under way, in pieces of this many bytes: 64 MiB in all.
+/// Of bodies under way, in pieces of this many bytes: 64 MiB in all. Large bodies leave the first piece to each of
+/// the others.
 const PIECE: usize = 64 * 1024;
-const PIECES: usize = 1024;
+const FIRST_PIECES: usize = 256;
+const MORE_PIECES: usize = 768;
 /// Of an `Audit-ID`, in bytes.
 const LONGEST_ID: usize = 64;
 
@@ -69,17 +72,27 @@ pub struct Service {
     /// By cluster.
     prefixes: BTreeMap<Arc<str>, Prefixes>,
     limits: Arc<Limits>,
+    /// They fetch keys until the last request of this configuration is answered.
+    _keys: JoinSet<()>,
 }
 
 /// Of a process, whatever its configuration becomes.
 pub struct Limits {
-    bodies: Semaphore,
+    first_pieces: Semaphore,
+    more_pieces: Semaphore,
+    /// Large bodies are read one after another: in memory they are longer still.
+    reading: Semaphore,
     callers: CallerLimit,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bodies: Semaphore::new(PIECES), callers: CallerLimit::default() }
+        Self {
+            first_pieces: Semaphore::new(FIRST_PIECES),
+            more_pieces: Semaphore::new(MORE_PIECES),
+            reading: Semaphore::new(1),
+            callers: CallerLimit::default(),
+        }
     }
 }
 
@@ -91,7 +104,12 @@ impl Service {
         prefixes: BTreeMap<Arc<str>, Prefixes>,
         limits: Arc<Limits>,
     ) -> Self {
-        Self { reviewer, callers, audit, prefixes, limits }
+        Self { reviewer, callers, audit, prefixes, limits, _keys: JoinSet::new() }
+    }
+
+    /// These tasks fetch the keys.
+    pub fn fetching(self, tasks: JoinSet<()>) -> Self {
+        Self { _keys: tasks, ..self }
     }
 }
 
@@ -155,9 +173,13 @@ impl Service {
         let body_format = Format::of_body(text(&head.headers, &header::CONTENT_TYPE))?;
         let body = timeout_at(deadline, self.body(body)).await;
         let (body, held) = body.map_err(|_| Failure::unavailable("the body came too slowly"))??;
+        let turn = match body.len() > PIECE {
+            true => self.limits.reading.acquire().await.ok(),
+            false => None,
+        };
         let review =
             request::read(&body, body_format, door.versions(), parameters.field_validation)?;
-        drop((body, held));
+        drop((body, held, turn));
         let id = audit_id(&head.headers);
         let asked = Asked {
             token: &review.token,
@@ -165,9 +187,11 @@ impl Service {
             audit_id: Some(&id),
             deadline,
             purpose: Purpose::Review,
+            // A kube-apiserver believes any name that its webhook says.
+            among: (door == Door::Webhook).then_some(&self.prefixes),
         };
         let begin = Instant::now();
-        let reviewed = self.reviewer.review(asked).await.map(|it| self.named(door, it));
+        let reviewed = self.reviewer.review(asked).await.map(|it| self.named(it));
         self.audit.record(Record {
             id: id.to_str().unwrap_or_default(),
             caller: &caller,
@@ -196,14 +220,11 @@ impl Service {
         admitted.inspect_err(|failure| self.audit.caller_refused(failure))
     }
 
-    /// With the names of the cluster's users as the configuration says. A kube-apiserver believes any name that
-    /// its webhook says, so names without a prefix are never told there.
-    fn named(&self, door: Door, reviewed: Reviewed) -> Reviewed {
-        let prefixes = reviewed.cluster.as_ref().and_then(|name| self.prefixes.get(name));
-        match (prefixes, door) {
-            (Some(prefixes), _) => reviewed.prefixed(prefixes),
-            (None, Door::Webhook) => reviewed.without_prefix(),
-            (None, Door::Api) => reviewed,
+    /// With the names of the cluster's users as the configuration says.
+    fn named(&self, reviewed: Reviewed) -> Reviewed {
+        match reviewed.cluster.as_ref().and_then(|name| self.prefixes.get(name)) {
+            Some(prefixes) => reviewed.prefixed(prefixes),
+            None => reviewed,
         }
     }
 
@@ -217,8 +238,11 @@ impl Service {
                 return Err(Failure::too_large(LONGEST_BODY));
             }
             while held.len() * PIECE < whole.len() + data.len() {
-                let permit = self.limits.bodies.try_acquire();
-                held.push(permit.map_err(|_| {
+                let pieces = match held.is_empty() {
+                    true => &self.limits.first_pieces,
+                    false => &self.limits.more_pieces,
+                };
+                held.push(pieces.try_acquire().map_err(|_| {
                     Failure::too_many_requests("too many large requests are under way")
                 })?);
             }

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
 use crate::{Pair, suite};
@@ -43,6 +43,19 @@ impl Authority {
     pub fn issue(&self, host: &str) -> Pair {
         let key = fresh_key();
         let certificate = self.leaf(host).and_then(|leaf| leaf.signed_by(&key, &self.issuer));
+        let certificate = certificate.expect("rcgen makes certificates").pem();
+        Pair { certificate, key: key.serialize_pem(), authority: self.root() }
+    }
+
+    /// A pair by which Kubernetes knows a user.
+    pub fn issue_client(&self, user: &str) -> Pair {
+        let key = fresh_key();
+        let certificate = self.leaf("client.test").and_then(|mut leaf| {
+            leaf.distinguished_name = DistinguishedName::new();
+            leaf.distinguished_name.push(DnType::CommonName, user);
+            leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            leaf.signed_by(&key, &self.issuer)
+        });
         let certificate = certificate.expect("rcgen makes certificates").pem();
         Pair { certificate, key: key.serialize_pem(), authority: self.root() }
     }

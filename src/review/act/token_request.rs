@@ -2,8 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use http::{Request, header};
-use http_body_util::{BodyExt as _, Limited};
-use kube::{Client, client::Body, core::Status};
+use kube::{Client, client::Body};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -11,7 +10,10 @@ use zeroize::Zeroizing;
 
 use crate::{
     k8s::api_error::{ApiError, TIMEOUT},
-    review::decide::credential::{Account, Credential},
+    review::{
+        answer,
+        decide::credential::{Account, Credential},
+    },
     runtime::redact::BearerToken,
 };
 
@@ -104,7 +106,6 @@ pub async fn try_out(client: &Client, credential: &Credential) -> Result<Tried, 
     }
 }
 
-/// Reads a bounded answer: the server is not ours.
 async fn post<T: DeserializeOwned>(
     client: &Client,
     path: &str,
@@ -116,16 +117,6 @@ async fn post<T: DeserializeOwned>(
         .header(header::ACCEPT, "application/json")
         .body(Body::from(body.as_bytes().to_vec()))
         .map_err(|_| ApiError::Undecodable)?;
-    let answer = async {
-        let response = client.send(request).await?;
-        let (code, body) = (response.status(), response.into_body());
-        let body = Limited::new(body, LONGEST).collect().await;
-        let body = body.map_err(|_| ApiError::Undecodable)?.to_bytes();
-        if code.is_success() {
-            return serde_json::from_slice(&body).map_err(|_| ApiError::Undecodable);
-        }
-        let status = serde_json::from_slice(&body).unwrap_or_else(|_| Status::failure("", ""));
-        Err(ApiError::from(&status.with_code(code.as_u16())))
-    };
-    timeout(TIMEOUT, answer).await.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))
+    let answered = async { answer::read(client.send(request).await?, LONGEST).await };
+    timeout(TIMEOUT, answered).await.unwrap_or(Err(ApiError::Timeout(TIMEOUT)))
 }

@@ -56,10 +56,14 @@ struct Door {
 impl Door {
     /// Cluster `a` is our own. The rest of the configuration follows.
     async fn start(b: &str, rest: &str) -> Self {
+        Self::between("", b, rest).await
+    }
+
+    async fn between(a: &str, b: &str, rest: &str) -> Self {
         let (stage, rights) = (Stage::start().await, Rights::default());
         let remote = "api_server: 'https://b.test', token_path: /b";
         let text =
-            format!("clusters:\n  a: {{issuer: i}}\n  b: {{issuer: i, {remote}{b}}}\n{rest}");
+            format!("clusters:\n  a: {{issuer: i{a}}}\n  b: {{issuer: i, {remote}{b}}}\n{rest}");
         let config = config::read(&text).unwrap();
         let clock = Clock::from_fn(noon);
         let callers = KnownCallers::new(stage.reviewer.clone(), &config, rights.client(), clock);
@@ -116,6 +120,16 @@ async fn with_a_prefix_our_own_cluster_knows_the_accounts_of_another() {
     lock(&door.rights.allowed).push("b:system:serviceaccount:shop:cart");
     assert_eq!(door.of_b().await, Ok("b/shop/cart".to_owned()));
     assert_eq!(door.of_a().await, Err(403));
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_cluster_knows_its_accounts_without_the_prefix_that_others_are_told() {
+    let prefixes = ", username_prefix: 'a:', groups_prefix: 'a:'";
+    let door = Door::between(prefixes, "", "").await;
+    lock(&door.rights.allowed).push(CART);
+    assert_eq!(door.of_a().await, Ok("a/shop/cart".to_owned()));
+    let asked = lock(&door.rights.asked).pop().unwrap();
+    assert!(asked["groups"].as_array().unwrap().contains(&json!("system:authenticated")));
 }
 
 #[tokio::test(start_paused = true)]

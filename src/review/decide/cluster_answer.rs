@@ -3,7 +3,7 @@
 //! A cluster can say yes or no. Who the token is follows from the claims that its own key signed, so a cluster
 //! that says anything else is refused: it could make its tokens somebody else's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 
@@ -141,8 +141,11 @@ fn is_known(extra: &str) -> bool {
 }
 
 fn misplaced(audiences: &[String], token: &Token<'_>, asked: &[String]) -> Option<Mismatch> {
-    let is_asked = |it: &String| asked.is_empty() || asked.contains(it);
-    let is_own = |it: &String| token.audiences.as_ref().is_none_or(|own| own.contains(it));
+    // Sets, because a caller and a cluster that know each other could make both lists long.
+    let own: Option<HashSet<_>> = token.audiences.as_ref().map(|own| own.iter().collect());
+    let all_asked: HashSet<_> = asked.iter().collect();
+    let is_asked = |it: &String| asked.is_empty() || all_asked.contains(it);
+    let is_own = |it: &String| own.as_ref().is_none_or(|own| own.contains(it));
     if !audiences.iter().all(is_asked) {
         return Some(Mismatch::AudienceNotAsked);
     }

@@ -38,7 +38,7 @@ pub fn detect(token: &Token<'_>, directory: &Directory, now: DateTime<Utc>) -> D
     }
     let candidates = directory.candidates(&token.issuer, token.kid.as_deref());
     match candidates.iter().find(|candidate| has_signed(&candidate.key, token)) {
-        Some(_) if token.expires.is_some_and(|end| end + LATE < now) => {
+        Some(_) if token.expires.is_some_and(|end| is_long_past(end, now)) => {
             Detected::Nobody(NobodyReason::Expired)
         }
         Some(candidate) => Detected::Of(candidate.cluster.clone()),
@@ -47,6 +47,11 @@ pub fn detect(token: &Token<'_>, directory: &Directory, now: DateTime<Utc>) -> D
             unknown => Detected::UnknownKey(unknown),
         },
     }
+}
+
+/// The end can be the last moment that there is: whoever signs a token chooses it.
+fn is_long_past(end: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    end.checked_add_signed(LATE).is_some_and(|late| late < now)
 }
 
 pub(super) fn has_signed(key: &PublishedKey, token: &Token<'_>) -> bool {
@@ -178,6 +183,15 @@ mod tests {
         let forged = Issuer::p256("a").token(&claims());
         let later = detected_at(&forged, &clusters, end + TimeDelta::days(1));
         assert_eq!(later, Detected::Nobody(NobodyReason::Signature));
+    }
+
+    #[test]
+    fn a_token_that_ends_with_time_itself_is_a_token_like_others() {
+        let issuer = Issuer::p256("a");
+        let mut claims = claims();
+        claims["exp"] = json!(DateTime::<Utc>::MAX_UTC.timestamp());
+        let clusters = [cluster("a", &[issuer.jwk()])];
+        assert_eq!(detected(&issuer.token(&claims), &clusters), of("a"));
     }
 
     #[test]

@@ -9,11 +9,18 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::{cluster_answer::Accepted, status::Failure};
+use crate::runtime::printable;
 
 /// As kube-apiserver limits it.
 pub const LONGEST_BODY: usize = 3 * 1024 * 1024;
-/// In bytes, for each and for all of a review's audiences. More would make every answer long.
+/// In bytes, of all of a review's audiences. More would make every answer long.
 const LONGEST_AUDIENCES: usize = 64 * 1024;
+const MOST_AUDIENCES: usize = 4096;
+/// Of a body's lists and objects. In memory each takes up to a hundred times its length.
+const MOST_MEMBERS: usize = 64 * 1024;
+/// Kubernetes tells as much of the fields that it does not know.
+const MOST_WARNINGS: usize = 16;
+const LONGEST_FIELD: usize = 256;
 /// For a review that names no shorter time.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 const GROUP: &str = "authentication.k8s.io";
@@ -156,11 +163,9 @@ pub fn read(
     validation: FieldValidation,
 ) -> Result<Request, Failure> {
     let document = match format {
+        Format::Json if members(body) > MOST_MEMBERS => return Err(unreadable()),
         Format::Json => serde_json::from_slice(body).map_err(|_| unreadable())?,
-        Format::Yaml => {
-            let text = std::str::from_utf8(body).map_err(|_| unreadable())?;
-            serde_saphyr::from_str(text).map_err(|_| unreadable())?
-        }
+        Format::Yaml => yaml(body).ok_or_else(unreadable)?,
         Format::Protobuf => protobuf::read(body).ok_or_else(unreadable)?,
     };
     let Value::Object(document) = document else { return Err(unreadable()) };
@@ -191,6 +196,22 @@ pub fn read(
     })
 }
 
+/// Or a little more: text may hold these signs, too.
+fn members(json: &[u8]) -> usize {
+    json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
+}
+
+/// Aliases count with what they stand for.
+fn yaml(body: &[u8]) -> Option<Value> {
+    let budget = serde_saphyr::budget! {
+        max_nodes: MOST_MEMBERS,
+        max_total_scalar_bytes: LONGEST_BODY,
+        max_recorded_anchor_bytes: LONGEST_BODY,
+    };
+    let options = serde_saphyr::options! { budget: budget };
+    serde_saphyr::from_str_with_options(std::str::from_utf8(body).ok()?, options).ok()
+}
+
 /// Kubernetes' own error quotes the body.
 fn unreadable() -> Failure {
     Failure::bad_request(format!("the body of the request could not be read as a {KIND}"))
@@ -219,7 +240,8 @@ fn audiences(spec: &Map<String, Value>) -> Result<Vec<String>, Failure> {
     };
     let all: Option<Vec<String>> = all.iter().map(|it| it.as_str().map(str::to_owned)).collect();
     let all = all.ok_or_else(unreadable)?;
-    match all.iter().map(String::len).sum::<usize>() > LONGEST_AUDIENCES {
+    let length: usize = all.iter().map(String::len).sum();
+    match length > LONGEST_AUDIENCES || all.len() > MOST_AUDIENCES {
         true => Err(Failure::bad_request("spec.audiences is too long")),
         false => Ok(all),
     }
@@ -240,7 +262,8 @@ fn metadata(document: &Map<String, Value>) -> Result<Value, Failure> {
     Ok(kept)
 }
 
-/// Kubernetes' words for fields that are not known. Their names are the caller's own.
+/// Kubernetes' words for fields that are not known, as many as an answer's headers can hold. Their names are the
+/// caller's own.
 fn unknown_fields(document: &Map<String, Value>) -> Vec<String> {
     const LEVELS: [(&str, &[&str]); 4] = [
         ("", &["kind", "apiVersion", "metadata", "spec", "status"]),
@@ -257,10 +280,12 @@ fn unknown_fields(document: &Map<String, Value>) -> Vec<String> {
         for name in level.into_iter().flat_map(Map::keys) {
             if !known.contains(&&**name) {
                 let dot = if path.is_empty() { "" } else { "." };
+                let name = printable::shortened(name, LONGEST_FIELD);
                 unknown.push(format!("unknown field {:?}", format!("{path}{dot}{name}")));
             }
         }
     }
+    unknown.truncate(MOST_WARNINGS);
     unknown
 }
 

@@ -1,8 +1,22 @@
+use std::{
+    convert::Infallible,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::Response;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use serde_json::json;
 use tokio::time::sleep;
+use tower::{BoxError, service_fn};
 
 use super::*;
-use crate::review::testing::ApiServer;
+use crate::{
+    k8s::{client, gate::Gate},
+    review::testing::ApiServer,
+};
 
 struct Stage {
     a: Arc<ApiServer>,
@@ -89,13 +103,13 @@ async fn a_cluster_that_fails_is_left_alone_for_a_while_and_then_tried_by_one_re
     for _ in 0..FAILURES {
         assert!(matches!(stage.ask("a").await, Err(ForwardError::Call { .. })));
     }
-    assert!(matches!(stage.ask("a").await, Err(ForwardError::Broken(_))));
+    assert!(matches!(stage.ask("a").await, Err(ForwardError::Broken { .. })));
     assert_eq!(stage.a.reviews().len(), FAILURES as usize);
     sleep(SHORTEST_BREAK).await;
     *lock(&stage.a.delay) = Duration::from_secs(1);
     let (first, second) = tokio::join!(stage.ask("a"), stage.ask("a"));
     assert!(matches!(first, Err(ForwardError::Call { .. })));
-    assert!(matches!(second, Err(ForwardError::Broken(_))));
+    assert!(matches!(second, Err(ForwardError::Broken { .. })));
     // It comes back.
     *lock(&stage.a.code) = None;
     sleep(LONGEST_BREAK).await;
@@ -139,4 +153,24 @@ async fn a_busy_cluster_is_not_taken_for_a_broken_one() {
         );
         assert!(is_busy);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_answer_without_end_only_the_beginning_is_read() {
+    const PIECE: usize = 64 * 1024;
+    let sent: Arc<AtomicUsize> = Arc::default();
+    let counted = sent.clone();
+    let transport = service_fn(move |_| {
+        let sent = counted.clone();
+        let spaces = stream::iter(0..1024).map(move |_| {
+            sent.fetch_add(1, Relaxed);
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b' '; PIECE])))
+        });
+        async { Ok::<_, BoxError>(Response::new(StreamBody::new(spaces))) }
+    });
+    let forwarder = Forwarder::new([("a".into(), client::over(transport, Gate::open()))]);
+    let asked = ask_within(&forwarder, "a", Duration::from_secs(10)).await;
+    let source = ApiError::Undecodable;
+    assert!(matches!(asked, Err(ForwardError::Call { source: found, .. }) if found == source));
+    assert!(sent.load(Relaxed) <= LONGEST / PIECE + 2, "{}", sent.load(Relaxed));
 }

@@ -149,3 +149,23 @@ async fn keys_that_are_too_many_or_too_long_are_not_taken() {
         assert_eq!(stage.detected(&key.token(&claims())), Detected::Of("c0".into()));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_an_older_store_knows_is_not_fetched_again_before_its_time_or_somebody_asks() {
+    let stage = Stage::start(2).await;
+    let clients = ["c0", "c1"].iter().zip(&stage.servers);
+    let clients = clients.map(|(name, it)| (Arc::from(*name), config(), it.client()));
+    let newer = KeyStore::new(clients, Duration::from_secs(300));
+    newer.adopt(&stage.store, |_| true);
+    let before: Vec<_> = stage.servers.iter().map(|it| it.fetches()).collect();
+    for name in ["c0", "c1"] {
+        tokio::spawn(newer.clone().keep(name.into()));
+    }
+    let key = Issuer::p256("k");
+    stage.servers[0].publish(&[&key]);
+    sleep(Duration::from_secs(1)).await;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    assert_eq!(newer.refresh(&["c0".into()], deadline).await, Refreshed::All);
+    let after: Vec<_> = stage.servers.iter().map(|it| it.fetches()).collect();
+    assert_eq!(after, [before[0] + 1, before[1]]);
+}

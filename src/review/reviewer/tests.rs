@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     review::{
         decide::testing::{Issuer, claims, noon},
-        testing::{Stage, honest},
+        testing::{ApiServer, Stage, config, honest},
     },
     runtime::lock::lock,
 };
@@ -45,6 +45,7 @@ async fn review(reviewer: &Reviewer, token: &str, audiences: &[&str]) -> Result<
         audit_id: None,
         deadline: Instant::now() + Duration::from_secs(10),
         purpose: Purpose::Review,
+        among: None,
     };
     reviewer.review(asked).await
 }
@@ -166,12 +167,36 @@ async fn an_outage_is_never_told_as_a_no() {
         *lock(&stage.a.code) = Some(code);
         assert_eq!(stage.code(&token).await, expected, "{code}");
     }
+    // However often it was asked.
+    for _ in 0..10 {
+        assert_eq!(stage.code(&token).await, (503, None));
+    }
     *lock(&stage.a.code) = None;
+    sleep(Duration::from_secs(60)).await;
     assert_eq!(stage.refused(&token).await, None);
     // Where the keys can't be fetched, it is not known whose an unknown key is.
     *lock(&stage.b.code) = Some(503);
     let unknown = Issuer::p256("unknown").token(&claims());
     assert_eq!(stage.code(&unknown).await, (503, Some(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_a_cluster_that_was_away_from_the_start_is_not_nobodys() {
+    let server: Arc<ApiServer> = Arc::default();
+    *lock(&server.code) = Some(503);
+    let keys = KeyStore::new([("a".into(), config(), server.client())], Duration::from_secs(300));
+    let forwarder = Arc::new(Forwarder::new([("a".into(), server.client())]));
+    let reviewer = Reviewer::new(keys.clone(), forwarder, Clock::from_fn(noon));
+    let of_a = Issuer::p256("a");
+    let token = of_a.token(&claims());
+    tokio::spawn(keys.clone().keep("a".into()));
+    for _ in 0..3 {
+        let code = review(&reviewer, &token, &[]).await.err().map(|it| it.code);
+        assert_eq!(code, Some(503), "its keys were never known");
+    }
+    server.publish(&[&of_a]);
+    *lock(&server.code) = None;
+    assert!(review(&reviewer, &token, &[]).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,6 +223,7 @@ async fn reviews_that_wait_for_keys_are_bounded_and_hold_up_no_others() {
         audit_id: None,
         deadline: Instant::now() + Duration::from_secs(1),
         purpose: Purpose::Caller,
+        among: None,
     };
     assert_eq!(stage.reviewer.review(asked).await.err().unwrap().code, 503);
     for review in waiting {

@@ -6,8 +6,13 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    review::{decide::testing::claims, testing::Stage},
-    runtime::lock::lock,
+    review::{
+        decide::testing::{Issuer, claims, noon},
+        forward::Forwarder,
+        keys::KeyStore,
+        testing::{self, Stage},
+    },
+    runtime::{clock::Clock, lock::lock},
 };
 
 /// Lets everybody in but those who say who they are.
@@ -188,6 +193,8 @@ async fn a_kube_apiserver_is_told_names_with_a_prefix_only() {
     let (code, body) = served.post(WEBHOOK, &of_a).await;
     assert_eq!((code, &body["apiVersion"]), (201, &json!("authentication.k8s.io/v1beta1")));
     assert_eq!(body["status"], json!({ "user": {}, "error": "invalid bearer token" }));
+    // It is not asked either: it may be the one that asks.
+    assert!(served.stage.a.reviews().is_empty());
     let (_, body) = served.post(WEBHOOK, &of_b).await;
     assert_eq!(body["status"]["user"]["username"], "b:system:serviceaccount:shop:cart");
     // The same name wherever it is asked for.
@@ -216,7 +223,7 @@ async fn large_bodies_under_way_are_bounded_together() {
     // Bodies that never end, each of just under the limit.
     let piece = vec![b' '; LONGEST_BODY - 1];
     let mut under_way = Vec::new();
-    for _ in 0..PIECES * PIECE / LONGEST_BODY {
+    for _ in 0..MORE_PIECES * PIECE / LONGEST_BODY {
         let first = futures::stream::once({
             let piece = piece.clone();
             async move { Ok::<_, std::io::Error>(bytes::Bytes::from(piece)) }
@@ -230,9 +237,59 @@ async fn large_bodies_under_way_are_bounded_together() {
     let request = http::Request::post(REVIEWS).body(Body::from(one_more)).unwrap();
     let (head, _) = served.ask(request).await;
     assert_eq!(head.status, 429);
+    let (code, _) = served.post(REVIEWS, &json!({ "spec": { "token": "t" } })).await;
+    assert_eq!(code, 201, "small ones have room left");
     for request in under_way {
         assert_eq!(request.await.unwrap().unwrap().status(), 503, "the deadline came");
     }
     let (code, _) = served.post(REVIEWS, &json!({ "spec": { "token": "t" } })).await;
     assert_eq!(code, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_with_any_number_of_unknown_fields_is_answered_with_a_few_warnings() {
+    let served = Served::start().await;
+    let mut review = json!({ "spec": { "token": "t" } });
+    for number in 0..40_000 {
+        review[format!("field{number}")] = 0.into();
+    }
+    let request = http::Request::post(REVIEWS).body(Body::from(review.to_string())).unwrap();
+    let (head, _) = served.ask(request).await;
+    assert_eq!(head.status, 201);
+    let warnings = head.headers.get_all(header::WARNING).iter().count();
+    assert!((1..100).contains(&warnings), "{warnings}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_waits_for_keys_is_answered_though_its_configuration_was_replaced() {
+    let stage = Stage::start().await;
+    let service = |reviewer: Reviewer| {
+        let (lines, limits) = (Arc::new(Lines::default()), Arc::default());
+        Service::new(Arc::new(reviewer), Box::new(Anybody), lines, BTreeMap::new(), limits)
+    };
+    let keys = KeyStore::new(
+        [("a".into(), testing::config(), stage.a.client())],
+        Duration::from_secs(300),
+    );
+    let forwarder = Arc::new(Forwarder::new([("a".into(), stage.a.client())]));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keys.clone().keep("a".into()));
+    let reviewer = Reviewer::new(keys.clone(), forwarder, Clock::from_fn(noon));
+    let current = Arc::new(Mutex::new(Arc::new(service(reviewer).fetching(tasks))));
+    let of_the_moment = current.clone();
+    let router = router(move || lock(&of_the_moment).clone());
+    while !keys.missing().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let new = Issuer::p256("new");
+    stage.a.publish(&[&new]);
+    let review = json!({ "spec": { "token": new.token(&claims()) } });
+    let request = http::Request::post(REVIEWS).body(Body::from(review.to_string())).unwrap();
+    let asked = tokio::spawn(router.oneshot(request));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(!asked.is_finished());
+    *lock(&current) = Arc::new(service(stage.another_reviewer()));
+    let body = asked.await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["status"]["authenticated"], true, "{body}");
 }

@@ -31,6 +31,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
+    sync::oneshot,
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -56,6 +57,9 @@ const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Of an answer that the caller does not read.
 const SEND_BUFFER: usize = 64 * 1024;
+/// For a caller to take its answer. Then its connection can make room as an idle one, or nobody could come in while
+/// some let theirs lie.
+const TAKE: Duration = Duration::from_secs(10);
 /// Finds a caller that vanished without a word.
 const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -222,13 +226,18 @@ async fn answer(
     if !is_http2 && requests.last.load(Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|inner| Body { inner, _under_way: under_way }))
+    let (sending, sent) = oneshot::channel();
+    tokio::spawn(async move {
+        let _ = timeout(TAKE, sent).await;
+        drop(under_way);
+    });
+    Ok(response.map(|inner| Body { inner, _sending: sending }))
 }
 
-/// Of an answer, which is under way until its body is sent.
+/// Of an answer, which is under way until its body is sent, or should have been.
 struct Body {
     inner: axum::body::Body,
-    _under_way: UnderWay,
+    _sending: oneshot::Sender<Infallible>,
 }
 
 impl http_body::Body for Body {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use testkit::{
     eventually,
     review::{Member, Product, TokenOrder},
+    suite,
 };
 
 use super::stage::{SOON, Stage, credential, entry, is_authenticated, remote_account, status};
@@ -29,14 +30,15 @@ async fn is_accepted(member: &Member, bearer: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_that_ends_soon_is_renewed_and_from_then_on_the_old_one_is_not_used() {
+async fn from_a_renewal_on_the_old_credential_is_not_used() {
     let stage = Stage::get().await;
     // It ends with a Secret, so that only the new one is good afterwards.
     let us = remote_account();
     let secret = stage.b.secret(&us, "renewed").await;
-    let order = TokenOrder::of(&us).seconds(600).bound_to(&secret);
+    let order = TokenOrder::of(&us).seconds(3600).bound_to(&secret);
     let old = stage.b.token_as(order).await;
-    let renewal = "renewal: {interval: 1s, token_duration: 1h, renew_before: 30m}\n";
+    // It lives longer than that.
+    let renewal = "renewal: {interval: 1s, token_duration: 30m, renew_before: 10m}\n";
     let proxy = stage.b.another_proxy().await;
     let config = format!("{}{renewal}", stage.config(&[entry(&stage.b, &proxy.url(), &old)]));
     let product = stage.another_ready("renewed", config).await;
@@ -87,8 +89,6 @@ async fn a_cluster_without_a_credential_is_asked_nothing_and_never_sent_the_one_
     })
     .await;
     assert_eq!((answer.code, answer.json()["reason"].clone()), (503, json!("ServiceUnavailable")));
-    // Waiting does not help: somebody has to act.
-    assert!(!answer.headers.contains_key("retry-after"));
     assert!(!proxy.was_sent([stage.pod_token()]), "the Pod's own token left its cluster");
     let of_a = stage.a.account("no-credential", "app").await;
     let told = product.review(&stage.caller, &stage.a.token(&of_a).await, &[]).await;
@@ -96,7 +96,7 @@ async fn a_cluster_without_a_credential_is_asked_nothing_and_never_sent_the_one_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newer_credential_in_its_file_is_used_without_a_restart() {
+async fn a_credential_that_is_refused_is_told_as_an_outage_until_a_newer_one_is_in_its_file() {
     let stage = Stage::get().await;
     let us = remote_account();
     let secret = stage.c.secret(&us, "replaced").await;
@@ -104,25 +104,25 @@ async fn a_newer_credential_in_its_file_is_used_without_a_restart() {
     let old = stage.c.token_as(order().bound_to(&secret)).await;
     let entry = entry(&stage.c, &stage.c.proxy().url(), &old);
     let product = stage.another_ready("replaced", stage.config(std::slice::from_ref(&entry))).await;
-    let path = entry.lines().find_map(|line| line.trim().strip_prefix("token_path: "));
-    let path = path.expect("the entry names it").to_owned();
-    // With a line's end, as people write files.
-    let newer = stage.c.token_as(order().seconds(160 * 3600)).await;
-    testkit::suite::write_private(path.as_ref(), &format!("{newer}\n"));
-    stage.c.delete(&secret).await;
     let account = stage.c.account("replaced", "app").await;
     let token = stage.c.token(&account).await;
-    eventually(SOON, "the old one is refused", async || {
-        if is_accepted(&stage.c, &old).await { Err("still good") } else { Ok(()) }
+    let asked = async || product.review(&stage.caller, &token, &[]).await;
+    assert!(is_authenticated(&status(&asked().await)));
+    stage.c.delete(&secret).await;
+    eventually(SOON, "the old one is refused", async || match asked().await {
+        // Waiting does not help: somebody has to act.
+        answer if answer.code == 503 && !answer.headers.contains_key("retry-after") => Ok(()),
+        answer => Err(answer.code),
     })
     .await;
-    eventually(SOON, "the newer one is used", async || {
-        let answer = product.review(&stage.caller, &token, &[]).await;
-        if answer.code == 201 && is_authenticated(&status(&answer)) {
-            Ok(())
-        } else {
-            Err(answer.code)
-        }
+    let path = entry.lines().find_map(|line| line.trim().strip_prefix("token_path: "));
+    // With a line's end, as people write files.
+    let newer = format!("{}\n", stage.c.token_as(order()).await);
+    suite::write_private(path.expect("the entry names it").as_ref(), &newer);
+    let told = eventually(SOON, "the newer one is used", async || match asked().await {
+        answer if answer.code == 201 => Ok(status(&answer)),
+        answer => Err(answer.code),
     })
     .await;
+    assert!(is_authenticated(&told), "{}", told["error"]);
 }

@@ -16,6 +16,8 @@ use tokio::runtime::Runtime;
 /// Of A and B: what most clusters call themselves.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 pub const SOON: Duration = Duration::from_secs(60);
+/// By its certificate, D is this user of A.
+const WEBHOOK_USER: &str = "webhook-of-d";
 const NAMESPACE: &str = "trustplane";
 /// Shorter than `token_duration`, so that it is not renewed.
 const CREDENTIAL_SECONDS: u64 = 160 * 3600;
@@ -30,7 +32,7 @@ pub struct Stage {
     pub b: Member,
     /// Has an issuer of its own, and the prefix `c:`. P-521.
     pub c: Member,
-    /// Asks us about tokens by its webhook; P-384. Its own are not reviewed.
+    /// Asks us about tokens by its webhook. Has no prefix. P-384.
     pub d: Member,
     pub product: Product,
     /// A token of an account that may ask.
@@ -145,19 +147,27 @@ async fn start_parts() -> Result<Parts, String> {
         install_local(&a),
         install(&b, "deploy/review/remote"),
         install(&c, "deploy/review/remote"),
+        install(&d, "deploy/review/remote"),
     )?;
     let token = token_of(&a, NAMESPACE, "trustplane-review").await;
     let account = Access { url: a.proxy().url(), ..a.admin().with_token(token) };
-    let entries = [&b, &c].map(async |member: &Member| {
+    let entry_of = async |member: &Member| {
         let credential = credential(member, CREDENTIAL_SECONDS).await;
-        prefixed(member, &entry(member, &member.proxy().url(), &credential))
-    });
-    let entries = futures::future::join_all(entries).await.concat();
+        entry(member, &member.proxy().url(), &credential)
+    };
+    let (of_b, of_c, of_d) = tokio::join!(entry_of(&b), entry_of(&c), entry_of(&d));
+    let entries = [prefixed(&b, &of_b), prefixed(&c, &of_c), of_d].concat();
     let config = format!(
         "clusters:\n  # Local cluster\n  a:\n    issuer: \"{ISSUER}\"\n{entries}\
          renewal:\n  interval: 1h\n  token_duration: 168h\n  renew_before: 48h\n\
          authorized_clients: [\"a/callers/*\"]\n"
     );
+    let may_review = json!({
+        "metadata": { "name": "webhook-of-d" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": WEBHOOK_USER }],
+    });
+    a.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &may_review).await;
     let caller = a.account("callers", "reviewer").await;
     let caller = a.token(&caller).await;
     let options =
@@ -170,7 +180,7 @@ async fn start_parts() -> Result<Parts, String> {
 /// So that D asks us about every token that it does not know. Its default version is v1beta1.
 fn webhook_flags(etcd: &Etcd, address: &Address) -> io::Result<Vec<String>> {
     let folder = etcd.private_folder("webhook");
-    let pair = address.client_certificate();
+    let pair = address.client_certificate(WEBHOOK_USER);
     let path = folder.join("kubeconfig");
     for (name, content) in
         [("ca.crt", address.authority()), ("tls.crt", &pair.certificate), ("tls.key", &pair.key)]

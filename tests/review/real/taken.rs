@@ -70,7 +70,6 @@ async fn forgeries() -> Vec<(&'static str, String)> {
         ("of another's key", thief.token(&good)),
         ("of another's key with A's name", thief.sign(&header("RS256", &a.kid()), &good)),
         ("of another's key without a name", thief.sign(&json!({ "alg": "RS256" }), &good)),
-        ("of B's key", stage.b.first_key().token(&good)),
         ("with the algorithm of B's key", a.sign(&header("ES256", &a.kid()), &good)),
         ("with no algorithm", a.sign(&header("none", &a.kid()), &good)),
         ("of a foreign issuer", a.token(&with("iss", json!("https://foreign.test")))),
@@ -106,6 +105,18 @@ async fn a_token_that_no_cluster_signed_is_refused_and_sent_to_none() {
             assert!(!member.proxy().was_sent([token.trim()]), "{name}, to {}", member.name());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_about_an_account_of_another_cluster_goes_to_the_one_whose_key_signed_it() {
+    let stage = Stage::get().await;
+    let account = stage.a.account("of-another", "app").await;
+    let token = stage.b.first_key().token(&claims(&stage.a.token(&account).await));
+    leaks::register("b", &token);
+    // B has no such account.
+    assert!(!is_authenticated(&stage.review(&token, &[]).await));
+    assert!(stage.b.proxy().was_sent([&*token]));
+    assert!(!stage.a.proxy().was_sent([&*token]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@
 //! in base64, and as HTTP/2 writes them into a header.
 
 use std::{
-    collections::BTreeMap,
-    fmt, fs,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -47,16 +47,14 @@ pub fn registered(folder: &Path) -> usize {
 /// All files below the folder of one run or of several that hold a token, but for what its own cluster was sent,
 /// and wrote into its audit log.
 pub fn leaks(folder: &Path) -> Vec<Leak> {
-    let search = |(cluster, tokens): (String, Vec<String>)| {
-        let search = Search::of(tokens.iter().map(String::as_str));
-        (cluster, search)
-    };
-    let searches: Vec<_> = tokens(folder).into_iter().map(search).collect();
+    let tokens = tokens(folder);
+    let all = tokens.iter().flat_map(|(of, all)| all.iter().map(move |it| (&**of, &**it)));
+    let search = Search::of(all);
     let mut found = Vec::new();
     for file in files(folder).into_iter().filter(|it| !it.ends_with(TOKENS)) {
         let content = fs::read(&file).expect("the suite's files can be read");
-        let leaked = searches.iter().filter(|(of, it)| !is_own(&file, of) && it.is_in(&content));
-        found.extend(leaked.map(|(of, _)| Leak { of: of.clone(), file: file.clone() }));
+        let leaked = search.found_in(&content).into_iter().filter(|of| !is_own(&file, of));
+        found.extend(leaked.map(|of| Leak { of: of.to_owned(), file: file.clone() }));
     }
     found.sort();
     found
@@ -94,26 +92,35 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Looks for any of some tokens.
-pub struct Search(Option<Regex>);
-
-impl fmt::Debug for Search {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the pieces.
-        formatter.write_str("Search")
-    }
+/// Looks for tokens, all at once.
+pub struct Search<'a> {
+    /// None without any.
+    regex: Option<Regex>,
+    /// Whose each piece is.
+    owners: HashMap<Vec<u8>, &'a str>,
 }
 
-impl Search {
-    pub fn of<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
-        let pieces: Vec<_> = tokens.into_iter().flat_map(pieces).map(|it| pattern(&it)).collect();
-        // Thousands of tokens make a long pattern, and an alternative of literals is searched for all at once.
-        let regex = RegexBuilder::new(&pieces.join("|")).unicode(false).size_limit(1 << 28).build();
-        Self((!pieces.is_empty()).then(|| regex.expect("a pattern of literal bytes")))
+impl<'a> Search<'a> {
+    /// Of owners and tokens.
+    pub fn of(tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let owned = |(of, token)| pieces(token).into_iter().map(move |piece| (piece, of));
+        let owners: HashMap<_, _> = tokens.into_iter().flat_map(owned).collect();
+        let patterns: Vec<_> = owners.keys().map(|piece| pattern(piece)).collect();
+        // Thousands of tokens make a long pattern.
+        let regex =
+            RegexBuilder::new(&patterns.join("|")).unicode(false).size_limit(1 << 28).build();
+        let regex = regex.expect("a pattern of literal bytes");
+        Self { regex: (!owners.is_empty()).then_some(regex), owners }
+    }
+
+    /// Whose tokens are there.
+    pub fn found_in(&self, content: &[u8]) -> BTreeSet<&'a str> {
+        let matches = self.regex.iter().flat_map(|regex| regex.find_iter(content));
+        matches.filter_map(|found| self.owners.get(found.as_bytes()).copied()).collect()
     }
 
     pub fn is_in(&self, content: &[u8]) -> bool {
-        self.0.as_ref().is_some_and(|it| it.is_match(content))
+        self.regex.as_ref().is_some_and(|it| it.is_match(content))
     }
 }
 
@@ -182,7 +189,7 @@ mod tests {
     fn a_token_is_found_however_it_is_written_and_its_readable_half_is_no_leak() {
         let signature: String = (0..86).map(|_| char::from(b'a' + fastrand::u8(..26))).collect();
         let token = format!("eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.{signature}");
-        let search = Search::of([&*token]);
+        let search = Search::of([("a", &*token)]);
         let in_header = |before| huffman(format!("Bearer {token}").as_bytes(), before);
         for found in [
             token.clone().into_bytes(),
@@ -192,7 +199,7 @@ mod tests {
             in_header(0),
             [vec![7; 3], in_header(5), vec![9; 3]].concat(),
         ] {
-            assert!(search.is_in(&found));
+            assert_eq!(search.found_in(&found), ["a"].into());
         }
         let readable = token.strip_suffix(&signature).unwrap();
         assert!(!search.is_in(readable.as_bytes()));

@@ -1,6 +1,9 @@
 //! A cluster of which tokens are reviewed, or that has them reviewed.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use kube::{Client, client::Body};
 use serde_json::Value;
@@ -178,11 +181,10 @@ async fn launch(
     signing: &SigningKey,
     flags: &[String],
 ) -> Result<ApiServer, String> {
-    let mut public_keys = vec![profile.signing.public_pem()];
-    if signing.kid() != profile.signing.kid() {
-        public_keys.push(signing.public_pem());
-    }
+    let mut public_keys = vec![profile.signing.public_pem(), signing.public_pem()];
     public_keys.extend(profile.public_keys.iter().cloned());
+    let mut seen = BTreeSet::new();
+    public_keys.retain(|key| seen.insert(key.clone()));
     let launch = Launch {
         cluster: profile.name,
         issuer: &profile.issuer,
@@ -209,9 +211,13 @@ impl RawAnswer {
     }
 }
 
-/// Sends a request with this access, and takes any answer.
+/// Sends a request with this access by a connection of its own, and takes any answer.
 pub async fn ask(access: &Access, request: http::Request<Vec<u8>>) -> kube::Result<RawAnswer> {
-    let client = access.client_without_retries().await;
+    ask_by(&access.client_without_retries().await, request).await
+}
+
+/// The same, by a connection that is there already.
+pub async fn ask_by(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<RawAnswer> {
     let (head, body) = request.into_parts();
     let response = client.send(http::Request::from_parts(head, Body::from(body))).await?;
     let (head, body) = response.into_parts();

@@ -24,7 +24,7 @@ pub use api_server::{ApiServer, Etcd};
 pub use caller::{Caller, Encoding};
 pub use disturbed::Disturbed;
 pub use member::{Member, Profile, RawAnswer, ask};
-pub use product::{Address, Options, Product};
+pub use product::{Address, KeptCaller, Options, Product};
 pub use recording_proxy::{RecordingProxy, Traffic};
 pub use signing_key::{KeyKind, SigningKey};
 pub use switch::Switch;

@@ -2,9 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use kube::Client;
 use serde_json::{Value, json};
 
-use super::member::{Member, RawAnswer, ask};
+use super::member::{Member, RawAnswer, ask, ask_by};
 use crate::{Access, Controller, Launch, Pair, authority::Authority, eventually, free_port, suite};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -35,9 +36,9 @@ impl Address {
         &self.serving.authority
     }
 
-    /// A certificate that it knows a caller by.
-    pub fn client_certificate(&self) -> Pair {
-        self.clients.issue("webhook.test")
+    /// A certificate that it knows this user by.
+    pub fn client_certificate(&self, user: &str) -> Pair {
+        self.clients.issue_client(user)
     }
 
     /// For a caller with this token.
@@ -129,9 +130,12 @@ impl Product {
     }
 
     async fn try_post(&self, caller: &str, path: &str, body: &Value) -> kube::Result<RawAnswer> {
-        let request = http::Request::post(path).header("content-type", "application/json");
-        let request = request.body(body.to_string().into_bytes()).expect("a request");
-        ask(&self.address.access(caller), request).await
+        ask(&self.address.access(caller), post(path, body)).await
+    }
+
+    /// A caller that keeps its connections.
+    pub async fn caller(&self, caller: &str) -> KeptCaller {
+        KeptCaller(self.address.access(caller).client_without_retries().await)
     }
 
     /// As /metrics shows them.
@@ -156,4 +160,18 @@ impl Product {
         })
         .await;
     }
+}
+
+/// A caller that keeps its connections, and tries nothing again.
+pub struct KeptCaller(Client);
+
+impl KeptCaller {
+    pub async fn review(&self, token: &str) -> kube::Result<RawAnswer> {
+        ask_by(&self.0, post(REVIEWS, &json!({ "spec": { "token": token } }))).await
+    }
+}
+
+fn post(path: &str, body: &Value) -> http::Request<Vec<u8>> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    request.body(body.to_string().into_bytes()).expect("a request")
 }

@@ -117,7 +117,7 @@ impl RecordingProxy {
 
     /// Whether the server was sent one of these tokens.
     pub fn was_sent<'a>(&self, tokens: impl IntoIterator<Item = &'a str>) -> bool {
-        let search = Search::of(tokens);
+        let search = Search::of(tokens.into_iter().map(|token| ("", token)));
         self.files("sent").iter().any(|file| search.is_in(&read(file)))
     }
 

@@ -43,6 +43,16 @@ struct TokenReview {
     status: Option<Status>,
 }
 
+/// What is read of a caller's: a status is not looked at, and could be long.
+#[derive(Clone, PartialEq, Message)]
+#[prost(skip_debug)]
+struct Asked {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    spec: Option<Spec>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct ObjectMeta {
     #[prost(string, tag = "1")]
@@ -101,9 +111,12 @@ pub(super) fn read(body: &[u8]) -> Option<Value> {
     document.insert("kind".to_owned(), kind.as_str().into());
     // Whatever another kind has in these fields, it is no token.
     if kind.is_empty() || kind == super::KIND {
-        let TokenReview { metadata, spec, .. } = TokenReview::decode(&*raw).ok()?;
+        let Asked { metadata, spec } = Asked::decode(&*raw).ok()?;
         let (metadata, spec) = (metadata.unwrap_or_default(), spec.unwrap_or_default());
         document.insert("metadata".to_owned(), json!({ "name": metadata.name }));
+        if spec.audiences.len() > super::MOST_AUDIENCES {
+            return None;
+        }
         let spec = json!({ "token": spec.token, "audiences": spec.audiences });
         document.insert("spec".to_owned(), spec);
     }

@@ -204,3 +204,30 @@ fn parameters_are_checked_as_kubernetes_checks_them() {
     assert_eq!(strict.field_validation, FieldValidation::Strict);
     assert!(read("pretty", "true").is_ok());
 }
+
+#[test]
+fn a_body_that_would_be_much_longer_in_memory_is_refused() {
+    let json = |filling: &str| {
+        let filling = filling.repeat(LONGEST_BODY / 2 / filling.len());
+        format!(r#"{{"spec": {{"token": "t"}}, "x": [{filling}0]}}"#)
+    };
+    let lines = "a: [x, x, x, x, x, x, x, x]\n".replace("a: ", "- &a ");
+    let aliases = format!("spec: {{token: t}}\nx:\n{lines}{}", "- *a\n".repeat(20_000));
+    let long =
+        format!("spec: {{token: t}}\nx: [&a {}{}]\n", "y".repeat(1 << 20), ", *a".repeat(20));
+    for (format, body) in [
+        (Format::Json, json(r#"{"":0},"#)),
+        (Format::Json, json("[[0],0],")),
+        (Format::Yaml, json(r#"{"":0},"#)),
+        (Format::Yaml, aliases),
+        (Format::Yaml, long),
+    ] {
+        let code = read(body.as_bytes(), format, &BOTH, FieldValidation::Ignore).err();
+        assert_eq!(code.map(|it| it.code), Some(400), "{format:?} {}", &body[..60]);
+    }
+    let many = json!({ "spec": { "token": "t", "audiences": vec![""; MOST_AUDIENCES + 1] } });
+    assert_eq!(failure(&many), (400, "BadRequest"));
+    let body = protobuf::write(&many);
+    let code = read(&body, Format::Protobuf, &BOTH, FieldValidation::Ignore).err();
+    assert_eq!(code.map(|it| it.code), Some(400));
+}

@@ -368,6 +368,21 @@ async fn a_caller_that_vanished_without_a_word_is_noticed() {
     assert!(begin.elapsed() <= Duration::from_secs(35), "{:?}", begin.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn callers_that_let_their_answers_lie_keep_nobody_out() {
+    let stage = Stage::start(1);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let stream = TokioIo::new(stage.connect());
+    let (mut sender, connection) =
+        builder.initial_stream_window_size(0).handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
+    let _answer = sender.send_request(request).await.unwrap();
+    sleep(TAKE).await;
+    let mut caller = stage.client(Http2).await;
+    assert_eq!(caller.get("/").await.unwrap(), StatusCode::OK);
+}
+
 /// A CA, or a certificate of it.
 struct Pair {
     certificate: rcgen::Certificate,
