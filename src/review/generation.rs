@@ -77,6 +77,7 @@ impl Generation {
         credentials.read_files();
         let clients = Clients::of(&loaded, &around.local, &credentials)?;
         let keys = keys(&loaded.config, &clients, around.jwks_refresh);
+        keys.await_notes();
         if let Some(before) = before {
             credentials.adopt(&before.credentials);
             keys.adopt(&before.keys, |name| before.asks_as(name, &loaded));

@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -86,6 +89,8 @@ pub struct KeyStore {
     directory: Mutex<Arc<Directory>>,
     /// Whose each key was first, as our Secret has it.
     noted: Mutex<BTreeMap<Thumbprint, Arc<str>>>,
+    /// Until then, a copied key could be taken for its thief's.
+    awaits_notes: AtomicBool,
     next_slot: Mutex<Option<Instant>>,
     refresh: Duration,
 }
@@ -103,6 +108,7 @@ impl KeyStore {
             members: clusters.into_iter().map(member).collect(),
             directory: Mutex::default(),
             noted: Mutex::default(),
+            awaits_notes: AtomicBool::new(false),
             next_slot: Mutex::default(),
             refresh,
         };
@@ -123,8 +129,18 @@ impl KeyStore {
         self.members.get(cluster).map(|it| lock(&it.state).clone())
     }
 
+    /// Has everybody wait for the first [`Self::note`].
+    pub fn await_notes(&self) {
+        self.awaits_notes.store(true, Ordering::Relaxed);
+    }
+
+    pub fn awaits_notes(&self) -> bool {
+        self.awaits_notes.load(Ordering::Relaxed)
+    }
+
     /// Whose keys were first, as our Secret has it now.
     pub fn note(&self, noted: BTreeMap<Thumbprint, Arc<str>>) {
+        self.awaits_notes.store(false, Ordering::Relaxed);
         {
             let mut before = lock(&self.noted);
             if *before == noted {
@@ -248,6 +264,7 @@ impl KeyStore {
                 *lock(&member.state) = state;
             }
         }
+        self.awaits_notes.store(older.awaits_notes(), Ordering::Relaxed);
         *lock(&self.noted) = lock(&older.noted).clone();
         self.rebuild();
     }

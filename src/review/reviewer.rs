@@ -243,6 +243,9 @@ impl Reviewer {
         token: &Token<'_>,
         asked: &Asked<'_>,
     ) -> Result<Result<Arc<str>, RefusedReason>, Failure> {
+        if self.keys.awaits_notes() {
+            return Err(Failure::unavailable("whose each key is was not read yet"));
+        }
         let find = || detect(token, &self.keys.directory(), self.clock.now());
         let clusters = match find() {
             Detected::UnknownKey(clusters) if failpoints::has(Bug::SentToCandidates) => {

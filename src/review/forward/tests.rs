@@ -160,7 +160,7 @@ async fn of_an_answer_without_end_only_the_beginning_is_read() {
     const PIECE: usize = 64 * 1024;
     let sent: Arc<AtomicUsize> = Arc::default();
     let counted = sent.clone();
-    let transport = service_fn(move |_| {
+    let transport = service_fn(move |_: http::Request<Body>| {
         let sent = counted.clone();
         let spaces = stream::iter(0..1024).map(move |_| {
             sent.fetch_add(1, Relaxed);

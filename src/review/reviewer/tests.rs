@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -230,6 +230,17 @@ async fn reviews_that_wait_for_keys_are_bounded_and_hold_up_no_others() {
         assert_eq!(review.await.unwrap().err().unwrap().code, 503);
     }
     assert!(stage.keys.state("b").unwrap().fetched_at.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_asked_before_it_is_known_whose_each_key_was_first() {
+    let stage = Stage::start().await;
+    stage.keys.await_notes();
+    let token = stage.of_a.token(&claims());
+    assert_eq!(stage.code(&token).await, (503, Some(1)));
+    assert_eq!(stage.received(), (0, 0));
+    stage.keys.note(BTreeMap::new());
+    assert_eq!(stage.refused(&token).await, None);
 }
 
 mod remembered {

@@ -131,7 +131,27 @@ struct World {
     /// When each key was first published.
     published: Mutex<BTreeMap<usize, Instant>>,
     /// When something was wrong at a cluster, and until when.
-    troubles: Mutex<Vec<(usize, Instant, Option<Instant>)>>,
+    troubles: Mutex<Vec<Trouble>>,
+    /// When the keys of a cluster could not be fetched.
+    hidden: Mutex<Vec<Trouble>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    at: usize,
+    from: Instant,
+    until: Option<Instant>,
+}
+
+/// Notes that something is wrong from now on.
+fn begin(troubles: &Mutex<Vec<Trouble>>, at: usize) {
+    lock(troubles).push(Trouble { at, from: Instant::now(), until: None });
+}
+
+fn end(troubles: &Mutex<Vec<Trouble>>, at: usize) {
+    let mut troubles = lock(troubles);
+    let open = troubles.iter_mut().filter(|it| it.at == at && it.until.is_none());
+    open.for_each(|it| it.until = Some(Instant::now()));
 }
 
 impl World {
@@ -170,6 +190,7 @@ impl World {
             attempts: Mutex::default(),
             published: Mutex::new(published),
             troubles: Mutex::default(),
+            hidden: Mutex::default(),
         })
     }
 
@@ -188,8 +209,10 @@ impl World {
             world.cluster.rest(2 * DEADLINE, None).await;
         };
         tokio::select! {
-            _ = keeping => {}
+            // A history repeats itself only if this has an order.
+            biased;
             () = playing => {}
+            _ = keeping => {}
         }
         world
     }
@@ -232,11 +255,14 @@ impl World {
                 let new: Vec<_> =
                     copied.into_iter().filter(|it| !state.keys.contains(it)).collect();
                 state.keys.extend(new);
-                lock(&self.troubles).push((of, Instant::now(), None));
+                begin(&self.troubles, of);
             }
             Op::Break(at) => self.trouble(at, |remote| remote.state().down = Some(Down::Broken)),
             Op::Hang(at) => self.trouble(at, |remote| remote.state().down = Some(Down::Hanging)),
-            Op::HideKeys(at) => self.remotes[at].state().hides_keys = true,
+            Op::HideKeys(at) => {
+                self.remotes[at].state().hides_keys = true;
+                begin(&self.hidden, at);
+            }
             Op::SlowReviews(at, seconds) => {
                 self.remotes[at].state().review_takes = Duration::from_secs(seconds);
                 if seconds > 2 {
@@ -249,17 +275,15 @@ impl World {
                     (state.down, state.hides_keys) = (None, false);
                     state.review_takes = Duration::ZERO;
                 }
-                let mut troubles = lock(&self.troubles);
-                let open =
-                    troubles.iter_mut().filter(|(of, _, until)| *of == at && until.is_none());
-                open.for_each(|(.., until)| *until = Some(Instant::now()));
+                end(&self.troubles, at);
+                end(&self.hidden, at);
             }
         }
     }
 
-    fn trouble(&self, at: usize, begin: impl FnOnce(&Remote)) {
-        begin(&self.remotes[at]);
-        lock(&self.troubles).push((at, Instant::now(), None));
+    fn trouble(&self, at: usize, change: impl FnOnce(&Remote)) {
+        change(&self.remotes[at]);
+        begin(&self.troubles, at);
     }
 
     /// Names a key that no cluster has.

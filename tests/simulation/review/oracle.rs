@@ -34,6 +34,8 @@ use crate::{
 };
 use history::History;
 
+/// All replicas have read the Secret by then, and the leader has told of it.
+const A_MOMENT: Duration = Duration::from_secs(30);
 /// A refusal is told by then.
 const TOLD: Duration = Duration::from_secs(60);
 
@@ -158,6 +160,10 @@ fn not_converged(history: &History<'_>) -> Vec<String> {
         let works = entry.as_ref().is_some_and(|it| history.works(number, it, now));
         if !works {
             found.push(format!("in the end the Secret holds no token that works at {name}"));
+            continue;
+        }
+        // A renewal just now is not known everywhere yet.
+        if history.entry(number, now - A_MOMENT) != entry {
             continue;
         }
         for (replica, process) in world.running() {

@@ -378,7 +378,7 @@ async fn callers_that_let_their_answers_lie_keep_nobody_out() {
     tokio::spawn(connection);
     let request = Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
     let _answer = sender.send_request(request).await.unwrap();
-    sleep(TAKE).await;
+    sleep(2 * TAKE).await;
     let mut caller = stage.client(Http2).await;
     assert_eq!(caller.get("/").await.unwrap(), StatusCode::OK);
 }

@@ -8,9 +8,10 @@ use trustplane::review::decide::token::Token;
 use super::{
     super::{
         remote::{Purpose, Received},
+        signing::key,
         world::CLUSTERS,
     },
-    Attempt, Case, DEADLINE, Outcome, World,
+    Attempt, Case, DEADLINE, Outcome, Trouble, World,
 };
 use crate::cluster::lock;
 
@@ -24,7 +25,8 @@ pub fn violations(world: &World, case: &Case) -> Vec<String> {
     let mut found = world.cluster.journal().violations.clone();
     // How old a verdict may be: the call that it is of took a while, too.
     let age = case.cache().map_or(Duration::ZERO, |ttl| ttl + DEADLINE);
-    for attempt in lock(&world.attempts).iter() {
+    let attempts = lock(&world.attempts).clone();
+    for attempt in &attempts {
         found.extend(wrong(world, attempt, age).map(|what| {
             let (from, until) = (attempt.asked, attempt.answered);
             let after = [from, until].map(|at| world.cluster.time(at).format("%T%.3f").to_string());
@@ -60,7 +62,7 @@ fn wrong(world: &World, attempt: &Attempt, age: Duration) -> Option<String> {
             Some(format!("a good token of {name} is said not to be"))
         }
         Outcome::NotGood => None,
-        Outcome::Failed(code) if !had_trouble(world, at, attempt) => {
+        Outcome::Failed(code) if !may_fail(world, at, attempt) => {
             Some(format!("HTTP {code}, and nothing is wrong at {name}"))
         }
         Outcome::Failed(_) => None,
@@ -100,11 +102,49 @@ fn is_contested(world: &World, at: usize) -> bool {
     others.any(|number| keys.contains(&number))
 }
 
-fn had_trouble(world: &World, at: usize, attempt: &Attempt) -> bool {
-    let (from, until) = (attempt.asked - RECOVERY, attempt.answered);
+/// Whether a review may fail without an answer.
+fn may_fail(world: &World, at: usize, attempt: &Attempt) -> bool {
     let troubles = lock(&world.troubles);
-    let mut own = troubles.iter().filter(|(of, ..)| *of == at);
-    own.any(|(_, since, ended)| *since <= until && ended.is_none_or(|ended| ended >= from))
+    let own: Vec<&Trouble> = troubles.iter().filter(|it| it.at == at).collect();
+    let is_first = own
+        .iter()
+        .filter_map(|it| it.until)
+        .max()
+        .is_some_and(|end| end < attempt.asked && !has_answered(world, at, end, attempt.asked));
+    // One review tries a cluster that failed, and the others are sent away meanwhile.
+    overlaps(&own, attempt, RECOVERY)
+        || (is_first && !is_alone(world, at, attempt))
+        || depends_on_hidden_keys(world, at, attempt)
+}
+
+fn overlaps(troubles: &[&Trouble], attempt: &Attempt, recovery: Duration) -> bool {
+    let from = attempt.asked - recovery;
+    let during =
+        |it: &&Trouble| it.from <= attempt.answered && it.until.is_none_or(|end| end >= from);
+    troubles.iter().any(during)
+}
+
+/// Whether the cluster reviewed anything between the two moments.
+fn has_answered(world: &World, at: usize, from: Instant, until: Instant) -> bool {
+    let state = world.remotes[at].state();
+    let reviews = state.received.iter().filter(|it| it.purpose == Purpose::Review);
+    let mut good = reviews.filter(|it| it.code == 201);
+    good.any(|it| from < it.at && it.at < until)
+}
+
+fn is_alone(world: &World, at: usize, attempt: &Attempt) -> bool {
+    let attempts = lock(&world.attempts);
+    let same = attempts.iter().filter(|it| home(world, &it.token) == Some(at));
+    same.filter(|it| it.asked <= attempt.answered && it.answered >= attempt.asked).count() == 1
+}
+
+/// A key that is not the cluster's first may not have been fetched before its keys were hidden.
+fn depends_on_hidden_keys(world: &World, at: usize, attempt: &Attempt) -> bool {
+    let hidden = lock(&world.hidden);
+    let own: Vec<&Trouble> = hidden.iter().filter(|it| it.at == at).collect();
+    let is_first =
+        Token::read(&attempt.token).is_ok_and(|token| token.kid.as_deref() == Some(&*key(at).kid));
+    !is_first && overlaps(&own, attempt, RECOVERY)
 }
 
 /// Tokens that a cluster received, and that are not its own.
