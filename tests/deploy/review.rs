@@ -187,7 +187,10 @@ fn the_overlay_of_kube_federated_auth_has_its_names_and_nothing_is_left_in_our_n
     assert_eq!(labels["app"], "kube-federated-auth");
     let container = &pod(&objects, deployment)["containers"][0];
     assert_eq!(container["ports"][0], json!({ "name": "api", "containerPort": 8080 }));
-    assert_eq!(container["volumeMounts"][2]["mountPath"], "/etc/kube-fed/clusters");
+    let mounts = container["volumeMounts"].as_array().expect("mounts").iter();
+    let mounts = mounts.filter(|it| it["name"] == "clusters").map(|it| &it["mountPath"]);
+    let folders = ["/etc/trustplane/clusters", "/etc/kube-fed/clusters"];
+    assert_eq!(mounts.collect::<Vec<_>>(), folders, "as `register` writes it, and as it was");
 
     let certificate = &objects["Certificate kube-federated-auth/trustplane-review"]["spec"];
     assert_eq!(certificate["dnsNames"][0], "kube-fed.kube-federated-auth.svc");
