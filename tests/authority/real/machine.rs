@@ -10,12 +10,14 @@ use std::{
 
 use regex::Regex;
 use testkit::{
-    at,
+    at, eventually,
     manual::{Step, Steps, is_as_shown},
     suite,
     tied::{self, Tied},
     toolbox,
 };
+
+use crate::stage::PATIENCE;
 
 /// Where `trustplane` asks a person at a terminal, one says yes at once. The folder has a checkout.
 pub struct Machine {
@@ -107,8 +109,14 @@ esac
 
     /// What they print; all of them must succeed.
     pub async fn shell(&self, commands: &str) -> String {
-        let printed = self.try_shell(commands).await;
-        let printed = printed.unwrap_or_else(|printed| panic!("$ {commands}\n{printed}"));
+        // An API server tells of a new kind a moment after it took its CRD.
+        let new_kind = "the API server knows a new kind";
+        let printed =
+            eventually(PATIENCE, new_kind, async || match self.try_shell(commands).await {
+                Err(printed) if printed.contains("couldn't find resource") => Err(printed),
+                ended => Ok(ended),
+            });
+        let printed = printed.await.unwrap_or_else(|printed| panic!("$ {commands}\n{printed}"));
         let active = Regex::new(r"CA ([0-9a-f]+)\s+active").expect("an expression");
         if let Some(found) = active.captures_iter(&printed).last() {
             *self.active_ca.lock().expect("an ID") = found[1].to_owned();
